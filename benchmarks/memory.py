@@ -24,7 +24,7 @@ import numpy as np
 from fedplug import Dataset
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.run import start
+from fedplug.runs.execution import start
 from fedplug.runs.settings import Settings
 from fedplug_std.datasets import Mnist
 

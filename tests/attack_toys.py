@@ -33,7 +33,7 @@ from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.round.opening import needs_key_server
-from fedplug.runs import run as run_command  # fmt: skip
+from fedplug.runs import execution
 from fedplug.runs.settings import Settings
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import AttackReport
@@ -298,7 +298,7 @@ def finished_run(
     catalog = attack_catalog()
     settings = Settings(output=output, quiet=True, record_wire=record, engine=engine, workers=workers)
     with contextlib.redirect_stdout(io.StringIO()):
-        code, folder = run_command.start(Recipe.from_plain(plain, catalog), settings, catalog)
+        code, folder = execution.start(Recipe.from_plain(plain, catalog), settings, catalog)
     assert code == 0
     return folder
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs import run as run_command
+from fedplug.runs import execution
 from fedplug.runs.settings import Settings
 from toy_components import UNANIMOUS, paraaegis, toy_catalog
 
@@ -18,11 +18,11 @@ TIMES = ("seconds", "wall_seconds", "cpu_seconds", "bytes")
 def start(folder: Path, plain: dict[str, Any] | None = None, **settings: Any) -> Path:
     catalog = toy_catalog()
     recipe = Recipe.from_plain(plain or paraaegis(rounds=ROUNDS, score_parameters=[UNANIMOUS]), catalog)
-    return run_command.start(recipe, Settings(output=folder, quiet=True, **settings), catalog)[1]
+    return execution.start(recipe, Settings(output=folder, quiet=True, **settings), catalog)[1]
 
 
 def resume(folder: Path, round: int | None = None, **settings: Any) -> int:
-    return run_command.resume(folder, Settings(output=folder.parent, quiet=True, **settings), round, toy_catalog())
+    return execution.resume(folder, Settings(output=folder.parent, quiet=True, **settings), round, toy_catalog())
 
 
 def rows_of(folder: Path, *, times: bool = False) -> list[dict[str, Any]]:

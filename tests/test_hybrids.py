@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fedplug.recipe.recipe import load_recipe
-from fedplug.runs import run as run_command
+from fedplug.runs import execution
 from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings
 
@@ -48,7 +48,7 @@ PARTS: dict[str, tuple[set[str], list[str]]] = {
 def run(name: str, folder: Path, *sets: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Two rounds of a hybrid; its rows and its ledger."""
     recipe = load_recipe(ROOT / f"recipes/hybrids/{name}.yaml", [*SMALL, *sets])
-    code, run_dir = run_command.start(recipe, Settings(output=folder, device="cpu", quiet=True))
+    code, run_dir = execution.start(recipe, Settings(output=folder, device="cpu", quiet=True))
     assert code == 0
     rows = read_rows(run_dir)
     return rows, json.loads((run_dir / "ledger.json").read_text())

@@ -18,7 +18,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.round.base import make_context
-from fedplug.runs import run as run_command
+from fedplug.runs import execution
 from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings
 from fedplug_attacks.workshop import pictures as attack_pictures
@@ -208,7 +208,7 @@ FEW_DOCUMENTS = [
 def run_small(path: Path, folder: Path, *sets: str) -> tuple[Recipe, list[Row]]:
     once = ["train.epochs=1"] if hasattr(loaded(path).train.options, "epochs") else []
     recipe = loaded(path, ["rounds=2", *once, *sets])
-    code, run_folder = run_command.start(recipe, Settings(output=folder, device="cpu", quiet=True), installed())
+    code, run_folder = execution.start(recipe, Settings(output=folder, device="cpu", quiet=True), installed())
     assert code == 0
     return recipe, read_rows(run_folder)
 
@@ -304,7 +304,7 @@ def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_federations_run_on_one_machine(path: Path, hospitals: Path, tmp_path: Path) -> None:
     recipe = load_recipe(path, ["rounds=2", "train.epochs=1", "model={use: std.mlp, hidden: [16]}"])
     settings = Settings(output=tmp_path, device="cpu", quiet=True, data=hospitals)
-    code, folder = run_command.start(recipe, settings)
+    code, folder = execution.start(recipe, settings)
     assert code == 0
     assert_sound(recipe, read_rows(folder))
     summary = json.loads((folder / "summary.json").read_text())

@@ -13,7 +13,7 @@ from fedplug import Block, Client, Context, Dataset, Effects, Known, Model, hook
 from fedplug.api.errors import ERRORS, FedplugError
 from fedplug.console.display import Display
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.run import start
+from fedplug.runs.execution import start
 from fedplug.runs.settings import Settings
 from fedplug.runs.shown import make_display
 from toy_components import recipe_of, toy_catalog

@@ -12,7 +12,7 @@ from fedplug.api.errors import TooFewClients
 from fedplug.api.events import Released
 from fedplug.privacy.charging import Charging
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs import run as run_command
+from fedplug.runs import execution
 from fedplug.runs.settings import Settings
 from toy_components import paraaegis, recipe_of, toy_catalog
 
@@ -33,12 +33,12 @@ def start_and_kill(
 
     monkeypatch.setattr(Charging, "_released", killed)
     with pytest.raises(Killed):
-        run_command.start(Recipe.from_plain(plain or noised(), catalog), settings, catalog)
+        execution.start(Recipe.from_plain(plain or noised(), catalog), settings, catalog)
     (folder,) = tmp_path.iterdir()
     for _ in kill_in[1:]:
         with pytest.raises(Killed):
-            run_command.resume(folder, settings, catalog=catalog)
-    assert run_command.resume(folder, settings, catalog=catalog) == 0
+            execution.resume(folder, settings, catalog=catalog)
+    assert execution.resume(folder, settings, catalog=catalog) == 0
     return folder
 
 
@@ -72,11 +72,11 @@ def test_uploads_of_a_round_that_fails_are_in_the_ledger_and_paid_once_more_on_r
     plain = noised(min_clients=3)
     plain["protect"]["noised"].append({"use": "toy.fail", "clients": [0, 1], "rounds": [1, 2, 3]})
     with pytest.raises(TooFewClients):
-        run_command.start(Recipe.from_plain(plain, catalog), settings, catalog)
+        execution.start(Recipe.from_plain(plain, catalog), settings, catalog)
     (folder,) = tmp_path.iterdir()
     assert paid(folder) == [1, 2, 3, 4]
     with pytest.raises(TooFewClients):
-        run_command.resume(folder, settings, catalog=catalog)
+        execution.resume(folder, settings, catalog=catalog)
     assert paid(folder) == [1, 2, 3, 4, 4]
 
 
@@ -85,7 +85,7 @@ def test_a_first_round_that_fails_counts_every_zone(tmp_path: Path) -> None:
     fail = {"use": "toy.fail", "clients": [0, 1], "rounds": [0]}
     plain = recipe_of("clear", [fail], min_clients=3, rounds=1)
     with pytest.raises(TooFewClients):
-        run_command.start(Recipe.from_plain(plain, catalog), settings, catalog)
+        execution.start(Recipe.from_plain(plain, catalog), settings, catalog)
     (folder,) = tmp_path.iterdir()
     assert json.loads((folder / "ledger.json").read_text())["verdict"].startswith("NO DP: 100.0% of coordinates")
 
@@ -96,7 +96,7 @@ def test_another_delta_than_the_ledgers_is_pointed_out(tmp_path: Path) -> None:
     for delta in (1e-5, 1e-6):
         plain = noised() | {"rounds": 1}
         plain["protect"]["noised"][1] = {"use": "std.gaussian", "epsilon": 8, "delta": delta}
-        _, folder = run_command.start(Recipe.from_plain(plain, catalog), settings, catalog)
+        _, folder = execution.start(Recipe.from_plain(plain, catalog), settings, catalog)
         warned.append(json.loads((folder / "ledger.json").read_text())["warnings"])
     assert warned[0] == []
     assert "calibrated for delta=1e-06, the ledger states it at delta=1e-05" in warned[1][0]
@@ -104,9 +104,9 @@ def test_another_delta_than_the_ledgers_is_pointed_out(tmp_path: Path) -> None:
 
 def test_going_back_pays_for_the_rounds_that_are_run_again(tmp_path: Path) -> None:
     catalog, settings = toy_catalog(), Settings(output=tmp_path, quiet=True)
-    _, folder = run_command.start(Recipe.from_plain(noised(), catalog), settings, catalog)
+    _, folder = execution.start(Recipe.from_plain(noised(), catalog), settings, catalog)
     before = json.loads((folder / "ledger.json").read_text())
-    assert run_command.resume(folder, settings, 3, catalog) == 0
+    assert execution.resume(folder, settings, 3, catalog) == 0
     assert paid(folder) == [1, 2, 3, 4, 4]
     after = json.loads((folder / "ledger.json").read_text())
     assert max(after["epsilons"]["zero_out"].values()) > max(before["epsilons"]["zero_out"].values())
@@ -116,6 +116,6 @@ def test_reproducible_noise_is_the_same_upload_and_paid_once(tmp_path: Path) -> 
     catalog, settings = toy_catalog(), Settings(output=tmp_path, quiet=True)
     plain = noised()
     plain["protect"]["noised"][1] = {**NOISE, "source": "reproducible"}
-    _, folder = run_command.start(Recipe.from_plain(plain, catalog), settings, catalog)
-    assert run_command.resume(folder, settings, 3, catalog) == 0
+    _, folder = execution.start(Recipe.from_plain(plain, catalog), settings, catalog)
+    assert execution.resume(folder, settings, 3, catalog) == 0
     assert paid(folder) == [1, 2, 3, 4]

@@ -13,7 +13,7 @@ from fedplug.recipe import own_files
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.runs.run import resume, start
+from fedplug.runs.execution import resume, start
 from fedplug.runs.settings import Settings
 from own_file_toys import HALVE, RECIPE
 

@@ -18,7 +18,7 @@ from fedplug.engines.base import Engine
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.state_files import read_file, write_file
-from fedplug.runs import run as run_command
+from fedplug.runs import execution
 from fedplug.runs.settings import Settings
 from toy_components import UNANIMOUS, paraaegis, recipe_of, toy_catalog
 from toy_protocol import Watched, build, read_saved
@@ -248,7 +248,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished run."""
     catalog, settings = toy_catalog(), Settings(output=tmp_path_factory.mktemp("runs"), quiet=True)
     recipe = Recipe.from_plain(paraaegis(score_parameters=[UNANIMOUS]), catalog)
-    code, folder = run_command.start(recipe, settings, catalog)
+    code, folder = execution.start(recipe, settings, catalog)
     assert code == 0
     return folder
 
@@ -271,11 +271,11 @@ def test_a_damaged_client_file_is_refused_with_the_file_and_a_remedy(
     if damage != "missing":
         path.write_bytes(DAMAGES[damage](data))
     with pytest.raises(CheckpointError) as caught:
-        run_command.resume(folder, settings, catalog=toy_catalog())
+        execution.resume(folder, settings, catalog=toy_catalog())
     assert str(path) in str(caught.value)
     assert f"go back one: fedplug resume {folder} --round 1" in str(caught.value)
     if damage == "missing":
-        assert run_command.resume(folder, settings, 1, toy_catalog()) == 0
+        assert execution.resume(folder, settings, 1, toy_catalog()) == 0
         assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
 
 
@@ -291,7 +291,7 @@ def test_a_state_of_something_else_is_a_checkpoint_error(finished: tuple[Path, S
         for content in ({"other": 1}, whole):
             write_file(path, codec.encode(content))
             with pytest.raises(CheckpointError, match=rf"round-0002/{name} holds no .*go back one"):
-                run_command.resume(folder, settings, catalog=toy_catalog())
+                execution.resume(folder, settings, catalog=toy_catalog())
         path.write_bytes(data)
 
 
@@ -300,12 +300,12 @@ def test_a_recipe_that_was_edited_after_the_run_began_is_refused(finished: tuple
     text = (folder / "recipe.yaml").read_text()
     (folder / "recipe.yaml").write_text(text.replace("rounds: 2", "rounds: 4"))
     with pytest.raises(CheckpointError, match="recipe"):
-        run_command.resume(folder, settings, catalog=toy_catalog())
+        execution.resume(folder, settings, catalog=toy_catalog())
 
 
 def test_no_run_folder_is_a_checkpoint_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="is not a run folder"):
-        run_command.resume(tmp_path, Settings(output=tmp_path, quiet=True))
+        execution.resume(tmp_path, Settings(output=tmp_path, quiet=True))
 
 
 def test_a_run_that_was_killed_before_its_first_round_starts_again(
@@ -316,10 +316,10 @@ def test_a_run_that_was_killed_before_its_first_round_starts_again(
         patch.setattr(Checkpoints, "write", lambda *_: (_ for _ in ()).throw(Killed()))
         recipe = Recipe.from_plain(paraaegis(score_parameters=[UNANIMOUS]), catalog)
         with pytest.raises(Killed):
-            run_command.start(recipe, settings, catalog)
+            execution.start(recipe, settings, catalog)
     (folder,) = tmp_path.iterdir()
     assert Checkpoints(folder).read() is None
-    assert run_command.resume(folder, settings, catalog=catalog) == 0
+    assert execution.resume(folder, settings, catalog=catalog) == 0
     ends = [[json.loads(line)["loss"] for line in (f / "metrics.jsonl").open()] for f in (folder, reference)]
     assert ends[0] == ends[1]
     assert len(ends[0]) == 2
@@ -331,7 +331,7 @@ def test_a_run_that_fails_keeps_its_checkpoint_and_says_how_to_go_on(tmp_path: P
     catalog = toy_catalog()
     recipe = Recipe.from_plain(recipe_of(rounds=5, score_parameters=[fail]), catalog)
     with pytest.raises(TooFewClients, match="the toy broke") as caught:
-        run_command.start(recipe, Settings(output=tmp_path, quiet=True), catalog)
+        execution.start(recipe, Settings(output=tmp_path, quiet=True), catalog)
     (folder,) = tmp_path.iterdir()
     assert f"Nothing is lost: continue with fedplug resume {folder}" in str(caught.value)
     assert Checkpoints(folder).rounds()[-1] == 3
@@ -346,5 +346,5 @@ def test_an_error_before_anything_is_restored_leaves_the_ledger_alone(finished: 
     before = (folder / "ledger.json").read_text()
     (sorted((folder / "checkpoint").glob("*/client-1.state"))[-1]).write_bytes(b"damaged")
     with pytest.raises(CheckpointError):
-        run_command.resume(folder, settings, catalog=toy_catalog())
+        execution.resume(folder, settings, catalog=toy_catalog())
     assert (folder / "ledger.json").read_text() == before

@@ -31,7 +31,7 @@ from fedplug.round.arrivals import Arrivals
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.opening import opened_once
 from fedplug.round.protocol import Protocol
-from fedplug.runs import run as run_command
+from fedplug.runs import execution
 from fedplug.runs.archive import Archive
 from fedplug.runs.execution import INTERRUPTED
 from fedplug.runs.files import read_rows
@@ -60,7 +60,7 @@ def settings_of(tmp_path: Path, engine: str = "local") -> Settings:
 
 
 def start(plain: dict[str, Any], settings: Settings) -> Path:
-    code, folder = run_command.start(Recipe.from_plain(plain, toy_catalog()), settings, toy_catalog())
+    code, folder = execution.start(Recipe.from_plain(plain, toy_catalog()), settings, toy_catalog())
     assert code == 0
     return folder
 
@@ -77,14 +77,14 @@ def start_and_die(plain: dict[str, Any], settings: Settings, monkeypatch: pytest
     with monkeypatch.context() as patch:
         patch.setattr(Charging, "_released", killed)
         with pytest.raises(Killed):
-            run_command.start(Recipe.from_plain(plain, toy_catalog()), settings, toy_catalog())
+            execution.start(Recipe.from_plain(plain, toy_catalog()), settings, toy_catalog())
     (folder,) = settings.output.iterdir()
     assert Checkpoints(folder).rounds()[-1] == round
     return folder
 
 
 def resume(folder: Path, settings: Settings, round: int | None = None) -> None:
-    assert run_command.resume(folder, settings, round, toy_catalog()) == 0
+    assert execution.resume(folder, settings, round, toy_catalog()) == 0
 
 
 def noted(folder: Path, party: str) -> list[dict[str, Any]]:
@@ -307,7 +307,7 @@ def test_notes_that_are_missing_or_shortened_end_a_resume(engine: str, holder: s
             file.write_text("".join(left))
         for round in (Checkpoints(folder).rounds()[0], None) if engine == "local" else (None,):
             with pytest.raises(FedplugError) as caught:
-                run_command.resume(folder, settings, round, toy_catalog())
+                execution.resume(folder, settings, round, toy_catalog())
             assert f"{file} {found}, but a checkpoint knows of 2 sums that were opened" in str(caught.value)
             assert "go back" not in str(caught.value)
     assert (folder / "ledger.json").read_bytes() == ledger
@@ -391,11 +391,11 @@ def test_ctrl_c_frees_the_folder_for_the_same_process(tmp_path: Path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(Charging, "_released", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
         recipe = Recipe.from_plain(recipe_of(), toy_catalog())
-        code, folder = run_command.start(recipe, settings, toy_catalog())
+        code, folder = execution.start(recipe, settings, toy_catalog())
     assert code == INTERRUPTED
     with locked(folder):
         for command in (
-            lambda: run_command.resume(folder, settings, None, toy_catalog()),
+            lambda: execution.resume(folder, settings, None, toy_catalog()),
             lambda: attack_command.attack(folder, settings, ["ilrg"], catalog=toy_catalog()),
         ):
             with pytest.raises(SetupError, match=f"is being written by process {os.getpid()}; wait until"):

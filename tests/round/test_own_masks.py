@@ -16,7 +16,7 @@ from fedplug.api.types import CLEAR, ENCRYPTED, NOISED, RETAINED
 from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.state_files import read_file
-from fedplug.runs.run import resume, start
+from fedplug.runs.execution import resume, start
 from fedplug.runs.settings import Settings
 from fedplug_std.single_zone import SingleZone
 from hypothesis import given

@@ -16,7 +16,7 @@ from fedplug.api.rows import Attendance
 from fedplug.engines.base import Engine
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.protocol import Protocol
-from fedplug.runs import run as run_command
+from fedplug.runs import execution
 from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings
 from fedplug.wire.calls import Call, read_reply, request
@@ -280,7 +280,7 @@ def test_an_attack_sees_what_the_server_saw_and_nothing_else(tmp_path: Path) -> 
     attack = {"attacks": [{"use": "toy.spy"}], "rounds": [1, 2], "targets": [0]}
     plain = paraaegis(rounds=2, attack=attack)
     catalog = toy_catalog()
-    code, folder = run_command.start(Recipe.from_plain(plain, catalog), Settings(output=tmp_path, quiet=True), catalog)
+    code, folder = execution.start(Recipe.from_plain(plain, catalog), Settings(output=tmp_path, quiet=True), catalog)
     assert code == 0
     rows = read_rows(folder)
     asked = sum(row.messages for row in rows) + 10  # and those of the set-up

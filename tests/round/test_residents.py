@@ -15,7 +15,7 @@ from fedplug.api.errors import SetupError
 from fedplug.api.unchangeable import unchangeable
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.residents import Residents
-from fedplug.runs.run import resume, start
+from fedplug.runs.execution import resume, start
 from toy_components import paraaegis, recipe_of, toy_catalog
 
 SIZE = 3000

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fedplug.api.types import CLEAR, NOISED
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.run import resume, start
+from fedplug.runs.execution import resume, start
 from fedplug.runs.settings import Settings
 from toy_components import Peek, paraaegis, recipe_of, toy_catalog
 from toy_protocol import initial_vector, run_protocol

@@ -14,7 +14,7 @@ from fedplug.engines.base import Engine
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.protocol import Protocol
 from fedplug.round.sampling import sample
-from fedplug.runs import run as run_command
+from fedplug.runs import execution
 from fedplug.runs.settings import Settings
 from run_toys import resume, rows_of, start
 from toy_components import UNANIMOUS, AskAgain, paraaegis, pushed, recipe_of, toy_catalog
@@ -146,7 +146,7 @@ def test_a_run_that_was_ended_pays_for_its_last_round_again(tmp_path: Path) -> N
     plain["protect"]["noised"] = [broken([1, 2, 3]), *plain["protect"]["noised"]]
     catalog, settings = toy_catalog(), Settings(output=tmp_path, quiet=True)
     with pytest.raises(TooFewClients, match="3 rounds in a row"):
-        run_command.start(Recipe.from_plain(plain, catalog), settings, catalog)
+        execution.start(Recipe.from_plain(plain, catalog), settings, catalog)
     (folder,) = tmp_path.iterdir()
     assert paid(folder) == [1, 2, 3, 4]
     with pytest.raises(TooFewClients, match="3 rounds in a row"):

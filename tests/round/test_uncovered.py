@@ -30,7 +30,7 @@ from fedplug import (
 from fedplug.api.events import Event, MessageUncovered, RoundStarted
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.run import resume, start
+from fedplug.runs.execution import resume, start
 from fedplug_std.single_zone import SingleZone
 from toy_components import recipe_of, toy_catalog
 from toy_protocol import run_protocol

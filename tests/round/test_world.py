@@ -17,7 +17,7 @@ from fedplug.engines.local import LocalEngine
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.round.world import World
-from fedplug.runs import run as run_command
+from fedplug.runs import execution
 from fedplug.runs.settings import Settings
 from fedplug_std.models import Mlp
 from fedplug_std.partitions import Dirichlet
@@ -47,7 +47,7 @@ def test_a_run_with_attacks_builds_data_partition_and_model_once(
     count(Composition, "__init__")
     count(Dirichlet, "assign")
     count(Mlp, "build")
-    assert run_command.start(recipe, Settings(output=tmp_path, quiet=True))[0] == 0
+    assert execution.start(recipe, Settings(output=tmp_path, quiet=True))[0] == 0
     # Of each party, in the run and again in the parties that are taken back, and two of the attacks.
     assert built.pop("Composition.__init__") <= 8
     assert built == {"World.__init__": 1, "Dirichlet.assign": 1, "Mlp.build": 1}

@@ -12,7 +12,7 @@ import pytest
 from fedplug.api.errors import SetupError, TooFewClients
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
-from fedplug.runs import run as run_command
+from fedplug.runs import execution
 from fedplug.runs.execution import Execution
 from fedplug.runs.histories import Lines
 from fedplug.runs.settings import Settings
@@ -113,7 +113,7 @@ def test_when_every_client_fails_alike_resuming_is_not_promised_to_help(
     catalog = toy_catalog()
     recipe = Recipe.from_plain(recipe_of(rounds=3, score_parameters=[fail]), catalog)
     with pytest.raises(TooFewClients) as caught:
-        run_command.start(recipe, Settings(output=tmp_path, quiet=True), catalog)
+        execution.start(recipe, Settings(output=tmp_path, quiet=True), catalog)
     (folder,) = tmp_path.iterdir()
     assert "Nothing is lost" not in str(caught.value)
     assert "Every client failed for the same reason, so resuming will fail again" in str(caught.value)

@@ -12,7 +12,7 @@ import pytest
 from charge_toys import noised, paid
 from fedplug.api.errors import CheckpointError, SetupError
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs import run as run_command
+from fedplug.runs import execution
 from fedplug.runs.folder import locked
 from fedplug.runs.settings import Settings
 from run_toys import resume
@@ -32,7 +32,7 @@ def test_a_charge_that_was_cut_off_was_asked_of_nobody(whole: Path, tmp_path: Pa
 def noisy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished run with secret noise."""
     catalog, settings = toy_catalog(), Settings(output=tmp_path_factory.mktemp("noisy"), quiet=True)
-    return run_command.start(Recipe.from_plain(noised(), catalog), settings, catalog)[1]
+    return execution.start(Recipe.from_plain(noised(), catalog), settings, catalog)[1]
 
 
 @pytest.mark.parametrize("left", [None, 0, 3])
@@ -48,7 +48,7 @@ def test_a_missing_or_shortened_charging_file_is_refused(left: int | None, noisy
     found = "is missing" if left is None else f"has {left} lines"
     for round in (3, None):
         with pytest.raises(CheckpointError) as caught:
-            run_command.resume(folder, Settings(output=tmp_path, quiet=True), round, toy_catalog())
+            execution.resume(folder, Settings(output=tmp_path, quiet=True), round, toy_catalog())
         assert f"{file} {found}, but the checkpoint after round" in str(caught.value)
         assert f"fedplug run {folder / 'recipe.yaml'}" in str(caught.value)
     assert (folder / "ledger.json").read_bytes() == before
@@ -61,7 +61,7 @@ def test_a_damaged_charging_file_is_refused_with_its_line(line: str, noisy: Path
     lines = file.read_text().splitlines()
     file.write_text("\n".join([lines[0], line, *lines[2:]]) + "\n")
     with pytest.raises(CheckpointError) as caught:
-        run_command.resume(folder, Settings(output=tmp_path, quiet=True), 3, toy_catalog())
+        execution.resume(folder, Settings(output=tmp_path, quiet=True), 3, toy_catalog())
     assert f"{file}, line 2, is damaged" in str(caught.value)
     assert f"fedplug run {folder / 'recipe.yaml'}" in str(caught.value)
 
@@ -69,7 +69,7 @@ def test_a_damaged_charging_file_is_refused_with_its_line(line: str, noisy: Path
 def test_uploads_are_paid_for_even_when_every_checkpoint_is_gone(noisy: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(noisy, tmp_path / "run")
     shutil.rmtree(folder / "checkpoint")
-    assert run_command.resume(folder, Settings(output=tmp_path, quiet=True), catalog=toy_catalog()) == 0
+    assert execution.resume(folder, Settings(output=tmp_path, quiet=True), catalog=toy_catalog()) == 0
     assert paid(folder) == [1, 1, 2, 2, 3, 3, 4, 4]
 
 

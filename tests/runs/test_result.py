@@ -15,9 +15,9 @@ from fedplug import Field, Options, Section
 from fedplug.api.errors import CheckpointError, SetupError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
+from fedplug.runs.execution import start
 from fedplug.runs.files import read_rows
 from fedplug.runs.result import FinishedRun
-from fedplug.runs.run import start
 from fedplug.runs.settings import Settings
 from row_toys import a_ledger
 from toy_components import TOYS, recipe_of, toy_catalog

@@ -16,7 +16,7 @@ from fedplug.api.outer_roles import Partition
 from fedplug.api.role_records import GroundTruth
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs import run as run_command
+from fedplug.runs import execution
 from fedplug.runs.settings import Settings
 from fedplug.runs.summary import Distribution, Summary, assessments, carried, class_distribution, versions
 from fedplug.wire.record import Wire
@@ -126,10 +126,10 @@ def test_a_run_says_of_its_sites_what_they_let_be_told_also_after_it_went_on(tmp
     (sites / "client-2" / "site.toml").write_text('tell = ["classes"]')
     settings = Settings(output=tmp_path / "runs", data=sites, quiet=True, device="cpu")
     recipe = Recipe.from_plain(at_sites(), catalog)
-    _, folder = run_command.start(recipe, settings, catalog)
+    _, folder = execution.start(recipe, settings, catalog)
     (sites / "client-2" / "site.toml").unlink()
     for again in (False, True):
-        assert not again or run_command.resume(folder, settings, 1, catalog) == 0
+        assert not again or execution.resume(folder, settings, 1, catalog) == 0
         summary, ledger = (json.loads((folder / f"{name}.json").read_text()) for name in ("summary", "ledger"))
         assert summary["class_distribution"] == {"classes": CLASSES, "clients": {"2": [9, 9]}}
         assert [shown["what"] for shown in ledger["reveals"]].count("class counts") == 1

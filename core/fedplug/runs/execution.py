@@ -1,12 +1,11 @@
-"""One execution of a recipe in a run folder: from the first round or from a checkpoint, to the end or to an error."""
+"""A recipe executed in a run folder: from the first round or from a checkpoint, to the end or to an error."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import functools
 import os
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +27,20 @@ from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.engines.choice import engine_entry, options_of
 from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.privacy.ledger_setup import ledger_of
+from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
+from fedplug.recipe.own_files import keep
 from fedplug.recipe.plan import plan_of
 from fedplug.recipe.plugin_files import with_files
-from fedplug.recipe.recipe import Recipe
+from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.opening import needs_key_server
 from fedplug.round.protocol import Protocol
 from fedplug.round.world import World
 from fedplug.runs.archive import Archive
 from fedplug.runs.bookkeeping import Bookkeeping, listen, listeners
-from fedplug.runs.folder import write_text
+from fedplug.runs.folder import locked, new_folder, write_text
 from fedplug.runs.machine import PeakMemory, command_line, require_memory, resolve_device, terminated_like_interrupted
 from fedplug.runs.result import FinishedRun
 from fedplug.runs.settings import Settings
@@ -50,10 +52,53 @@ INTERRUPTED = 130
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 
 
-class Execution:
-    """One execution of a recipe in a run folder, with the components of `catalog` or those installed.
+def start(
+    recipe: Recipe, settings: Settings, catalog: Catalog | None = None, folder_name: str | None = None,
+    watch: Display | None = None,
+) -> tuple[int, Path]:  # fmt: skip
+    """Runs a recipe from the start; gives the exit code and the run folder, named after `folder_name` or the recipe."""
+    run_dir = new_folder(Path(settings.output), folder_name or recipe.name)
+    with locked(run_dir):
+        write_text(run_dir / "recipe.yaml", yaml_source.dump(recipe.to_plain()))
+        keep(recipe.own_files, run_dir)
+        try:
+            return Execution(recipe, run_dir, settings, catalog, watch).execute(None), run_dir
+        except (FedplugError, KeyboardInterrupt) as error:
+            saved = bool(Checkpoints(run_dir).rounds())
+            if not saved:  # nothing ran, so there is nothing to keep
+                shutil.rmtree(run_dir, ignore_errors=True)
+            if isinstance(error, KeyboardInterrupt):  # before the first round, or after the last
+                nothing = "nothing had begun, and nothing is left behind"
+                words = f"to go on: fedplug resume {run_dir}" if saved else nothing
+                raise KeyboardInterrupt(f"Interrupted; {words}") from error
+            raise
 
-    `watch` hears of progress; by default what suits this process's standard output.
+
+def resume(
+    run_dir: Path, settings: Settings, round: int | None = None, catalog: Catalog | None = None,
+    watch: Display | None = None,
+) -> int:  # fmt: skip
+    """Continues an interrupted run from its last checkpoint, or from that of `round`; gives the exit code.
+
+    Raises:
+        CheckpointError: there is no run there, its checkpoint is damaged, or its charging.jsonl is not whole.
+        SetupError: another process writes in its folder.
+    """
+    file = run_dir / "recipe.yaml"
+    if not file.is_file():
+        remedy = "fedplug run prints a run's folder"
+        raise CheckpointError(f"{run_dir} is not a run folder: it has no recipe.yaml; {remedy}")
+    with locked(run_dir):
+        recipe = load_recipe(file, (), catalog)
+        checkpoint = Checkpoints(run_dir).read(round)
+        execution = Execution(recipe, run_dir, settings, catalog, watch)
+        execution.archive.charges.require(execution.archive.checkpoints)
+        return execution.execute(checkpoint)
+
+
+class Execution:
+    """One execution of a recipe in a run folder, with the components of `catalog` or those installed; `watch` hears of
+    progress, by default what suits this process's standard output.
     """
 
     def __init__(
@@ -70,10 +115,8 @@ class Execution:
         self.engine_class = self.engine_entry.load()
         self.engine_options = options_of(settings.engine, self.engine_class, settings.engine_options)
         if settings.data is not None and not settings.data.is_dir():
-            raise SetupError(
-                f"the folder of data sets {settings.data} does not exist; --data, the variable FEDPLUG_DATA or the "
-                "config file names it"
-            )
+            remedy = "--data, the variable FEDPLUG_DATA or the config file names it"
+            raise SetupError(f"the folder of data sets {settings.data} does not exist; {remedy}")
 
     def execute(self, checkpoint: tuple[int, dict[str, Any], Path] | None) -> int:
         """Runs what is left of the recipe; gives the exit code.
@@ -82,8 +125,16 @@ class Execution:
             SetupError: the run folder cannot be written; says what is safe, and how to go on.
             FedplugError: the run failed.
         """
-        with self._saying_what_is_safe():
+        try:
             return self._execute(checkpoint)
+        except BrokenPipeError:  # of the standard output
+            raise
+        except OSError as error:
+            file = Path(str(error.filename or self.run_dir))
+            if error.errno not in _NO_ROOM and not file.is_relative_to(self.run_dir):
+                raise
+            why = f"{file} cannot be used ({error.strerror or error})"
+            raise SetupError(f"{why}. {self._what_is_safe()}") from error
 
     def _execute(self, checkpoint: tuple[int, dict[str, Any], Path] | None) -> int:
         recipe, memory = self.recipe, PeakMemory()
@@ -102,7 +153,10 @@ class Execution:
         display = self.watch or make_display(self.settings.quiet)
         show(display, events)
         extensions = [part for part in composition.components.values() if isinstance(part, Extension)]
-        listen([*extensions, *self._listeners(events)], events, self.run_dir)
+        inside = {use.use for use in recipe.extensions if use.own is None}  # hear it already
+        others = listeners(with_files(self.catalog, self.settings.plugins), self.settings.listeners,
+                           (*self.settings.muted, *inside), events.note, recipe)  # fmt: skip
+        listen([*extensions, *others], events, self.run_dir)
         events.subscribe(Asking, lambda event: self.archive.charges.note(event.round, list(event.clients), event.what))
         self.summary = Summary(
             name=recipe.name,
@@ -117,25 +171,16 @@ class Execution:
             command=command_line(),
             parameters=layout.size,
         )
-        done = 0
-        engine: Engine | None = None
-        books: Bookkeeping | None = None
+        done, engine, books = 0, None, None
         try:
             with terminated_like_interrupted():
-                events.tell(
-                    RunStarted(
-                        plan,
-                        {
-                            "recipe": recipe.name, "clients": recipe.data.clients, "rounds": recipe.rounds,
-                            "parameters": f"{layout.size:,}", "engine": self.settings.engine, "device": device,
-                            "run folder": str(self.run_dir),
-                        },
-                        self.run_dir,
-                        self.summary.recipe,
-                        recipe.digest,
-                        self.summary.versions,
-                    )
-                )  # fmt: skip
+                facts = {
+                    "recipe": recipe.name, "clients": recipe.data.clients, "rounds": recipe.rounds,
+                    "parameters": f"{layout.size:,}", "engine": self.settings.engine, "device": device,
+                    "run folder": str(self.run_dir),
+                }  # fmt: skip
+                plain, known = self.summary.recipe, self.summary.versions
+                events.tell(RunStarted(plan, facts, self.run_dir, plain, recipe.digest, known))
                 for note in recipe.notes:
                     events.note(note)
                 engine = self._engine(device, composition, world, layout)
@@ -188,15 +233,6 @@ class Execution:
         finished = FinishedRun(recipe, self.run_dir, self.settings, self.injected, self.watch is not None, world)
         return max((section.after_run(finished) for section in recipe.sections.values()), default=0)
 
-    def _listeners(self, events: Events) -> list[Extension]:
-        """The extensions that hear this run without standing in its recipe."""
-        inside = {use.use for use in self.recipe.extensions if use.own is None}  # hears it already
-        muted = (*self.settings.muted, *inside)
-        catalog = with_files(self.catalog, self.settings.plugins)
-        return listeners(catalog, self.settings.listeners, muted, events.note, self.recipe)
-
-    # -- parts ---------------------------------------------------------------------------------------------------------
-
     def _engine(self, device: str, composition: Composition, world: World, layout: Layout) -> Engine:
         job = Job(
             recipe=self.recipe.to_plain(),
@@ -213,8 +249,7 @@ class Execution:
             own_files=self.recipe.own_files,
             options=self.engine_options,
         )
-        engine: Engine = self.engine_class(job)
-        return engine
+        return self.engine_class(job)
 
     def _how_to_go_on(self, books: Bookkeeping | None) -> str:
         """What to do after an error, when there is a checkpoint."""
@@ -228,9 +263,9 @@ class Execution:
 
     def _write_results(self, books: Bookkeeping | None, events: Events) -> None:
         """Writes ledger.json and summary.json with what there is."""
-        nothing = LedgerReport.nothing(self.recipe.name, self.recipe.delta)
-        ledger = books.charging.ledger_at_failure().report() if books else nothing
-        write_text(self.run_dir / "ledger.json", ledger.to_json(indent=2))
+        ledger = books.charging.ledger_at_failure() if books else None
+        report = ledger.report() if ledger else LedgerReport.nothing(self.recipe.name, self.recipe.delta)
+        write_text(self.run_dir / "ledger.json", report.to_json(indent=2))
         write_text(self.run_dir / "summary.json", self.summary.to_json(indent=2))
         events.tell(ResultsWritten(self.run_dir))
 
@@ -251,24 +286,12 @@ class Execution:
         except CheckpointError:
             return []
 
-    @contextlib.contextmanager
-    def _saying_what_is_safe(self) -> Iterator[None]:
-        """Inside, a run folder that cannot be written or read any more becomes an error that says what to do."""
-        try:
-            yield
-        except BrokenPipeError:  # of the standard output
-            raise
-        except OSError as error:
-            file = Path(str(error.filename or self.run_dir))
-            if error.errno not in _NO_ROOM and not file.is_relative_to(self.run_dir):
-                raise
-            rounds, checkpoint = self._saved(), self.archive.checkpoints.folder
-            many = rounds[-1] if rounds else 0
+    def _what_is_safe(self) -> str:
+        """What to do where the run folder cannot be written or read any more."""
+        kept, folder = "Nothing was saved yet, so nothing is kept", self.run_dir.parent
+        onward = "give the same command again"
+        if rounds := self._saved():
+            many, folder, onward = rounds[-1], self.run_dir, f"go on: fedplug resume {self.run_dir}"
             safe = f"The first {many} rounds are" if many > 1 else "Round 1 is" if many else "The set-up is"
-            what = f"{safe} safe in {checkpoint}" if rounds else "Nothing was saved yet, so nothing is kept"
-            onward = f"go on: fedplug resume {self.run_dir}" if rounds else "give the same command again"
-            folder = self.run_dir if rounds else self.run_dir.parent
-            raise SetupError(
-                f"{file} cannot be used ({error.strerror or error}). {what}; make room, or make the folder {folder} "
-                f"writable, and {onward}"
-            ) from error
+            kept = f"{safe} safe in {self.archive.checkpoints.folder}"
+        return f"{kept}; make room, or make the folder {folder} writable, and {onward}"

@@ -59,11 +59,10 @@ def run(
     values = {key: value for key, value in keywords.items() if key not in changes}
     _require(values, [*_keys(), *SETTINGS], "neither a setting nor a key of recipes")
     chosen = _settings(settings, changes)
-    from fedplug.runs import shown
-    from fedplug.runs.run import start
+    from fedplug.runs import execution, shown
 
     checked = check(recipe, sets, plugins=chosen.plugins, **values)
-    code, folder = start(checked, chosen, watch=shown.chosen(display, chosen.quiet))
+    code, folder = execution.start(checked, chosen, watch=shown.chosen(display, chosen.quiet))
     return _ended(code, folder, chosen)
 
 
@@ -91,11 +90,10 @@ def resume(
     settable = [key for key in SETTINGS if key not in ("output", "plugins")]
     _require(changes, settable, "not a setting of a run that goes on")
     chosen = _settings(settings, changes)
-    from fedplug.runs import run as run_command
-    from fedplug.runs import shown
+    from fedplug.runs import execution, shown
 
     path = Path(folder) if isinstance(folder, Path | str) else folder.folder
-    code = run_command.resume(path, chosen, round, watch=shown.chosen(display, chosen.quiet))
+    code = execution.resume(path, chosen, round, watch=shown.chosen(display, chosen.quiet))
     return _ended(code, path, chosen)
 
 

@@ -14,7 +14,7 @@ import pytest
 from attack_toys import Echo, Runs, attack_catalog, attacked, machinery, results, seen
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs import run as run_command
+from fedplug.runs import execution
 from fedplug.runs.settings import Settings
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.view import View
@@ -269,7 +269,7 @@ def test_a_recipe_with_attacks_makes_them_at_the_end_of_its_run(tmp_path: Path) 
                "targets": [0], "rounds": [1]}  # fmt: skip
     catalog = attack_catalog()
     recipe = Recipe.from_plain(recipe_of(rounds=3, attack=section), catalog)
-    code, folder = run_command.start(recipe, Settings(output=tmp_path, quiet=True), catalog)
+    code, folder = execution.start(recipe, Settings(output=tmp_path, quiet=True), catalog)
     assert code == 0
     assert "toy.echo-server-round1-client0" in results(folder)
     assert (folder / "checkpoint" / "round-0000").is_dir()  # kept for attacks on early rounds

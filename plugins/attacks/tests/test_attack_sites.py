@@ -9,7 +9,7 @@ import pytest
 from attack_toys import attack_catalog, attacked
 from fedplug.api.errors import ViewError
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs import run as run_command
+from fedplug.runs import execution
 from fedplug.runs.settings import Settings
 from fedplug_attacks.workshop.command import attack
 from site_toys import at_sites, write_sites
@@ -23,7 +23,7 @@ def test_a_trial_can_be_attacked_and_a_run_whose_sites_are_elsewhere_cannot(
     sites, catalog = write_sites(tmp_path / "sites"), attack_catalog()
     recipe = Recipe.from_plain(at_sites(rounds=1), catalog)
     settings = Settings(output=tmp_path / "runs", data=sites, record_wire=True, quiet=True, device="cpu")
-    code, folder = run_command.start(recipe, settings, catalog)
+    code, folder = execution.start(recipe, settings, catalog)
     assert code == 0
     monkeypatch.setenv("FEDPLUG_DATA", str(sites))
     found = attacked(folder, "toy.echo", sets=['attack.attacks.0.finds=["labels"]'], **SCOPE)

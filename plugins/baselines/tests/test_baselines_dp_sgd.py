@@ -20,7 +20,7 @@ from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.privacy.ledger_epsilons import level_epsilons
 from fedplug.recipe.recipe import load_recipe
 from fedplug.round.uploads import read_hello
-from fedplug.runs import run as run_command
+from fedplug.runs import execution
 from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings
 from fedplug_baselines.dp_sgd import DpSgd
@@ -274,7 +274,7 @@ def test_both_engines_agree_and_tell_the_same() -> None:
 
 def test_the_ledger_states_records_and_says_that_clients_are_not_protected(tmp_path: Path) -> None:
     recipe = load_recipe(RECIPE, ["rounds=2", "data.clients=3", "train.epochs=1", "model.hidden=[]"])
-    code, folder = run_command.start(recipe, Settings(output=tmp_path, device="cpu", quiet=True))
+    code, folder = execution.start(recipe, Settings(output=tmp_path, device="cpu", quiet=True))
     assert code == 0
     rows = read_rows(folder)
     assert 0 < rows[0].level_epsilons["record"] < rows[1].level_epsilons["record"] <= 8

@@ -19,7 +19,7 @@ from fedplug.api.errors import MessageError, ProtectionError, RecipeError, TooFe
 from fedplug.api.events import Released
 from fedplug.privacy.charging import Charging
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs import run as run_command
+from fedplug.runs import execution
 from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings
 from fedplug_baselines import lwe_exchange
@@ -111,9 +111,9 @@ def test_a_round_that_is_repeated_after_its_sum_was_opened_goes_on_without_it(
     with monkeypatch.context() as patch:
         patch.setattr(Charging, "_released", killed)
         with pytest.raises(ZeroDivisionError):
-            run_command.start(Recipe.from_plain({**recipe(), "rounds": 3}, catalog), settings, catalog)
+            execution.start(Recipe.from_plain({**recipe(), "rounds": 3}, catalog), settings, catalog)
     (folder,) = tmp_path.iterdir()
-    assert run_command.resume(folder, settings, None, catalog) == 0
+    assert execution.resume(folder, settings, None, catalog) == 0
     said = "round 2 was repeated; zone encrypted was not opened a second time"
     assert said in json.loads((folder / "ledger.json").read_text())["warnings"]
     rows = read_rows(folder)

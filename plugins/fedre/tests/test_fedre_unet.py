@@ -11,7 +11,7 @@ import torch
 from fedplug.api.errors import DataError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs import run as run_command
+from fedplug.runs import execution
 from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings
 from fedplug_fedre import foreground
@@ -114,7 +114,7 @@ def test_a_round_of_a_federation_gives_numbers_of_a_segmentation(tmp_path: Path)
         "aggregate": {"use": "std.mean"},
     }  # fmt: skip
     found = Recipe.from_plain(recipe, Catalog.discover())
-    code, folder = run_command.start(found, Settings(output=tmp_path, device="cpu", quiet=True))
+    code, folder = execution.start(found, Settings(output=tmp_path, device="cpu", quiet=True))
     assert code == 0
     (row,) = read_rows(folder)
     assert list(row.figures) == ["IoU", "precision", "recall", "F-score"]

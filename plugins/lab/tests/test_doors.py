@@ -8,7 +8,7 @@ import fedplug_lab.api as door
 import pytest
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.protocol import Protocol
-from fedplug.runs.run import resume
+from fedplug.runs.execution import resume
 from fedplug.runs.settings import Settings
 from fedplug_lab.api import Compared, Enough, Job, attempt, numbers_of, open_run
 from fedplug_lab.compare_table import columns

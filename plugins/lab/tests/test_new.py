@@ -13,7 +13,7 @@ from cli_calls import call
 from fedplug.api.errors import SetupError
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import load_recipe
-from fedplug.runs.run import start
+from fedplug.runs.execution import start
 from fedplug.runs.settings import Settings
 from fedplug_kit import conformance
 from fedplug_lab.new import files, group_of, roles, write

@@ -13,7 +13,7 @@ from fedplug.api.rows import Attendance
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.protocol import Protocol
-from fedplug.runs import run as run_command
+from fedplug.runs import execution
 from fedplug.runs.files import read_rows, read_summary
 from fedplug.runs.settings import Settings
 from fedplug_lab import pictures
@@ -169,7 +169,7 @@ def settings(tmp_path: Path) -> Settings:
 def test_pictures_logs_and_assessments_reach_the_run_folder(
     catalog: Catalog, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, run_dir = run_command.start(drawing(catalog), settings, catalog)
+    code, run_dir = execution.start(drawing(catalog), settings, catalog)
     assert code == 0
     figures = json.loads((run_dir / "figures.json").read_text())
     assert {name: (entry["party"], entry["round"]) for name, entry in figures.items()} == {
@@ -192,14 +192,14 @@ def test_pictures_logs_and_assessments_reach_the_run_folder(
 
 
 def test_the_true_categories_come_from_the_partition(catalog: Catalog, settings: Settings) -> None:
-    _, run_dir = run_command.start(drawing(catalog, 1, partition="toy.known"), settings, catalog)
+    _, run_dir = execution.start(drawing(catalog, 1, partition="toy.known"), settings, catalog)
     assert json.loads((run_dir / "summary.json").read_text())["assessments"]["toy.draws"]["categories"] == 2
 
 
 def test_a_picture_that_cannot_be_used_costs_no_client_its_round(
     catalog: Catalog, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, run_dir = run_command.start(drawing(catalog, 1, how="nan"), settings, catalog)
+    code, run_dir = execution.start(drawing(catalog, 1, how="nan"), settings, catalog)
     assert code == 0
     (row,) = read_rows(run_dir)
     assert row.clients == Attendance(4, 4)
@@ -212,7 +212,7 @@ def test_a_picture_that_cannot_be_used_costs_no_client_its_round(
 def test_an_assessment_that_fails_costs_nothing_else(
     catalog: Catalog, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, run_dir = run_command.start(drawing(catalog, 1, how="assess"), settings, catalog)
+    code, run_dir = execution.start(drawing(catalog, 1, how="assess"), settings, catalog)
     assert code == 0
     assert read_summary(run_dir).assessments == {}
     assert "the assessment of toy.draws is left out: ZeroDivisionError: by the toy" in capsys.readouterr().out
@@ -230,12 +230,12 @@ def test_pictures_outlive_ctrl_c_and_resume(
 
     with monkeypatch.context() as patch:
         patch.setattr(Protocol, "round", stops)
-        code, run_dir = run_command.start(drawing(catalog), settings, catalog)
+        code, run_dir = execution.start(drawing(catalog), settings, catalog)
     assert code == 130
     before = json.loads((run_dir / "figures.json").read_text())
     assert before["draws.box"]["round"] == before["draws.update"]["round"] == 1
     assert "Pictures of components" in (run_dir / "report.html").read_text()
-    assert run_command.resume(run_dir, settings, None, catalog) == 0
+    assert execution.resume(run_dir, settings, None, catalog) == 0
     after = json.loads((run_dir / "figures.json").read_text())
     assert after["draws.box"] == before["draws.box"], "made in the first round only, and kept"
     assert after["draws.update"]["round"] == 2
@@ -247,6 +247,6 @@ def test_both_engines_show_the_same(catalog: Catalog, settings: Settings) -> Non
     found = []
     for engine in ("local", "processes"):
         settings = settings.replace({"engine": engine, "workers": 2})
-        _, run_dir = run_command.start(drawing(catalog, 1), settings, catalog)
+        _, run_dir = execution.start(drawing(catalog, 1), settings, catalog)
         found.append(json.loads((run_dir / "figures.json").read_text()))
     assert found[0] == found[1]

@@ -23,8 +23,7 @@ from fedplug.console.display import Display
 from fedplug.recipe import own_files
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.execution import INTERRUPTED
-from fedplug.runs.run import resume, start
+from fedplug.runs.execution import INTERRUPTED, resume, start
 from fedplug.runs.settings import Settings
 
 from fedplug_lab.sweep_watch import Notes

@@ -18,7 +18,7 @@ from ended import gone
 from fedplug.api.rows import Row, Sent, Traffic
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
-from fedplug.runs import run as run_command
+from fedplug.runs import execution
 from fedplug.runs.files import read_rows
 from fedplug.runs.settings import Settings
 from toy_components import UNANIMOUS, paraaegis, toy_catalog
@@ -81,7 +81,7 @@ def test_killed_twice_and_resumed_ends_as_if_nothing_had_happened(tmp_path: Path
     recipe = tmp_path / "kill.yaml"
     recipe.write_text(json.dumps(plain_recipe()))
     parsed = Recipe.from_plain(plain_recipe(), toy_catalog())
-    code, reference = run_command.start(parsed, Settings(output=tmp_path / "whole", quiet=True))
+    code, reference = execution.start(parsed, Settings(output=tmp_path / "whole", quiet=True))
     assert code == 0
 
     output = tmp_path / "killed"
