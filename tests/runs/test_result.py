@@ -17,7 +17,6 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.execution import start
 from fedplug.runs.files import read_rows
-from fedplug.runs.result import FinishedRun
 from fedplug.runs.settings import Settings
 from row_toys import a_ledger
 from toy_components import TOYS, recipe_of, toy_catalog
@@ -98,7 +97,7 @@ def test_a_plugin_draws_the_report(done: fedplug.Run, monkeypatch: pytest.Monkey
         done.report()
 
 
-HANDED: list[FinishedRun] = []
+HANDED: list[fedplug.Run] = []
 
 
 class Audit(Section):
@@ -109,7 +108,7 @@ class Audit(Section):
 
     lists: ClassVar[dict[str, str]] = {}
 
-    def after_run(self, run: FinishedRun) -> int:
+    def after_run(self, run: fedplug.Run) -> int:
         """Remembers it."""
         HANDED.append(run)
         return int(self.options.code)
@@ -131,6 +130,6 @@ def test_a_section_is_handed_a_run_that_is_whole_and_its_code_is_the_runs(code: 
     (handed,) = HANDED
     assert found == code
     assert (handed.recipe, handed.folder, handed.settings, handed.catalog) == (recipe, folder, settings, catalog)
-    assert handed.in_sweep is False
+    assert handed.world is not None
     assert len(read_rows(handed.folder)) == 1, "everything is written before"
     assert len(handed.world.assignment) == recipe.data.clients

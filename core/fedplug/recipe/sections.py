@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fedplug.recipe.recipe import Recipe
     from fedplug.recipe.yaml_source import KeyPath
     from fedplug.round.protocol import Protocol
-    from fedplug.runs.result import FinishedRun
+    from fedplug.runs.result import Run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Section:
     def attach(self, protocol: Protocol) -> None:
         """Called before the set-up of a run, once the ledger and the metrics listen; may subscribe to its events."""
 
-    def after_run(self, run: FinishedRun) -> int:
+    def after_run(self, run: Run) -> int:
         """Does what the section asks for once the run is complete; gives the exit code, 0 where all went well."""
         return 0
 

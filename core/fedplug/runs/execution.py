@@ -23,7 +23,7 @@ from fedplug.api.events import (
 from fedplug.api.outer_roles import Extension
 from fedplug.api.types import Layout
 from fedplug.console.display import Display, show
-from fedplug.engines.base import TIMEOUT, Engine, Job
+from fedplug.engines.base import TIMEOUT, Job
 from fedplug.engines.choice import engine_entry, options_of
 from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.privacy.ledger_setup import ledger_of
@@ -40,9 +40,9 @@ from fedplug.round.protocol import Protocol
 from fedplug.round.world import World
 from fedplug.runs.archive import Archive
 from fedplug.runs.bookkeeping import Bookkeeping, listen, listeners
-from fedplug.runs.folder import locked, new_folder, write_text
+from fedplug.runs.folder import locked, new_folder, recipe_file, write_text
 from fedplug.runs.machine import PeakMemory, command_line, require_memory, resolve_device, terminated_like_interrupted
-from fedplug.runs.result import FinishedRun
+from fedplug.runs.result import Run
 from fedplug.runs.settings import Settings
 from fedplug.runs.shown import make_display
 from fedplug.runs.summary import Summary, assessments, carried, class_distribution, versions
@@ -84,10 +84,7 @@ def resume(
         CheckpointError: there is no run there, its checkpoint is damaged, or its charging.jsonl is not whole.
         SetupError: another process writes in its folder.
     """
-    file = run_dir / "recipe.yaml"
-    if not file.is_file():
-        remedy = "fedplug run prints a run's folder"
-        raise CheckpointError(f"{run_dir} is not a run folder: it has no recipe.yaml; {remedy}")
+    file = recipe_file(run_dir)
     with locked(run_dir):
         recipe = load_recipe(file, (), catalog)
         checkpoint = Checkpoints(run_dir).read(round)
@@ -183,7 +180,7 @@ class Execution:
                 events.tell(RunStarted(plan, facts, self.run_dir, plain, recipe.digest, known))
                 for note in recipe.notes:
                     events.note(note)
-                engine = self._engine(device, composition, world, layout)
+                engine = self.engine_class(self._job(device, composition, world, layout))
                 protocol = Protocol(recipe, composition, engine, layout, wire, events, model, world.public)
                 books = Bookkeeping(protocol, ledger)
                 # From here on, once everybody else listens, the run folder is kept up to date.
@@ -230,11 +227,14 @@ class Execution:
             display.close()
         self._write_results(books, events)
         events.tell(RunFinished(books.rows, ledger.verdict(), self.run_dir))
-        finished = FinishedRun(recipe, self.run_dir, self.settings, self.injected, self.watch is not None, world)
+        # Where somebody else shows how it goes, nothing but warnings is to be printed.
+        settings = self.settings.replace({"quiet": True}) if self.watch else self.settings
+        finished = Run(self.run_dir, settings, 0, self.injected, world)
+        finished.recipe = recipe
         return max((section.after_run(finished) for section in recipe.sections.values()), default=0)
 
-    def _engine(self, device: str, composition: Composition, world: World, layout: Layout) -> Engine:
-        job = Job(
+    def _job(self, device: str, composition: Composition, world: World, layout: Layout) -> Job:
+        return Job(
             recipe=self.recipe.to_plain(),
             data_root=self.data_root,
             device=device,
@@ -249,7 +249,6 @@ class Execution:
             own_files=self.recipe.own_files,
             options=self.engine_options,
         )
-        return self.engine_class(job)
 
     def _how_to_go_on(self, books: Bookkeeping | None) -> str:
         """What to do after an error, when there is a checkpoint."""

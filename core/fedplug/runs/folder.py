@@ -36,6 +36,17 @@ def new_folder(output: Path, name: str) -> Path:
     raise SetupError(f"cannot create a folder under {output}; choose another place with --output")
 
 
+def recipe_file(run_dir: Path) -> Path:
+    """The recipe of a run.
+
+    Raises:
+        CheckpointError: there is no run in that folder.
+    """
+    if not (file := run_dir / "recipe.yaml").is_file():
+        raise CheckpointError(f"{run_dir} is not a run folder: it has no recipe.yaml; a run prints its folder")
+    return file
+
+
 @contextlib.contextmanager
 def locked(run_dir: Path) -> Iterator[None]:
     """Inside, this process alone writes in a run folder. However it ends, `kill -9` too, the system frees the lock.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fedplug.api.errors import cause_of
@@ -101,19 +101,9 @@ class Metrics:
         row.accuracy = _mean(result.accuracy for result in results.values())
         row.loss = _mean(result.loss for result in results.values())
         row.groups = results if len(results) > 1 else {}
-        # Clients without examples are left out.
-        row.client_accuracy = {c: count.own_correct / count.own_count for c, count in counts.items() if count.own_count}
-        personal = {client_id: count for client_id, count in counts.items() if count.personal_correct is not None}
-        row.personal_accuracy = {
-            client_id: count.personal_own_correct / count.own_count
-            for client_id, count in personal.items()
-            if count.personal_own_correct is not None and count.own_count
-        }
-        row.personal_public_accuracy = {
-            client_id: count.personal_correct / count.count
-            for client_id, count in personal.items()
-            if count.personal_correct is not None and count.count
-        }
+        row.client_accuracy = _shares(counts, lambda count: (count.own_correct, count.own_count))
+        row.personal_accuracy = _shares(counts, lambda count: (count.personal_own_correct, count.own_count))
+        row.personal_public_accuracy = _shares(counts, lambda count: (count.personal_correct, count.count))
         row.group_members = {group: list(ids) for group, ids in groups.items()} if len(groups) > 1 else {}
         row.unopened = self._unopened()
         self.rows.append(row)
@@ -235,13 +225,11 @@ class Metrics:
 
     def _seconds(self, own: Mapping[str, float]) -> dict[str, float]:
         """By phase, summed over the parties."""
-        seconds = {phase: value for phase, value in own.items() if phase not in ("wall", "cpu")}
+        seconds = Counter({phase: value for phase, value in own.items() if phase not in ("wall", "cpu")})
         for _, report in self._reports:
-            for phase, value in report.seconds.items():
-                seconds[phase] = seconds.get(phase, 0.0) + value
-            rest = report.seconds_total - sum(report.seconds.values())
-            seconds["negotiate"] = seconds.get("negotiate", 0.0) + max(0.0, rest)
-        return seconds
+            seconds.update(report.seconds)
+            seconds.update({"negotiate": max(0.0, report.seconds_total - sum(report.seconds.values()))})
+        return dict(seconds)
 
     def _add_costs(self, row: Row, round: int, own: Mapping[str, float]) -> None:
         """Adds what a further question to the clients cost."""
@@ -251,6 +239,14 @@ class Metrics:
         row.cpu_seconds = None if row.cpu_seconds is None else row.cpu_seconds + own["cpu"]
         row.bytes = row.bytes + self.office.wire.of_round(round)
         row.messages += self.office.wire.requests[round]
+
+
+def _shares(
+    counts: Mapping[int, Evaluated], of: Callable[[Evaluated], tuple[float | None, float]]
+) -> dict[int, float]:
+    """Of what each client was asked, the share that was right. Clients without examples are left out."""
+    answers = ((client_id, *of(count)) for client_id, count in counts.items())
+    return {client_id: right / asked for client_id, right, asked in answers if asked and right is not None}
 
 
 def means_by_name(given: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -1,9 +1,8 @@
-"""A run as Python sees it: what its folder holds, read when it is asked for, and shown in a notebook; and as sections
-of its recipe are handed it once it is complete."""
+"""A run as Python and sections of its recipe see it: what its folder holds, read when it is asked for, and shown in a
+notebook."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib
 import os
@@ -17,6 +16,7 @@ from fedplug.api.errors import CheckpointError, SetupError
 from fedplug.api.rows import Row
 from fedplug.console.display import cells, filled, sent, thin_out
 from fedplug.runs import files as run_files
+from fedplug.runs.folder import recipe_file
 
 if TYPE_CHECKING:
     from fedplug.privacy.ledger_record import LedgerReport
@@ -68,19 +68,24 @@ class Run:
         folder: the run folder.
         settings: of this machine, for what has to be computed again.
         exit_code: of the command line: 0; another where an application of the recipe, such as its attacks, failed.
+        catalog: the components on offer; None where they are those installed.
+        world: of a run that was just completed the data and the initial model, which need not be built again.
     """
 
-    def __init__(self, folder: Path, settings: Settings, exit_code: int = 0) -> None:
-        if not (folder / "recipe.yaml").is_file():
-            raise CheckpointError(f"{folder} is not a run folder: it has no recipe.yaml; a run prints its folder")
-        self.folder, self.exit_code, self._settings = folder, exit_code, settings
+    def __init__(
+        self, folder: Path, settings: Settings, exit_code: int = 0, catalog: Catalog | None = None,
+        world: World | None = None,
+    ) -> None:  # fmt: skip
+        recipe_file(folder)
+        self.folder, self.settings, self.exit_code = folder, settings, exit_code
+        self.catalog, self.world = catalog, world
 
     @functools.cached_property
     def recipe(self) -> Recipe:
         """What ran, with all defaults."""
         from fedplug.recipe.recipe import load_recipe
 
-        return load_recipe(self.folder / "recipe.yaml")
+        return load_recipe(recipe_file(self.folder), (), self.catalog)
 
     @functools.cached_property
     def metrics(self) -> Metrics:
@@ -122,7 +127,7 @@ class Run:
         """
         from fedplug.runs.taken_back import final_model
 
-        data = self._settings.data or os.environ.get("FEDPLUG_DATA")
+        data = self.settings.data or os.environ.get("FEDPLUG_DATA")
         return final_model(self.recipe, self.folder, str(data) if data else None, client_id)
 
     def report(self) -> Path:
@@ -168,21 +173,3 @@ def _table(head: Sequence[str], *rows: Sequence[str]) -> str:
     lines = [(tag, row) for tag, row in (("th", head), *(("td", row) for row in rows)) if row]
     texts = ([f"<{tag}>{escape(text) if text != units.NOTHING else ''}</{tag}>" for text in row] for tag, row in lines)
     return "<table>" + "".join(f"<tr>{''.join(row)}</tr>" for row in texts) + "</table>"
-
-
-@dataclasses.dataclass(frozen=True)
-class FinishedRun:
-    """A run that is complete, for sections that do something with it.
-
-    Attributes:
-        catalog: the components on offer; None where they are those installed.
-        in_sweep: whether somebody else shows how it goes, so that nothing but warnings is to be printed.
-        world: the data and the initial model, which need not be built again.
-    """
-
-    recipe: Recipe
-    folder: Path
-    settings: Settings
-    catalog: Catalog | None
-    in_sweep: bool
-    world: World

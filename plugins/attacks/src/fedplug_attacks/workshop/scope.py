@@ -11,7 +11,7 @@ from fedplug.api.component import Options
 from fedplug.api.errors import FedplugError
 from fedplug.api.roles import Opener
 from fedplug.recipe.sections import Around, Section
-from fedplug.runs.result import FinishedRun
+from fedplug.runs.result import Run
 from pydantic import Field, field_validator
 
 if TYPE_CHECKING:
@@ -130,14 +130,13 @@ class AttackSection(Section):
 
     keeps_messages = True
 
-    def after_run(self, run: FinishedRun) -> int:
+    def after_run(self, run: Run) -> int:
         """Makes the attacks; the run stands whatever becomes of them."""
         from fedplug_attacks.workshop.command import execute
 
         again = shlex.join(["fedplug", "attack", str(run.folder)])
-        settings = run.settings.replace({"quiet": True}) if run.in_sweep else run.settings
         try:
-            return execute(run.recipe, run.recipe, run.folder, settings, run.catalog, again, run.world)
+            return execute(run.recipe, run.recipe, run.folder, run.settings, run.catalog, again, run.world)
         except FedplugError as error:
             raise type(error)(f"{error}\nThe run itself is complete; attack it again: {again}") from error
 
