@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO, TypeVar
 
 from fedplug.api import units
-from fedplug.api.events import Events, Note, ReplyArrived, RowComplete, RunFinished, RunStarted, RunStopped
+from fedplug.api.events import Event, Events, Note, ReplyArrived, RowComplete, RunFinished, RunStarted, RunStopped
 from fedplug.api.rows import Row
 
 T = TypeVar("T")
@@ -58,27 +58,25 @@ def show(display: Display, events: Events) -> None:
     """Has a display show what happens from here on."""
     rounds = 0
 
-    def start(event: RunStarted) -> None:
+    def hear(event: Event) -> None:
         nonlocal rounds
-        rounds = int(event.facts["rounds"])
-        display.start(event.plan, event.facts)
+        match event:
+            case RunStarted(plan=plan, facts=facts):
+                rounds = int(facts["rounds"])
+                display.start(plan, facts)
+            case ReplyArrived():  # what comes behind the last round counts as of it
+                display.phase(min(event.round + 1, rounds), event.phase, event.answered, event.asked)
+            case RowComplete(row=row):
+                display.round_done(row)
+            case Note(text=text):
+                display.note(text)
+            case RunStopped(error=None):
+                display.interrupted(event.round, event.folder)
+            case RunFinished():
+                display.finish(event.rows, event.verdict, sorted(event.folder.glob("*.html")), event.folder)
 
-    def phase(event: ReplyArrived) -> None:
-        display.phase(min(event.round + 1, rounds), event.phase, event.answered, event.asked)
-
-    def stop(event: RunStopped) -> None:
-        if event.error is None:
-            display.interrupted(event.round, event.folder)
-
-    def finish(event: RunFinished) -> None:
-        display.finish(event.rows, event.verdict, sorted(event.folder.glob("*.html")), event.folder)
-
-    events.subscribe(RunStarted, start)
-    events.subscribe(ReplyArrived, phase)
-    events.subscribe(RowComplete, lambda event: display.round_done(event.row))
-    events.subscribe(Note, lambda event: display.note(event.text))
-    events.subscribe(RunStopped, stop)
-    events.subscribe(RunFinished, finish)
+    for kind in (RunStarted, ReplyArrived, RowComplete, Note, RunStopped, RunFinished):
+        events.subscribe(kind, hear)
 
 
 class PlainDisplay:
@@ -143,22 +141,18 @@ class LinesDisplay(PlainDisplay):
 
 
 def say(stream: TextIO, text: str, end: str = "\n") -> None:
-    """Prints at once. A log in another encoding than UTF-8 must not end a run at a sign that it cannot hold."""
+    """Prints at once. A log in another encoding than UTF-8 must not end a run at a sign that it cannot hold.
+
+    Nor must a reader such as `head` that has seen enough: what is printed from then on goes nowhere.
+    """
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
         print(text.encode(encoding, "replace").decode(encoding), end=end, file=stream, flush=True)
     except BrokenPipeError:
-        _silence(stream)
-
-
-def _silence(stream: TextIO) -> None:
-    """What is printed from here on goes nowhere: that a reader such as `head` has seen enough must not cost a run."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
-        print("note: nobody reads the standard output any more; the run goes on, and its folder has everything",
-              file=sys.stderr)  # fmt: skip
+        with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), stream.fileno())
+            unread = "nobody reads the standard output any more; the run goes on, and its folder has everything"
+            print(f"note: {unread}", file=sys.stderr)
 
 
 def folded(text: str, stream: TextIO) -> str:
@@ -208,10 +202,6 @@ def cells(rows: Sequence[Row]) -> dict[str, list[str]]:
     # A round that nobody evaluated has no figures; they stand where other rounds have them.
     titles = dict.fromkeys(title for named in sorted(given, key=len, reverse=True) for title in named)
     return {title: [named.get(title, units.NOTHING) for named in given] for title in titles}
-
-
-OPTIONAL = {"personal mean", "simulated"}
-"""Columns that belong to few recipes; a table without a number there does without them."""
 
 
 def thin_out(rows: Sequence[T], most: int, always: int | None = None) -> list[T]:

@@ -61,7 +61,9 @@ class Charging:
         events.subscribe(Asking, self._asking)
         events.subscribe(Released, self._released, first=True)
         events.subscribe(RoundClosed, self._closed, first=True)
-        events.subscribe(MessageUncovered, self._uncovered, first=True)
+        events.subscribe(
+            MessageUncovered, lambda event: self.ledger.message_uncovered(event.component, event.what), first=True
+        )
         events.subscribe(SumWithheld, self._withheld, first=True)
 
     def _joined(self, event: SetUpDone) -> None:
@@ -69,9 +71,6 @@ class Charging:
         if count := len(self.server.remembered.classes):
             note = f"how many training examples of each class there are, told by {count} of {self.recipe.clients} sites"
             self.ledger.reveals.append(Reveals("class counts", ("aggregator",), note=note))
-
-    def _uncovered(self, event: MessageUncovered) -> None:
-        self.ledger.message_uncovered(event.component, event.what)
 
     def _withheld(self, event: SumWithheld) -> None:
         """Whoever says that it opened another sum before can be right of a round that was repeated, and of no other."""
@@ -81,7 +80,7 @@ class Charging:
     def _asking(self, event: Asking) -> None:
         """Whoever is asked pays: for ballots at once, for an upload when its zones' sizes are known."""
         if event.what == "ballots":
-            self.charge_ballots(event.round, event.clients, self.ballots(event.round))
+            self.charge_ballots(event.round, event.clients)
         else:
             self.owed = event.round, list(event.clients)
 
@@ -91,8 +90,8 @@ class Charging:
         secret = not event.exposed and sent <= self.amplified(event.round)
         self.server.remembered.zone_sizes = dict(event.zone_sizes)
         self.server.remembered.secret_cohort = secret
-        self._enter(self.ledger, event.round, event.charged, event.zone_sizes, secret,
-                    contributors=event.contributors, weights=event.weights)  # fmt: skip
+        self.enter(self.ledger, event.round, event.charged, event.zone_sizes, secret,
+                   contributors=event.contributors, weights=event.weights)  # fmt: skip
         self.owed = self._begun = None
 
     def _closed(self, event: RoundClosed) -> None:
@@ -124,21 +123,16 @@ class Charging:
             raise Misplaced(f"round {event.round + 1}: {problem}")
         self._begun = event.round
 
-    def ballots(self, round: int) -> dict[str, list[Release]]:
-        """What clients send with noise before their uploads, by the name under which the ledger keeps it."""
+    def charge_ballots(self, round: int, charged: Sequence[int], again: bool = False) -> None:
+        """Enters what clients send with noise before their uploads; whoever is asked for it pays.
+
+        Reproducible noise repeats the very same ballots, which cost nothing more where a round is run `again`.
+        """
         asking = self.composition.ballots(self._at(round))
-        return {f"ballots of {name}": releases_of(name, effects) for name, effects in asking}
-
-    def charge_ballots(self, round: int, charged: Sequence[int], releases: dict[str, list[Release]]) -> None:
-        """Enters ballots with noise into the ledger; whoever is asked for one pays."""
-        sizes = dict.fromkeys(releases, float(self.size))
-        self.ledger.record(round, charged=charged, zone_sizes=sizes, total=self.size, releases=releases)
-
-    def lost_ballots(self, round: int, charged: list[int]) -> None:
-        """Charges ballots of a round that was cut off and is repeated with other noise."""
-        releases = self.ballots(round)
-        if not all(release.source == "reproducible" for chain in releases.values() for release in chain):
-            self.charge_ballots(round, charged, releases)
+        releases = {f"ballots of {name}": releases_of(name, effects) for name, effects in asking}
+        if releases and not (again and not _is_new(releases)):
+            sizes = dict.fromkeys(releases, float(self.size))
+            self.ledger.record(round, charged=charged, zone_sizes=sizes, total=self.size, releases=releases)
 
     def lost_round(self, round: int, charged: list[int]) -> None:
         """Charges a round that was cut off after uploads had been asked for, and is now repeated with other noise.
@@ -147,8 +141,7 @@ class Charging:
         """
         self.server.remembered.repeated = sorted({*self.server.remembered.repeated, round})
         releases = self.releases(round)
-        noise_is_new = any(release.source != "reproducible" for chain in releases.values() for release in chain)
-        if noise_is_new or self.accounts(round, charged):
+        if _is_new(releases) or self.accounts(round, charged):
             self._unseen(self.ledger, round, charged, releases)
 
     def ledger_at_failure(self) -> Ledger:
@@ -176,16 +169,17 @@ class Charging:
         secret = remembered.secret_cohort
         if secret is None:
             secret = set(self.recipe.protect) <= self.amplified(round)
-        self._enter(ledger, round, charged, {**dict.fromkeys(zones, float(self.size)), **sizes}, secret)
+        self.enter(ledger, round, charged, {**dict.fromkeys(zones, float(self.size)), **sizes}, secret)
 
-    def _enter(
-        self, ledger: Ledger, round: int, charged: Sequence[int], sizes: Mapping[str, float], secret: bool, **facts: Any
-    ) -> None:
-        ledger.record(
-            round, charged=charged, zone_sizes=sizes, total=self.size, releases=self.releases(round),
-            secret_cohort=secret, unstated=self.unstated(round),
-            accounts=self.accounts(round, self.server.remembered.accounts if secret else charged), **facts,
-        )  # fmt: skip
+    def enter(
+        self, ledger: Ledger, round: int, charged: Sequence[int], sizes: Mapping[str, float], secret: bool = False,
+        **facts: Any,
+    ) -> None:  # fmt: skip
+        """Enters what each zone's chain releases in a round; `facts` as in `Ledger.record`."""
+        accounts = self.accounts(round, self.server.remembered.accounts if secret else charged)
+        unstated = {zone: known.unstated for zone, known in self._behind(round).items()}
+        ledger.record(round, charged=charged, zone_sizes=sizes, total=self.size, releases=self.releases(round),
+                      secret_cohort=secret, unstated=unstated, **{"accounts": accounts, **facts})  # fmt: skip
 
     def accounts(self, round: int, charged: Iterable[int]) -> dict[str, dict[int, list[float]]]:
         """What a round releases of these clients at levels of which components keep account, by level and client."""
@@ -202,10 +196,6 @@ class Charging:
     def releases(self, round: int) -> dict[str, list[Release]]:
         """The noises of each zone's links in a round that count, as the fold of their effects has them."""
         return {zone: list(known.releases) for zone, known in self._behind(round).items() if known.releases}
-
-    def unstated(self, round: int) -> dict[str, tuple[str, ...]]:
-        """For each zone, the links that state no effect."""
-        return {zone: known.unstated for zone, known in self._behind(round).items()}
 
     def _behind(self, round: int) -> dict[str, Known]:
         ctx = self._at(round)
@@ -238,3 +228,8 @@ def believed(component: Component, ctx: Context) -> list[Reveals]:
 def releases_of(name: str, effects: Effects) -> list[Release]:
     """What ballots with these effects cost each client that was asked for one."""
     return list(Known(zone="ballots", link=name).after(effects).releases)
+
+
+def _is_new(releases: Mapping[str, list[Release]]) -> bool:
+    """Whether the noise of a round that is run again is other noise than before."""
+    return any(release.source != "reproducible" for chain in releases.values() for release in chain)

@@ -104,8 +104,10 @@ class Archive:
     def charge_again(self, books: Bookkeeping, known: int) -> None:
         """What was uploaded after the checkpoint is not in its ledger, and will be uploaded again with other noise."""
         for charge in self.charges.since(known):
-            lost = books.charging.lost_ballots if charge.what == "ballots" else books.charging.lost_round
-            lost(charge.round, charge.charged)
+            if charge.what == "ballots":
+                books.charging.charge_ballots(charge.round, charge.charged, again=True)
+            else:
+                books.charging.lost_round(charge.round, charge.charged)
 
     def _from(self, done: int, marks: Mapping[str, Any], rows: list[Row]) -> None:
         # What is later than the checkpoint goes first: it would know of more than the files hold.

@@ -21,7 +21,7 @@ from typing import Any
 
 from fedplug.api import units
 from fedplug.api.rows import Row
-from fedplug.console.display import GROUPED, OPTIONAL, best_of, cells, interruption, resume_command, thin_out, totals
+from fedplug.console.display import GROUPED, best_of, cells, interruption, resume_command, thin_out, totals
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -32,6 +32,8 @@ _WAITING = "on its way"
 _GAP = 2  # blanks between columns
 _LAST_ROWS = 40
 """A table of so many rounds is still read; of more, some stand in it."""
+_OPTIONAL = {"personal mean", "simulated"}
+"""Columns that belong to few recipes; a table without a number there does without them."""
 _LEAST_FIRST = (
     "on all classes", "time", "simulated", "HE", "down", "up", "loss", "clients", "epsilon", "personal mean",
 )  # fmt: skip
@@ -230,7 +232,7 @@ def rounds_table(rows: Sequence[Row], waiting: Sequence[int] = (), width: int | 
     What does not fit into `width` characters is left out, column by column, the least important first.
     """
     shown = {"round": [str(row.round) for row in rows] + [str(round) for round in waiting]} | cells(rows)
-    shown = {title: texts for title, texts in shown.items() if title not in OPTIONAL or {*texts} - {units.NOTHING}}
+    shown = {title: texts for title, texts in shown.items() if title not in _OPTIONAL or {*texts} - {units.NOTHING}}
     if GROUPED in shown and not {*shown.get("accuracy", [])} - {units.NOTHING}:
         shown.pop("accuracy", None)  # of rounds that nobody evaluated, in a run whose groups have models each
     shown.setdefault(GROUPED if GROUPED in shown else "accuracy", []).extend([_WAITING] * len(waiting))

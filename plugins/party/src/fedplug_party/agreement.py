@@ -80,19 +80,9 @@ def _charged(
     charging = Charging(recipe, composition, server, ledger, layout.size)
     clients = list(range(recipe.data.clients))
     for round in rounds:
-        if ballots := charging.ballots(round):
-            charging.charge_ballots(round, clients, ballots)
-        ledger.record(
-            round,
-            charged=clients,
-            zone_sizes=dict.fromkeys(recipe.protect, float(layout.size)),
-            total=layout.size,
-            releases=charging.releases(round),
-            contributors={},
-            weights={},
-            accounts={level: dict.fromkeys(clients, told[round]) for level, told in accounts.items()},
-            unstated=charging.unstated(round),
-        )
+        charging.charge_ballots(round, clients)
+        each = {level: dict.fromkeys(clients, told[round]) for level, told in accounts.items()}
+        charging.enter(ledger, round, clients, dict.fromkeys(recipe.protect, float(layout.size)), accounts=each)
     return ledger
 
 
