@@ -101,36 +101,10 @@ if TYPE_CHECKING:
     from fedplug.wire.cohort import Cohort as Cohort
     from fedplug.wire.key_server_line import KeyServerLine as KeyServerLine
 
-_NAMES = {
-    "fedplug.api.base": "Component",
-    "fedplug.api.blocks": "add_blocks join_sums",
-    "fedplug.api.component": "Options at_client at_key_server hookimpl",
-    "fedplug.api.context": "Client Context KeyServer Party Server",
-    "fedplug.api.data": "ClientData Dataset Examples PublicData",
-    "fedplug.api.effects": (
-        "Adds Bound Changes CoversSupport Effects Learns Misplaced Noise Opens Reveals Rounding Scales "
-        "Scramble Seal Shifts Uncredited"
-    ),
-    "fedplug.api.errors": "FedplugError MetricError RecipeError ViewError",
-    "fedplug.api.known": "Known",
-    "fedplug.api.model": "Evaluation Model",
-    "fedplug.api.outer_roles": "Accountant Attack DataSource Extension Metric ModelSource Partition",
-    "fedplug.api.role_records": "Account Finds GroundTruth Measures Plans Reads Scoring Wants",
-    "fedplug.api.roles": "AccountKeeper Aggregator Groups Negotiation Opener Protector Scorer Sealer Trainer",
-    "fedplug.api.streams": "stream",
-    "fedplug.api.types": "Block Layout Plan",
-    "fedplug.privacy.accounting": "gaussian_delta gaussian_epsilon gaussian_noise_multiplier",
-    "fedplug.recipe.recipe": "Recipe",
-    "fedplug.recipe.sections": "Around Section",
-    "fedplug.recipe.yaml_source": "KeyPath",
-    "fedplug.runs.functions": "check components open_run resume run",
-    "fedplug.runs.result": "Run",
-    "fedplug.runs.settings": "Settings",
-    "fedplug.wire.cohort": "Cohort",
-    "fedplug.wire.key_server_line": "KeyServerLine",
-    "pydantic": "Field",
-}
-_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
+# The names are written once, above, where type checkers read them: `from MODULE import NAME as NAME`.
+_SOURCE = __loader__.get_data(__file__).decode()  # type: ignore[name-defined]
+_LINES = (line.split() for line in _SOURCE.splitlines())
+_HOME: dict[str, str] = {words[3]: words[1] for words in _LINES if words[:1] == ["from"] and words[4:5] == ["as"]}
 
 __all__ = sorted(_HOME)
 
