@@ -332,7 +332,7 @@ def machinery(folder: Path, *names: str, **scope: Any) -> Iterator[AttackRun]:
     catalog, file = attack_catalog(), folder / "recipe.yaml"
     ran = load_recipe(file, (), catalog)
     recipe = with_attacks(ran, file, catalog, names or ("toy.echo",), USUAL, scope, ())
-    keys = needs_key_server(Composition(ran, catalog))
+    keys = needs_key_server(Composition(ran))
     run = AttackRun(recipe, ran, folder, None, "cpu", keys, catalog, PlainAttackDisplay(io.StringIO(), quiet=True))
     try:
         yield run

@@ -201,7 +201,7 @@ def zones_of(negotiation: str) -> tuple[str, ...]:
     name = negotiation.partition("@")[0]
     options, _ = NEGOTIATIONS[negotiation]
     found = Catalog.discover().groups["negotiate_mask"][name].load()
-    held = instantiate(found, Use(name, name, "negotiate_mask", found.Options(**options))).plans.zones
+    held = instantiate(Use(name, name, "negotiate_mask", found.Options(**options), made_of=found)).plans.zones
     return tuple(zone for zone in BASE_ZONES if zone in held)
 
 

@@ -91,7 +91,7 @@ def test_every_negotiation_says_who_sees_its_plans() -> None:
     """The ledger adds a line of its own for those that do not; of ours, none."""
     seen = set()
     for recipe in map(loaded, ALL):
-        composition = Composition(recipe, installed())
+        composition = Composition(recipe)
         ctx = make_context(recipe, composition, Layout.of([("weight", (1000,))]), 0, Server())
         assert "plans of clients" not in [shown.what for shown in reveals_of(recipe, composition, ctx)], recipe.name
         if not composition.negotiation.plans.public:

@@ -102,7 +102,7 @@ def build(
     """A protocol, ready for `setup`; the server may be given another recipe than the parties."""
     catalog = toy_catalog()
     recipe = Recipe.from_plain(server_plain or plain, catalog)
-    composition = Composition(recipe, catalog)
+    composition = Composition(recipe)
     parties = Recipe.from_plain(plain, catalog)
     key_server = needs_key_server(composition)
     world = World(recipe, composition, data_root)
@@ -169,7 +169,7 @@ def initial_vector(plain: Mapping[str, Any]) -> NDArray[np.float32]:
     """The model before round 1."""
     catalog = toy_catalog()
     recipe = Recipe.from_plain(plain, catalog)
-    components = Composition(recipe, catalog).components
+    components = Composition(recipe).components
     data = components[recipe.data.name].load(None)
     vector: NDArray[np.float32] = (
         components[recipe.model.name].build(data.shape, len(data.classes), recipe.seed, "cpu").get_vector()

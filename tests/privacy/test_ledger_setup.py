@@ -18,7 +18,7 @@ from toy_negotiations import Masks
 def ledger(plain: dict[str, Any]) -> Ledger:
     catalog = toy_catalog()
     recipe = Recipe.from_plain(plain, catalog)
-    return ledger_of(recipe, Composition(recipe, catalog), Layout.of([("w", (65, 10))]))
+    return ledger_of(recipe, Composition(recipe), Layout.of([("w", (65, 10))]))
 
 
 def shown(found: Ledger) -> dict[str, tuple[str, ...]]:

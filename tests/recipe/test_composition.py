@@ -33,7 +33,7 @@ def block(*values: float, zone: str = "noised") -> Block:
 
 
 def test_every_component_is_one_object_with_its_name(recipe: Recipe, fake_catalog: Catalog) -> None:
-    composition = Composition(recipe, fake_catalog)
+    composition = Composition(recipe)
     assert set(composition.components) == set(recipe.components)
     assert {
         "std.clip",
@@ -48,11 +48,11 @@ def test_every_component_is_one_object_with_its_name(recipe: Recipe, fake_catalo
     assert all(component.name == name for name, component in composition.components.items())
     assert composition.components["std.clip"] is not composition.components["std.clip@noised"]
     assert composition.components["std.gaussian"].options.epsilon == 8
-    assert Composition(recipe, fake_catalog).components["std.ckks"] is not composition.components["std.ckks"]
+    assert Composition(recipe).components["std.ckks"] is not composition.components["std.ckks"]
 
 
 def test_one_calls_exactly_the_component_named(recipe: Recipe, fake_catalog: Catalog) -> None:
-    composition = Composition(recipe, fake_catalog)
+    composition = Composition(recipe)
     for name, expected in (("std.clip", 2.0), ("std.gaussian", 5.0), ("std.clip", 2.0)):
         result = composition.one("protect", name, block=block(4), client=None, ctx=None)
         assert result.plain().tolist() == [expected], name
@@ -62,7 +62,7 @@ def test_one_calls_exactly_the_component_named(recipe: Recipe, fake_catalog: Cat
 
 
 def test_extensions_see_every_call_and_one_value(recipe: Recipe, fake_catalog: Catalog) -> None:
-    composition = Composition(recipe, fake_catalog)
+    composition = Composition(recipe)
     given = composition.one("protect", "std.clip@noised", block=block(4), client=None, ctx=None)
     composition.one("protect", "std.gaussian", block=given, client=None, ctx=None)
     composition.one("protect", "std.ckks", block=block(1, zone="encrypted"), client=None, ctx=None)
@@ -100,34 +100,28 @@ def test_a_hook_that_gives_nothing_is_named(
 ) -> None:
     fake_classes["aggregate"]["acme.nothing"] = Nothing
     catalog = Catalog.of(fake_classes)
-    composition = Composition(Recipe.from_plain(plain_recipe | {"aggregate": "acme.nothing"}, catalog), catalog)
+    composition = Composition(Recipe.from_plain(plain_recipe | {"aggregate": "acme.nothing"}, catalog))
     with pytest.raises(PluginError, match=r"acme\.nothing gave nothing from its hook aggregate"):
         composition.one("aggregate", "acme.nothing", blocks={}, weights={}, ctx=None)
     # What is not an error of fedplug's own is named with the line that raised it.
     fake_classes["aggregate"]["acme.breaks"] = Breaks
     catalog = Catalog.of(fake_classes)
-    broken = Composition(Recipe.from_plain(plain_recipe | {"aggregate": "acme.breaks"}, catalog), catalog)
+    broken = Composition(Recipe.from_plain(plain_recipe | {"aggregate": "acme.breaks"}, catalog))
     said = r"^component acme\.breaks, hook aggregate: ValueError: no luck \(test_composition\.py:\d+\)$"
     with pytest.raises(PluginError, match=said):
         broken.one("aggregate", "acme.breaks", blocks={}, weights={}, ctx=None)
     # One that ends its program fails like any other.
     leaves = Catalog.of(fake_classes | {"aggregate": fake_classes["aggregate"] | {"acme.leaves": Leaves}})
-    gone = Composition(Recipe.from_plain(plain_recipe | {"aggregate": "acme.leaves"}, leaves), leaves)
+    gone = Composition(Recipe.from_plain(plain_recipe | {"aggregate": "acme.leaves"}, leaves))
     with pytest.raises(PluginError, match=r"^component acme\.leaves, hook aggregate: SystemExit: 3 \(test_comp"):
         gone.one("aggregate", "acme.leaves", blocks={}, weights={}, ctx=None)
     # The negotiation is the one hook that gives no value: plans live at the clients.
     assert composition.one("negotiate_mask", "acme.vote", cohort=None, ctx=None) is None
 
 
-def test_a_component_that_is_gone_is_named(recipe: Recipe, fake_classes: dict[str, dict[str, type]]) -> None:
-    del fake_classes["aggregate"]["std.mean"]
-    with pytest.raises(PluginError, match=r"aggregate component std\.mean is not installed"):
-        Composition(recipe, Catalog.of(fake_classes))
-
-
 def test_links_follow_the_recipe_and_retained_has_none(plain_recipe: dict[str, Any], fake_catalog: Catalog) -> None:
     recipe = Recipe.from_plain(plain_recipe, fake_catalog)
-    links = Composition(recipe, fake_catalog).links
+    links = Composition(recipe).links
     assert "retained" not in links
     for zone, chain in links.items():
         expected = [(use.name, "protect", "client") for use in recipe.protect[zone]]

@@ -346,7 +346,7 @@ def test_sections_are_in_the_schema(write: Callable[[str], Path], catalog: Catal
 
 def test_the_plan_and_the_ledger_tell_of_sections(write: Callable[[str], Path], catalog: Catalog) -> None:
     recipe = load_recipe(write(AUDIT + POWER), (), catalog)
-    composition = Composition(recipe, catalog)
+    composition = Composition(recipe)
     lines = [line for line in plan_of(recipe, composition) if line[0] in SECTIONS]
     book = composition.components["std.book"].describe()
     assert lines == [("audit", "–", "every 3 rounds"), ("audit", "std.book", book)]

@@ -72,7 +72,7 @@ def test_a_client_that_was_not_asked_before_round_1_does_not_train(monkeypatch: 
     monkeypatch.setitem(TOYS.setdefault("protect", {}), "toy.labels", Labels)
     catalog = toy_catalog()
     recipe = Recipe.from_plain(recipe_of(chain=[{"use": "toy.labels"}]), catalog)
-    host = ClientHost(recipe, Composition(recipe, catalog), [0], None, "cpu")
+    host = ClientHost(recipe, Composition(recipe), [0], None, "cpu")
     (client,) = host.clients.values()
     client.ctx = dataclasses.replace(client.ctx, round=0)
     with pytest.raises(ProtectionError, match=r"was not asked before round 1 what toy\.labels releases"):

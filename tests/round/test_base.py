@@ -19,7 +19,7 @@ def test_no_component_can_take_the_name_of_the_steps() -> None:
 def test_a_context_holds_the_recipes_facts_for_one_party_and_round() -> None:
     catalog = toy_catalog()
     recipe = Recipe.from_plain(recipe_of(rounds=7, seed=11), catalog)
-    composition, layout, party = Composition(recipe, catalog), Layout.of([("w", (2, 3))]), Server()
+    composition, layout, party = Composition(recipe), Layout.of([("w", (2, 3))]), Server()
     ctx = make_context(recipe, composition, layout, 4, party)
     assert (ctx.round, ctx.rounds, ctx.seed, ctx.digest) == (4, 7, 11, recipe.digest)
     assert (ctx.num_clients, ctx.min_clients, ctx.zones) == (recipe.data.clients, recipe.min_clients, recipe.zones)

@@ -287,7 +287,7 @@ def chained(plain: dict[str, Any], classes: dict[str, dict[str, type]], values: 
     catalog = Catalog.of(classes)
     changed = plain | {"protect": {"encrypted": [], "noised": [], zone: chain}, "postprocess": post}
     recipe = Recipe.from_plain(changed, catalog)
-    composition = Composition(recipe, catalog)
+    composition = Composition(recipe)
     client = Client(client_id=0, plan=None)
     client.ctx = make_context(recipe, composition, Layout.of([("w", (len(values),))]), 0, client)
     block = Block(zone, len(values), np.asarray(values, np.float32))

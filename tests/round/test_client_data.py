@@ -17,7 +17,7 @@ from toy_protocol import build
 
 def loaded(**changes: Any) -> Any:
     recipe = Recipe.from_plain(recipe_of(**changes), toy_catalog())
-    return load_data(recipe, Composition(recipe, toy_catalog()).components, None)
+    return load_data(recipe, Composition(recipe).components, None)
 
 
 def data_with(**changes: Any) -> dict[str, Any]:

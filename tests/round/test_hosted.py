@@ -14,7 +14,7 @@ from toy_components import recipe_of, toy_catalog
 def host() -> ClientHost:
     catalog = toy_catalog()
     recipe = Recipe.from_plain(recipe_of(), catalog)
-    return ClientHost(recipe, Composition(recipe, catalog), [0, 1, 2], None, "cpu")
+    return ClientHost(recipe, Composition(recipe), [0, 1, 2], None, "cpu")
 
 
 def test_clients_share_a_model_object_and_never_its_values() -> None:

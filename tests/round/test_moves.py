@@ -19,7 +19,7 @@ from toy_components import recipe_of, toy_catalog
 
 CATALOG = toy_catalog()
 RECIPE = Recipe.from_plain(recipe_of(model={"use": "std.mlp", "hidden": [64]}), CATALOG)  # sums of over 4096 bytes
-HOST = ClientHost(RECIPE, Composition(RECIPE, CATALOG), [0, 1, 2], None, "cpu")
+HOST = ClientHost(RECIPE, Composition(RECIPE), [0, 1, 2], None, "cpu")
 SIZE = HOST.model.layout.size
 
 

@@ -174,7 +174,7 @@ def running(engine: str, folder: Path) -> tuple[Protocol, Engine]:
     from fedplug.wire.record import Wire
 
     recipe = Recipe.from_plain(sealed("key_server", rounds=1), toy_catalog())
-    composition = Composition(recipe, toy_catalog())
+    composition = Composition(recipe)
     job = Job(recipe.to_plain(), workers=1, key_server=True, catalog=toy_catalog(), run_dir=folder)
     started: Engine = LocalEngine(job) if engine == "local" else ProcessEngine(job)
     data, public = load_data(recipe, composition.components, None)

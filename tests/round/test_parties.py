@@ -19,7 +19,7 @@ from toy_components import recipe_of, toy_catalog
 def host(**changes: object) -> ClientHost:
     catalog = toy_catalog()
     recipe = Recipe.from_plain(recipe_of(**changes), catalog)
-    return ClientHost(recipe, Composition(recipe, catalog), [0, 1, 2], None, "cpu")
+    return ClientHost(recipe, Composition(recipe), [0, 1, 2], None, "cpu")
 
 
 def test_what_a_host_saves_it_loads_and_equal_arrays_lie_in_one_file(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_the_key_server_keeps_its_state_and_nothing_that_can_be_rebuilt(tmp_path
     catalog = toy_catalog()
     recipe = Recipe.from_plain(recipe_of(), catalog)
     layout = host().model.layout
-    before, after = (KeyServerHost(recipe, Composition(recipe, catalog), layout) for _ in range(2))
+    before, after = (KeyServerHost(recipe, Composition(recipe), layout) for _ in range(2))
     before.party.state["toy"], before.party.remembered.answer_key = {"key": b"k"}, bytes(32)
     before.save(tmp_path)
     after.party.cache["table"] = 1

@@ -25,7 +25,7 @@ from toy_protocol import run_protocol
 
 def world_of(root: Path | None, plain: dict[str, Any] | None = None, site: int | None = None) -> World:
     recipe = Recipe.from_plain(plain or at_sites(), toy_catalog())
-    return World(recipe, Composition(recipe, toy_catalog()), root and str(root), site)
+    return World(recipe, Composition(recipe), root and str(root), site)
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def test_a_run_with_attacks_builds_data_partition_and_model_once(
 def test_a_model_of_the_world_is_ones_own_and_components_are_not_in_it() -> None:
     catalog = toy_catalog()
     recipe = Recipe.from_plain(recipe_of(), catalog)
-    composition = Composition(recipe, catalog)
+    composition = Composition(recipe)
     world = World(recipe, composition, None)
     first, second = world.model("cpu"), world.model("cpu")
     initial = first.get_vector()
@@ -77,7 +77,7 @@ def test_clients_of_a_given_world_have_the_data_of_a_world_of_their_own() -> Non
     recipe = Recipe.from_plain(recipe_of(), catalog)
     job = Job(recipe.to_plain(), catalog=catalog)
     apart = LocalEngine(job).clients
-    world = World(recipe, Composition(recipe, catalog), None)
+    world = World(recipe, Composition(recipe), None)
     given = LocalEngine(Job(recipe.to_plain(), catalog=catalog, world=world))
     for address, client in apart.clients.items():
         other = given.clients.clients[address]

@@ -12,7 +12,6 @@ import torch
 from fedplug.api.errors import CheckpointError
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
-from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.runs.taken_back import deliver, taken_back
@@ -25,7 +24,7 @@ def files_of(folder: Path) -> dict[Path, bytes]:
 
 def test_parties_are_as_the_checkpoint_has_them_until_the_last_sum_is_delivered(done: fedplug.Run) -> None:
     recipe, before = done.recipe, files_of(done.folder)
-    composition = Composition(recipe, Catalog.discover())
+    composition = Composition(recipe)
     engine = LocalEngine(Job(recipe.to_plain(), None))
     try:
         found = Checkpoints(done.folder).read()
@@ -49,12 +48,11 @@ def test_parties_are_as_the_checkpoint_has_them_until_the_last_sum_is_delivered(
 
 
 def test_the_model_is_the_one_that_the_last_accuracy_was_measured_on(done: fedplug.Run) -> None:
-    from fedplug.recipe.catalog import Catalog
     from fedplug.recipe.composition import Composition
     from fedplug.round.client_data import load_data
     from fedplug_std.torch_model import to_tensor
 
-    data, _ = load_data(done.recipe, Composition(done.recipe, Catalog.discover()).components, None)
+    data, _ = load_data(done.recipe, Composition(done.recipe).components, None)
     model = done.model
     assert isinstance(model, torch.nn.Module)
     assert done.model is model  # built once

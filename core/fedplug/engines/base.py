@@ -59,7 +59,7 @@ class Job:
         catalog = self.catalog or Catalog.discover()
         own_files.remember(self.own_files)
         recipe = Recipe.from_plain(self.recipe, catalog)
-        return recipe, Composition(recipe, catalog)
+        return recipe, Composition(recipe)
 
 
 class Engine(Protocol):

@@ -28,14 +28,15 @@ from fedplug.recipe.sections import Around
 if TYPE_CHECKING:
     from fedplug.recipe.parts import Use
     from fedplug.recipe.reader import Draft
+    from fedplug.recipe.recipe import Recipe
     from fedplug.recipe.yaml_source import KeyPath
 
 Complaint = tuple["KeyPath", str]
 
 
-def find_problems(draft: Draft) -> list[Complaint]:
-    """Everything that is wrong between the parts of a recipe, with its place."""
-    rules = _Rules(draft)
+def find_problems(draft: Draft, recipe: Recipe | None) -> list[Complaint]:
+    """Everything that is wrong between the parts of a recipe, with its place; None: some of them are wrong alone."""
+    rules = _Rules(draft, recipe)
     problems = [
         *rules.hooks(), *rules.clients(), *rules.zones(), *rules.order(), *rules.curves(),
         *rules.undo(), *rules.shared_noise(), *rules.masks(), *rules.scores(), *rules.levels(), *rules.sections(),
@@ -46,19 +47,19 @@ def find_problems(draft: Draft) -> list[Complaint]:
 
 
 class _Rules:
-    def __init__(self, draft: Draft) -> None:
-        self.draft = draft
+    def __init__(self, draft: Draft, recipe: Recipe | None) -> None:
+        self.draft, self.recipe = draft, recipe
+        self.num_clients = draft.split.clients if draft.split else None
         self.failed: list[Complaint] = []
         self.parts: dict[str, Component] = {}
         for use in draft.uses:
-            if use.is_reference or use.options is None or use.name not in draft.classes:
+            if use.is_reference or use.options is None or use.made_of is None:
                 continue
-            component_class = draft.classes[use.name]
-            if problems := hook_problems(component_class, draft.groups[use.path]):
+            if problems := hook_problems(use.made_of, use.group):
                 self.failed += [(use.path, f"component {use.use} {problem}") for problem in problems]
                 continue
             try:
-                part = instantiate(component_class, use)
+                part = instantiate(use)
             except PluginError as error:
                 self.failed.append((use.path, str(error)))
                 continue
@@ -90,7 +91,7 @@ class _Rules:
         general, server = self.draft.general, Server()
         server.ctx = Context(
             round=round, rounds=general.rounds if general else 1, layout=Layout(()), zones=(),
-            num_clients=self.draft.clients or 1, min_clients=general.min_clients if general else 1,
+            num_clients=self.num_clients or 1, min_clients=general.min_clients if general else 1,
             seed=0, digest="", party=server, components=self.parts,
             links={zone: self.links(zone) for zone in self.draft.chains.get("protect", {}) if zone != RETAINED},
         )  # fmt: skip
@@ -109,16 +110,15 @@ class _Rules:
     def hooks(self) -> Iterator[Complaint]:
         """A component that a place refers to implements what that section calls, too."""
         for use in self.draft.uses:
-            if use.is_reference and use.name in self.draft.classes:
-                group = self.draft.groups[use.path]
-                for problem in hook_problems(self.draft.classes[use.name], group):
+            if use.is_reference and use.made_of is not None:
+                for problem in hook_problems(use.made_of, use.group):
                     lacks = problem.partition(";")[0]
-                    remedy = f"name a component of the group {group}"
+                    remedy = f"name a component of the group {use.group}"
                     yield use.path, f"{use.name} ({use.use}) cannot stand under {use.section}: it {lacks}; {remedy}"
 
     def clients(self) -> Iterator[Complaint]:
         """The cohort is never smaller than `min_clients` by design."""
-        general, clients = self.draft.general, self.draft.clients
+        general, clients = self.draft.general, self.num_clients
         if general is None or clients is None:
             return
         if general.min_clients > clients:
@@ -270,7 +270,7 @@ class _Rules:
 
     def sections(self) -> Iterator[Complaint]:
         """What plugins' sections say of the recipe around them."""
-        around = Around(self.draft.clients, self.draft.recipe, self.parts)
+        around = Around(self.num_clients, self.recipe, self.parts)
         for key, section in self.draft.sections.items():
             try:
                 yield from [((key, *path), message) for path, message in section.check(around)]
@@ -282,10 +282,10 @@ class _Rules:
         complaints: list[Complaint] = []
         for use in self.draft.uses:
             part = self.part(use)
-            if use.is_reference or self.draft.recipe is None or part is None:
+            if use.is_reference or self.recipe is None or part is None:
                 continue
             try:
-                for message in part.check(self.draft.recipe):
+                for message in part.check(self.recipe):
                     complaints.append((use.path, message if message.startswith(use.name) else f"{use.name}: {message}"))
             except Exception as error:
                 complaints.append((use.path, f"component {use.use}: its check fails: {type(error).__name__}: {error}"))

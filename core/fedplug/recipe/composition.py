@@ -17,7 +17,6 @@ from fedplug.api.folded import released
 from fedplug.api.links import Link
 from fedplug.api.roles import AccountKeeper, Aggregator, Groups, Negotiation, Opener, Protector, Trainer
 from fedplug.api.types import RETAINED
-from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.implementations import Hooks, Witness, marked_methods
 
 if TYPE_CHECKING:
@@ -40,13 +39,12 @@ class Composition:
             executes and that every claim is read from.
     """
 
-    def __init__(self, recipe: Recipe, catalog: Catalog | None = None) -> None:
-        """Imports and builds every component.
+    def __init__(self, recipe: Recipe) -> None:
+        """Builds every component.
 
         Raises:
-            PluginError: a component cannot be imported, built or registered.
+            PluginError: a component cannot be built or registered.
         """
-        catalog = catalog or Catalog.discover()
         self.recipe = recipe
         self.components: dict[str, Component] = {}
         self._manager = new_manager()
@@ -58,7 +56,7 @@ class Composition:
             self._manager.register(self._witness)
         # Extensions last: of several wrappers, pluggy makes the one registered last the outermost.
         for use in sorted(uses.values(), key=lambda use: use.group == "extension"):
-            component = build(use, catalog)
+            component = instantiate(use)
             self.components[use.name] = component
             register(self._manager, component, use.name)
         self.links: dict[str, tuple[Link, ...]] = chains(recipe, self.components)
@@ -165,26 +163,13 @@ def new_manager() -> pluggy.PluginManager:
     return manager
 
 
-def build(use: Use, catalog: Catalog) -> Any:
-    """One component instance, with its `name`.
-
-    Raises:
-        PluginError: it is not installed, or its constructor raises.
-    """
-    if use.made_of is not None:
-        return instantiate(use.made_of, use)
-    entry = catalog.get(use.group, use.use)
-    if entry is None:
-        raise PluginError(f"{use.group} component {use.use} is not installed; {catalog.suggest(use.group, use.use)}")
-    return instantiate(entry.load(), use)
-
-
-def instantiate(component_class: type, use: Use) -> Any:
-    """Calls the constructor with the options, and gives the instance its name.
+def instantiate(use: Use) -> Any:
+    """Calls the constructor of a component with its options, and gives the instance its name.
 
     Raises:
         PluginError: the constructor raises, or the instance takes no name.
     """
+    component_class: Any = use.made_of
     try:
         component = component_class(use.options)
         component.name = use.name

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
+
+if TYPE_CHECKING:
+    from fedplug.recipe.yaml_source import KeyPath, Source
 
 _RULES = {
     "greater_than": "> {gt}",
@@ -28,6 +31,16 @@ class OptionProblem(NamedTuple):
     path: tuple[str | int, ...]
     on_key: bool
     message: str
+
+
+def validated(source: Source, model: type[BaseModel], data: Any, path: KeyPath, owner: str) -> Any:
+    """The model with this data, which stands at `path`; None after complaints to the source. As in `explain`."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        for inside, on_key, message in explain(error, model, data, owner):
+            source.complain((*path, *inside), message, key=on_key)
+        return None
 
 
 def closest(word: str, words: Iterable[str]) -> str:

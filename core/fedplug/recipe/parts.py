@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from fedplug.api.component import Options
 from fedplug.api.types import BASE_ZONES
@@ -117,18 +117,18 @@ class Use:
     Attributes:
         use: the component, `<plugin>.<thing>`.
         name: the instance's own name, unique in the recipe.
-        group: the entry-point group that offers it.
-        options: its validated options.
+        group: the entry-point group that this place draws from.
+        options: its validated options; None in a draft, where they are wrong.
         is_reference: True where this place refers to a component that another place defines.
         path: where it stands in the recipe, for messages.
         own: the file that it is in, where that is one of the user's own.
-        made_of: its class, where it is in such a file.
+        made_of: its class; None in a draft, where it cannot be had.
     """
 
     use: str
     name: str
     group: str
-    options: BaseModel
+    options: Any
     is_reference: bool = False
     path: KeyPath = dataclasses.field(default=(), compare=False, repr=False)
     own: OwnFile | None = None

@@ -193,16 +193,15 @@ def _extended(source: Source, folder: Path) -> Source:
 def _finish(source: Source, catalog: Catalog | None) -> Recipe:
     if isinstance(source.data, Mapping):
         catalog = catalog or Catalog.discover()
-        draft = Draft(source, catalog, Recipe)
-        if draft.recipe is not None and (notes := tuple(overlay.dropped_options(source, draft.uses))):
-            draft.recipe = dataclasses.replace(draft.recipe, notes=notes)
-        if draft.recipe is not None and not source.problems and draft.recipe.digest in catalog.right:
-            return draft.recipe
-        for path, message in find_problems(draft):
-            source.complain(path, message, key=path[0] in CHAINS and len(path) == 2)  # of a zone, point at its name
-        if draft.recipe is not None and not source.problems:
-            catalog.right.add(draft.recipe.digest)
-            return draft.recipe
+        draft = Draft(source, catalog)
+        fields = draft.fields()
+        recipe = fields and Recipe(**fields, notes=tuple(overlay.dropped_options(source, draft.uses)))
+        if recipe is None or recipe.digest not in catalog.right:
+            for path, message in find_problems(draft, recipe):
+                source.complain(path, message, key=path[0] in CHAINS and len(path) == 2)  # of a zone, point at its name
+        if recipe is not None and not source.problems:
+            catalog.right.add(recipe.digest)
+            return recipe
     elif not source.problems:
         kind = "empty" if source.data is None else f"a {type(source.data).__name__}"
         source.complain((), f"a recipe is a mapping of keys such as name, rounds, protect; this one is {kind}")

@@ -138,7 +138,7 @@ def _built(catalog: Catalog, name: str, options: dict[str, Any]) -> Extension:
     except ValidationError as error:
         problems = "; ".join(message for _, _, message in explain(error, kind.Options, options, name))
         raise SetupError(f"--with {name}: {problems}") from error
-    extension: Extension = instantiate(kind, Use(name, name, "extension", checked))
+    extension: Extension = instantiate(Use(name, name, "extension", checked, made_of=kind))
     return extension
 
 

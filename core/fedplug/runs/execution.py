@@ -135,7 +135,7 @@ class Execution:
 
     def _execute(self, checkpoint: tuple[int, dict[str, Any], Path] | None) -> int:
         recipe, memory = self.recipe, PeakMemory()
-        composition = Composition(recipe, self.catalog)
+        composition = Composition(recipe)
         device = resolve_device(self.settings.device)
         world = World(recipe, composition, self.data_root)
         model, distribution = world.model("cpu"), class_distribution(world, {})

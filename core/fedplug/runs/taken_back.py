@@ -15,7 +15,6 @@ from fedplug.api.errors import CheckpointError, PluginError
 from fedplug.api.events import Events
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
-from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
@@ -76,7 +75,7 @@ def final_model(recipe: Recipe, run_dir: Path, data_root: str | None, client_id:
     checkpoint = Checkpoints(run_dir).read()
     if checkpoint is None:
         raise CheckpointError(f"{run_dir} has no checkpoint, and so no model; resume the run: fedplug resume {run_dir}")
-    composition = Composition(recipe, Catalog.discover())
+    composition = Composition(recipe)
     engine = LocalEngine(Job(recipe.to_plain(), data_root, key_server=needs_key_server(composition)))
     try:
         host = engine.clients

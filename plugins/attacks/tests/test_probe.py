@@ -16,7 +16,7 @@ from toy_components import Push, recipe_of, toy_catalog
 def client() -> HostedClient:
     catalog = toy_catalog()
     recipe = Recipe.from_plain(recipe_of(train={"use": "std.sgd", "lr": 0.1}), catalog)
-    return next(iter(ClientHost(recipe, Composition(recipe, catalog), [0], None, "cpu").clients.values()))
+    return next(iter(ClientHost(recipe, Composition(recipe), [0], None, "cpu").clients.values()))
 
 
 def test_a_batch_follows_from_seed_round_and_number() -> None:

@@ -111,7 +111,7 @@ class Beside:
 def addresses(recipe: Recipe) -> list[str]:
     """Of all parties of a recipe."""
     found = [f"client:{number}" for number in range(recipe.data.clients)]
-    return [*found, "key_server"] if needs_key_server(Composition(recipe, toy_catalog())) else found
+    return [*found, "key_server"] if needs_key_server(Composition(recipe)) else found
 
 
 class Parties:

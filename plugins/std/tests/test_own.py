@@ -67,7 +67,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def made(found: type | None, **options: Any) -> Any:
     assert found is not None
     validated = found.Options.model_validate(options)  # type: ignore[attr-defined]
-    return instantiate(found, Use("mine", "mine", "", validated, False, ()))
+    return instantiate(Use("mine", "mine", "", validated, made_of=found))
 
 
 def test_model_data_and_loss_of_a_file_make_a_run(folder: Path) -> None:

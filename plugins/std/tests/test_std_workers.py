@@ -177,7 +177,7 @@ def test_zero_is_no_limit() -> None:
 def test_what_ends_a_worker_beside_its_parties_ends_the_run_with_its_reason(tmp_path: Path) -> None:
     """A client that cannot be put away, say: nobody's reply, and nobody's fault."""
     recipe = Recipe.from_plain(recipe_of(), toy_catalog())
-    train = Steps(recipe, Composition(recipe, toy_catalog())).train
+    train = Steps(recipe, Composition(recipe)).train
     job = Job(recipe.to_plain(), catalog=toy_catalog(), resident=1, run_dir=tmp_path)
     engine = ProcessEngine(job)
     try:

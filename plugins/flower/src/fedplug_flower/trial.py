@@ -18,7 +18,6 @@ from pathlib import Path
 
 from fedplug.api.errors import SetupError
 from fedplug.recipe import own_files, yaml_source
-from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.opening import needs_key_server
@@ -89,7 +88,7 @@ def federation(recipe: Recipe, folder: Path, data: Path | None, say: Callable[[s
     elif data:
         own_data = dict.fromkeys(clients, data)
     parties = [client_address(number) for number in clients]
-    if needs_key_server(Composition(recipe, Catalog.discover())):
+    if needs_key_server(Composition(recipe)):
         parties.append(KEY_SERVER)
     make_certificates(folder)
     write_private(folder / "relay.secret", secrets.token_bytes(32))

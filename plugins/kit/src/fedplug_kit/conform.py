@@ -96,7 +96,7 @@ def _resolve(component: type | str, group: str | None) -> tuple[type, str, list[
 
 def _make(found: type, name: str, options: Mapping[str, Any]) -> Component:
     validated = vars_options(found).model_validate(dict(options))
-    made: Component = instantiate(found, Use(name, name, "", validated, False, ()))
+    made: Component = instantiate(Use(name, name, "", validated, made_of=found))
     return made
 
 

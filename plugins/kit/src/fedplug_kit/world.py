@@ -156,7 +156,7 @@ def _plain(name: str, component: Component, options: dict[str, Any], before: lis
 
 def build(recipe: Recipe, catalog: Catalog, data_root: str | None = None) -> tuple[Bookkeeping, LocalEngine, Notes]:
     """Real parties in this process, ready for the set-up, and the books that are kept of them."""
-    composition, events = Composition(recipe, catalog), Events()
+    composition, events = Composition(recipe), Events()
     notes = Notes(events)
     job = Job(recipe.to_plain(), data_root=data_root, key_server=needs_key_server(composition), catalog=catalog)
     engine = LocalEngine(job)
@@ -251,7 +251,7 @@ def _equal(one: Any, other: Any) -> bool:
 def _rebuild(world: World, catalog: Catalog) -> None:
     """Gives every component of every party the attributes of a fresh one."""
     for composition in world.compositions:
-        fresh = Composition(composition.recipe, catalog)
+        fresh = Composition(composition.recipe)
         for name, part in composition.components.items():
             vars(part).clear()
             vars(part).update(vars(fresh.components[name]))

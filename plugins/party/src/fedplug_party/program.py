@@ -68,7 +68,7 @@ class Site:
     ) -> None:
         self.recipe, self.address, self._folder, self._catalog = recipe, address, folder, catalog
         self._data_root, self._device = data_root, resolve_device(device)
-        self.composition = Composition(recipe, catalog)
+        self.composition = Composition(recipe)
         clients = [client_address(client_id) for client_id in range(recipe.data.clients)]
         if address == KEY_SERVER and not needs_key_server(self.composition):
             raise SetupError(f"recipe {recipe.name} has no key server: nothing in it says key_holder: key_server")
@@ -80,7 +80,7 @@ class Site:
 
     def host(self) -> Host:
         """A host of this party in which the run has not begun."""
-        composition = Composition(self.recipe, self._catalog)
+        composition = Composition(self.recipe)
         if self._client_id is None:
             return KeyServerHost(self.recipe, composition, self.layout, self._folder)
         return ClientHost(

@@ -93,7 +93,7 @@ def execute(
     def redraw(folder: Path) -> None:
         events.tell(ResultsWritten(folder))
 
-    keys = needs_key_server(Composition(ran, catalog))
+    keys = needs_key_server(Composition(ran))
     run: AttackRun | None = None
     try:
         with terminated_like_interrupted():

@@ -127,7 +127,7 @@ class AttackRun:
             raise ViewError("the recipe names no attacks")
         self.section, self.scope, self.folder = section, section.scope, run_dir / "attacks"
         self.catalog, self.device = catalog or Catalog.discover(), device
-        self.composition = Composition(recipe, self.catalog)
+        self.composition = Composition(recipe)
         self.twins = self._twins()
         self.checkpoints = Checkpoints(run_dir)
         self.recorded = self._recorded(max(round for round, _ in self._rounds()))
