@@ -11,7 +11,7 @@ from fedplug.api.errors import PluginError, RecipeError
 from fedplug.engines.base import Job
 from fedplug.recipe import own_files
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.plugin_files import entries_of, in_file, with_files
+from fedplug.recipe.own_files import entries_of, in_file, with_files
 from own_file_toys import HALVE, RECIPE
 
 TWO_ROLES = '''\

@@ -84,7 +84,7 @@ def list_command(
 ) -> None:
     """List the installed components, grouped by hook; with words, those that all of them fit."""
     from fedplug.cli.catalog import list_components
-    from fedplug.recipe.plugin_files import with_files
+    from fedplug.recipe.own_files import with_files
 
     raise typer.Exit(list_components(with_files(None, plugins), as_json, verify, words or []))
 
@@ -102,7 +102,7 @@ def show(
 ) -> None:
     """Show what a component does, its options and where it comes from."""
     from fedplug.cli.catalog import show_component
-    from fedplug.recipe.plugin_files import with_files
+    from fedplug.recipe.own_files import with_files
 
     raise typer.Exit(show_component(with_files(None, plugins), component))
 

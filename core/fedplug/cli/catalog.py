@@ -135,7 +135,7 @@ def show_component(catalog: Catalog, name: str) -> int:
         PluginError: there is no component of that name, or it cannot be imported.
     """
     if ".py:" in name:
-        from fedplug.recipe.plugin_files import in_file
+        from fedplug.recipe.own_files import in_file
 
         entries = in_file(name)
     else:
@@ -253,7 +253,7 @@ def check_recipes(
     recipes: Sequence[Path | str], sets: Sequence[str] | None = None, plugins: Sequence[Path] = ()
 ) -> int:
     """Prints of each recipe that it is well, with its digest, or everything that is wrong. Gives the exit code."""
-    from fedplug.recipe.plugin_files import with_files
+    from fedplug.recipe.own_files import with_files
 
     catalog, problems = with_files(None, plugins), 0
     for path in map(Path, recipes):

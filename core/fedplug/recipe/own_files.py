@@ -1,30 +1,39 @@
-"""Components out of a file of one's own: `use: my_model.py:Net`, without a package around it.
+"""Components out of a file of one's own, without a package around it: `use: my_model.py:Net`, or `--plugin my.py`.
 
 The file is looked for beside the recipe that names it, then in the working directory. What counts is what it holds:
 the resolved recipe has its SHA-256, a run folder has a copy, and a file that holds something else is refused. Its class
 goes through the checks of any component. What is not a component yet, such as a torch module, becomes one through an
 adapter of a plugin: an entry point of the group `fedplug.adapter`, named after a group of components, whose value is a
 function that takes what the file has under that name, and the name, and gives the class, or None.
+
+With `--plugin my.py` the class `Thing` is offered as `my.Thing`, in the group of each of its roles. A recipe that names
+it is resolved to `my.py:Thing`, as if that stood there, and needs no further `--plugin`.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import hashlib
+import inspect
 import re
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from fedplug.api.base import Component
 from fedplug.api.errors import PluginError
-from fedplug.recipe.catalog import ADAPTER
+from fedplug.api.role_table import ROLES
+from fedplug.recipe.catalog import ADAPTER, Catalog, Entry
+from fedplug.recipe.option_errors import closest
 
 _FORM = re.compile(r"(?P<file>(?:.*/)?(?P<stem>[\w@.-]+)\.py):(?P<name>[^\W\d]\w*)")
+OWN = "fedplug_own_"
+"""How the names of modules begin that are files of the user's own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,12 +47,55 @@ class OwnFile:
     text: bytes = dataclasses.field(repr=False, compare=False)
     path: Path | None = dataclasses.field(default=None, repr=False, compare=False)
 
+    def module(self) -> ModuleType:
+        """The file as a module; it is run once.
 
-OWN = "fedplug_own_"
-"""How the names of modules begin that are files of the user's own."""
+        Raises:
+            PluginError: it cannot be run; the message has the line.
+        """
+        name = f"{OWN}{re.sub(r'[^0-9A-Za-z]', '_', self.name)}_{self.sha256[:16]}"
+        if name in sys.modules:
+            return sys.modules[name]
+        module = ModuleType(name)
+        if self.path is not None:
+            module.__file__ = str(self.path)  # where the source of its classes is looked up
+        sys.modules[name] = module  # where annotations are looked up while its classes are made
+        try:
+            exec(compile(self.text, self.name, "exec"), vars(module))
+        # The file may raise anything, and even exit; none of it may take the program down.
+        except (Exception, SystemExit) as error:
+            del sys.modules[name]
+            lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == self.name]
+            if isinstance(error, SyntaxError) and error.filename == self.name:
+                lines.append(error.lineno)
+            where = f"{self.name}, line {lines[-1]}" if lines else self.name
+            what = f"{type(error).__name__}: {str(error).replace(f'{name}.', '')}"
+            raise PluginError(f"{where} cannot be run: {what}") from error
+        return module
+
+    def made(self) -> Mapping[str, Any]:
+        """The classes and functions that it defines, by name. Raises as `module`."""
+        module = self.module()
+        return {
+            name: value
+            for name, value in vars(module).items()
+            if getattr(value, "__module__", None) == module.__name__ and hasattr(value, "__qualname__")
+        }
+
 
 _SEEN: dict[tuple[str, str], OwnFile] = {}
 """What this process has read or was sent, by name and SHA-256."""
+
+
+def remember(files: Iterable[OwnFile]) -> None:
+    """From here on, a recipe that names these files reads back in this process, wherever it stands."""
+    _SEEN.update({(own.name, own.sha256): own for own in files})
+
+
+def keep(files: Iterable[OwnFile], folder: Path) -> None:
+    """Writes copies into the folder of a resolved recipe, which then reads back there."""
+    for own in files:
+        (folder / own.name).write_bytes(own.text)
 
 
 def is_own(use: str) -> bool:
@@ -58,7 +110,7 @@ def parts(use: str) -> tuple[str, str]:
     return f"{match['stem']}.py:{match['name']}", f"{match['stem']}.{match['name']}"
 
 
-def read(use: str, folders: Iterable[Path], sha256: str | None) -> OwnFile:
+def read(use: str, folders: Iterable[Path] = (), sha256: str | None = None) -> OwnFile:
     """The file that `use` names.
 
     Args:
@@ -75,8 +127,7 @@ def read(use: str, folders: Iterable[Path], sha256: str | None) -> OwnFile:
     places = list(dict.fromkeys((folder / path).absolute() for folder in (*folders, Path())))
     place = next((place for place in places if place.is_file()), None)
     if place is None:
-        whose = "the recipe" if folders else "the working directory"
-        looked = ", nor ".join(map(str, places))
+        whose, looked = "the recipe" if folders else "the working directory", ", nor ".join(map(str, places))
         raise PluginError(f"there is no file {looked}; put it there, or write its path as seen from {whose}")
     try:
         text = place.read_bytes()
@@ -93,11 +144,6 @@ def read(use: str, folders: Iterable[Path], sha256: str | None) -> OwnFile:
     return own
 
 
-def remember(files: Iterable[OwnFile]) -> None:
-    """From here on, a recipe that names these files reads back in this process, wherever it stands."""
-    _SEEN.update({(own.name, own.sha256): own for own in files})
-
-
 @functools.cache
 def component(own: OwnFile, use: str, group: str) -> type:
     """The class that a place of this group gets: the file's own, or what an adapter makes of what it has there.
@@ -105,10 +151,9 @@ def component(own: OwnFile, use: str, group: str) -> type:
     Raises:
         PluginError: the file cannot be run, has no such name, or holds there what nobody makes a component of.
     """
-    name = use.rpartition(":")[2]
-    module = module_of(own)
+    name, module = use.rpartition(":")[2], own.module()
     if not hasattr(module, name):
-        raise PluginError(f"{own.name} has no {name}; it has {', '.join(made_in(module)) or 'nothing'}")
+        raise PluginError(f"{own.name} has no {name}; it has {', '.join(own.made()) or 'nothing'}")
     value: Any = getattr(module, name)
     if isinstance(value, type) and issubclass(value, Component):
         return value
@@ -126,47 +171,84 @@ def component(own: OwnFile, use: str, group: str) -> type:
     raise PluginError(f"{use} is a {type(value).__name__}, of which nobody makes a {group} component; write a class")
 
 
-def keep(files: Iterable[OwnFile], folder: Path) -> None:
-    """Writes copies into the folder of a resolved recipe, which then reads back there."""
-    for own in files:
-        (folder / own.name).write_bytes(own.text)
-
-
-def module_of(own: OwnFile) -> ModuleType:
-    """The file as a module; it is run once.
+def with_files(catalog: Catalog | None, files: Iterable[Path | str] | None) -> Catalog:
+    """A catalog with the components of these files beside its own; None: beside what is installed.
 
     Raises:
-        PluginError: it cannot be run; the message has the line.
+        PluginError: a file is missing, cannot be run, or has no component or two of a name; two files have one name; a
+            name is that of an installed component.
     """
-    name = f"{OWN}{re.sub(r'[^0-9A-Za-z]', '_', own.name)}_{own.sha256[:16]}"
-    if name in sys.modules:
-        return sys.modules[name]
-    module = ModuleType(name)
-    if own.path is not None:
-        module.__file__ = str(own.path)  # where the source of its classes is looked up
-    sys.modules[name] = module  # where annotations are looked up while its classes are made
-    try:
-        exec(compile(own.text, own.name, "exec"), vars(module))
-    # The file may raise anything, and even exit; none of it may take the program down.
-    except (Exception, SystemExit) as error:
-        del sys.modules[name]
-        what = str(error).replace(f"{name}.", "")
-        raise PluginError(f"{own.name}{_line(error, own)} cannot be run: {type(error).__name__}: {what}") from error
-    return module
+    catalog = catalog or Catalog.discover()
+    groups = {group: dict(entries) for group, entries in catalog.groups.items()}
+    read_from: dict[str, Path | None] = {}
+    for file in dict.fromkeys(map(Path, files or ())):
+        if not is_own(f"{file.name}:X"):
+            rule = "it must be a Python file whose name has letters, digits and _ - . @ only"
+            raise PluginError(f"--plugin {file}: {rule}")
+        own = read(f"{file}:X")
+        if read_from.setdefault(own.name, own.path) != own.path:
+            raise PluginError(f"--plugin: 2 files are named {own.name}, and so would be their components; rename one")
+        for entry in entries_of(own):
+            other = groups[entry.group].setdefault(entry.name, entry)
+            if other.own != own:
+                raise PluginError(
+                    f"--plugin {own.name}: {entry.title} is installed already, by {other.distribution} "
+                    f"{other.version}; rename the file or the class"
+                )
+    return Catalog(groups, catalog.strays, catalog.sections)
 
 
-def _line(error: BaseException, own: OwnFile) -> str:
-    """In which line of the file it was raised; empty where nobody can tell."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == own.name]
-    if isinstance(error, SyntaxError) and error.filename == own.name:
-        lines.append(error.lineno)
-    return f", line {lines[-1]}" if lines else ""
+def in_file(use: str) -> list[Entry]:
+    """The component that `my.py:Thing` names, one entry for each of its roles; the path is from the working directory.
+
+    Raises:
+        PluginError: as `entries_of`, or the file has no such component.
+    """
+    own, name = read(use), use.rpartition(":")[2]
+    entries = [(entry.value.rpartition(":")[2], entry) for entry in entries_of(own)]
+    named = [entry for held, entry in entries if held == name]
+    if not named:
+        raise PluginError(f"{own.name} has no component {name}; {closest(name, dict(entries))}")
+    return named
 
 
-def made_in(module: ModuleType) -> dict[str, Any]:
-    """The classes and functions that a file defines, by name."""
-    return {
-        name: value
-        for name, value in vars(module).items()
-        if getattr(value, "__module__", None) == module.__name__ and hasattr(value, "__qualname__")
-    }
+def entries_of(own: OwnFile) -> list[Entry]:
+    """The components of a file, one entry for each role of a class; names that begin with `_` are left out.
+
+    Raises:
+        PluginError: the file cannot be run, defines a name twice, or has no component.
+    """
+    made = {name: value for name, value in own.made().items() if isinstance(value, type) and not name.startswith("_")}
+    lines: dict[str, list[int]] = {}
+    for node in ast.parse(own.text).body:
+        if isinstance(node, ast.ClassDef):
+            lines.setdefault(node.name, []).append(node.lineno)
+    for name, places in lines.items():
+        if len(places) > 1:  # of which Python keeps the last without a word
+            where = " and ".join(map(str, places))
+            raise PluginError(f"{own.name} has two classes named {name}, lines {where}; rename one")
+    entries = [
+        Entry(f"{own.name[:-3]}.{name}", group, f"{own.name}:{name}", own.name, own.sha256[:12], value, own)
+        for name, value in made.items()
+        for group, role in ROLES.items()
+        if issubclass(value, role) and name == value.__name__
+    ]
+    if not entries:
+        near = "; ".join(_lacks(value) for value in made.values()) or "it defines no class"
+        raise PluginError(
+            f"{own.name} has no component: {near}. A component is a class of a role, such as class "
+            f"Halve(fedplug.Protector); of a torch module or a function a recipe says use: {own.name}:NAME"
+        )
+    return entries
+
+
+def _lacks(value: type) -> str:
+    """Why a class is not a component."""
+    if issubclass(value, Component):
+        return f"{value.__name__} inherits from Component, which is not a role"
+    hooks = [role for hook, role in ROLES.items() if inspect.isfunction(getattr(value, hook, None))]
+    asked: Iterator[tuple[type, Any]] = ((role, getattr(role, "__abstractmethods__", ())) for role in ROLES.values())
+    if wanted := hooks or [role for role, needed in asked if needed and all(hasattr(value, one) for one in needed)]:
+        role = f"fedplug.{wanted[0].__name__}"
+        return f"{value.__name__} has what {role} asks for; write class {value.__name__}({role})"
+    return f"{value.__name__} is a plain class"

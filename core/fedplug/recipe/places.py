@@ -171,8 +171,8 @@ class Places:
         if own_files.is_own(full):
             self._file(place.path, full, None)  # which may be another one than that of the definition
         if definition := self._defined.get(place.raw) or self._defined.get(name):
-            here = {"is_reference": True, "path": place.path, "group": place.group}
-            self._uses[place.path] = dataclasses.replace(definition, **here)
+            refers = dataclasses.replace(definition, is_reference=True, path=place.path, group=place.group)
+            self._uses[place.path] = refers
         else:
             self._define(place, full, name, {})
 

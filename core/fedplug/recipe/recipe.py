@@ -195,7 +195,7 @@ def _finish(source: Source, catalog: Catalog | None) -> Recipe:
         catalog = catalog or Catalog.discover()
         draft = Draft(source, catalog)
         fields = draft.fields()
-        recipe = fields and Recipe(**fields, notes=tuple(overlay.dropped_options(source, draft.uses)))
+        recipe = Recipe(**fields, notes=tuple(overlay.dropped_options(source, draft.uses))) if fields else None
         if recipe is None or recipe.digest not in catalog.right:
             for path, message in find_problems(draft, recipe):
                 source.complain(path, message, key=path[0] in CHAINS and len(path) == 2)  # of a zone, point at its name

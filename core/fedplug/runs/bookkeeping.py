@@ -16,9 +16,8 @@ from fedplug.privacy.charging import Charging
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.implementations import implemented_hooks
 from fedplug.recipe.option_errors import explain
-from fedplug.recipe.own_files import is_own
+from fedplug.recipe.own_files import in_file, is_own
 from fedplug.recipe.parts import Use
-from fedplug.recipe.plugin_files import in_file
 from fedplug.recipe.yaml_source import use_of
 from fedplug.runs.metrics import Metrics
 

@@ -30,9 +30,8 @@ from fedplug.privacy.ledger_setup import ledger_of
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.own_files import keep
+from fedplug.recipe.own_files import keep, with_files
 from fedplug.recipe.plan import plan_of
-from fedplug.recipe.plugin_files import with_files
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.opening import needs_key_server

@@ -129,7 +129,7 @@ def check(
         PluginError: one of `plugins` cannot be used.
         SetupError: a keyword is not a key of recipes.
     """
-    from fedplug.recipe.plugin_files import with_files
+    from fedplug.recipe.own_files import with_files
     from fedplug.recipe.recipe import Recipe, load_recipe
 
     _require(values, _keys(), "not a key of recipes")

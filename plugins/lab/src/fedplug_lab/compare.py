@@ -17,7 +17,7 @@ from fedplug.api.errors import SetupError
 from fedplug.console.display import folded
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
-from fedplug.recipe.plugin_files import with_files
+from fedplug.recipe.own_files import with_files
 from fedplug.runs.execution import INTERRUPTED, Execution
 from fedplug.runs.folder import write_text
 from fedplug.runs.machine import command_line, resolve_device

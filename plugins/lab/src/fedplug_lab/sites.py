@@ -15,8 +15,8 @@ import numpy as np
 from fedplug.api.errors import DataError, SetupError
 from fedplug.recipe import yaml_source
 from fedplug.recipe.composition import Composition
+from fedplug.recipe.own_files import with_files
 from fedplug.recipe.parts import Agreed
-from fedplug.recipe.plugin_files import with_files
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.recipe.sections import plain_options
 from fedplug.round.sites import misfits

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.plugin_files import with_files
+from fedplug.recipe.own_files import with_files
 from fedplug.runs.execution import INTERRUPTED, Execution
 from fedplug.runs.folder import write_text
 from fedplug.runs.machine import command_line, resolve_device

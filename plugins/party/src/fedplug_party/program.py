@@ -22,7 +22,7 @@ from fedplug.api.types import Layout
 from fedplug.engines.hosts import draw_apart
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.plugin_files import with_files
+from fedplug.recipe.own_files import with_files
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.round.base import make_context
 from fedplug.round.hosted import HostedClient

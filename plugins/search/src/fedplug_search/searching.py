@@ -14,7 +14,7 @@ from pathlib import Path
 from fedplug.api.errors import RecipeError, SetupError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
-from fedplug.recipe.plugin_files import with_files
+from fedplug.recipe.own_files import with_files
 from fedplug.recipe.recipe import load_recipe
 from fedplug.runs.execution import INTERRUPTED, Execution
 from fedplug.runs.machine import command_line, resolve_device

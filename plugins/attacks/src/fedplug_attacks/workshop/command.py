@@ -14,7 +14,7 @@ from fedplug.api.events import Events, Note, ResultsWritten
 from fedplug.recipe import overlay, yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.plugin_files import with_files
+from fedplug.recipe.own_files import with_files
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.round.opening import needs_key_server
 from fedplug.round.world import World
