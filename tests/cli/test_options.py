@@ -34,6 +34,19 @@ def test_a_key_of_the_recipe_as_an_option_says_how_it_is_set(
     assert call(monkeypatch, "run", "r.yaml", "--colour") == 2
 
 
+def test_a_change_of_the_recipe_without_set_says_how_it_is_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, said in (
+        (("run", "r.yaml", "rounds=3"), "rounds=3 is a value of the recipe; write --set rounds=3"),
+        (("run", "r.yaml", "--set", "rounds=3", "data.clients=2"), "write --set data.clients=2"),
+        (("resume", "runs/x", "rounds=3"), "rounds=3 would change the recipe, and a run goes on by its own"),
+        (("run", "r.yaml", "more.yaml"), "Got unexpected extra argument (more.yaml)"),
+    ):
+        assert call(monkeypatch, *words) == 2
+        assert said in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
 def test_a_set_without_its_value_says_how_it_is_written(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

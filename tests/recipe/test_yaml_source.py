@@ -116,6 +116,7 @@ def test_a_name_that_is_close_is_offered(tmp_path: Path) -> None:
         (problem,) = yaml_source.read(tmp_path / name).problems
         return str(problem).partition("cannot read the recipe: ")[2]
 
+    assert said("rounds=3") == "there is no such file; to change a value of a recipe, write --set rounds=3"
     assert said("mime.yaml") == f"there is no such file; did you mean {tmp_path / 'mine.yaml'}?"
     assert said("fedavg") == f"there is no such file; did you mean {tmp_path / 'recipes/fedavg.yaml'}?"
     assert said("recipes/fedavgg.yaml") == f"there is no such file; did you mean {tmp_path / 'recipes/fedavg.yaml'}?"

@@ -29,7 +29,7 @@ def test_settings_come_from_the_config_file_then_the_environment_then_the_comman
         ("workers = true", "workers=True must be a whole number"),
         ("workers = 0", "workers=0 must be >= 1"),
         ("timeout = 1.5", "timeout=1.5 must be a whole number"),
-        ("timeout = -1", "timeout=-1 must be >= 0; it is in seconds, and 0 means no limit"),
+        ("timeout = -1", f"{config}: timeout=-1 must be >= 0; it is in seconds, and 0 means no limit"),
         ("= 1", "cannot be read"),
     ):
         config.write_text(text)

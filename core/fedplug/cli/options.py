@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +23,7 @@ from fedplug.runs.settings import TABLE, Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_CHANGE = re.compile(r"[a-z_][\w.@-]*=")
 _ROWS = {row.name: row.metadata for row in TABLE}
 _COMPLETED: dict[str, Any] = {
     "engine": completion.engines, "device": lambda: ["auto", "cpu", "cuda"], "listeners": completion.extensions,
@@ -87,13 +89,24 @@ def takes(*names: str, **fixed: Any) -> Callable[[Callable[..., None]], Callable
 
 
 class WithEngine(TyperCommand):
-    """Lets `--engine NAME --option value` stand for `--engine '{use: NAME, option: value}'`."""
+    """Lets `--engine NAME --option value` stand for `--engine '{use: NAME, option: value}'`, and says how a change of the
+    recipe is written that stands there without `--set`.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:  # a shell completes a line that is not whole yet
             return super().parse_args(ctx, args)
         known = {option for param in self.params for option in (*param.opts, *param.secondary_opts)}
-        return super().parse_args(ctx, _gathered(args, {*known, "--help"}))
+        try:
+            return super().parse_args(ctx, _gathered(args, {*known, "--help"}))
+        except Exception as error:  # of click's, which newer releases of typer hold inside themselves
+            left = re.search(r"unexpected extra arguments? \((.*)\)", str(getattr(error, "message", "")))
+            changes = [word for word in left[1].split() if _CHANGE.match(word)] if left else []
+            if changes and "--set" in known:
+                ctx.fail(f"{changes[0]} is a value of the recipe; write --set {changes[0]}")
+            if changes:
+                ctx.fail(f"{changes[0]} would change the recipe, and a run goes on by its own")
+            raise
 
 
 def _gathered(words: list[str], known: set[str]) -> list[str]:

@@ -134,7 +134,9 @@ def read(path: Path) -> Source:
 
 
 def _near(path: Path) -> str:
-    """A file that may have been meant: of a name that is close, in that folder or among the recipes below it."""
+    """What may have been meant: a change of a value, or a file of a close name in that folder or its `recipes`."""
+    if "=" in path.name and path.suffix != ".yaml":
+        return f"; to change a value of a recipe, write --set {path.name}"
     folder = path.parent
     here = [*folder.glob("*.yaml"), *(folder / "recipes").glob("*.yaml")]
     names = {file.name: file for file in here}

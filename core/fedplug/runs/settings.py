@@ -97,7 +97,11 @@ class Settings:
                 given = _of_file(tomllib.loads(path.read_text(encoding="utf-8")), str(path))
             except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
                 raise SetupError(f"{path}: cannot be read: {error}") from error
-        return cls().replace({**given, "data": os.environ.get("FEDPLUG_DATA") or given.get("data")})
+        try:
+            settings = cls().replace(given)
+        except SetupError as error:
+            raise SetupError(f"{path}: {error}") from error
+        return settings.replace({"data": os.environ.get("FEDPLUG_DATA") or None})
 
     def replace(self, changes: Mapping[str, Any]) -> Settings:
         """A copy in which the values that are not None are changed.
