@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import pytest
 from fedplug import RecipeError, Server
+from fedplug.api.effects import Adds
 from fedplug.api.types import Layout
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -29,3 +33,26 @@ def test_a_context_holds_the_recipes_facts_for_one_party_and_round() -> None:
     assert ctx.components is composition.components
     assert [step.link.hook for step in ctx.steps("clear")] == ["aggregate"]
     assert make_context(recipe, composition, layout, 4, Server()).rng("a").random() == ctx.rng("a").random()
+
+
+def test_parties_of_a_process_fold_links_once_where_nothing_follows_from_the_party(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    catalog = toy_catalog()
+    recipe = Recipe.from_plain(recipe_of(), catalog)
+    composition, layout = Composition(recipe, catalog), Layout.of([("w", (2, 3))])
+    folded: dict[str, Any] = {}
+    one, other = (make_context(recipe, composition, layout, 1, Server(), folded=folded) for _ in range(2))
+    assert one.steps("clear") is other.steps("clear")
+    assert make_context(recipe, composition, layout, 1, Server()).steps("clear") is not one.steps("clear")
+    fewer = dataclasses.replace(one, layout=Layout.of([("w", (5,))]))
+    assert fewer.steps("clear")[0].before.layers == (5,)
+
+    def of_the_party(_: Any, known: Any, ctx: Any) -> Any:
+        return (Adds(),) if ctx.party.log else None
+
+    monkeypatch.setattr(type(composition.aggregator), "sums", of_the_party)
+    folded.clear()
+    other.party.log["a"] = 1.0
+    assert [ctx.steps("clear")[0].effects for ctx in (one, other)] == [None, (Adds(),)]
+    assert not folded

@@ -51,6 +51,11 @@ def test_reports_are_told_once() -> None:
     told = client.collect_reports()
     assert (told.seconds.keys(), told.train) == ({"train"}, {"loss": 1.0})
     assert client.collect_reports() == Reports()
+    with client.timed("open"), client.operation("decrypt", 3):
+        client.saved(1000.0)  # which another client has done for both
+    told, operations = client.collect_reports(), dict(client.operations)
+    assert told.seconds["open"] > 999 < told.seconds_total
+    assert not operations
     key_server = HostedKeyServer(counts=True)
     with key_server.operation("decrypt", 3):
         pass

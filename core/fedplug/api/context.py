@@ -49,6 +49,7 @@ class Party:
     figures: dict[str, Any] = dataclasses.field(default_factory=dict)
     operations: dict[str, list[float]] = dataclasses.field(default_factory=dict)
     _inside: float = dataclasses.field(default=0.0, init=False, repr=False)
+    _saved: float = dataclasses.field(default=0.0, init=False, repr=False)
 
     def memory(self, component: Any) -> dict[str, Any]:
         """The component's own corner of `state`."""
@@ -70,6 +71,12 @@ class Party:
         self.remembered = type(self.remembered).from_plain(plain.get("remembered"))
         self.state = state
 
+    def saved(self, seconds: float) -> None:
+        """Another party of this process has done work for both, which this one alone would take so long for; an
+        operation, and what a client reports, count it.
+        """
+        self._saved += seconds
+
     @contextlib.contextmanager
     def operation(self, name: str, count: float) -> Iterator[None]:
         """Measures `count` equal operations, for sections that ask for it (`Section.counts_operations`), such as a
@@ -79,11 +86,11 @@ class Party:
             name: what is done, `encrypt` or `train`; the same name means the same cost for each.
             count: how many are done inside: ciphertexts, examples.
         """
-        started, before, self._inside = time.perf_counter(), self._inside, 0.0
+        started, before, self._inside = time.perf_counter() + self._saved, self._inside, 0.0
         try:
             yield
         finally:
-            took = time.perf_counter() - started
+            took = time.perf_counter() + self._saved - started
             total = self.operations.setdefault(name, [0.0, 0.0])
             total[0] += count
             total[1] += took - self._inside
@@ -191,12 +198,6 @@ class Client(Party):
     def scores_by(self, scorer: str | None) -> NDArray[np.float32]:
         """A scorer's scores of this round, (P,) or (L,); None takes the recipe's first."""
         return self.scores[scorer] if scorer else next(iter(self.scores.values()))
-
-    def saved(self, seconds: float) -> None:
-        """Another client of this process has done work for both, which this one alone would take so long for.
-
-        A run adds it to what the client reports; elsewhere nothing comes of it.
-        """
 
     def rng(self, component: Any, *purpose: object) -> np.random.Generator:
         """Reproducible stream for this client, round, component and purpose."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,11 @@ def stated_bounds(steps: Iterable[Step]) -> bytes:
     Statements may follow from what a party keeps. A client that goes by others than the server would not have the
     privacy that the ledger claims for it.
     """
+    return _stated_bounds(tuple(steps))
+
+
+@functools.lru_cache(maxsize=8)  # the clients of a process share their steps
+def _stated_bounds(steps: tuple[Step, ...]) -> bytes:
     known = uploaded(steps)
     assert known is not None  # a zone that is sent has an aggregator
     stated: list[Any] = [[clip.link, clip.bound.norm, clip.bound.order, clip.factor] for clip in known.clips]

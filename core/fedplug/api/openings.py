@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,9 @@ from pathlib import Path
 
 from fedplug.api.errors import CheckpointError, OpenedBefore
 from fedplug.api.record import Count, Record, Text
+
+_KEPT_BYTES = 1 << 24
+"""Ciphertexts of a sum whose digest is kept until later ones: those of a large model would take too much memory."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +84,7 @@ class Openings:
         Raises:
             OpenedBefore: another sum of the round and zone was opened, of this group or with a client of this one.
         """
-        this = Opening(round, zone, group, sorted(set(clients)), _digest(ciphertexts))
+        this, line = _noting(round, zone, group, tuple(clients), _digest(tuple(ciphertexts)))
         for noted in self._noted:
             if noted.bars(this):
                 differs = "with other ciphertexts" if noted.clients == this.clients else "from other clients"
@@ -90,7 +94,7 @@ class Openings:
                 )
         yield
         if this not in self._noted:
-            self._append(this)
+            self._append(line)
             self._noted.append(this)
 
     def require(self, known: int) -> None:
@@ -105,15 +109,14 @@ class Openings:
                 f"{self.file} {has}, but a checkpoint knows of {known} sums that were opened; {_remedy(self.file)}"
             )
 
-    def _append(self, opening: Opening) -> None:
+    def _append(self, line: bytes) -> None:
         if self.file is None:
             return
-        line = opening.to_json() + "\n"
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab", buffering=0) as file:
             before = os.fstat(file.fileno()).st_size
             try:
-                if file.write(line.encode()) != len(line.encode()):
+                if file.write(line) != len(line):
                     raise OSError(f"{self.file} could not be written to its end")
                 os.fsync(file.fileno())  # the sum goes to others, so a power failure must not take the note back
             except OSError:
@@ -142,9 +145,24 @@ def _remedy(file: Path) -> str:
     )
 
 
-def _digest(ciphertexts: Iterable[bytes]) -> str:
+@functools.lru_cache(maxsize=4)
+def _noting(round: int, zone: str, group: str, clients: tuple[int, ...], digest: str) -> tuple[Opening, bytes]:
+    """The note of a sum, and its line; made once for the clients of a process, which open the same sums."""
+    opening = Opening(round, zone, group, sorted(set(clients)), digest)
+    return opening, f"{opening.to_json()}\n".encode()
+
+
+def _digest(ciphertexts: tuple[bytes, ...]) -> str:
+    small = sum(map(len, ciphertexts)) <= _KEPT_BYTES
+    return _small_digest(ciphertexts) if small else _whole_digest(ciphertexts)
+
+
+def _whole_digest(ciphertexts: tuple[bytes, ...]) -> str:
     total = hashlib.blake2b(digest_size=32)
     for ciphertext in ciphertexts:
         total.update(len(ciphertext).to_bytes(8, "big"))
         total.update(ciphertext)
     return total.hexdigest()
+
+
+_small_digest = functools.lru_cache(maxsize=2)(_whole_digest)

@@ -59,11 +59,11 @@ class HostedClient(Client):
     @contextlib.contextmanager
     def timed(self, phase: str) -> Iterator[None]:
         """Adds the seconds of a phase to the next reply."""
-        started = time.perf_counter()
+        started = time.perf_counter() + self._saved
         try:
             yield
         finally:
-            self.took(phase, time.perf_counter() - started)
+            self.took(phase, time.perf_counter() + self._saved - started)
 
     def took(self, phase: str, seconds: float, spent: float | None = None) -> None:
         """Adds to the next reply what a phase takes one client.
@@ -81,6 +81,7 @@ class HostedClient(Client):
 
     def saved(self, seconds: float) -> None:
         """Adds to the next reply what another client of this process has done for this one too."""
+        super().saved(seconds)
         self.reports.seconds_total += seconds
 
     def collect_reports(self) -> Reports:

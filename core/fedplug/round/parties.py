@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fedplug.api import codec
 from fedplug.api.codec import Message
+from fedplug.api.links import Step
 from fedplug.api.model import Model
 from fedplug.api.openings import Openings
 from fedplug.api.types import Layout
@@ -77,6 +78,7 @@ class ClientHost:
         self._own.share(initial, model=True)
         sections = recipe.sections
         self.counts = counts_operations(recipe)
+        self._folded: dict[int, dict[str, tuple[Step, ...]]] = {}
         self.clients: dict[str, HostedClient] = {}
         for client_id, held in world.holdings(client_ids).items():
             client = HostedClient(client_id, self)
@@ -151,8 +153,10 @@ class ClientHost:
 
     def _at_round(self, client: HostedClient, round: int) -> None:
         if client.ctx is None or client.ctx.round != round:
+            if round not in self._folded:  # calls of the round before come in every round
+                self._folded = {round: {}, **dict([*self._folded.items()][:1])}
             client.ctx = make_context(
-                self.recipe, self.composition, self.model.layout, round, client, self.public
+                self.recipe, self.composition, self.model.layout, round, client, self.public, self._folded[round]
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 from collections.abc import Callable
 from typing import Any
@@ -128,6 +129,36 @@ def test_sums_of_128_worst_case_clients_are_exact(key_holder: str) -> None:
     error = np.abs(opened - extremes.astype(np.float64).sum(0))
     assert error.max() < 128 * numbers.step / 2
     assert error[:6000].max() == 0  # the ends of the range are on the grid
+
+
+def test_clients_of_a_process_decrypt_a_sum_once_and_each_reports_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    parties = Parties(make(Bfv, key_holder="clients"), 3, min_clients=2).setup()
+    component, values = parties.component, np.arange(10, dtype=np.float32) / 10
+    decrypted: list[int] = []
+    real = Rlwe.decrypt
+
+    def decrypt(self: Rlwe, context: Any, ciphertexts: Any, slots: int) -> Any:
+        decrypted.append(len(ciphertexts))
+        return real(self, context, ciphertexts, slots)
+
+    monkeypatch.setattr(Rlwe, "decrypt", decrypt)
+
+    def opened(client_id: int, total: Block, **facts: Any) -> Block:
+        ctx = dataclasses.replace(parties.context(parties.clients[client_id]), **facts)
+        block: Block = component.postprocess(total, ctx)
+        return block
+
+    total = parties.add({index: parties.protect(index, values) for index in range(3)})
+    found = [opened(index, parties.relay(total)) for index in range(3)]
+    assert len(decrypted) == 1
+    assert all(np.array_equal(block.plain(), found[0].plain()) for block in found)
+    seconds = [parties.clients[index].operations["std.bfv.decrypt"] for index in range(3)]
+    assert [count for count, _ in seconds] == [1.0] * 3
+    assert seconds[1][1] > seconds[0][1] / 2
+    with pytest.raises(ProtectionError, match="holds 3 updates; opening fewer than min_clients=4"):
+        opened(0, total, min_clients=4)
+    opened(1, parties.add({index: parties.protect(index, values) for index in range(2)}))
+    assert len(decrypted) == 3
 
 
 def test_one_client_may_use_every_bit_of_a_field() -> None:

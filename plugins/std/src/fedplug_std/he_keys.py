@@ -22,8 +22,10 @@ from fedplug.api.errors import FedplugError, MessageError, ProtectionError, TooF
 from fedplug.api.typed import is_count, shown
 
 if TYPE_CHECKING:
+    import numpy as np
     from fedplug import Client, Cohort, Context, KeyServer, KeyServerLine, Party
     from fedplug.api.effects import Party as SeenBy
+    from numpy.typing import NDArray
 
     from fedplug_std.he_blocks import Encryption
 
@@ -190,11 +192,25 @@ def context_of(component: Encryption, party: Party) -> tuple[Any, Terms]:
     return held.context, memory["terms"]
 
 
+class Opened:
+    """The last small sum that parties of this process with one key have opened: which, its values, and the time."""
+
+    sum_of: Any = None
+    values: NDArray[np.float32]
+    seconds: float
+
+
+def opened_of(component: Encryption, party: Party) -> Opened:
+    """What parties with the key of this one have opened; after `context_of`."""
+    opened: Opened = party.cache[component.name].opened
+    return opened
+
+
 class _Held:
     """A context and the bytes it was rebuilt from."""
 
     def __init__(self, data: bytes, context: Any) -> None:
-        self.data, self.context = data, context
+        self.data, self.context, self.opened = data, context, Opened()
 
 
 _IN_USE: weakref.WeakValueDictionary[tuple[str, type, bytes], _Held] = weakref.WeakValueDictionary()
