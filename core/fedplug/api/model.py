@@ -44,6 +44,10 @@ class Model(Protocol):
     def get_vector(self) -> NDArray[np.float32]:
         """All trainable parameters as one flat copy, (P,)."""
 
+    def moved_from(self, start: NDArray[np.float32]) -> NDArray[np.float32]:
+        """How far the parameters are from a vector, (P,); nobody else holds the array."""
+        return self.get_vector() - start
+
     def set_vector(self, vector: NDArray[np.float32]) -> None:
         """Overwrites all trainable parameters."""
 

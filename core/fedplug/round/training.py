@@ -63,8 +63,7 @@ class Training(PartySteps):
         with client.timed("train"), client.operation("train", client.num_examples):
             with of_component(self.composition.trainer.name, "train"):
                 numbers = trainer.train(client, client.ctx)
-            update = model.get_vector()  # a copy
-            update -= client.start
+            update = model.moved_from(client.start)
         client.reports.train = {key: float(value) for key, value in numbers.items()}
         client.remembered.buffers = model.get_buffers()
         # From here on the local model is start + update, rounded as that sum is, whether or not another client uses

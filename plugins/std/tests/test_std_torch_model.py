@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 from fedplug.api.data import ClientData, Examples
 from fedplug.api.model import Evaluation
+from fedplug.api.unchangeable import unchangeable
 from fedplug_std.torch_model import TorchModel, as_tensor, seeded, to_tensor, use_one_thread
 from torch import nn
 
@@ -238,3 +240,42 @@ def test_one_thread() -> None:
 def test_the_contract_modules_do_not_import_torch() -> None:
     code = "import sys, fedplug.api.model, fedplug.round.client_data; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_vector_that_the_model_holds_is_not_written_again_unless_somebody_had_the_model_in_hand() -> None:
+    model = TorchModel(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2, 2)))
+    first, second = (unchangeable(np.full(6, value, np.float32)) for value in (1, 2))
+    weight = model.parameters[0]
+
+    def changed_and_set(change: Callable[[], Any]) -> bool:
+        model.set_vector(first)
+        change()
+        model.set_vector(first)
+        return bool((model.get_vector() != first).any())
+
+    assert not changed_and_set(lambda: model.parameters[0].data.add_(1))
+    assert not changed_and_set(lambda: model.flat.numpy().__iadd__(1))
+    assert not changed_and_set(lambda: model.module[1].bias.data.zero_())
+    assert not changed_and_set(lambda: model.set_vector(second))
+    with torch.no_grad():
+        assert not changed_and_set(lambda: weight.add_(1))  # by whoever had it before
+    writable = np.ones(6, np.float32)
+    model.set_vector(writable)
+    writable[:] = 3
+    model.set_vector(writable)
+    assert np.array_equal(model.moved_from(first), np.full(6, 2, np.float32))
+
+
+def test_what_is_noted_of_a_module_holds_until_somebody_has_it_in_hand_or_adds_a_hook() -> None:
+    model = TorchModel(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2, 2)))
+    asked: list[int] = []
+
+    def look(module: torch.nn.Module) -> int:
+        asked.append(len(list(module.modules())))
+        return len(asked)
+
+    assert [model.noted(look), model.noted(look)] == [1, 1]
+    module = model.module
+    assert [model.noted(look), model.noted(look)] == [2, 2]
+    module[1].register_forward_hook(lambda *_: None)  # by whoever has kept it
+    assert [model.noted(look), model.noted(look)] == [3, 3]

@@ -72,12 +72,14 @@ class Perceptron:
         # d(mean loss) / d(logits) = (softmax - one-hot) / n; the step is taken here, for all layers behind.
         delta = log_probabilities.exp_().scatter_add_(1, places, self._minus_one.expand_as(found))
         delta.mul_(-lr / len(labels))
+        ones = delta.new_ones(len(labels))
         for index in range(len(self.weights) - 1, -1, -1):
             before = None
             if index:  # through the layer's weights as they were, and through the ReLU
                 before = torch.mm(delta, self.weights[index]).mul_(entering[index] > 0)
-            self.weights[index].addmm_(delta.t(), entering[index])
-            self.biases[index].add_(delta.sum(0))
+            turned = delta.t()
+            self.weights[index].addmm_(turned, entering[index])
+            self.biases[index].addmv_(turned, ones)
             if before is not None:
                 delta = before
         return found

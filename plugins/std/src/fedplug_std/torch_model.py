@@ -13,13 +13,15 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 from fedplug.api.data import ClientData, Examples
 from fedplug.api.model import Evaluation, Model
 from fedplug.api.types import Layout
+from fedplug.api.unchangeable import is_unchangeable
+from torch.utils.hooks import RemovableHandle
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,6 +33,7 @@ _EVALUATION_BATCH = 1024
 _MODELESS = {torch.nn.Sequential, torch.nn.Flatten, torch.nn.Linear, torch.nn.ReLU}
 """Modules that compute the same in training and in evaluation; a change of mode would go through each of them."""
 
+T = TypeVar("T")
 Count = Callable[[torch.Tensor, torch.Tensor], Mapping[str, float]]
 
 
@@ -114,11 +117,11 @@ class TorchModel(Model):
     Raises:
         ValueError: the module has no trainable parameter, or one that is not float32.
 
+    What follows from the module, and the vector that it was given last, are noted until somebody has it in hand.
+
     Attributes:
-        module: the module.
         device: where it lives.
-        parameters: its trainable parameters, in the order of the layout.
-        layout: where they live in the flat vector.
+        layout: where its trainable parameters live in the flat vector.
     """
 
     def __init__(self, module: torch.nn.Module, device: str = "cpu", count: Count | None = None) -> None:
@@ -128,14 +131,14 @@ class TorchModel(Model):
         if self.device.type == "cuda":
             torch.backends.cudnn.deterministic = True
             torch.backends.cudnn.benchmark = False
-        self.module = module.to(self.device)
+        self._module = module.to(self.device)
         named = [(name, tensor) for name, tensor in module.named_parameters() if tensor.requires_grad]
         if not named:
             raise ValueError(f"{type(module).__name__} has no trainable parameter")
         for name, tensor in named:
             if tensor.dtype != torch.float32:
                 raise ValueError(f"parameter {name} is {tensor.dtype}, but updates are float32; convert the module")
-        self.parameters = [tensor for _, tensor in named]
+        self._parameters = [tensor for _, tensor in named]
         self.layout = Layout.of((name, tuple(tensor.shape)) for name, tensor in named)
         persistent = module.state_dict().keys()
         # By the modules that hold them, which may assign other tensors.
@@ -148,27 +151,78 @@ class TorchModel(Model):
         passing = [place for name, place in places.items() if name not in persistent]
         self._first = [(owner, key, owner.get_buffer(key).clone()) for owner, key in passing]
         self._flat = torch.empty(0)
+        self._notes: dict[Callable[[torch.nn.Module], Any], Any] = {}
+        self._holds: tuple[NDArray[np.float32], list[int]] | None = None
+        self._hooks = -1
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The module."""
+        self._in_hand()
+        return self._module
+
+    @module.setter
+    def module(self, module: torch.nn.Module) -> None:
+        self._in_hand()
+        self._module = module
+
+    @property
+    def parameters(self) -> list[torch.Tensor]:
+        """Its trainable parameters, in the order of the layout."""
+        self._in_hand()
+        return self._parameters
 
     @property
     def flat(self) -> torch.Tensor:
         """All trainable parameters as one tensor, (P,): what is written to it, they have."""
+        self._in_hand()
+        return self._all()
+
+    def _in_hand(self) -> None:
+        """From here on the module may change: nothing that was noted of it holds."""
+        self._notes, self._holds = {}, None
+
+    def noted(self, make: Callable[[torch.nn.Module], T]) -> T:
+        """What a function says of the module, asked once until somebody has the module in hand or adds a hook to any.
+
+        It must follow from what the module is, and not from its values; whoever changes those calls `moves` before.
+        """
+        if self._hooks != RemovableHandle.next_id:
+            self._notes, self._hooks = {}, RemovableHandle.next_id
+        if make not in self._notes:
+            self._notes[make] = make(self._module)
+        found: T = self._notes[make]
+        return found
+
+    def moves(self) -> None:
+        """Says that its values are about to change."""
+        self._holds = None
+
+    def _all(self) -> torch.Tensor:
         at, width = self._flat.data_ptr(), self._flat.element_size()
-        for tensor, place in zip(self.parameters, self.layout.parameters, strict=True):
+        for tensor, place in zip(self._parameters, self.layout.parameters, strict=True):
             if tensor.data_ptr() != at + width * place.offset:
                 self._gather()  # the first time, or somebody has given the module other tensors
                 break
         return self._flat
 
     def _gather(self) -> None:
-        self._flat = torch.cat([tensor.detach().reshape(-1) for tensor in self.parameters])
-        for tensor, place in zip(self.parameters, self.layout.parameters, strict=True):
+        self._notes = {}
+        self._flat = torch.cat([tensor.detach().reshape(-1) for tensor in self._parameters])
+        for tensor, place in zip(self._parameters, self.layout.parameters, strict=True):
             tensor.data = self._flat[place.slice].view(place.shape)
 
     def get_vector(self) -> NDArray[np.float32]:
         """All trainable parameters as one flat copy, (P,)."""
         vector = np.empty(self.layout.size, np.float32)
-        torch.from_numpy(vector).copy_(self.flat)
+        torch.from_numpy(vector).copy_(self._all())
         return vector
+
+    def moved_from(self, start: NDArray[np.float32]) -> NDArray[np.float32]:
+        """How far the parameters are from a vector, (P,)."""
+        if self.device.type != "cpu":
+            return super().moved_from(start)
+        return np.subtract(self._all().numpy(), start)
 
     def set_vector(self, vector: NDArray[np.float32]) -> None:
         """Overwrites all trainable parameters.
@@ -176,12 +230,19 @@ class TorchModel(Model):
         Raises:
             ValueError: the vector is not float32 (P,).
         """
+        if self._holds is not None and self._holds[0] is vector and self._holds[1] == self._versions():
+            return
         if vector.shape != (self.layout.size,) or vector.dtype != np.float32:
             raise ValueError(f"a vector of {vector.dtype}{list(vector.shape)} must be float32[{self.layout.size}]")
         if self.device.type == "cpu":  # as_tensor copies what nobody can change
-            self.flat.numpy()[:] = vector
+            self._all().numpy()[:] = vector
         else:
-            self.flat.copy_(as_tensor(vector))
+            self._all().copy_(as_tensor(vector))
+        self._holds = (vector, self._versions()) if is_unchangeable(vector) else None
+
+    def _versions(self) -> list[int]:
+        """What torch counts up wherever it changes a parameter in place."""
+        return [tensor._version for tensor in self._parameters]
 
     def get_buffers(self) -> dict[str, NDArray[Any]]:
         """Non-trainable state by name, such as batch-norm statistics; copies."""
@@ -236,10 +297,11 @@ class TorchModel(Model):
         use_one_thread()
         shape = sets[0].inputs.shape[1:]
         step = max(1, min(_EVALUATION_BATCH, _EVALUATION_VALUES // max(1, math.prod(shape))))
-        was_training = self.module.training
-        toggled = not kinds(self.module) <= _MODELESS
+        module = self._module
+        was_training, toggled = module.training, not self.noted(kinds) <= _MODELESS
         if toggled:
-            self.module.eval()
+            self._in_hand()  # what it does to itself is not known
+            module.eval()
         # Where a module draws in evaluation too, what it draws must not depend on who used this process before.
         with torch.no_grad(), seeded(0, self.device) if toggled else contextlib.nullcontext():
             if len(sets) > 1 and sum(map(len, sets)) <= step:
@@ -247,7 +309,7 @@ class TorchModel(Model):
             else:
                 found = [self._in_batches(examples, data, step) for examples in sets]
         if toggled:
-            self.module.train(was_training)
+            module.train(was_training)
         return found
 
     def _together(
@@ -261,7 +323,7 @@ class TorchModel(Model):
         lengths = [len(each) for each in sets]
         inputs, answers = held["inputs"], held["answers"]
         written = inputs._version
-        logits = self.module(inputs)
+        logits = self._module(inputs)
         if inputs._version != written:
             held.clear()  # the module writes to what it is handed, and would find that the next time
         predicted = logits.argmax(1)
@@ -283,7 +345,7 @@ class TorchModel(Model):
         task: dict[str, float] = {}
         for start in range(0, len(examples), step):
             batch = examples.take(slice(start, start + step))
-            found = self._counted(self.module(to_tensor(batch.inputs, data.mean, data.std, self.device)), batch)
+            found = self._counted(self._module(to_tensor(batch.inputs, data.mean, data.std, self.device)), batch)
             correct, count, loss = correct + found.correct, count + found.count, loss + found.loss
             for name, number in found.task.items():
                 task[name] = task.get(name, 0) + number

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
     from fedplug import Client, Context
 
+    from fedplug_std._perceptron import Perceptron
     from fedplug_std.torch_model import TorchModel
 
     Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -24,6 +25,9 @@ ClassWeight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 _CACHE_BYTES = 1 << 30
 """Clients keep their standardised inputs between rounds where those of all of them take at most this much memory."""
+
+_EPOCH_BYTES = 1 << 18
+"""Inputs of at most so many bytes are put in order at once, and stay in the processor's cache."""
 
 
 class Sgd(fedplug.Trainer):
@@ -118,22 +122,24 @@ class Sgd(fedplug.Trainer):
         rng = client.rng(self)
         count = client.num_examples
         lr = options.lr * options.lr_decay**ctx.round
-        by_hand = self._by_hand(model, lr)
-        take_step = by_hand or self._by_autograd(client, model, lr)
         losses: list[torch.Tensor] = []
         seed = int(rng.integers(2**63))
-        if by_hand is None:
-            _training_mode(model, single=min(count, options.batch_size) == 1)
-        # Steps by hand are of modules that have neither a mode nor dropout.
-        with torch.no_grad() if by_hand else seeded(seed, model.device):
+        if (perceptron := self._perceptron(model)) is not None:
+            model.moves()
+            with torch.no_grad():  # it has neither a mode nor dropout
+                for _ in range(options.epochs):
+                    losses = [perceptron.step(*batch, lr) for batch in self.batches(client, model, rng)]
+            return {"loss": -float(torch.cat(losses).sum(dtype=torch.float64)) / count}
+        take_step = self._by_autograd(client, model, lr)
+        _training_mode(model, single=min(count, options.batch_size) == 1)
+        with seeded(seed, model.device):
             for _ in range(options.epochs):
                 # Numbers stay tensors until the end: asking for one waits for the device.
                 losses = [take_step(inputs, labels) for inputs, labels in self.batches(client, model, rng)]
         return {"loss": float(torch.stack(losses).sum(dtype=torch.float64)) / count}
 
-    def _by_hand(self, model: TorchModel, lr: float) -> Step | None:
-        """Plain steps on a perceptron, the derivatives written out; None where a step is more than that."""
-
+    def _perceptron(self, model: TorchModel) -> Perceptron | None:
+        """The model, if it is a perceptron and steps are plain, with their derivatives written out; else None."""
         from fedplug_std._perceptron import Perceptron
 
         options = self.options
@@ -142,14 +148,7 @@ class Sgd(fedplug.Trainer):
         own = type(self)
         if own.local_objective is not Sgd.local_objective or own.batch_loss is not Sgd.batch_loss:
             return None
-        perceptron = Perceptron.of(model.module)
-        if perceptron is None:
-            return None
-
-        def take_step(inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-            return -perceptron.step(inputs, labels, lr).sum()
-
-        return take_step
+        return model.noted(Perceptron.of)
 
     def _by_autograd(self, client: Client, model: TorchModel, lr: float) -> Step:
         """Steps on any module and any objective."""
@@ -199,7 +198,7 @@ class Sgd(fedplug.Trainer):
         train, data = client.data.train, client.data
         order = rng.permutation(len(train))
         labels = as_tensor(train.answers[order]).to(model.device)
-        slices = batch_slices(len(train), self.options.batch_size, merge_single=_has_batch_norm(model.module))
+        slices = batch_slices(len(train), self.options.batch_size, merge_single=model.noted(_has_batch_norm))
         batches = torch.split(labels, lengths := [part.stop - part.start for part in slices])
         if train.inputs.size * 4 * client.ctx.num_clients > _CACHE_BYTES:
             for part, answers in zip(slices, batches, strict=True):
@@ -208,6 +207,9 @@ class Sgd(fedplug.Trainer):
         if self.name not in client.cache:
             client.cache[self.name] = to_tensor(train.inputs, data.mean, data.std, model.device)
         inputs, places = client.cache[self.name], as_tensor(order).to(model.device)
+        if inputs.nbytes <= _EPOCH_BYTES:
+            yield from zip(torch.split(torch.index_select(inputs, 0, places), lengths), batches, strict=True)
+            return
         for place, answers in zip(torch.split(places, lengths), batches, strict=True):
             yield torch.index_select(inputs, 0, place), answers  # a batch at a time stays in the processor's cache
 
