@@ -45,7 +45,10 @@ class Model(Protocol):
         """All trainable parameters as one flat copy, (P,)."""
 
     def moved_from(self, start: NDArray[np.float32]) -> NDArray[np.float32]:
-        """How far the parameters are from a vector, (P,); nobody else holds the array."""
+        """How far the parameters are from a vector, (P,); nobody else holds the array.
+
+        What they are afterwards is not said: whoever asks sets the model before it is used again.
+        """
         return self.get_vector() - start
 
     def set_vector(self, vector: NDArray[np.float32]) -> None:

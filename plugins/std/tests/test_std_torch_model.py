@@ -266,6 +266,34 @@ def test_a_vector_that_the_model_holds_is_not_written_again_unless_somebody_had_
     assert np.array_equal(model.moved_from(first), np.full(6, 2, np.float32))
 
 
+@pytest.mark.parametrize("look", ["get_vector", "flat", "parameters", "module", "noted", "evaluate"])
+def test_an_update_moves_the_model_when_somebody_looks(look: str) -> None:
+    model = TorchModel(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2, 2)))
+    first, update = unchangeable(np.ones(6, np.float32)), np.arange(6, dtype=np.float32)
+    weight = model.parameters[0]
+    model.set_vector(first)
+    model.move_by(update)
+    assert model.moved_from(first) is update
+    model.set_vector(first)
+    model.move_by(update)
+    if look == "noted":
+        model.noted(lambda module: 0)
+    elif look == "evaluate":
+        model.evaluate(Examples(np.zeros((1, 2), np.float32), np.zeros(1, np.int64)), client_data(examples(1)))
+    elif look == "get_vector":
+        assert np.array_equal(model.get_vector(), first + update)
+    else:
+        getattr(model, look)
+    assert np.array_equal(weight.detach().numpy().reshape(-1), (first + update)[:4])
+    assert np.array_equal(model.moved_from(first), update)
+    model.move_by(update)
+    model.move_by(update)
+    assert np.array_equal(model.get_vector(), first + 3 * update)
+    model.move_by(update)
+    model.set_vector(first)
+    assert np.array_equal(model.get_vector(), first)
+
+
 def test_what_is_noted_of_a_module_holds_until_somebody_has_it_in_hand_or_adds_a_hook() -> None:
     model = TorchModel(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2, 2)))
     asked: list[int] = []

@@ -270,6 +270,43 @@ def test_the_step_written_out_is_that_of_autograd() -> None:
                 torch.testing.assert_close(ours.detach(), theirs, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("hidden", [(40,), (48, 7), (40, 9, 5)])
+def test_few_examples_take_a_wide_perceptron_where_steps_would(hidden: tuple[int, ...]) -> None:
+    """Two epochs, a last batch that is smaller: the update in one, the steps, and the weights as they were."""
+    rng = np.random.default_rng(0)
+    module = _networks.mlp((1, 7, 7), 3, hidden)
+    found = Perceptron.of(module)
+    assert found is not None
+    assert [found.takes_few(count) for count in (20, 25)] == [True, False]
+    lengths = [4, 4, 2, 4, 4, 2]
+    inputs = torch.from_numpy(rng.normal(size=(20, 1, 7, 7)).astype(np.float32))
+    labels = torch.from_numpy(rng.integers(0, 3, 20))
+    start = torch.cat([parameter.detach().reshape(-1) for parameter in module.parameters()])
+    with torch.no_grad():
+        update, said = found.update(inputs, labels, lengths, 0.5)
+        assert torch.equal(torch.cat([parameter.reshape(-1) for parameter in module.parameters()]), start)
+        batches = zip(torch.split(inputs, lengths), torch.split(labels, lengths), strict=True)
+        steps = torch.cat([found.step(*batch, 0.5) for batch in batches])
+        moved = torch.cat([parameter.reshape(-1) for parameter in module.parameters()]) - start
+    assert moved.abs().max() > 0.1
+    torch.testing.assert_close(update, moved, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(said, steps, rtol=1e-4, atol=1e-6)
+
+
+def test_a_client_with_few_examples_ends_where_steps_would_have_taken_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = models.Mlp(models.Mlp.Options(hidden=(64,))).build
+    ends = []
+    for few in (True, False):
+        monkeypatch.setattr(Perceptron, "takes_few", lambda *_, few=few: few)
+        client = client_with(build((1, 8, 8), 10, 0, "cpu"), data_of(24))
+        start = client.model.get_vector()
+        losses = [train(sgd(lr=0.1, epochs=1), client)["loss"] for _ in range(2)]  # the second goes on from the first
+        ends.append((client.model.get_vector(), losses))
+        assert not np.array_equal(ends[-1][0], start)
+    np.testing.assert_allclose(ends[0][0], ends[1][0], rtol=1e-4, atol=1e-6)
+    assert ends[0][1] == pytest.approx(ends[1][1], rel=1e-4)
+
+
 def test_only_a_plain_perceptron_is_stepped_by_hand() -> None:
     """Anything else takes autograd: other layers, hooks, frozen, missing or shared parameters."""
     def perceptron() -> torch.nn.Sequential:

@@ -63,7 +63,13 @@ class Perceptron:
         Returns:
             Log-probability of every label before the step, (n, 1).
         """
-        entering = [inputs.flatten(1)]
+        return self._step(inputs.flatten(1), labels, lr, back=False)[0]
+
+    def _step(
+        self, inputs: torch.Tensor, labels: torch.Tensor, lr: float, *, back: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The step; what `step` gives, and with `back` the step against the gradient of the inputs, (n, in)."""
+        entering = [inputs]
         for turned, bias in zip(self._turned[:-1], self.biases, strict=False):
             entering.append(torch.addmm(bias, entering[-1], turned).relu_())
         log_probabilities = torch.addmm(self.biases[-1], entering[-1], self._turned[-1]).log_softmax(1)
@@ -74,15 +80,65 @@ class Perceptron:
         delta.mul_(-lr / len(labels))
         ones = delta.new_ones(len(labels))
         for index in range(len(self.weights) - 1, -1, -1):
-            before = None
+            before = delta
             if index:  # through the layer's weights as they were, and through the ReLU
                 before = torch.mm(delta, self.weights[index]).mul_(entering[index] > 0)
+            elif back:
+                before = torch.mm(delta, self.weights[0])
             turned = delta.t()
             self.weights[index].addmm_(turned, entering[index])
             self.biases[index].addmv_(turned, ones)
-            if before is not None:
-                delta = before
-        return found
+            delta = before
+        return found, delta
+
+    def takes_few(self, examples: int) -> bool:
+        """Whether `update` is faster than steps: with so few examples in all that its first layer is far wider."""
+        return len(self.weights) > 1 and 2 * examples <= min(self.weights[0].shape)
+
+    def update(
+        self, inputs: torch.Tensor, labels: torch.Tensor, lengths: list[int], lr: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Where steps on batch after batch would take the weights, which stay as they are.
+
+        What steps add to the first weights W is D^T X, X the examples and D a row for each; so a later batch x gets
+        x (W + D^T X)^T = x W^T + (x X^T) D. W is read once and never written, however many steps there are.
+
+        Args:
+            inputs: float32 (m, ...), those of all batches, in order.
+            labels: int64 (m,).
+            lengths: of the batches.
+            lr: the step, > 0.
+
+        Returns:
+            The update, (P,): weights and bias of each layer in turn. Log-probability of every label before its step.
+        """
+        inputs = inputs.flatten(1)
+        first, bias = self.weights[0], self.biases[0]
+        inner = type(self)([each.clone() for each in self.weights[1:]], [each.clone() for each in self.biases[1:]])
+        entering = torch.addmm(bias, inputs, self._turned[0])
+        alike = torch.mm(inputs, inputs.t()).add_(1)  # one more, by which the bias moves
+        steps = torch.empty_like(entering)
+        found, start = [], 0
+        for answers in torch.split_with_sizes(labels, lengths):
+            stop = start + len(answers)
+            mine = entering[start:stop]
+            if start:
+                mine.addmm_(alike[start:stop, :start], steps[:start])
+            said, back = inner._step(mine.relu_(), answers, lr, back=True)
+            torch.mul(back, mine > 0, out=steps[start:stop])
+            found.append(said)
+            start = stop
+        update = torch.empty(sum(map(torch.numel, (*self.weights, *self.biases))))
+        size = first.numel()
+        torch.mm(steps.t(), inputs, out=update[:size].view_as(first))
+        torch.sum(steps, 0, out=update[size : size + len(bias)])
+        start = size + len(bias)
+        olds = zip(self.weights[1:], self.biases[1:], strict=True)
+        for layer in zip(zip(inner.weights, inner.biases, strict=True), olds, strict=True):
+            for new, old in zip(*layer, strict=True):
+                torch.sub(new, old, out=update[start : start + old.numel()].view_as(old))
+                start += old.numel()
+        return update, torch.cat(found)
 
 
 _OF_ALL = vars(nn.modules.module)

@@ -153,6 +153,7 @@ class TorchModel(Model):
         self._flat = torch.empty(0)
         self._notes: dict[Callable[[torch.nn.Module], Any], Any] = {}
         self._holds: tuple[NDArray[np.float32], list[int]] | None = None
+        self._pending: NDArray[np.float32] | None = None
         self._hooks = -1
 
     @property
@@ -180,6 +181,7 @@ class TorchModel(Model):
 
     def _in_hand(self) -> None:
         """From here on the module may change: nothing that was noted of it holds."""
+        self._settle()
         self._notes, self._holds = {}, None
 
     def noted(self, make: Callable[[torch.nn.Module], T]) -> T:
@@ -187,6 +189,7 @@ class TorchModel(Model):
 
         It must follow from what the module is, and not from its values; whoever changes those calls `moves` before.
         """
+        self._settle()
         if self._hooks != RemovableHandle.next_id:
             self._notes, self._hooks = {}, RemovableHandle.next_id
         if make not in self._notes:
@@ -198,7 +201,18 @@ class TorchModel(Model):
         """Says that its values are about to change."""
         self._holds = None
 
+    def move_by(self, update: NDArray[np.float32]) -> None:
+        """Moves the parameters by an update, (P,), which nobody else may hold; they are written when somebody looks."""
+        self._settle()
+        self._pending = update
+
+    def _settle(self) -> None:
+        if (update := self._pending) is not None:
+            self._pending = self._holds = None
+            self._all().add_(torch.from_numpy(update).to(self.device))
+
     def _all(self) -> torch.Tensor:
+        self._settle()
         at, width = self._flat.data_ptr(), self._flat.element_size()
         for tensor, place in zip(self._parameters, self.layout.parameters, strict=True):
             if tensor.data_ptr() != at + width * place.offset:
@@ -219,7 +233,10 @@ class TorchModel(Model):
         return vector
 
     def moved_from(self, start: NDArray[np.float32]) -> NDArray[np.float32]:
-        """How far the parameters are from a vector, (P,)."""
+        """How far the parameters are from a vector, (P,); they may be back there afterwards."""
+        if self._pending is not None and self._holds is not None and self._holds[0] is start:
+            update, self._pending = self._pending, None
+            return update
         if self.device.type != "cpu":
             return super().moved_from(start)
         return np.subtract(self._all().numpy(), start)
@@ -230,6 +247,7 @@ class TorchModel(Model):
         Raises:
             ValueError: the vector is not float32 (P,).
         """
+        self._pending = None
         if self._holds is not None and self._holds[0] is vector and self._holds[1] == self._versions():
             return
         if vector.shape != (self.layout.size,) or vector.dtype != np.float32:
@@ -297,6 +315,7 @@ class TorchModel(Model):
         use_one_thread()
         shape = sets[0].inputs.shape[1:]
         step = max(1, min(_EVALUATION_BATCH, _EVALUATION_VALUES // max(1, math.prod(shape))))
+        self._settle()
         module = self._module
         was_training, toggled = module.training, not self.noted(kinds) <= _MODELESS
         if toggled:
@@ -331,7 +350,7 @@ class TorchModel(Model):
         found: list[Evaluation] = []
         start = 0
         for part, asked, guessed in zip(
-            *(torch.split(each, lengths) for each in (logits, answers, predicted)), strict=True
+            *(torch.split_with_sizes(each, lengths) for each in (logits, answers, predicted)), strict=True
         ):
             correct = int(np.count_nonzero(right[start : start + len(asked)]))
             start += len(asked)

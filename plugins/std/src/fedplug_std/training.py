@@ -125,11 +125,15 @@ class Sgd(fedplug.Trainer):
         losses: list[torch.Tensor] = []
         seed = int(rng.integers(2**63))
         if (perceptron := self._perceptron(model)) is not None:
-            model.moves()
             with torch.no_grad():  # it has neither a mode nor dropout
-                for _ in range(options.epochs):
-                    losses = [perceptron.step(*batch, lr) for batch in self.batches(client, model, rng)]
-            return {"loss": -float(torch.cat(losses).sum(dtype=torch.float64)) / count}
+                if model.device.type == "cpu" and perceptron.takes_few(count * options.epochs):
+                    found = self._few_examples(client, model, perceptron, lr, rng)
+                else:
+                    model.moves()
+                    for _ in range(options.epochs):
+                        losses = [perceptron.step(*batch, lr) for batch in self.batches(client, model, rng)]
+                    found = torch.cat(losses)
+            return {"loss": -float(found.sum(dtype=torch.float64)) / count}
         take_step = self._by_autograd(client, model, lr)
         _training_mode(model, single=min(count, options.batch_size) == 1)
         with seeded(seed, model.device):
@@ -137,6 +141,18 @@ class Sgd(fedplug.Trainer):
                 # Numbers stay tensors until the end: asking for one waits for the device.
                 losses = [take_step(inputs, labels) for inputs, labels in self.batches(client, model, rng)]
         return {"loss": float(torch.stack(losses).sum(dtype=torch.float64)) / count}
+
+    def _few_examples(
+        self, client: Client, model: TorchModel, perceptron: Perceptron, lr: float, rng: np.random.Generator
+    ) -> torch.Tensor:
+        """All epochs in one update; gives the log-probabilities of the labels in the last one."""
+        import torch
+
+        batches = [batch for _ in range(self.options.epochs) for batch in self.batches(client, model, rng)]
+        inputs, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
+        update, found = perceptron.update(inputs, labels, [len(answers) for _, answers in batches], lr)
+        model.move_by(update.numpy())
+        return found[-client.num_examples :]
 
     def _perceptron(self, model: TorchModel) -> Perceptron | None:
         """The model, if it is a perceptron and steps are plain, with their derivatives written out; else None."""
@@ -199,7 +215,7 @@ class Sgd(fedplug.Trainer):
         order = rng.permutation(len(train))
         labels = as_tensor(train.answers[order]).to(model.device)
         slices = batch_slices(len(train), self.options.batch_size, merge_single=model.noted(_has_batch_norm))
-        batches = torch.split(labels, lengths := [part.stop - part.start for part in slices])
+        batches = torch.split_with_sizes(labels, lengths := [part.stop - part.start for part in slices])
         if train.inputs.size * 4 * client.ctx.num_clients > _CACHE_BYTES:
             for part, answers in zip(slices, batches, strict=True):
                 yield to_tensor(train.inputs[order[part]], data.mean, data.std, model.device), answers
@@ -208,9 +224,9 @@ class Sgd(fedplug.Trainer):
             client.cache[self.name] = to_tensor(train.inputs, data.mean, data.std, model.device)
         inputs, places = client.cache[self.name], as_tensor(order).to(model.device)
         if inputs.nbytes <= _EPOCH_BYTES:
-            yield from zip(torch.split(torch.index_select(inputs, 0, places), lengths), batches, strict=True)
+            yield from zip(torch.split_with_sizes(torch.index_select(inputs, 0, places), lengths), batches, strict=True)
             return
-        for place, answers in zip(torch.split(places, lengths), batches, strict=True):
+        for place, answers in zip(torch.split_with_sizes(places, lengths), batches, strict=True):
             yield torch.index_select(inputs, 0, place), answers  # a batch at a time stays in the processor's cache
 
 
