@@ -44,6 +44,7 @@ class Plain(fedplug.Trainer):
         super().__init__(options)
         self.table: dict[str, Any] = {"a": [1, np.zeros(3)]}
         self.names = {"x"}
+        self.weights, self.gradients = torch.zeros(3, dtype=torch.bfloat16), {"a": torch.zeros(3, requires_grad=True)}
         self.draws = [np.random.default_rng(1), np.random.RandomState(1), random.Random(1)]
 
     @cached_property
@@ -67,13 +68,15 @@ def test_what_one_client_leaves_on_a_component_does_not_reach_the_next(monkeypat
         lambda part: part.table.update(b=1),
         lambda part: part.table["a"].append(2),
         lambda part: part.table["a"][1].__setitem__(0, 7.0),
+        lambda part: part.weights.add_(1),
+        lambda part: part.gradients["a"].data.mul_(0).add_(2),
         lambda part: part.names.add("y"),
         lambda part: delattr(part, "names"),
         lambda part: part.draws[0].normal(),
         lambda part: part.draws[1].normal(),
         lambda part: part.draws[2].random(),
     ],
-    ids=["attribute", "key", "list", "array", "set", "gone", "generator", "random state", "random"],
+    ids=["attribute", "key", "list", "array", "tensor", "its data", "set", "gone", "generator", "random state", "random"],
 )
 def test_every_change_is_found(change: Any) -> None:
     part = Plain(None)

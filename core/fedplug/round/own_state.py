@@ -34,9 +34,9 @@ _COPIED = 1 << 20
 class OwnState:
     """What the components of a process keep on themselves. Extensions look on, and may count what they see.
 
-    Seen are attributes, what is in their lists, dictionaries, sets and arrays, and how far generators of random numbers
-    have drawn; not what is inside other objects. A cached property follows from the options, and may appear; what is in
-    it may not change after that.
+    Seen are attributes, what is in their lists, dictionaries, sets, arrays and tensors, and how far generators of
+    random numbers have drawn; not what is inside other objects. A cached property follows from the options, and may
+    appear; what is in it may not change after that.
 
     Args:
         components: by name; other objects are not looked at.
@@ -134,9 +134,14 @@ def _kept(value: Any) -> Any:
         return [_kept(inner) for inner in value]
     if isinstance(value, set):
         return set(value)
-    if isinstance(value, _CONTENTS):
+    if isinstance(value, _CONTENTS) or _is_tensor(value):
         return value, _contents(value)
     return value
+
+
+def _is_tensor(value: Any) -> bool:
+    """Whether it is a tensor, of whatever library: something whose memory numpy may look at."""
+    return hasattr(type(value), "__dlpack__")
 
 
 def _same(before: Any, now: Any) -> bool:
@@ -146,7 +151,7 @@ def _same(before: Any, now: Any) -> bool:
         return isinstance(before, list) and len(before) == len(now) and all(map(_same, before, now))
     if isinstance(now, set):
         return isinstance(before, set) and before == now
-    if isinstance(now, _CONTENTS):
+    if isinstance(now, _CONTENTS) or _is_tensor(now):
         return isinstance(before, tuple) and before[0] is now and before[1] == _contents(now)
     return before is now or (isinstance(now, str | int | float) and before == now)
 
@@ -171,7 +176,12 @@ def _sums(array: NDArray[Any]) -> bytes:
 
 
 def _contents(value: Any) -> int | str:
-    """A checksum of an array; of a generator of random numbers, where it is."""
+    """A checksum of an array or a tensor; of a generator of random numbers, where it is."""
+    if _is_tensor(value) and not isinstance(value, np.ndarray):
+        try:
+            value = np.from_dlpack(value.detach().cpu() if hasattr(value, "detach") else value)
+        except (BufferError, RuntimeError, TypeError, ValueError):  # a kind that numpy has no name for
+            return repr(value)
     match value:
         case np.ndarray():
             return zlib.crc32(np.ascontiguousarray(value).data)

@@ -161,6 +161,25 @@ def test_a_module_that_writes_to_its_inputs_is_handed_them_anew() -> None:
     assert [each.loss for each in second] == [each.loss for each in first]
 
 
+class Centred(torch.nn.Module):
+    """Take the mean of all that are there off each."""
+
+    def __init__(self, inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.inner(inputs)
+        return found - found.mean(0)
+
+
+def test_sets_do_not_meet_in_a_module_that_answers_by_the_batch() -> None:
+    sets = [examples(5), examples(7, 1)]
+    model = TorchModel(Centred(small()))
+    alone = [model.evaluate(each, client_data(each)).loss for each in sets]
+    assert [each.loss for each in model.evaluate_each(sets, client_data(sets[0]))] == alone
+
+
 class Stateful(torch.nn.Module):
     """Assigns its buffers anew in every pass, and draws in evaluation too."""
 

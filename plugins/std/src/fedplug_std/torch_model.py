@@ -23,6 +23,8 @@ from fedplug.api.types import Layout
 from fedplug.api.unchangeable import is_unchangeable
 from torch.utils.hooks import RemovableHandle
 
+from fedplug_std.attributes import Attributes
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -103,8 +105,9 @@ class TorchModel(Model):
 
     The flat vector holds the parameters that need a gradient, in the order of `module.named_parameters()`; frozen
     parameters stay as they are. Buffers are the module's persistent ones: running means and variances of batch norm,
-    and `num_batches_tracked`. Others become what they were at first whenever buffers are set: the
-    clients of a process share the module, and what one of them left there would reach the next.
+    and `num_batches_tracked`. Others become what they were at first whenever buffers are set, and so does
+    what the module keeps in plain attributes: the clients of a process share the module, and what one of them left
+    there would reach the next.
 
     On a CUDA device cuDNN is told to use deterministic algorithms, for the whole process.
 
@@ -155,6 +158,8 @@ class TorchModel(Model):
         self._holds: tuple[NDArray[np.float32], list[int]] | None = None
         self._pending: NDArray[np.float32] | None = None
         self._hooks = -1
+        self._attributes = Attributes(module)
+        self._apart: bool | None = None  # of a module that nobody has tried
 
     @property
     def module(self) -> torch.nn.Module:
@@ -286,6 +291,7 @@ class TorchModel(Model):
             tensor.detach().copy_(as_tensor(values).view(tensor.shape))
         for owner, key, first in self._first:
             setattr(owner, key, first.clone())
+        self._attributes.begin_anew()
 
     def evaluate(self, examples: Examples, data: ClientData) -> Evaluation:
         """Counts correct predictions in evaluation mode: of examples, or of positions where the examples have targets.
@@ -323,12 +329,27 @@ class TorchModel(Model):
             module.eval()
         # Where a module draws in evaluation too, what it draws must not depend on who used this process before.
         with torch.no_grad(), seeded(0, self.device) if toggled else contextlib.nullcontext():
-            if len(sets) > 1 and sum(map(len, sets)) <= step:
+            if len(sets) > 1 and sum(map(len, sets)) <= step and (not toggled or self._answers_each(sets, data)):
                 found = self._together(sets, data, kept)
             else:
                 found = [self._in_batches(examples, data, step) for examples in sets]
         if toggled:
             module.train(was_training)
+        return found
+
+    def _answers_each(self, sets: Sequence[Examples], data: ClientData) -> bool:
+        """Whether the module answers an example alike whichever set stands beside; tried once, on the first sets."""
+        if self._apart is None:
+            inputs = [to_tensor(each.inputs, data.mean, data.std, self.device) for each in sets]
+            together = self._answered(torch.cat(inputs))
+            alone = torch.cat([self._answered(each) for each in inputs])
+            room = 1e-4 * float(together.abs().nan_to_num(0.0).max()) if together.numel() else 0.0
+            self._apart = torch.allclose(together, alone, rtol=1e-3, atol=room, equal_nan=True)
+        return self._apart
+
+    def _answered(self, inputs: torch.Tensor) -> torch.Tensor:
+        with seeded(0, self.device):
+            found: torch.Tensor = self.module(inputs)
         return found
 
     def _together(

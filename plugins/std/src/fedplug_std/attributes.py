@@ -1,0 +1,72 @@
+"""What a module keeps in plain attributes, beside its parameters and buffers: made as it was at first."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+
+_PLAIN = (int, float, complex, str, bytes, bool, type(None))
+_HELD = (torch.Tensor, np.ndarray)
+
+
+class Attributes:
+    """Numbers, texts, tensors and arrays that a module assigns to itself, and lists and dictionaries of such.
+
+    The clients of a process share the module, and what one of them left there would reach the next. Names that begin
+    with an underscore, other objects, and the modules of torch itself, which keep nothing so, are left alone.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        owners = [part for part in module.modules() if not type(part).__module__.startswith("torch.nn.")]
+        self._first = [
+            (owner, {key: _Kept(value) for key, value in _own(owner).items() if getattr(value, "is_leaf", True)})
+            for owner in owners
+        ]
+
+    def begin_anew(self) -> None:
+        """Sets what has changed to what it was, and takes away what was not there."""
+        for owner, first in self._first:
+            now = _own(owner)
+            for key in now.keys() - first.keys():
+                delattr(owner, key)
+            for key, kept in first.items():
+                if key not in now or not kept.is_still(now[key]):
+                    setattr(owner, key, kept.again())
+
+
+class _Kept:
+    def __init__(self, value: Any) -> None:
+        self._copied = copy.deepcopy(value)
+        self._remember(value)
+
+    def _remember(self, value: Any) -> None:
+        self._value, self._version = value, value._version if isinstance(value, torch.Tensor) else 0
+
+    def is_still(self, value: Any) -> bool:
+        """Whether nobody has assigned another value, or changed what is in this one."""
+        if isinstance(value, _PLAIN):
+            return type(value) is type(self._copied) and bool(value == self._copied)
+        return isinstance(value, torch.Tensor) and value is self._value and value._version == self._version
+
+    def again(self) -> Any:
+        self._remember(copy.deepcopy(self._copied))
+        return self._value
+
+
+def _own(owner: torch.nn.Module) -> dict[str, Any]:
+    """A module's plain attributes of kinds that can be made again."""
+    return {
+        key: value for key, value in vars(owner).items()
+        if not key.startswith("_") and key != "training" and _can_be_made_again(value)
+    }  # fmt: skip
+
+
+def _can_be_made_again(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_can_be_made_again, value.values()))
+    if isinstance(value, list | set | tuple):
+        return all(map(_can_be_made_again, value))
+    return isinstance(value, (*_PLAIN, *_HELD))
