@@ -76,7 +76,7 @@ def test_what_one_client_leaves_on_a_component_does_not_reach_the_next(monkeypat
         lambda part: part.draws[1].normal(),
         lambda part: part.draws[2].random(),
     ],
-    ids=["attribute", "key", "list", "array", "tensor", "its data", "set", "gone", "generator", "random state", "random"],
+    ids=["attribute", "key", "list", "array", "tensor", "its data", "set", "gone", "generator", "state", "random"],
 )
 def test_every_change_is_found(change: Any) -> None:
     part = Plain(None)
