@@ -5,7 +5,7 @@ from __future__ import annotations
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Adds, Block, Changes, Context, Effects, Known, Layout, Server
+from fedplug import Adds, Block, Bound, Changes, Context, Effects, Known, Layout, Scales, Server
 from fedplug.api.links import Link, Step
 from fedplug.round.borders import sum_problem
 
@@ -36,6 +36,15 @@ def test_what_a_sum_is_divided_by_is_the_weight_behind_it() -> None:
     assert problem(normed, (Changes(), Adds())) == ""
     assert problem(TOTAL.replace(divisor=4.0), SLOWER) == ""
     assert "divides them by something else" in problem(TOTAL, SLOWER)
+
+
+def test_who_states_more_than_a_sum_divides_by_the_weights_too() -> None:
+    normed = TOTAL.replace(divisor=float(np.linalg.norm(VALUES)), values=VALUES * 6)
+    assert "divides them by something else" in problem(normed, (Scales(3.0), Adds()))
+    assert "divides them by something else" in problem(normed, (Adds(), Bound(100.0)))
+    assert "values up to 4 away from their sum" in problem(TOTAL.replace(values=VALUES * 3), (Adds(), Scales(1.0)))
+    assert problem(TOTAL.replace(values=VALUES * 3), (Adds(), Scales(1.5))) == ""
+    assert problem(TOTAL.replace(values=VALUES * 3), (Adds(), Bound(100.0))) == ""
 
 
 def test_a_sum_is_of_the_uploads() -> None:

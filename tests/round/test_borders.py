@@ -27,6 +27,7 @@ from fedplug import (
     Plan,
     Plans,
     Rounding,
+    Scales,
     Seal,
     Server,
     at_client,
@@ -218,6 +219,25 @@ def test_a_sum_that_is_none_is_the_aggregators_fault() -> None:
     found, client_id = summed(BLOCK.replace(values=VALUES * 20), VALUES, VALUES)
     assert found.startswith("it states that it adds the weighted uploads up, and gave values up to ")
     assert client_id is None
+
+
+@pytest.mark.parametrize(
+    ("said", "values", "problem"),
+    [
+        ((Scales(2.0),), VALUES * 2, ""),
+        ((Scales(2.0),), VALUES / 5, "it states Scales alone, and 2 of 10 values went elsewhere"),
+        ((Scales(1.0), Rounding(2.0)), VALUES + np.float32([1, 0, 0, 0, 0, 0, 0, 0, 0, 0]), ""),
+        ((Rounding(0.5),), VALUES + 1, "it states Rounding alone, and 10 of 10 values went elsewhere"),
+        ((Rounding(2.0), Scales(0.5)), VALUES, "it states Rounding and Scales alone, and 2 of 10 values went"),
+    ],
+)
+@pytest.mark.parametrize("after_sum", [False, True], ids=["upload", "sum"])
+def test_values_are_scaled_and_rounded_as_is_said(said: Effects, values: Any, problem: str, after_sum: bool) -> None:
+    """A factor that follows from the values, behind noise or on a sum before it, would tell of them."""
+    known = Known(zone="noised", link="odd", layers=(6, 4)).after((Bound(5.0), Adds()) if after_sum else ())
+    found = passed(said, with_values(np.asarray(values, np.float32)), known)
+    assert found.startswith(problem)
+    assert bool(found) == bool(problem)
 
 
 TWICE = BLOCK.replace(values=VALUES * 2, divisor=2.0, contributors=2)
@@ -493,5 +513,5 @@ def test_multiples_of_a_grid_are_those_that_float64_finds(grid: float, values: l
     given = np.resize(np.array(values, np.float32), 10)
     steps = given.astype(np.float64) / grid
     wrong = int((np.abs(steps - np.rint(steps)) > 1e-6 * np.maximum(1, np.abs(steps))).sum())
-    said = passed((Rounding(grid),), lambda block: block.replace(values=given))
+    said = passed((Rounding(grid),), as_it_is, block=BLOCK.replace(values=given))
     assert said == (f"it states multiples of {grid:g}, and {wrong} of 10 values are not" if wrong else "")

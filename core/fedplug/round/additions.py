@@ -7,15 +7,22 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedplug.api.effects import Adds
+from fedplug.api.effects import Adds, Changes, Effects, Scales, Uncredited
 from fedplug.api.types import Block
 
 
-def addition_problem(total: Block, blocks: Mapping[int, Block], weights: Mapping[int, float], adds: Adds) -> str:
+def addition_problem(
+    total: Block, blocks: Mapping[int, Block], weights: Mapping[int, float], effects: Effects
+) -> str:
     """Which part of a plain sum is not that of the weighted uploads, at some thousands of places; empty if none is.
 
-    Whatever else a sum were divided by, or however many it claims to hold, would follow from values without noise.
+    Whatever else a sum were divided by, or however many it claims to hold, would follow from values without noise. Who
+    states that it changes values freely may divide them so: no noise counts that is added behind that.
     """
+    adds = next((effect for effect in effects if isinstance(effect, Adds)), None)
+    if adds is None or total.values is None or any(isinstance(effect, Changes) for effect in effects):
+        return ""
+    factor = math.prod(effect.factor for effect in effects if isinstance(effect, Scales))
     positions = total.positions
     at = np.arange(0, total.size, max(1, total.size // 4096))
     values, sizes, divisor = (np.zeros(len(at), np.float64) for _ in range(3))
@@ -36,8 +43,9 @@ def addition_problem(total: Block, blocks: Mapping[int, Block], weights: Mapping
         sizes[here] += np.abs(part)
         divisor[here] += weights[client_id]
         counts[here] += 1
-    wrong = np.abs(total.plain()[at] - values)
-    if (wrong > 1e-5 * sizes + 1e-30).any():
+    wrong = np.abs(total.plain()[at] - factor * values)
+    exact = all(isinstance(effect, Adds | Scales | Uncredited) for effect in effects)
+    if exact and (wrong > 1e-5 * abs(factor) * sizes + 1e-30).any():
         return (
             f"it states that it adds the weighted uploads up, and gave values up to {wrong.max():.3g} away from their "
             "sum; give the sum, with the total weight as its divisor, or state what else it does in its `sums`"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedplug.api.effects import Adds, Changes, CoversSupport, Noise, Uncredited
+from fedplug.api.effects import Changes, CoversSupport, Effects, Noise, Rounding, Scales
 from fedplug.api.errors import ProtectionError
 from fedplug.api.known import Known
 from fedplug.api.streams import watch_streams
@@ -87,9 +87,29 @@ def block_problem(given: Any, before: Block, step: Step, ctx: Context) -> str:
         return ""
     if step.effects == () and not np.array_equal(given.values, before.plain(), equal_nan=True):
         return "it states no change of the values, and changed them; state what it does in its effects"
-    if problem := _besides_problem(given, before, step):
+    if problem := _moved_problem(given, before, step.effects or ()) or _besides_problem(given, before, step):
         return problem
     return "" if known.summed else _claims_problem(given, ctx, step)
+
+
+def _moved_problem(given: Block, before: Block, effects: Effects) -> str:
+    """Whether values went elsewhere than by the factors and the roundings that are all a link states; empty if not."""
+    if before.values is None or not all(isinstance(effect, Scales | Rounding) for effect in effects):
+        return ""
+    if given.size != before.size:
+        return f"it gave {given.size} scalars of {before.size}, and states no such change"
+    expected, room = before.plain().astype(np.float64), 0.0
+    for effect in effects:
+        if isinstance(effect, Scales):
+            expected, room = expected * effect.factor, room * abs(effect.factor)
+        elif isinstance(effect, Rounding):
+            room += effect.step / 2
+    with np.errstate(invalid="ignore"):  # values that were no numbers before
+        wrong = np.abs(given.plain() - expected) > room + 1e-5 * np.abs(expected) + 1e-30
+    if not wrong.any():
+        return ""
+    said = " and ".join(dict.fromkeys(type(effect).__name__ for effect in effects))
+    return f"it states {said} alone, and {np.count_nonzero(wrong)} of {given.size} values went elsewhere"
 
 
 def _besides_problem(given: Block, before: Block, step: Step) -> str:
@@ -130,11 +150,7 @@ def sum_problem(
         if spoilt is not None:
             return f"client {spoilt} sent values that are NaN or infinite, which no sum survives", spoilt
         return f"it made {wrong} of {total.size} values NaN or infinite of uploads that are finite", None
-    adds = [effect for effect in step.effects or () if isinstance(effect, Adds)]
-    others = [effect for effect in step.effects or () if not isinstance(effect, Adds | Uncredited)]
-    if adds and not others and total.values is not None:
-        return addition_problem(total, blocks, weights, adds[0]), None
-    return "", None
+    return addition_problem(total, blocks, weights, step.effects or ()), None
 
 
 def mean_problem(mean: NDArray[np.float32], zone: str, step: Step | None) -> str:
