@@ -190,7 +190,7 @@ def test_a_link_behind_an_account_does_not_read_the_examples(
     monkeypatch: pytest.MonkeyPatch, kind: type[Peeks]
 ) -> None:
     scores = {"score_parameters": [{"use": "std.magnitude"}]} if kind.taken == "scores" else {}
-    with pytest.raises(TooFewClients, match=r"component toy\.peeks, hook protect: it reads a client's examples, or"):
+    with pytest.raises(TooFewClients, match=r"component toy\.peeks, hook protect: it reads a client's examples, its"):
         with_account(monkeypatch, kind, **scores)
 
 

@@ -12,9 +12,9 @@ from fedplug.api.errors import ProtectionError
 from fedplug.api.folded import seal_of, stated_bounds
 from fedplug.api.types import CLEAR, RETAINED, Block
 from fedplug.round import borders
-from fedplug.round.accounts import without_examples
 from fedplug.round.base import PartySteps
 from fedplug.round.uploads import Upload
+from fedplug.round.withheld import withheld
 
 if TYPE_CHECKING:
     from fedplug.api.context import Context
@@ -75,7 +75,7 @@ class Protecting(PartySteps):
                 block = Block(zone, size, values, positions, divisor=client.weight)
                 for step in steps:
                     if step.link.hook == "protect":
-                        with without_examples(self.composition, step, client):
+                        with withheld(self.composition, step, client):
                             block = borders.run(self.composition, step, block, client.ctx, client=client)
                 blocks[zone], stated[zone] = block, stated_bounds(steps)
         upload = Upload(blocks, stated, memory.buffers if self.recipe.buffers == "mean" else None)

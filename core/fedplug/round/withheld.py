@@ -1,0 +1,101 @@
+"""What a link of `protect` is not handed: what it could put into an upload beside what is accounted for."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from fedplug.api.errors import ProtectionError
+from fedplug.api.roles import Scorer
+
+if TYPE_CHECKING:
+    from fedplug.api.effects import Reveals
+    from fedplug.api.links import Step
+    from fedplug.recipe.composition import Composition
+    from fedplug.round.hosted import HostedClient
+
+
+@contextlib.contextmanager
+def withheld(composition: Composition, step: Step, client: HostedClient) -> Iterator[None]:
+    """Inside, a link that changes values cannot read what an account does not cover.
+
+    Behind a component that keeps an account of single records or the like: the examples, and what scorers made of them.
+    Behind noise: the update and the client's own model besides, since what was added last would come without noise. A
+    link that says what of these an upload shows is left alone, if no epsilon is said to cover it: the verdict then
+    names that. So is one whose values stay, and one that states nothing, behind which nothing is promised anyway.
+    """
+    part = composition.components[step.link.name]
+    levels = [level for level, keeper in composition.keepers.items() if keeper is not part]
+    noises = [release.link for release in step.before.releases]
+    changes = step.effects and (levels or noises)
+    if not changes or any(_shows(shown) for shown in part.reveals(client.ctx)):
+        yield
+        return
+    behind = f"behind the noise of {noises[-1]}, which would not cover them" if noises else (
+        f"where the account of each {levels[0]} is of what training released and of nothing else"
+    )  # fmt: skip
+    told = f"component {part.name}, hook {step.link.hook}", behind
+    hidden: Any = _Hidden(*told, len(client.data.train))
+    held = {name: getattr(client, name) for name in ("data", "scores", "update", "personal")}
+    client.data = dataclasses.replace(client.data, train=hidden, own_test=hidden)
+    scorers = ((name, composition.part(name, Scorer)) for name in client.scores)
+    public = {name for name, scorer in scorers if scorer.scoring.public}
+    client.scores = cast("dict[str, Any]", _Scores(client.scores, public, _Hidden(*told, 0)))
+    if noises:
+        client.update = cast("Any", _Hidden(*told, 0))
+        client.personal = None if client.personal is None else cast("Any", _Hidden(*told, 0))
+        client.forget_model()  # a model that it asks for is loaded with what is hidden now
+    try:
+        yield
+    finally:
+        for name, value in held.items():
+            setattr(client, name, value)
+
+
+def _shows(shown: Reveals) -> bool:
+    """Whether a statement is of what lies in uploads, to somebody who reads them, and nothing pays for it."""
+    return shown.covered_by is None and not shown.asked and bool({"aggregator", "released_model"} & {*shown.to})
+
+
+class _Hidden:
+    """In place of examples, scores and updates. How many examples there are is public."""
+
+    def __init__(self, reader: str, behind: str, size: int) -> None:
+        self._told, self._size = (reader, behind), size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def refuse(self, *_: Any) -> NoReturn:
+        """Says who reads what it must not.
+
+        Raises:
+            ProtectionError: always.
+        """
+        reader, behind = self._told
+        raise ProtectionError(
+            f"{reader}: it reads a client's examples, its scores or its update {behind}; go by the block alone, or "
+            "state in reveals what uploads show, without covered_by"
+        )
+
+    __getattr__ = __getitem__ = __iter__ = __contains__ = refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = refuse
+    __array_ufunc__ = refuse
+
+
+class _Scores(Mapping[str, Any]):
+    """A client's scores, of which those alone can be read that follow from public facts."""
+
+    def __init__(self, scores: Mapping[str, Any], public: set[str], hidden: _Hidden) -> None:
+        self._scores, self._public, self._hidden = scores, public, hidden
+
+    def __getitem__(self, name: str) -> Any:
+        return self._scores[name] if name in self._public else self._hidden.refuse()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._scores)
+
+    def __len__(self) -> int:
+        return len(self._scores)

@@ -1,0 +1,85 @@
+"""What a link behind noise is not handed; behind the account of a level see test_accounts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import fedplug
+import numpy as np
+import pytest
+from fedplug import Block, Bound, Changes, Effects, Reveals, Scales, Shifts, hookimpl
+from fedplug.api.errors import TooFewClients
+from toy_components import TOYS, recipe_of
+from toy_protocol import Outcome, run_protocol
+
+TAKEN: dict[str, Callable[[Any], Any]] = {
+    "examples": lambda client: client.data.train.inputs.mean(),
+    "test examples": lambda client: client.data.own_test.answers[0],
+    "scores": lambda client: client.scores_by(None)[0],
+    "update": lambda client: client.update[0],
+    "update in numpy": lambda client: np.abs(client.update).max(),
+    "local model": lambda client: client.local[0],
+    "model": lambda client: client.model.get_vector()[0],
+}
+
+
+class Takes(fedplug.Protector):
+    """Add a number that noise does not cover."""
+
+    taken: ClassVar[Callable[[Any], Any]]
+    said: ClassVar[Effects] = (Changes(),)
+    shown: ClassVar[list[Reveals]] = []
+
+    def effects(self, known: Any, ctx: Any) -> Effects:
+        return self.said
+
+    def reveals(self, ctx: Any) -> list[Reveals]:
+        return self.shown
+
+    @hookimpl
+    def protect(self, block: Block, client: Any, ctx: Any) -> Block:
+        number = np.float32(type(self).taken(client))
+        return block if self.said == () else block.replace(values=block.plain() + number)
+
+
+NOISE = [{"use": "std.clip", "norm": 1.0}, {"use": "std.gaussian", "noise_multiplier": 1.0}]
+
+
+def ran(monkeypatch: pytest.MonkeyPatch, chain: list[Any], taken: str, **facts: Any) -> Outcome:
+    monkeypatch.setitem(TOYS.setdefault("protect", {}), "toy.takes", Takes)
+    monkeypatch.setattr(Takes, "taken", staticmethod(TAKEN[taken]), raising=False)
+    for name, value in facts.items():
+        monkeypatch.setattr(Takes, name, value)
+    scores = [{"use": "std.magnitude"}]
+    return run_protocol(recipe_of("noised", chain, score_parameters=scores, rounds=1))
+
+
+@pytest.mark.parametrize("taken", TAKEN)
+def test_a_link_behind_noise_goes_by_the_block_alone(monkeypatch: pytest.MonkeyPatch, taken: str) -> None:
+    with pytest.raises(TooFewClients, match=r"component toy\.takes, .* its update behind the noise of std\.gaussian"):
+        ran(monkeypatch, [*NOISE, {"use": "toy.takes"}], taken)
+
+
+@pytest.mark.parametrize("said", [(Shifts(),), (Bound(1e9),), (Scales(1.0), Changes("kept"))])
+def test_whatever_it_states(monkeypatch: pytest.MonkeyPatch, said: Effects) -> None:
+    with pytest.raises(TooFewClients, match="behind the noise"):
+        ran(monkeypatch, [*NOISE, {"use": "toy.takes"}], "update", said=said)
+
+
+def test_before_the_noise_it_may_go_by_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = ran(monkeypatch, [{"use": "toy.takes"}, *NOISE], "update")
+    assert outcome.protocol.ledger.verdict().startswith("DP: ")
+
+
+def test_a_link_that_says_what_uploads_show_is_named_in_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = [Reveals("the largest value", ("aggregator", "released_model"))]
+    outcome = ran(monkeypatch, [*NOISE, {"use": "toy.takes"}], "update", shown=shown)
+    assert "UNACCOUNTED the largest value" in outcome.protocol.ledger.verdict()
+    paid = [Reveals("the largest value", ("aggregator",), covered_by="epsilon")]
+    with pytest.raises(TooFewClients, match="behind the noise"):
+        ran(monkeypatch, [*NOISE, {"use": "toy.takes"}], "update", shown=paid)
+
+
+def test_a_link_whose_values_stay_may_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ran(monkeypatch, [*NOISE, {"use": "toy.takes"}], "update", said=()).rows[-1].clients.dropped == {}
