@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedplug.api.rows import Row
-from fedplug.privacy.ledger_record import LedgerReport
+from fedplug.privacy.ledger_record import SCHEMA, LedgerReport
 from fedplug.runs.summary import Summary
 
 
@@ -42,4 +42,10 @@ def a_summary(**changes: Any) -> Summary:
 
 def a_ledger(**changes: Any) -> LedgerReport:
     """The account of a run of which little is known; `changes` are fields as plain data."""
-    return LedgerReport.from_plain({**LedgerReport.nothing("demo", 1e-5).to_plain(), **changes})
+    plain: dict[str, Any] = {
+        "schema": SCHEMA, "recipe": "demo", "verdict": "", "warnings": [], "unit": "", "adjacency": "", "delta": 1e-5,
+        "trust": "", "epsilons": None, "epsilon_prices": "", "levels": {}, "views": {}, "zones": {},
+        "sampling": {"scheme": "", "amplified": False, "why": ""}, "rounds": {"planned": 0, "actual": 0},
+        "encryption": {}, "noise": [], "reveals": [], "uncovered_messages": [], "never_covered": [], "log": [],
+    }  # fmt: skip
+    return LedgerReport.from_plain({**plain, **changes})

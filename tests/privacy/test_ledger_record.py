@@ -10,6 +10,7 @@ from fedplug.api.effects import Reveals
 from fedplug.api.releases import Release
 from fedplug.privacy.ledger_record import SCHEMA, LedgerReport, RoundEntry, ZoneEntry
 from ledger_toys import CENTRAL, LOCAL, FakeAccountant, enter, ledger_of
+from row_toys import a_ledger
 
 
 def reports() -> list[LedgerReport]:
@@ -22,7 +23,7 @@ def reports() -> list[LedgerReport]:
     sampling = {"scheme": "poisson", "rate": 0.1, "source": "secure"}
     secret = ledger_of(num_clients=500, sampling=sampling, accountant=FakeAccountant())
     enter(secret, {"noised": 9}, {"noised": [CENTRAL]}, charged=[0, 3], secret_cohort=True)
-    return [ledger.report() for ledger in (mixed, known, secret, ledger_of())] + [LedgerReport.nothing("demo", 1e-5)]
+    return [ledger.report() for ledger in (mixed, known, secret, ledger_of())] + [a_ledger()]
 
 
 @pytest.mark.parametrize("place", range(5))

@@ -49,7 +49,6 @@ def test_a_run_says_what_it_came_to(done: fedplug.Run) -> None:
 
 def test_a_ledger_without_noise_has_no_epsilon() -> None:
     assert a_ledger(verdict="NO DP").epsilon is None
-    assert repr(a_ledger()) == "<Ledger: empty>"  # of a run that stopped before anything could be said
 
 
 def test_a_run_can_be_opened_again(done: fedplug.Run) -> None:

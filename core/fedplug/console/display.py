@@ -166,8 +166,6 @@ def folded(text: str, stream: TextIO) -> str:
     return textwrap.fill(text, columns, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
 
 
-# ---- rows as text, for all displays
-
 def columns(row: Row) -> dict[str, str]:
     """Title and text of each column of a row; a dash where the row has no number."""
     attended = row.clients

@@ -97,8 +97,6 @@ class Ledger:
         self.uncovered: list[str] = []
         self.unopened: list[list[Any]] = []  # [0-based round, zone]
 
-    # -- writing -------------------------------------------------------------------------------------------------------
-
     def record(
         self,
         round: int,
@@ -189,8 +187,6 @@ class Ledger:
             for client_id in map(int, np.flatnonzero(charged)):
                 release = stated.get(client_id)
                 kept.setdefault(client_id, Counter())[None if release is None else tuple(release)] += 1
-
-    # -- reading -------------------------------------------------------------------------------------------------------
 
     @property
     def noised(self) -> dict[str, ZoneCost]:

@@ -221,7 +221,7 @@ class LedgerReport(Priced, Record):
     Attributes:
         schema: of this record.
         recipe: its name.
-        verdict: what privacy the run gave, in a sentence; empty where it stopped before there was any.
+        verdict: what privacy the run gave, in a sentence.
         warnings: what a reader of epsilon should know.
         unit, adjacency: whose data epsilon is about, and what neighbouring data are.
         delta: failure probability for which epsilon is stated.
@@ -259,15 +259,5 @@ class LedgerReport(Priced, Record):
     never_covered: list[Text]
     log: list[RoundEntry]
 
-    @classmethod
-    def nothing(cls, recipe: str, delta: float) -> Self:
-        """Of a run that stopped before its ledger began."""
-        return cls(
-            schema=SCHEMA, recipe=recipe, verdict="", warnings=[], unit="", adjacency="", delta=delta, trust="",
-            epsilons=None, epsilon_prices="", levels={}, views={}, zones={}, sampling=SamplingReport("", False, ""),
-            rounds=RoundsReport(0, 0), encryption={}, noise=[], reveals=[], uncovered_messages=[], never_covered=[],
-            log=[],
-        )  # fmt: skip
-
     def __repr__(self) -> str:
-        return f"<Ledger: {self.verdict or 'empty'}>"
+        return f"<Ledger: {self.verdict}>"

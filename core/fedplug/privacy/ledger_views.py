@@ -177,9 +177,6 @@ def priced_part(ledger: Ledger) -> str:
     return ""
 
 
-# -- one function for each adversary: a guarantee, or the reason why there is none
-
-
 def _aggregator(ledger: Ledger) -> Guarantee | str:
     """The aggregation server: plain uploads one by one, encrypted zones only where their sums are published."""
     noised, bare = ledger.noised, ledger.bare

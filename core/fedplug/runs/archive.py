@@ -51,8 +51,6 @@ class Archive:
         self._rows = Lines(self.checkpoints.folder / "rows.jsonl", private=True)
         self._ledger = Lines(self.checkpoints.folder / "ledger.jsonl", private=True)
 
-    # -- while a run goes on -------------------------------------------------------------------------------------------
-
     def add_row(self, row: Row) -> None:
         """Adds the complete numbers of a round to `metrics.jsonl`."""
         self._metrics.append(row.to_plain(for_json=True))
@@ -72,8 +70,6 @@ class Archive:
         self.checkpoints.write(rounds, state, engine)
         if books.metrics.awaiting is not None:
             books.metrics.awaiting.seconds["checkpoint"] = time.perf_counter() - started
-
-    # -- how it begins, and goes on ------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Before the set-up: nothing is saved yet, whatever lies here."""

@@ -25,7 +25,7 @@ from fedplug.api.types import Layout
 from fedplug.console.display import Display, show
 from fedplug.engines.base import TIMEOUT, Job
 from fedplug.engines.choice import engine_entry, options_of
-from fedplug.privacy.ledger_record import LedgerReport
+from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_setup import ledger_of
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
@@ -210,10 +210,10 @@ class Execution:
                 self.summary.assessments = assessments(protocol, distribution)
                 self.summary.carried, self.summary.peak_memory = carried(wire, engine), memory.bytes()
         except KeyboardInterrupt:
-            self._stopped(books, events, None)
+            self._stopped(ledger, books, events, None)
             return INTERRUPTED
         except (FedplugError, OSError) as error:
-            self._stopped(books, events, error)
+            self._stopped(ledger, books, events, error)
             log_error(self.run_dir, "server", error)
             if isinstance(error, FedplugError) and self._saved() and not isinstance(error, CheckpointError):
                 raise type(error)(f"{error}\n{self._how_to_go_on(books)}") from error
@@ -224,7 +224,7 @@ class Execution:
             if recording:
                 recording.close()
             display.close()
-        self._write_results(books, events)
+        self._write_results(ledger, events)
         events.tell(RunFinished(books.rows, ledger.verdict(), self.run_dir))
         # Where somebody else shows how it goes, nothing but warnings is to be printed.
         settings = self.settings.replace({"quiet": True}) if self.watch else self.settings
@@ -259,19 +259,18 @@ class Execution:
             f"If it lies in the recipe, change a copy of {self.run_dir / 'recipe.yaml'} and run that from the start."
         )
 
-    def _write_results(self, books: Bookkeeping | None, events: Events) -> None:
+    def _write_results(self, ledger: Ledger, events: Events) -> None:
         """Writes ledger.json and summary.json with what there is."""
-        ledger = books.charging.ledger_at_failure() if books else None
-        report = ledger.report() if ledger else LedgerReport.nothing(self.recipe.name, self.recipe.delta)
-        write_text(self.run_dir / "ledger.json", report.to_json(indent=2))
+        write_text(self.run_dir / "ledger.json", ledger.report().to_json(indent=2))
         write_text(self.run_dir / "summary.json", self.summary.to_json(indent=2))
         events.tell(ResultsWritten(self.run_dir))
 
-    def _stopped(self, books: Bookkeeping | None, events: Events, error: Exception | None) -> None:
+    def _stopped(self, ledger: Ledger, books: Bookkeeping | None, events: Events, error: Exception | None) -> None:
         """Writes what there is, unless nothing was restored yet: what an earlier execution wrote must not be lost."""
-        if not (self.run_dir / "ledger.json").is_file() or (books and books.charging.ledger_at_failure().log):
+        ledger = books.charging.ledger_at_failure() if books else ledger
+        if ledger.log or not (self.run_dir / "ledger.json").is_file():
             try:
-                self._write_results(books, events)
+                self._write_results(ledger, events)
             except OSError as why:
                 events.note(f"ledger.json and summary.json are not written: {why.strerror or why}")
         rounds = self._saved()

@@ -178,9 +178,6 @@ def components(hook: str | None = None, *, catalog: Catalog | None = None) -> li
     ]
 
 
-# ---- settings, and how they are distinguished from keys of the recipe
-
-
 def _settings(base: Settings | None, changes: Mapping[str, Any]) -> Settings:
     if base is not None and not isinstance(base, Settings):
         raise SetupError(f"settings={base!r} must be a fedplug.Settings; single ones are keywords: engine='processes'")
@@ -205,9 +202,6 @@ def _require(given: Iterable[str], known: Sequence[str], what: str) -> None:
         from fedplug.recipe.option_errors import closest
 
         raise SetupError("\n".join(f"{key}: this is {what}; {closest(key, sorted(known))}" for key in wrong))
-
-
-# ---- how a run ends
 
 
 def _ended(code: int, folder: Path, settings: Settings) -> Run:

@@ -145,8 +145,6 @@ class Run:
             return Path(entry.imported()(self.folder))
         raise SetupError("no plugin that draws reports is installed: pip install fedplug-lab")
 
-    # ---- for people
-
     def __repr__(self) -> str:
         facts = ", ".join(f"{name} {text}" for name, text in self._facts().items())
         return f"<Run {self.recipe.name}: {facts}\n  {self._verdict()}\n  {self.folder}>"
@@ -163,7 +161,7 @@ class Run:
 
     def _verdict(self) -> str:
         try:
-            return self.ledger.verdict or "it stopped before the ledger could say anything"
+            return self.ledger.verdict
         except CheckpointError:  # a run that was killed; everything else can still be shown
             return "no ledger: the run was killed; resume it"
 

@@ -10,7 +10,6 @@ import optuna
 import pytest
 from fedplug.api.errors import RecipeError, SetupError
 from fedplug.api.events import RoundStarted, RowComplete, RowMade, RowsRestored, RunStarted
-from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.recipe import yaml_source
 from fedplug_kit.static import check_component
 from fedplug_lab.api import Enough, Stated
@@ -23,7 +22,7 @@ from fedplug_search.sampler import key_of, next_params
 from fedplug_search.space import Choices, Range, Space, assignments, read_dimension
 from fedplug_search.store import Store
 from fedplug_search.trial import Told, closest_of, front, judged, violations
-from row_toys import a_row
+from row_toys import a_ledger, a_row
 from toy_components import recipe_of, toy_catalog
 
 # ---- measures
@@ -288,7 +287,7 @@ def test_the_price_of_a_search_is_the_sum_over_its_runs_each_with_its_own_delta(
 
 def test_a_run_counts_by_what_its_folder_says_it_has_released(tmp_path: Path) -> None:
     """One that was killed has no ledger, or that of an earlier stop; one that never asked anybody has no price."""
-    ledger = LedgerReport.nothing("toy", 1e-5)
+    ledger = a_ledger()
     charge = '{"round": 0, "charged": [0, 1], "what": "upload"}\n'
     for name, written, asked in (("idle", False, ""), ("killed", False, charge), ("again", True, charge)):
         (tmp_path / name).mkdir()
