@@ -79,31 +79,28 @@ def answer_zsh_at_once() -> None:
         _completion_classes.ZshComplete.source_template = script
 
 
-def _keys(data: Any, incomplete: str) -> Iterator[str]:
+def _keys(data: Any, incomplete: str) -> list[str]:
     """Dotted paths that begin so, one part further than what is written.
 
     A shell takes a single answer for the end of the word, so instead of one section alone stands what is in it.
     """
-    while True:
-        head, _, start = incomplete.rpartition(".")
-        here = data
-        for part in head.split(".") if head else ():
-            here = dict(_items(here)).get(part)
-        before = f"{head}." if head else ""
-        fitting = [(f"{before}{key}", value) for key, value in _items(here) if key.startswith(start)]
-        if len(fitting) != 1 or not _items(fitting[0][1]):
-            yield from (f"{path}." if _items(value) else f"{path}={_text(value)}" for path, value in fitting)
-            return
-        incomplete = f"{fitting[0][0]}."
+    fitting = {}
+    for path, value in _paths(data):
+        if path.startswith(incomplete):
+            part, dot, _ = path.removeprefix(incomplete).partition(".")
+            fitting[f"{incomplete}{part}." if dot else f"{path}={_text(value)}"] = bool(dot)
+    return _keys(data, next(iter(fitting))) if [*fitting.values()] == [True] else [*fitting]
 
 
-def _items(data: Any) -> list[tuple[str, Any]]:
-    """The parts of a mapping, or of a list of mappings; of anything else none."""
-    if isinstance(data, Mapping):
-        return [(str(key), value) for key, value in data.items()]
+def _paths(data: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value that is neither a mapping with something in it nor a list of mappings, by its dotted path."""
     if isinstance(data, list | tuple) and any(isinstance(value, Mapping) for value in data):
-        return [(str(number), value) for number, value in enumerate(data)]
-    return []
+        data = dict(enumerate(data))
+    if isinstance(data, Mapping) and data:
+        for key, value in data.items():
+            yield from _paths(value, f"{before}{key}.")
+    else:
+        yield before.removesuffix("."), data
 
 
 def _text(value: Any) -> str:

@@ -76,10 +76,6 @@ class Ledger:
     presence: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.sampling.get("scheme") not in ("all", "poisson", "fixed"):
-            raise ValueError(f"sampling scheme {self.sampling.get('scheme')!r} must be all, poisson or fixed")
-        if unknown := set(self.key_holders.values()) - {"clients", "key_server", "shares"}:
-            raise ValueError(f"key holder {unknown.pop()!r} must be clients, key_server or shares")
         self.sealed = frozenset(self.key_holders)
         by_server = (zone for zone, holder in self.key_holders.items() if holder == "key_server")
         self.opened = frozenset(by_server if self.published is None else self.published)

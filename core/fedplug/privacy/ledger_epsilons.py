@@ -109,24 +109,23 @@ def _composed(
 def why_not_amplified(ledger: Ledger) -> str | None:
     """Why sampling earns no credit; None if it does."""
     costs = ledger.noised.values()
-    if ledger.sampling["scheme"] == "all":
-        return "all clients take part in every round"
-    if not costs:
-        return "no zone has noise"
-    if any(cost.central < cost.releases for cost in costs):
-        return "noise is added by the clients, and whoever sees an upload knows that its client took part"
-    if ledger.sampling["scheme"] == "fixed":
-        return "no accountant here covers samples of fixed size under zero-out adjacency"
-    if ledger.sampling.get("source", "secure") == "reproducible":
-        return "who takes part follows from the recipe's seed, and sampling helps only while that is secret"
-    if ledger.uncovered:
-        return f"{ledger.uncovered[0]}, and they may tell who took part"
-    if ledger.accountant is None:
-        return "the recipe names no accountant for sampled releases; write accountant: {use: std.pld}"
-    if ledger.bare:
-        return f"sums of the {' and '.join(ledger.bare)} zone have no noise, and show who took part"
-    if ledger.so_far.exposed:
-        return "what was released besides the noised sums shows who took part"
+    reasons = {
+        "all clients take part in every round": ledger.sampling["scheme"] == "all",
+        "no zone has noise": not costs,
+        "noise is added by the clients, and whoever sees an upload knows that its client took part":
+            any(cost.central < cost.releases for cost in costs),
+        "no accountant here covers samples of fixed size under zero-out adjacency":
+            ledger.sampling["scheme"] == "fixed",
+        "who takes part follows from the recipe's seed, and sampling helps only while that is secret":
+            ledger.sampling.get("source", "secure") == "reproducible",
+        f"{''.join(ledger.uncovered[:1])}, and they may tell who took part": bool(ledger.uncovered),
+        "the recipe names no accountant for sampled releases; write accountant: {use: std.pld}":
+            ledger.accountant is None,
+        f"sums of the {' and '.join(ledger.bare)} zone have no noise, and show who took part": bool(ledger.bare),
+        "what was released besides the noised sums shows who took part": ledger.so_far.exposed,
+    }  # fmt: skip
+    if why := next((why for why, holds in reasons.items() if holds), None):
+        return why
     # A round that is skipped or not depends on every client's coin. Its chance must vanish beside delta, also when it
     # is multiplied by the rounds and by e^epsilon.
     taking_part = float(ledger.sampling.get("rate", 1.0)) * ledger.presence
