@@ -285,6 +285,20 @@ def test_a_vector_that_the_model_holds_is_not_written_again_unless_somebody_had_
     assert np.array_equal(model.moved_from(first), np.full(6, 2, np.float32))
 
 
+def test_an_update_is_given_as_it_was_whatever_holds_the_vector_before() -> None:
+    """A client's own model lies in other memory once it was read from a checkpoint; its updates are the same."""
+    model = TorchModel(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2, 2)))
+    update = np.full(6, 1e-9, np.float32)
+    for start in (np.ones(6, np.float32), unchangeable(np.ones(6, np.float32))):
+        model.set_vector(start)
+        model.move_by(update)
+        assert model.moved_from(start) is update
+        model.set_vector(start)
+        model.module  # noqa: B018
+        model.move_by(update)
+        assert np.array_equal(model.moved_from(start), np.zeros(6))
+
+
 @pytest.mark.parametrize("look", ["get_vector", "flat", "parameters", "module", "noted", "evaluate"])
 def test_an_update_moves_the_model_when_somebody_looks(look: str) -> None:
     model = TorchModel(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2, 2)))

@@ -141,7 +141,7 @@ class TorchModel(Model):
         for name, tensor in named:
             if tensor.dtype != torch.float32:
                 raise ValueError(f"parameter {name} is {tensor.dtype}, but updates are float32; convert the module")
-        self._parameters = [tensor for _, tensor in named]
+        self._parameters: list[torch.Tensor] = [tensor for _, tensor in named]
         self.layout = Layout.of((name, tuple(tensor.shape)) for name, tensor in named)
         persistent = module.state_dict().keys()
         # By the modules that hold them, which may assign other tensors.
@@ -244,7 +244,8 @@ class TorchModel(Model):
             return update
         if self.device.type != "cpu":
             return super().moved_from(start)
-        return np.subtract(self._all().numpy(), start)
+        update: NDArray[np.float32] = np.subtract(self._all().numpy(), start)
+        return update
 
     def set_vector(self, vector: NDArray[np.float32]) -> None:
         """Overwrites all trainable parameters.
@@ -253,7 +254,8 @@ class TorchModel(Model):
             ValueError: the vector is not float32 (P,).
         """
         self._pending = None
-        if self._holds is not None and self._holds[0] is vector and self._holds[1] == self._versions():
+        held = self._holds is not None and self._holds[0] is vector and self._holds[1] == self._versions()
+        if held and is_unchangeable(vector):
             return
         if vector.shape != (self.layout.size,) or vector.dtype != np.float32:
             raise ValueError(f"a vector of {vector.dtype}{list(vector.shape)} must be float32[{self.layout.size}]")
@@ -261,7 +263,7 @@ class TorchModel(Model):
             self._all().numpy()[:] = vector
         else:
             self._all().copy_(as_tensor(vector))
-        self._holds = (vector, self._versions()) if is_unchangeable(vector) else None
+        self._holds = vector, self._versions()
 
     def _versions(self) -> list[int]:
         """What torch counts up wherever it changes a parameter in place."""
