@@ -73,6 +73,8 @@ def test_a_sum_of_positions_is_compared_position_by_position(weighted: bool) -> 
     assert "up to 3 away from their sum" in of(uploads, weights, total.replace(values=moved), ADDS)
     uneven = total.replace(divisor=np.array([1.0, 1.0, 0.5]))
     assert "something else than their weight" in of(uploads, weights, uneven, ADDS)
+    dense = total.replace(positions=None)
+    assert "with positions of uploads without, or the other way round" in of(uploads, weights, dense, ADDS)
     assert "states 2 updates" in of(uploads, weights, total.replace(contributors=2), ADDS)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -28,10 +29,13 @@ def addition_problem(
     values, sizes, divisor = (np.zeros(len(at), np.float64) for _ in range(3))
     counts = np.zeros(len(at), np.int64)
     for client_id, block in blocks.items():
-        if block.values is None or (block.positions is None) != (positions is None):
+        if block.values is None:
             return ""  # what closes a zone at some clients alone adds it up by rules of its own
+        if (block.positions is None) != (positions is None):
+            return "it gave a sum with positions of uploads without, or the other way round, and states that it adds up"
+        here: Any = slice(None)
+        there: Any = at
         if block.positions is None or positions is None:
-            here, there = slice(None), at
             if block.size != total.size:
                 return f"it states that it adds uploads of {block.size} scalars up, and gave {total.size}"
         else:
