@@ -12,13 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
-@dataclasses.dataclass
 class Part(Record):
     weight: Amount
     names: list[Text] = dataclasses.field(default_factory=list)
 
 
-@dataclasses.dataclass
 class Whole(Record):
     count: Count
     value: Number

@@ -8,11 +8,25 @@ import math
 import numbers
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
 
+def at_least(least: float, default: Any = dataclasses.MISSING, *, nan: bool = False) -> Any:
+    """A number of at least so much, or several; NaN only where that says that it is unknown."""
+    rules = {"least": least, "nan": nan}
+    return dataclasses.field(metadata=rules) if default is dataclasses.MISSING else dataclasses.field(
+        default=default, metadata=rules
+    )
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, at_least))
 class Checked:
-    """Refuses words outside the vocabulary, and numbers that cannot be: nothing is promised from those."""
+    """Refuses words outside the vocabulary, and numbers that cannot be: nothing is promised from those. What inherits
+    from it is a frozen dataclass.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        dataclasses.dataclass(frozen=True, **options)(cls)
 
     def __post_init__(self) -> None:
         """Raises ValueError, naming the field, the value and what it must be."""
@@ -52,11 +66,3 @@ def _number_problem(least: float, nan: bool, value: Any) -> str:
     if all(isinstance(n, numbers.Real) and (float(n) >= least or (nan and math.isnan(n))) for n in given):
         return ""
     return f"a number >= {least:g}"
-
-
-def at_least(least: float, default: Any = dataclasses.MISSING, *, nan: bool = False) -> Any:
-    """A number of at least so much, or several; NaN only where that says that it is unknown."""
-    rules = {"least": least, "nan": nan}
-    return dataclasses.field(metadata=rules) if default is dataclasses.MISSING else dataclasses.field(
-        default=default, metadata=rules
-    )

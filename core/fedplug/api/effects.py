@@ -43,7 +43,6 @@ class Curve(Protocol):
         ...
 
 
-@dataclasses.dataclass(frozen=True)
 class Bound(Checked):
     """From here on, one client's values are at most this long, whatever they were (a clip).
 
@@ -54,23 +53,20 @@ class Bound(Checked):
     """
 
     norm: float | tuple[float, ...] = at_least(0)
-    order: float = at_least(1, 2)
+    order: float = at_least(1, default=2)
     per: Literal["update", "layer", "scalar"] = "update"
 
 
-@dataclasses.dataclass(frozen=True)
 class Scales(Checked):
     """Values are multiplied by a public number."""
 
     factor: float = at_least(-math.inf)
 
 
-@dataclasses.dataclass(frozen=True)
-class Shifts:
+class Shifts(Checked):
     """To every value a public number is added, so that two clients' values lie apart as they did."""
 
 
-@dataclasses.dataclass(frozen=True)
 class Rounding(Checked):
     """Every value goes to the nearest multiple of a step.
 
@@ -81,7 +77,6 @@ class Rounding(Checked):
     step: float = at_least(0)
 
 
-@dataclasses.dataclass(frozen=True)
 class Changes(Checked):
     """Values change, as a function of the block, of public facts and (before any noise) of the client alone.
 
@@ -94,20 +89,17 @@ class Changes(Checked):
     why: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class CoversSupport:
+class CoversSupport(Checked):
     """The block is widened by zeros over what the client keeps to itself, so that its positions no longer show that."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Uncredited:
+class Uncredited(Checked):
     """The noise of other clients hides less of one of them than its size says; `why` is a sentence."""
 
     why: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Noise(Checked):
+class Noise(Checked, kw_only=True):
     """Random noise, independent for each scalar, or another mechanism with a known cost.
 
     Attributes:
@@ -132,12 +124,12 @@ class Noise(Checked):
     """
 
     mechanism: str
-    scale: float | tuple[float, ...] | None = at_least(0, None)
-    multiplier: float | None = at_least(0, None, nan=True)
+    scale: float | tuple[float, ...] | None = at_least(0, default=None)
+    multiplier: float | None = at_least(0, default=None, nan=True)
     trust: Literal["local", "central", "distributed"] = "local"
     source: Literal["secure", "exact", "reproducible"] = "secure"
-    grid: float = at_least(0, 0.0)
-    slack: float = at_least(0, 0.0)
+    grid: float = at_least(0, default=0.0)
+    slack: float = at_least(0, default=0.0)
     calibrated_delta: float | None = None
     scored: bool = False
     literal: bool = False
@@ -145,8 +137,7 @@ class Noise(Checked):
     curve: Curve | None = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Seal(Checked):
+class Seal(Checked, kw_only=True):
     """The client's weight is multiplied in, and values become ciphertexts that can be added and not read.
 
     Attributes:
@@ -167,8 +158,7 @@ class Seal(Checked):
     position_block: int = 0
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Scramble(Checked):
+class Scramble(Checked, kw_only=True):
     """Values become bytes that parties with a key turn back; no encryption whose sums stay closed to a server.
 
     Attributes:
@@ -181,13 +171,11 @@ class Scramble(Checked):
     step: float = at_least(0, nan=True)
 
 
-@dataclasses.dataclass(frozen=True)
-class Opens:
+class Opens(Checked):
     """Undoes the last seal or scramble of the zone: the sum is plain where this link runs."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Adds(Checked):
+class Adds(Checked, kw_only=True):
     """The weighted sum of the clients' blocks, weights in (0, 1] that do not follow from the blocks themselves.
 
     What the sum is divided by gets no noise, so it follows from those weights too.
@@ -198,7 +186,7 @@ class Adds(Checked):
     """
 
     divided_by: Literal["sent", "all"] = "sent"
-    rate: float = at_least(0, 1.0)
+    rate: float = at_least(0, default=1.0)
 
 
 Effect = (
@@ -208,7 +196,6 @@ Effects = tuple[Effect, ...]
 """In the order in which they happen. Empty: the values leave as they came."""
 
 
-@dataclasses.dataclass(frozen=True)
 class Reveals(Checked):
     """Something that follows from clients' data and is visible to somebody beside the protected values.
 
@@ -233,8 +220,7 @@ class Reveals(Checked):
     note: str = ""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Learns:
+class Learns(Checked, kw_only=True):
     """How an update follows from data: what the trainer says of itself, for whoever reads updates.
 
     Attributes:

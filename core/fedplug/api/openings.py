@@ -12,7 +12,6 @@ Whose uploads a sum holds is what the aggregation server says, which is honest b
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import os
@@ -26,8 +25,7 @@ _KEPT_BYTES = 1 << 24
 """Ciphertexts of a sum whose digest is kept until later ones: those of a large model would take too much memory."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Opening(Record):
+class Opening(Record, frozen=True):
     """One sum that was opened.
 
     Attributes:

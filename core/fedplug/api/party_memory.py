@@ -45,8 +45,7 @@ _Key = Annotated[bytes, Field(strict=True, min_length=32, max_length=32)]
 _Releases = list[list[Annotated[float, Field(strict=True, ge=0)]]]
 
 
-@dataclasses.dataclass(eq=False)
-class PartyMemory(Record):
+class PartyMemory(Record, eq=False):
     """Nothing: for parties of which the protocol remembers nothing."""
 
     def to_plain(self, for_json: bool = False) -> dict[str, Any]:
@@ -61,8 +60,7 @@ class PartyMemory(Record):
         return super().from_plain(plain)
 
 
-@dataclasses.dataclass(eq=False)
-class CalledMemory(PartyMemory):
+class CalledMemory(PartyMemory, eq=False):
     """What is remembered of a party that answers calls.
 
     Attributes:
@@ -78,8 +76,7 @@ class CalledMemory(PartyMemory):
     opened: Count = 0
 
 
-@dataclasses.dataclass(eq=False)
-class ClientMemory(CalledMemory):
+class ClientMemory(CalledMemory, eq=False):
     """What is remembered of a client.
 
     Attributes:
@@ -104,8 +101,7 @@ class ClientMemory(CalledMemory):
     answer_key: _Key | None = None
 
 
-@dataclasses.dataclass(eq=False)
-class KeyServerMemory(CalledMemory):
+class KeyServerMemory(CalledMemory, eq=False):
     """What is remembered of the key server.
 
     Attributes:
@@ -115,8 +111,7 @@ class KeyServerMemory(CalledMemory):
     answer_key: _Key | None = None
 
 
-@dataclasses.dataclass(eq=False)
-class ServerMemory(PartyMemory):
+class ServerMemory(PartyMemory, eq=False):
     """What is remembered of the aggregation server. No key that opens a ciphertext is among it.
 
     Attributes:

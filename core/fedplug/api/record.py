@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import json
 import math
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, dataclass_transform
 
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -30,10 +30,14 @@ Count = Annotated[int, Field(strict=True, ge=0, lt=MOST)]
 Text = Annotated[str, Field(strict=True)]
 
 
+@dataclass_transform()
 class Record:
-    """What dataclasses inherit to be written and read."""
+    """What inherits from it is a dataclass that can be written and read; `class Row(Record, frozen=True)`."""
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        dataclasses.dataclass(**options)(cls)
 
     def to_plain(self, for_json: bool = False) -> dict[str, Any]:
         """Dictionaries, lists, numbers and texts; inverse of `from_plain`.

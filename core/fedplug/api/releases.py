@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from fedplug.api.effects import Bound
 
 
-@dataclasses.dataclass(frozen=True)
-class Release(Record):
+class Release(Record, frozen=True):
     """One noise of a zone's chain as the ledger enters it: what it costs each client in one round.
 
     Attributes:

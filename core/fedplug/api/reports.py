@@ -36,7 +36,6 @@ MOST_SECONDS = 2.0**30
 Seconds = Annotated[Amount, Field(lt=MOST_SECONDS)]
 
 
-@dataclasses.dataclass
 class Evaluated(Record):
     """Counts of a client's evaluation of the global model, and of its own where it has one.
 
@@ -128,7 +127,6 @@ Operations = Annotated[list[Amount], Field(min_length=2, max_length=2), AfterVal
 """How many of a name were done, and the seconds that they took."""
 
 
-@dataclasses.dataclass
 class Reports(Record):
     """What came with a reply; each field may be empty.
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
+
+from fedplug.api.checked import Checked
 
 Site = Literal["client", "server", "key_server"]
 """A party at which methods of components run."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Scoring:
+class Scoring(Checked, kw_only=True):
     """What a scorer's scores are.
 
     Attributes:
@@ -23,8 +23,7 @@ class Scoring:
     public: bool = False
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Reads:
+class Reads(Checked, kw_only=True):
     """Which scores a component reads.
 
     Attributes:
@@ -39,8 +38,7 @@ class Reads:
     at_server: bool = False
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Plans:
+class Plans(Checked, kw_only=True):
     """What a negotiation's plans are.
 
     Attributes:
@@ -63,8 +61,7 @@ class Plans:
             raise TypeError(f"Plans.own names the zone {strange[0]}, which zones do not: {there}")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Wants:
+class Wants(Checked, kw_only=True):
     """What an aggregator needs to work.
 
     Attributes:
@@ -82,8 +79,7 @@ class Wants:
     pieces: bool = False
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Account:
+class Account(Checked, kw_only=True):
     """An account of privacy at another level than the client, which the component that protects there keeps itself.
 
     Attributes:
@@ -116,8 +112,7 @@ class Account:
         return len(self.release._fields)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Finds:
+class Finds(Checked, kw_only=True):
     """What an attack looks for, and how it is judged.
 
     Attributes:
@@ -140,8 +135,7 @@ class Finds:
             raise ValueError(f"Finds(success={self.success!r}): it must be (number, '<=' or '>=', threshold)")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Measures:
+class Measures(Checked, kw_only=True):
     """What a metric compares and how to read it.
 
     Attributes:
@@ -157,8 +151,7 @@ class Measures:
     default: bool = False
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class GroundTruth:
+class GroundTruth(Checked, kw_only=True):
     """What is true of the clients and no party knows: what an assessment after a run compares with.
 
     Attributes:

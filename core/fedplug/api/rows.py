@@ -10,7 +10,6 @@ from fedplug.api.record import Amount, Count, Number, Record, Text
 from fedplug.api.units import spread
 
 
-@dataclasses.dataclass
 class Sent(Record):
     """Bytes that went one way in a round.
 
@@ -35,7 +34,6 @@ class Sent(Record):
         return Sent(self.total + other.total, _added(self.zones, other.zones), _added(self.phases, other.phases))
 
 
-@dataclasses.dataclass
 class Traffic(Record):
     """Bytes from the clients to the server, from the server to the clients, and to and from the key server."""
 
@@ -48,7 +46,6 @@ class Traffic(Record):
         return Traffic(self.up + other.up, self.down + other.down, self.key_server + other.key_server)
 
 
-@dataclasses.dataclass
 class Attendance(Record):
     """How many clients were asked for an upload, how many are in the sums, and why others dropped out, by client."""
 
@@ -57,7 +54,6 @@ class Attendance(Record):
     dropped: dict[int, Text] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass
 class GroupResult(Record):
     """How a group's own model does: accuracy, 0 to 1, and loss in nats."""
 
@@ -65,7 +61,6 @@ class GroupResult(Record):
     loss: Number
 
 
-@dataclasses.dataclass
 class Unopened(Record):
     """A sum that clients could not open."""
 
@@ -74,7 +69,6 @@ class Unopened(Record):
     clients: list[Count]
 
 
-@dataclasses.dataclass
 class Row(Record):
     """The numbers of one round.
 

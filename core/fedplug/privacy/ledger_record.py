@@ -10,7 +10,6 @@ from fedplug.api.record import Count, Number, Record, Text
 from fedplug.api.releases import Release
 
 
-@dataclasses.dataclass
 class ZoneEntry(Record):
     """What one zone released in a round.
 
@@ -43,7 +42,6 @@ class ZoneEntry(Record):
         return self.local is None and self.central is None and self.other is None
 
 
-@dataclasses.dataclass
 class RoundEntry(Record):
     """What one round released. A round that was repeated has one entry a time; ballots have entries of their own.
 
@@ -84,7 +82,6 @@ Methods = dict[Text, Number]
 """By method of accounting, what it states; the first is the one to quote."""
 
 
-@dataclasses.dataclass
 class Epsilons(Record):
     """Epsilon of the worst client under both adjacencies, by method."""
 
@@ -124,7 +121,6 @@ class ViewReport(Priced, Record):
     colluders: Count | None = None
 
 
-@dataclasses.dataclass
 class LevelReport(Record):
     """What holds at a level of which a component keeps account; apart from all that holds for clients."""
 
@@ -160,7 +156,6 @@ class ZoneReport(Priced, Record):
     epsilons: Epsilons | None
 
 
-@dataclasses.dataclass
 class SamplingReport(Record):
     """Which clients take part, and whether and why that lowers epsilon."""
 
@@ -171,7 +166,6 @@ class SamplingReport(Record):
     source: Text = ""
 
 
-@dataclasses.dataclass
 class RoundsReport(Record):
     """How many rounds were planned, and how many released something."""
 
@@ -179,7 +173,6 @@ class RoundsReport(Record):
     actual: Count
 
 
-@dataclasses.dataclass
 class EncryptionReport(Record):
     """Who can open a zone, whether the aggregation server sees its sums, and by which component and parameters."""
 
@@ -189,7 +182,6 @@ class EncryptionReport(Record):
     parameters: Text = ""
 
 
-@dataclasses.dataclass
 class NoiseReport(Record):
     """Where the noise of a zone came from; see `fedplug.Noise`."""
 
@@ -202,7 +194,6 @@ class NoiseReport(Record):
     dtype: Text
 
 
-@dataclasses.dataclass
 class ShownReport(Record):
     """What else follows from clients' data and is visible to somebody; see `fedplug.Reveals`."""
 

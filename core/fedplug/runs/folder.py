@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import time
 from collections.abc import Iterator
@@ -152,7 +151,6 @@ def write_text(path: Path, text: str) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-@dataclasses.dataclass
 class Charge(Record):
     """A request: the 0-based round, the clients that pay, and for what."""
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from fedplug.wire.record import Wire
 
 
-@dataclasses.dataclass
 class Distribution(Record):
     """Who holds what: names of the classes, and by client how many training examples it has of each."""
 
@@ -32,7 +31,6 @@ class Distribution(Record):
     clients: dict[int, list[Count]]
 
 
-@dataclasses.dataclass
 class Summary(Record):
     """What ran.
 

@@ -22,7 +22,6 @@ from fedplug_lab.sections import sections_of_plugins
 from fedplug_lab.zones import as_sent
 
 
-@dataclasses.dataclass
 class Spread(Record):
     """Of a number that each client has."""
 
@@ -31,7 +30,6 @@ class Spread(Record):
     max: Number
 
 
-@dataclasses.dataclass
 class Volume(Record):
     """Bytes of a run: from the clients to the server, from the server to the clients, to and from the key server."""
 
@@ -40,7 +38,6 @@ class Volume(Record):
     key_server: Count
 
 
-@dataclasses.dataclass
 class Result(Record):
     """What a run came to.
 
@@ -82,7 +79,6 @@ class Result(Record):
     cpu_seconds: Number | None = None
 
 
-@dataclasses.dataclass
 class Line(Record):
     """A run of a sweep that ended.
 

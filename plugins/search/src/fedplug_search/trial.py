@@ -16,7 +16,6 @@ MET, MISSED, PRUNED, REFUSED, FAILED = "met", "missed", "pruned", "refused", "fa
 by an error."""
 
 
-@dataclasses.dataclass
 class Made(Record):
     """One run of a trial.
 
@@ -35,7 +34,6 @@ class Made(Record):
     prices: Text = ""
 
 
-@dataclasses.dataclass
 class Told(Record):
     """What came of a trial.
 

@@ -33,7 +33,6 @@ Party = int | str
 """A client's id, `server` or `key_server`."""
 
 
-@dataclasses.dataclass
 class Done(Record):
     """How many operations of a name, and the seconds that they took."""
 
@@ -41,7 +40,6 @@ class Done(Record):
     seconds: Amount = 0.0
 
 
-@dataclasses.dataclass
 class ClientBytes(Record):
     """From and to one client."""
 
@@ -52,7 +50,6 @@ class ClientBytes(Record):
 Table = dict[Text, Done]
 
 
-@dataclasses.dataclass
 class Work(Record):
     """What parties did in a round: `row.added["work"]`.
 
@@ -75,7 +72,6 @@ class Work(Record):
         return cls.from_plain(row.added.get("work", {}))
 
 
-@dataclasses.dataclass
 class SimulatedTime(Record):
     """Seconds that a round would take on the devices that the recipe describes: `row.added["simulated"]`.
 

@@ -67,8 +67,7 @@ class Clipped:
         return dataclasses.replace(self, norm=norm)
 
 
-@dataclasses.dataclass(frozen=True)
-class Meaning(Record):
+class Meaning(Record, frozen=True):
     """What the numbers of an update are: public facts of the recipe, and sizes where a message told them.
 
     With plain gradient descent, update = sign x lr x (sum over `steps` of the mean gradient of a batch).

@@ -17,7 +17,6 @@ Guesses = dict[Text, Numbers]
 """By the name of a trivial guess, its numbers."""
 
 
-@dataclasses.dataclass
 class Ranking(Record):
     """The number that ranks the forms of an attack; the name is empty where no number does.
 
@@ -30,7 +29,6 @@ class Ranking(Record):
     better: Literal["high", "low"]
 
 
-@dataclasses.dataclass
 class Success(Record):
     """What counts as a success: a number that is at most, or at least, a threshold."""
 
@@ -39,7 +37,6 @@ class Success(Record):
     threshold: Number
 
 
-@dataclasses.dataclass
 class ProbedBatch(Record):
     """Which batch of a probe was attacked.
 
@@ -54,7 +51,6 @@ class ProbedBatch(Record):
     classes: Count | None = None
 
 
-@dataclasses.dataclass
 class Outcome(Record):
     """What came of one form of an attack on one target.
 
@@ -88,7 +84,6 @@ class Outcome(Record):
             self.reason = reason
 
 
-@dataclasses.dataclass
 class TrueClasses(Record):
     """The classes that the examples behind an update truly have: how many of each, and that of each example."""
 
@@ -96,7 +91,6 @@ class TrueClasses(Record):
     labels: list[Count]
 
 
-@dataclasses.dataclass
 class TargetResult(Record):
     """One target, attacked in one or two forms: the content of its file.
 
@@ -147,7 +141,6 @@ class TargetResult(Record):
     picture: Text | None
 
 
-@dataclasses.dataclass
 class Averaged(Record):
     """Mean and standard deviation of a number over targets; NaN where none of them has it."""
 
@@ -155,7 +148,6 @@ class Averaged(Record):
     std: Number
 
 
-@dataclasses.dataclass
 class SummaryRow(Record):
     """What one form of an attack by one adversary came to on all its targets.
 
@@ -206,7 +198,6 @@ class SummaryRow(Record):
         return self.succeeded / self.applicable if self.applicable > 0 else None
 
 
-@dataclasses.dataclass
 class AttackSummary(Record):
     """All targets together: the content of `summary.json`.
 
@@ -221,7 +212,6 @@ class AttackSummary(Record):
     notes: list[Text] = dataclasses.field(default_factory=list)
 
 
-@dataclasses.dataclass
 class FormMeans(Record):
     """Of one form, in the line of a sweep: means over the targets, how many there were, and the share of successes."""
 
@@ -232,7 +222,6 @@ class FormMeans(Record):
     seconds: Amount
 
 
-@dataclasses.dataclass
 class Leakage(Record):
     """Of one attack by one adversary, in the line of a sweep.
 
