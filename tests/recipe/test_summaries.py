@@ -62,7 +62,7 @@ def test_every_installed_component_has_a_summary_as_python_reads_it() -> None:
     entries = list(Catalog.discover())
     assert {"local", "processes"} <= {entry.name for entry in entries if entry.group == "engine"}
     for entry in entries:
-        path = source_file(entry.module)
+        path = source_file(entry.value.partition(":")[0])
         assert path is not None
         assert path.is_file(), entry.name
         assert entry.summary, entry.name

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -72,20 +71,12 @@ class Entry:
         return f"{self.group} component {self.name}" if self.group in GROUPS else f"{self.group} {self.name}"
 
     @property
-    def module(self) -> str:
-        return self.value.partition(":")[0].strip()
-
-    @property
-    def qualname(self) -> str:
-        # An entry point may end in "[extra]", which names optional requirements.
-        return self.value.partition(":")[2].partition("[")[0].strip()
-
-    @property
     def summary(self) -> str:
         """First line of the class's docstring; empty where there is no source file. Imports nothing."""
         if self._class is not None:
             return next(iter((self._class.__doc__ or "").strip().splitlines()), "").strip()
-        return summary_of(self.module, self.qualname)
+        module, _, name = self.value.partition(":")
+        return summary_of(module.strip(), name.partition("[")[0].strip())  # "[extra]" names optional requirements
 
     def imported(self) -> Any:
         """What the entry point names.
@@ -95,14 +86,13 @@ class Entry:
         """
         if self._class is not None:
             return self._class
+        from importlib_metadata import EntryPoint
+
         try:
-            named: Any = importlib.import_module(self.module)
-            for part in filter(None, self.qualname.split(".")):
-                named = getattr(named, part)
+            return EntryPoint(self.name, self.value, self.group).load()
         # Plugin code may raise anything while it is imported, and even exit; none of it may take the program down.
         except (Exception, SystemExit) as error:
             raise PluginError(f"{self} cannot be imported: {type(error).__name__}: {error}") from error
-        return named
 
     def load(self) -> type:
         """Imports the class.

@@ -180,18 +180,13 @@ def instantiate(use: Use) -> Any:
 
 
 def register(manager: pluggy.PluginManager, component: Any, name: str) -> None:
-    """Registers a component under its name.
+    """Registers a component under its name; what it implements was looked at when the recipe was checked.
 
     Raises:
-        PluginError: it implements a hook that does not exist, or with arguments that the hook does not have.
+        PluginError: pluggy cannot keep it.
     """
     try:
         manager.register(component, name)
-        manager.check_pending()
-    except pluggy.PluginValidationError as error:
-        # pluggy names the plugin object, which would be printed with its address; the rest shows the hook's signature.
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise PluginError(f"component {name}: {'; '.join(lines[1:] or lines)}") from error
     except (TypeError, ValueError) as error:
         # pluggy keeps components in sets; a dataclass with eq=True has no hash, and equals its twin.
         raise PluginError(f"component {name} must be hashable and equal to nothing but itself: {error}") from error
