@@ -7,7 +7,7 @@ itself is left out, and everything else is still judged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.base import Component
@@ -41,8 +41,8 @@ def find_problems(draft: Draft, recipe: Recipe | None) -> list[Complaint]:
         *rules.hooks(), *rules.clients(), *rules.zones(), *rules.order(), *rules.curves(),
         *rules.undo(), *rules.shared_noise(), *rules.masks(), *rules.scores(), *rules.levels(), *rules.sections(),
     ]  # fmt: skip
-    if not problems and not rules.failed:
-        problems += rules.own_checks()
+    if recipe is not None and not problems and not rules.failed:
+        problems += rules.own_checks(recipe)
     return rules.failed + problems
 
 
@@ -67,24 +67,27 @@ class _Rules:
                 self.failed += [(use.path, f"component {use.use} {problem}") for problem in problems]
             else:
                 self.parts[use.name] = part
-
-    def part(self, use: Use) -> Component | None:
-        """The instance that a place names; None where it could not be built."""
-        return self.parts.get(use.name)
+        self.placed = [(use, self.parts[use.name]) for use in draft.uses if use.name in self.parts]
+        self.defined = [(use, part) for use, part in self.placed if not use.is_reference]
+        self.protect, self.postprocess = draft.chains["protect"], draft.chains["postprocess"]
+        # Zones whose chains can be judged, and those whose links can be folded.
+        self.readable = [zone for zone in self.protect if zone not in draft.unreadable and zone != RETAINED]
+        self.foldable = [] if self.failed else self.readable
+        self.last = draft.general.rounds - 1 if draft.general else 0
 
     def negotiation(self) -> tuple[Use, Negotiation] | None:
         """The negotiation and its place; None where it could not be built."""
-        for use in self.draft.uses:
-            part = self.part(use)
-            if use.section == "negotiate_mask" and isinstance(part, Negotiation):
-                return use, part
-        return None
+        found = ((use, part) for use, part in self.placed if use.section == "negotiate_mask")
+        return next(((use, part) for use, part in found if isinstance(part, Negotiation)), None)
+
+    def sealers(self, chain: Iterable[Use]) -> list[Use]:
+        """Those of a chain that close a zone."""
+        return [use for use in chain if isinstance(self.parts.get(use.name), Sealer)]
 
     def links(self, zone: str) -> tuple[Link, ...]:
         """The links of a zone, as far as they can be built."""
-        protect, postprocess = (self.draft.chains.get(section, {}) for section in ("protect", "postprocess"))
         aggregate = next((use for use in self.draft.uses if use.section == "aggregate"), None)
-        return chain(zone, protect.get(zone, ()), aggregate, postprocess.get(zone, ()), self.parts)
+        return chain(zone, self.protect.get(zone, ()), aggregate, self.postprocess.get(zone, ()), self.parts)
 
     def context(self, round: int) -> Context:
         """The public facts of a round, as far as the draft tells them; no model is known yet."""
@@ -93,7 +96,7 @@ class _Rules:
             round=round, rounds=general.rounds if general else 1, layout=Layout(()), zones=(),
             num_clients=self.num_clients or 1, min_clients=general.min_clients if general else 1,
             seed=0, digest="", party=server, components=self.parts,
-            links={zone: self.links(zone) for zone in self.draft.chains.get("protect", {}) if zone != RETAINED},
+            links={zone: self.links(zone) for zone in self.protect if zone != RETAINED},
         )  # fmt: skip
         return server.ctx
 
@@ -101,11 +104,6 @@ class _Rules:
         """The links of a zone with their effects in a round; what cannot stand is complained about by `order`."""
         ctx = self.context(round)
         return fold(ctx.links[zone], ctx, lambda link, message: None)
-
-    def readable(self) -> list[str]:
-        """The zones whose chains can be judged."""
-        there = self.draft.chains.get("protect", {})
-        return [zone for zone in there if zone not in self.draft.unreadable and zone != RETAINED]
 
     def hooks(self) -> Iterator[Complaint]:
         """A component that a place refers to implements what that section calls, too."""
@@ -134,12 +132,11 @@ class _Rules:
 
     def zones(self) -> Iterator[Complaint]:
         """Zones of the plans, of `protect` and of `postprocess` agree."""
-        protect = self.draft.chains.get("protect", {})
-        postprocess = self.draft.chains.get("postprocess", {})
+        protect, postprocess = self.protect, self.postprocess
         if RETAINED in protect:
             yield ("protect", RETAINED), "zone retained never leaves the client; remove it from protect"
         for use in postprocess.get(RETAINED, []):
-            part = self.part(use)
+            part = self.parts.get(use.name)
             if isinstance(part, Sealer) or (isinstance(part, Opener) and part.site != "client"):
                 message = f"{use.name} cannot stand here: zone retained never leaves the client"
                 yield use.path, f"{message}; put a component that merges models at the client, or remove it"
@@ -163,11 +160,8 @@ class _Rules:
 
     def order(self) -> Iterator[Complaint]:
         """Every link can stand, and can run, where it stands, as its effects say; in the first round and the last."""
-        if self.failed:
-            return
-        last = self.draft.general.rounds - 1 if self.draft.general else 0
-        for zone in self.readable():
-            for round in dict.fromkeys((0, last)):
+        for zone in self.foldable:
+            for round in dict.fromkeys((0, self.last)):
                 ctx = self.context(round)
                 misplaced = misplaced_links(ctx.links[zone], ctx)
                 yield from ((link.path, message) for link, message in misplaced)
@@ -176,13 +170,10 @@ class _Rules:
 
     def curves(self) -> Iterator[Complaint]:
         """Every mechanism that only a plugin knows has one cost, in the first round and the last."""
-        if self.failed:
-            return
-        last = self.draft.general.rounds - 1 if self.draft.general else 0
         stated: list[Stated] = []
         paths: dict[str, KeyPath] = {}
-        for round in (0, last):  # also where both are one: a curve must equal itself when it is stated again
-            chains = [self.steps(zone, round) for zone in self.readable()]
+        for round in (0, self.last):  # also where both are one: a curve must equal itself when it is stated again
+            chains = [self.steps(zone, round) for zone in self.foldable]
             now = stated_in(chains)
             steps = (step for chain in chains for step in chain)
             paths |= {who: step.link.path for (who, _), step in zip(now, steps, strict=True)}
@@ -192,15 +183,14 @@ class _Rules:
 
     def undo(self) -> Iterator[Complaint]:
         """What closes a zone is undone by the same zone's postprocess, last first."""
-        protect, postprocess = (self.draft.chains.get(section, {}) for section in ("protect", "postprocess"))
-        for zone in self.readable():
-            sealed = [use.name for use in protect[zone] if isinstance(self.part(use), Sealer)][::-1]
-            opening = postprocess.get(zone, [])
-            opened = [use for use in opening if isinstance(self.part(use), Sealer)]
+        for zone in self.readable:
+            sealed = [use.name for use in self.sealers(self.protect[zone])][::-1]
+            opening = self.postprocess.get(zone, [])
+            opened = self.sealers(opening)
             remedy = f"write postprocess: {{{zone}: [{', '.join(sealed)}]}}"
             strangers = [use for use in opened if use.name not in sealed]
             for use in strangers:
-                hint = "refer to it by its name" if any(u.use == use.use for u in protect[zone]) else "remove it"
+                hint = "refer to it by its name" if any(u.use == use.use for u in self.protect[zone]) else "remove it"
                 yield use.path, f"{use.name} does not protect the zone {zone}, so it cannot open it; {hint}"
             missing = [name for name in sealed if name not in {use.name for use in opened}]
             if missing and not strangers:
@@ -213,7 +203,7 @@ class _Rules:
     def shared_noise(self) -> Iterator[Complaint]:
         """A component that draws noise protects one zone only: its stream and its release are kept under its name."""
         seen: dict[str, str] = {}
-        for zone in self.readable() if not self.failed else []:
+        for zone in self.foldable:
             for step in self.steps(zone):
                 link = step.link
                 draws = link.hook == "protect" and len(step.after.releases) > len(step.before.releases)
@@ -226,7 +216,7 @@ class _Rules:
         """Encryptions that need a zone to lie alike at all clients stand where it does."""
         chosen = self.negotiation()
         own = chosen[1].plans.own if chosen else frozenset()
-        for zone in self.readable() if chosen and not self.failed else []:
+        for zone in self.foldable if chosen else ():
             for step in self.steps(zone) if zone in own else ():
                 seals = [effect for effect in step.effects or () if isinstance(effect, Seal)]
                 if step.link.hook == "protect" and any(not seal.position_block for seal in seals) and chosen:
@@ -236,14 +226,10 @@ class _Rules:
 
     def scores(self) -> Iterator[Complaint]:
         """Whoever reads scores is given some, and one a layer or a scalar as it needs."""
-        scorers = {
-            use.name: part
-            for use in self.draft.uses
-            if use.section == "score_parameters" and isinstance(part := self.part(use), Scorer)
-        }
-        for use in self.draft.uses:
-            part = self.part(use)
-            if use.is_reference or not isinstance(part, Groups | Negotiation | Protector):
+        found = ((use.name, part) for use, part in self.placed if use.section == "score_parameters")
+        scorers = {name: part for name, part in found if isinstance(part, Scorer)}
+        for use, part in self.defined:
+            if not isinstance(part, Groups | Negotiation | Protector):
                 continue
             reads: Reads | None = part.reads
             if reads is None or reads.per == "any":
@@ -260,9 +246,8 @@ class _Rules:
     def levels(self) -> Iterator[Complaint]:
         """One component at most keeps account of a level: nobody composes what two of them say."""
         kept: dict[str, str] = {}
-        for use in self.draft.uses:
-            part = self.part(use)
-            if use.is_reference or not isinstance(part, AccountKeeper):
+        for use, part in self.defined:
+            if not isinstance(part, AccountKeeper):
                 continue
             if (other := kept.setdefault(part.account.level, use.name)) != use.name:
                 level = f"the level {part.account.level}, as {other} does"
@@ -277,15 +262,12 @@ class _Rules:
             except Exception as error:
                 yield (key,), f"section {key}: its check fails: {type(error).__name__}: {error}"
 
-    def own_checks(self) -> list[Complaint]:
+    def own_checks(self, recipe: Recipe) -> list[Complaint]:
         """What components say of the recipe as a whole; asked only when all else is in order."""
         complaints: list[Complaint] = []
-        for use in self.draft.uses:
-            part = self.part(use)
-            if use.is_reference or self.recipe is None or part is None:
-                continue
+        for use, part in self.defined:
             try:
-                for message in part.check(self.recipe):
+                for message in part.check(recipe):
                     complaints.append((use.path, message if message.startswith(use.name) else f"{use.name}: {message}"))
             except Exception as error:
                 complaints.append((use.path, f"component {use.use}: its check fails: {type(error).__name__}: {error}"))

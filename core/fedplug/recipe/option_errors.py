@@ -59,9 +59,8 @@ def explain(error: ValidationError, model: type[BaseModel], data: Any, owner: st
     for item in error.errors(include_url=False):
         path, value = _inside(item["loc"], data)
         missing = ""  # every missing key is a mistake of its own, though all are missing at the same place
-        field = _field(model, item["loc"])
+        field, known = _around(model, item["loc"])
         if item["type"] == "extra_forbidden":
-            known = _known_keys(model, item["loc"])
             path, on_key = item["loc"], True
             message = f"unknown option {item['loc'][-1]!r}{of_owner}; {closest(str(item['loc'][-1]), known)}"
         elif item["type"] == "missing":
@@ -132,21 +131,13 @@ def _nested(annotation: Any) -> type[BaseModel] | None:
     return next((inner for part in get_args(annotation) if (inner := _nested(part))), None)
 
 
-def _field(model: type[BaseModel], loc: tuple[Any, ...]) -> FieldInfo | None:
-    """The field that a location is about, following nested options; the outermost one where that fails."""
+def _around(model: type[BaseModel], loc: tuple[Any, ...]) -> tuple[FieldInfo | None, list[str]]:
+    """The field that a location is about, the outermost one where that fails, and the keys of the options around it."""
     field: FieldInfo | None = None
-    here: type[BaseModel] | None = model
+    here, around = model, model
     for key in loc:
-        if here and key in here.model_fields:
-            field = here.model_fields[key]
-            here = _nested(field.annotation)
-    return field
-
-
-def _known_keys(model: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:
-    """The keys that the mapping around a location may have."""
-    here = model
-    for key in loc[:-1]:
+        around = here
         if isinstance(key, str) and key in here.model_fields:
-            here = _nested(here.model_fields[key].annotation) or here
-    return list(here.model_fields)
+            field = here.model_fields[key]
+            here = _nested(field.annotation) or here
+    return field, list(around.model_fields)
