@@ -54,7 +54,7 @@ def test_summaries_are_read_without_importing(
     importlib.invalidate_caches()
     from fedplug.recipe import summaries
 
-    summaries._package.cache_clear()  # it may hold that there is no such package, or the folder of another test
+    summaries._spec.cache_clear()  # it may hold that there is no such package, or the folder of another test
     assert summary_of("summarised.source", name) == summary
 
 

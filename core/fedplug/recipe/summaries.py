@@ -6,6 +6,7 @@ import ast
 import functools
 import importlib.util
 import re
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 _CLASS = re.compile(
@@ -65,24 +66,19 @@ def _by_parsing(path: Path, module: str, qualname: str, hops: int) -> str:
 
 def source_file(module: str) -> Path | None:
     """The source file of a module, without importing it or a package around it; None where there is none."""
-    top, *rest = module.split(".")
-    origin, folders = _package(top)
-    if not rest:
-        return Path(origin) if origin and origin.endswith(".py") else None
-    for folder in folders:
-        base = Path(folder, *rest)
-        for path in (base.with_name(base.name + ".py"), base / "__init__.py"):
-            if path.is_file():
-                return path
-    return None
+    spec = _spec(module)
+    return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
 
 
 @functools.cache
-def _package(top: str) -> tuple[str | None, tuple[str, ...]]:
-    """The file of a top-level module, and the folders of its submodules."""
+def _spec(module: str) -> ModuleSpec | None:
+    package = module.rpartition(".")[0]
     try:
         # For a name without dots, find_spec only asks the finders; for one with dots it would import the parents.
-        spec = importlib.util.find_spec(top)
+        if not package:
+            return importlib.util.find_spec(module)
+        around = _spec(package)
+        folders = around and around.submodule_search_locations
+        return PathFinder.find_spec(module, folders) if folders else None
     except (ImportError, ValueError):
-        return None, ()
-    return (spec.origin, tuple(spec.submodule_search_locations or ())) if spec else (None, ())
+        return None
