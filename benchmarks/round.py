@@ -89,7 +89,7 @@ class Stopwatch(LinesDisplay):
     def __init__(self) -> None:
         super().__init__(sys.stdout, quiet=True)
         self.periods: list[dict[str, float]] = []
-        self._phases: collections.Counter[str] = collections.Counter()
+        self._phases: collections.defaultdict[str, float] = collections.defaultdict(float)
         self._inputs, self._labels = torch.rand(EXAMPLES, 784), torch.randint(0, 10, (EXAMPLES,))
         self._since = time.process_time()
 
@@ -137,16 +137,16 @@ def main() -> int:
     seconds = measure(options.rounds)
     loop, whole = seconds.pop("loop"), seconds.pop("all")
     rest = whole - seconds["train"]
-    rows = {**dict(sorted(seconds.items(), key=lambda item: -item[1]))}
+    rows = dict(sorted(seconds.items(), key=lambda item: -item[1]))
     rows["server, messages, bookkeeping"] = whole - sum(seconds.values())
     judged = {"everything but training": rest, "without evaluation": rest - seconds["evaluate"]}
     lines = [("the textbook's loop", loop, ""), *((name, value, "") for name, value in rows.items())]
     for name, value in judged.items():
-        target = TARGETS[name]
-        lines.append((name, value, f"{target:.0%}: {'met' if value <= target * loop else 'missed'}"))
+        verdict = "met" if value <= TARGETS[name] * loop else "missed"
+        lines.append((name, value, f"{TARGETS[name]:.0%}: {verdict}"))
     table = [(name, f"{value:.3f}", f"{value / loop:.1%}", target) for name, value, target in lines]
-    for name, value, share, target in table:
-        print(f"{name:32} {value:>8} s {share:>8} of the loop  {target}")
+    for name, taken, share, target in table:
+        print(f"{name:32} {taken:>8} s {share:>8} of the loop  {target}")
     if options.csv:
         with options.csv.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([("phase", "CPU seconds a round", "of the loop", "target"), *table])

@@ -244,8 +244,8 @@ class TorchModel(Model):
             return update
         if self.device.type != "cpu":
             return super().moved_from(start)
-        update: NDArray[np.float32] = np.subtract(self._all().numpy(), start)
-        return update
+        moved: NDArray[np.float32] = np.subtract(self._all().numpy(), start)
+        return moved
 
     def set_vector(self, vector: NDArray[np.float32]) -> None:
         """Overwrites all trainable parameters.
