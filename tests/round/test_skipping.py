@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from charge_toys import noised, paid
-from fedplug import hookimpl
+from fedplug import Reveals, at_client, hookimpl
 from fedplug.api.errors import PartyLost, TooFewClients
 from fedplug.engines.base import Engine
 from fedplug.recipe.recipe import Recipe
@@ -16,8 +16,9 @@ from fedplug.round.protocol import Protocol
 from fedplug.round.sampling import sample
 from fedplug.runs import execution
 from fedplug.runs.settings import Settings
+from fedplug_std.single_zone import SingleZone
 from run_toys import resume, rows_of, start
-from toy_components import UNANIMOUS, AskAgain, paraaegis, pushed, recipe_of, toy_catalog
+from toy_components import TOYS, UNANIMOUS, AskAgain, paraaegis, pushed, recipe_of, toy_catalog
 from toy_protocol import initial_vector, run_protocol, weights_of
 
 PUSH = {"use": "toy.push"}
@@ -187,3 +188,46 @@ def test_groups_that_round_1_forms_are_not_waited_for() -> None:
     plain["groups"] = {"use": "sensecrypt.clusters", "min_cluster": 3}
     with pytest.raises(TooFewClients, match="round 1: 2 clients are left, min_clients is 3"):
         run_protocol(plain)
+
+
+class Asks(SingleZone):
+    """Ask clients for a number that says nothing, and tell everybody what came."""
+
+    when: ClassVar[str] = "never"
+
+    def setup(self, cohort: Any, key_server: Any, ctx: Any) -> None:
+        if self.when == "setup":
+            cohort.ask(self.number)
+
+    def reveals(self, ctx: Any) -> list[Reveals]:
+        return [Reveals("numbers", ("aggregator",), covered_by="nothing to pay", asked=("number",))]
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Any, ctx: Any) -> None:
+        if self.when == "round":
+            cohort.tell(self.hear, sum(cohort.ask(self.number).values()))
+        super().negotiate_mask(cohort, ctx)
+
+    @at_client
+    def number(self, client: Any) -> int:
+        return 1 + client.client_id
+
+    @at_client
+    def hear(self, client: Any, total: int) -> None:
+        client.memory(self)["total"] = total
+
+
+@pytest.mark.parametrize("when", ["never", "setup", "round"])
+def test_a_cohort_whose_answers_a_component_has_is_no_secret(monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """Whatever it makes of them, such as their sum, follows from who was in the round; in the set-up all answer."""
+    monkeypatch.setitem(TOYS.setdefault("negotiate_mask", {}), "toy.asks", Asks)
+    monkeypatch.setattr(Asks, "when", when)
+    plain = recipe_of("noised", [{"use": "std.clip", "norm": 1.0}], train=PUSH, rounds=2)
+    plain["data"]["clients"], plain["min_clients"] = 60, 15
+    plain |= {
+        "negotiate_mask": {"use": "toy.asks", "zone": "noised"},
+        "accountant": {"use": "std.pld"},
+        "sampling": {"scheme": "poisson", "rate": 0.8, "source": "secure"},
+        "postprocess": {"noised": [{"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 2.0}]},
+    }
+    assert run_protocol(plain).protocol.ledger.report().sampling.amplified == (when != "round")

@@ -69,5 +69,7 @@ class Delivery:
                 sealed = {zone for zone, block in opened.items() if block.sealed_by not in (None, Steps.name)}
                 behind = {zone: senders[zone] for zone in sorted(sealed)}
                 part.tell(self.sums.steps.adopt, opened, buffers, group, behind)
+        # What a component does with answers of those who take part may follow from who they are.
+        exposed |= bool(self.sums.office.answered() & self.composition.components.keys())
         # Who was in the round decides, too, whether enough of them helped to open a sum.
         return contributors, exposed or self.sums.skips.last == ctx.round

@@ -66,6 +66,7 @@ class PostOffice:
         self._asked: set[int] = set()  # in this round
         self.told: set[tuple[str, str]] = set()  # component and method of every question that was answered at all
         self.answers: Counter[tuple[str, str, int]] = Counter()  # in this round: component, method, client
+        self._before: Counter[tuple[str, str, int]] = Counter()  # of them, those of the set-up
         self._bits: dict[tuple[str, str], Any] = {}  # of the others, whether they were answered by None or by True
         self._sequence = 0
         self._done = dict.fromkeys(client_ids, 0)
@@ -76,6 +77,7 @@ class PostOffice:
         self.round, self.phase, self.dropped, self.lost, self._asked = round, "negotiate", {}, set(), set()
         if round > 0:  # what the set-up asked for is paid for with round 1
             self.answers.clear()
+        self._before = self.answers.copy()
         for client_id, held in self._held.items():
             self._held[client_id] = [call for call in held if call.sequence]
 
@@ -179,6 +181,10 @@ class PostOffice:
         """Notes that a question has an answer. Always None, or always True, says no more than that it was asked."""
         if (value is not None and value is not True) or self._bits.setdefault((component, method), value) is not value:
             self.told.add((component, method))
+
+    def answered(self) -> set[str]:
+        """The components whose questions clients have answered in this round, the set-up apart."""
+        return {question[0] for question, count in self.answers.items() if count > self._before[question]}
 
     def most_answers(self) -> dict[tuple[str, str], int]:
         """Component and method of each question of this round -> how often the client that did so most answered it."""
