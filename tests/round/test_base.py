@@ -40,7 +40,7 @@ def test_parties_of_a_process_fold_links_once_where_nothing_follows_from_the_par
 ) -> None:
     catalog = toy_catalog()
     recipe = Recipe.from_plain(recipe_of(), catalog)
-    composition, layout = Composition(recipe, catalog), Layout.of([("w", (2, 3))])
+    composition, layout = Composition(recipe), Layout.of([("w", (2, 3))])
     folded: dict[str, Any] = {}
     one, other = (make_context(recipe, composition, layout, 1, Server(), folded=folded) for _ in range(2))
     assert one.steps("clear") is other.steps("clear")
