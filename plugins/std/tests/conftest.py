@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from he_toys import SCHEMES, Parties, make
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +18,10 @@ def data_root() -> str:
     if not Path(folder).is_dir():
         pytest.skip(f"FEDPLUG_DATA names {folder}, which is not a folder")
     return folder
+
+
+@pytest.fixture(scope="session", params=SCHEMES)
+def parties(request: pytest.FixtureRequest) -> Parties:
+    """Five clients with keys of BFV or CKKS, for tests that add and open."""
+    kind, key_holder = request.param
+    return Parties(make(kind, key_holder=key_holder), 5, min_clients=3).setup()
