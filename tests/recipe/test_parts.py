@@ -38,7 +38,7 @@ SITES = {"use": "std.digits", "clients": 4, "at": "sites", "agreed": AGREED}
 def test_data_at_sites_reads_back_and_is_in_the_digest(plain_recipe: dict[str, Any], fake_catalog: Catalog) -> None:
     recipe = Recipe.from_plain(plain_recipe | {"data": SITES}, fake_catalog)
     assert recipe.data.partition is None
-    assert {use.section for use in recipe.uses()}.isdisjoint({"partition"})
+    assert {use.section for use in recipe.uses}.isdisjoint({"partition"})
     again = Recipe.from_plain(recipe.to_plain(), fake_catalog)
     assert again == recipe
     digests = {recipe.digest, Recipe.from_plain(plain_recipe, fake_catalog).digest}

@@ -20,7 +20,7 @@ def test_the_plan_names_every_component_once_in_the_order_of_a_round(
     assert hooks.index("train") < hooks.index("negotiate_mask") < hooks.index("aggregate")
     assert hooks[-1].startswith("postprocess")
     named = {name for _, name, _ in plan if name != "–"}
-    assert named >= {use.name for use in recipe.uses() if use.group != "extension"} - {"–"}
+    assert named >= {use.name for use in recipe.uses if use.group != "extension"} - {"–"}
     assert all(text for _, _, text in plan)
 
 

@@ -24,7 +24,7 @@ def test_a_recipe_is_typed(tmp_path: Path, fake_catalog: Catalog) -> None:
     assert (recipe.sampling, recipe.accountant, recipe.buffers, recipe.delta) == (None, None, "local", 1e-5)
     (opener,) = recipe.postprocess["encrypted"]
     assert (opener.name, opener.is_reference) == ("std.ckks", True)
-    assert [use.name for use in recipe.uses()] == [*list(recipe.components)[:10], "std.ckks"]
+    assert [use.name for use in recipe.uses] == [*list(recipe.components)[:10], "std.ckks"]
 
 
 def test_plain_data_gives_the_recipe_back(tmp_path: Path, fake_catalog: Catalog) -> None:

@@ -131,7 +131,7 @@ def test_a_section_of_a_plugin_is_read_and_typed(write: Callable[[str], Path], c
     assert power is not None
     assert (audit.key, audit.options.every, audit.options.clients) == ("audit", 3, {"a", "b"})
     assert [use.name for use in audit.uses["books"]] == ["std.book"]
-    assert [use.name for use in recipe.uses()][-2:] == ["std.book", "mine"]
+    assert [use.name for use in recipe.uses][-2:] == ["std.book", "mine"]
     assert recipe.components["mine"].section == "audit"
     assert [(item.client, item.watts) for item in power.items] == [(0, 5.0), (3, 7.5)]
     assert Tone.of(recipe) is None

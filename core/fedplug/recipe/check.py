@@ -69,7 +69,7 @@ class _Rules:
                 self.parts[use.name] = part
         self.placed = [(use, self.parts[use.name]) for use in draft.uses if use.name in self.parts]
         self.defined = [(use, part) for use, part in self.placed if not use.is_reference]
-        self.protect, self.postprocess = draft.chains["protect"], draft.chains["postprocess"]
+        self.protect, self.postprocess = draft.chains("protect"), draft.chains("postprocess")
         # Zones whose chains can be judged, and those whose links can be folded.
         self.readable = [zone for zone in self.protect if zone not in draft.unreadable and zone != RETAINED]
         self.foldable = [] if self.failed else self.readable

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from fedplug.recipe.parts import OF_DATA
 from fedplug.recipe.yaml_source import Key, KeyPath, Marks, Position, Problem, Source, read_text
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ Change = str | tuple[str, Any]
 def extend(parent: Source, child: Source) -> Source:
     """The child's data over the parent's: mappings merge, everything else is replaced.
 
-    A mapping whose `use` changes drops the parent's options, which belong to another component; of `data`, the keys
-    `clients`, `public`, `partition`, `at` and `agreed` stay, since they belong to the recipe.
+    A mapping whose `use` changes drops the parent's options, which belong to another component; the keys of `data` that
+    belong to the recipe (`OF_DATA`) stay.
     """
     dropped: dict[KeyPath, Mapping[str, Any]] = {}
     data = _merge(parent.data, child.data, (), dropped)
@@ -34,8 +35,7 @@ def _merge(parent: Any, child: Any, path: KeyPath, dropped: dict[KeyPath, Mappin
         return child
     if "use" in child and "use" in parent and child["use"] != parent["use"]:
         dropped[path] = parent
-        kept = ("clients", "public", "partition", "at", "agreed") if path == ("data",) else ()
-        parent = {key: value for key, value in parent.items() if key in kept}
+        parent = {key: value for key, value in parent.items() if path == ("data",) and key in OF_DATA}
     merged = {
         key: _merge(value, child[key], (*path, key), dropped) if key in child else value
         for key, value in parent.items()

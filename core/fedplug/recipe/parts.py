@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -13,22 +14,36 @@ from fedplug.recipe.own_files import OwnFile
 from fedplug.recipe.sections import plain_options
 from fedplug.recipe.yaml_source import KeyPath
 
-SECTIONS: dict[str, str] = {
-    "data": "dataset", "public": "dataset", "model": "model", "train": "trainer",
-    "score_parameters": "score_parameters", "groups": "groups",
-    "negotiate_mask": "negotiate_mask", "protect": "protect", "aggregate": "aggregate",
-    "postprocess": "postprocess", "accountant": "accountant", "extensions": "extension",
-}  # fmt: skip
-"""The sections that every recipe can have, and the entry-point group each draws from; plugins register further ones."""
 
-LISTS = ("score_parameters", "extensions")
-CHAINS = ("protect", "postprocess")
-"""Sections that hold a list, and sections that hold one list a zone. The others hold one component."""
+class Form(NamedTuple):
+    """How a section is written.
+
+    Attributes:
+        group: the entry-point group that it draws from.
+        holds: one component, a list of them, or a list for each zone.
+        required: whether no recipe can do without it.
+    """
+
+    group: str
+    holds: Literal["one", "list", "zones"] = "one"
+    required: bool = False
 
 
-REQUIRED = ("data", "model", "train", "negotiate_mask", "protect", "aggregate")
-"""Keys that no recipe can do without, beside those of `General`."""
-
+SECTIONS: dict[str, Form] = {
+    "data": Form("dataset", required=True),
+    "public": Form("dataset"),
+    "model": Form("model", required=True),
+    "train": Form("trainer", required=True),
+    "score_parameters": Form("score_parameters", "list"),
+    "groups": Form("groups"),
+    "negotiate_mask": Form("negotiate_mask", required=True),
+    "protect": Form("protect", "zones", required=True),
+    "aggregate": Form("aggregate", required=True),
+    "postprocess": Form("postprocess", "zones"),
+    "accountant": Form("accountant"),
+    "extensions": Form("extension", "list"),
+}
+"""The sections that every recipe can have; plugins register further ones."""
 
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -81,6 +96,10 @@ class Split(Options):
                 "that everybody has: a section public: {use: ...}"
             )
         return self
+
+
+OF_DATA = (*Split.model_fields, "partition")
+"""The keys of `data` that stay when another data set takes its place."""
 
 
 class Sampling(Options):
@@ -167,6 +186,24 @@ class DataUse(Use):
         return plain | {"public": self.public, "partition": self.partition and self.partition.to_plain()}
 
 
-def zone_order(names: set[str]) -> tuple[str, ...]:
+def zone_order(names: Iterable[str]) -> tuple[str, ...]:
     """The base zones, then the other names, sorted."""
-    return (*BASE_ZONES, *sorted(names - set(BASE_ZONES)))
+    return (*BASE_ZONES, *sorted({*names} - {*BASE_ZONES}))
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """The components of a section in order, whether it is one, a list of them, or a list for each zone."""
+    if isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from leaves(inner)
+    elif value is not None:
+        yield value
+
+
+def mapped(value: Any, change: Callable[[Any], Any], many: type = tuple) -> Any:
+    """A section with something else in place of each component; what is not there stays None. Lists become `many`."""
+    if isinstance(value, Mapping):
+        return {key: mapped(inner, change, many) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return many(mapped(inner, change, many) for inner in value)
+    return None if value is None else change(value)

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fedplug.api.base import Component
 from fedplug.api.component import Options
@@ -15,16 +15,16 @@ from fedplug.api.role_table import ROLES
 from fedplug.recipe import own_files
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest, validated
-from fedplug.recipe.parts import CHAINS, LISTS, REQUIRED, SECTIONS, Split, Use, zone_order
+from fedplug.recipe.parts import OF_DATA, SECTIONS, Use, leaves, mapped, zone_order
 from fedplug.recipe.yaml_source import KeyPath, Source
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*")
 _ZONE = re.compile(r"[a-z][a-z0-9_]*")
 _RESERVED = ("use", "name")
-_RESERVED_OF_DATA = (*_RESERVED, *Split.model_fields, "partition")
 
 
-class Place(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Place:
     """A place that holds a component: where it is, the group that it draws from, and what is written there."""
 
     path: KeyPath
@@ -36,53 +36,48 @@ class Places:
     """The components of a recipe that may hold mistakes; the complaints go to the source.
 
     Attributes:
-        zones: of `protect` and `postprocess`, by label.
+        found: for each section that is there a place, a list of places, or a list for each zone; zones by label. The
+            partition counts as a section.
     """
 
     def __init__(self, source: Source, catalog: Catalog) -> None:
         self.source, self.catalog, self.data = source, catalog, source.data
-        self.zones: dict[str, list[str]] = {}
-        self._places: list[Place] = []
+        self.found: dict[str, Any] = {}
         self._uses: dict[KeyPath, Use] = {}
         self._defined: dict[str, Use] = {}
         self._unknown: set[str] = set()
         self._files: dict[str, own_files.OwnFile] = {}
 
-    @property
-    def known(self) -> list[Use | None]:
-        """What is known of each place, in the order of the sections, zones by label; None: not its component."""
-        return [self._uses.get(place.path) for place in self._places]
-
-    def inside(self, path: KeyPath) -> list[Use | None]:
-        """The same of the places of one list."""
-        return [self._uses.get(place.path) for place in self._places if place.path[:-1] == path]
+    def known(self, section: str) -> Any:
+        """A section with what is known of each place; None: not its component."""
+        return mapped(self.found[section], lambda place: self._uses.get(place.path))
 
     # -- where they are ------------------------------------------------------------------------------------------------
 
     def find(self) -> None:
-        """Lists the places of the core's sections."""
-        for section, group in SECTIONS.items():
+        """Finds the places of the core's sections."""
+        for section, form in SECTIONS.items():
             raw = self.data.get(section)
-            if section in CHAINS:
-                self._chains(section, group, raw)
-            elif section in LISTS:
-                self.add_list((section,), group, raw)
+            if form.holds == "zones":
+                self.found[section] = self._zones(section, form.group, raw)
+            elif form.holds == "list":
+                self.found[section] = self.listed((section,), form.group, raw)
             elif raw is not None:
-                self._places.append(Place((section,), group, raw))
+                self.found[section] = Place((section,), form.group, raw)
                 if section == "data" and isinstance(raw, Mapping):
-                    self._partition(raw.get("partition"), raw.get("at", "here"))
-            elif section in self.data and section in REQUIRED:
+                    self.found["partition"] = self._partition(raw.get("partition"), raw.get("at", "here"))
+            elif section in self.data and form.required:
                 self.source.complain((section,), f"{section} must name a component, not null")
 
-    def add_list(self, path: KeyPath, group: str, raw: Any) -> KeyPath:
-        """Lists the places of what is written at `path`, which it gives back."""
+    def listed(self, path: KeyPath, group: str, raw: Any) -> list[Place]:
+        """The places of what is written at `path`."""
         if isinstance(raw, list | tuple):
-            self._places += [Place((*path, index), group, item) for index, item in enumerate(raw)]
-        elif raw is not None:
+            return [Place((*path, index), group, item) for index, item in enumerate(raw)]
+        if raw is not None:
             self.source.complain(path, f"{'.'.join(map(str, path))} must be a list: put the component in [ ]")
-        return path
+        return []
 
-    def _partition(self, raw: Any, lies: Any) -> None:
+    def _partition(self, raw: Any, lies: Any) -> Place | None:
         """The place of the partition; there is none where each site has what lies there."""
         path = ("data", "partition")
         if raw is None and lies == "here":
@@ -91,31 +86,30 @@ class Places:
             remedy = "remove partition, or write partition: null over an inherited one"
             self.source.complain(path, f"data at sites is not split: each client has what lies at its site; {remedy}")
         elif raw is not None:
-            self._places.append(Place(path, "partition", raw))
+            return Place(path, "partition", raw)
+        return None
 
-    def _chains(self, section: str, group: str, raw: Any) -> None:
-        self.zones[section] = []
+    def _zones(self, section: str, group: str, raw: Any) -> dict[str, list[Place]]:
         if raw is None and section not in self.data:
-            return
+            return {}
         if not isinstance(raw, Mapping):
             example = "{noised: [{use: std.clip, norm: 1.0}], clear: []}"
             self.source.complain((section,), f"{section} must be a mapping from zones to lists, such as {example}")
-            return
+            return {}
         # A zone of null is as good as absent: a recipe that extends another can drop a zone this way.
         zones = {zone: chain for zone, chain in raw.items() if chain is not None}
         for zone in [zone for zone in zones if not (isinstance(zone, str) and _ZONE.fullmatch(zone))]:
             message = f"zone {zone!r} must be lower-case letters, digits and underscores, starting with a letter"
             self.source.complain((section, zone), message, key=True)
             del zones[zone]
-        self.zones[section] = [zone for zone in zone_order(set(zones)) if zone in zones]
-        for zone in self.zones[section]:
-            self.add_list((section, zone), group, zones[zone])
+        return {zone: self.listed((section, zone), group, zones[zone]) for zone in zone_order(zones) if zone in zones}
 
     # -- what they hold ------------------------------------------------------------------------------------------------
 
     def read(self) -> None:
         """Names the components and validates their options: first the mappings, which define, then plain names."""
-        mappings = [place for place in self._places if self._is_mapping(place)]
+        places = [*leaves(self.found)]
+        mappings = [place for place in places if self._is_mapping(place)]
         taken = dict(self._written_names(mappings))
         for place in mappings:
             use, name = self._full_name(place.group, place.raw["use"]), place.raw.get("name")
@@ -128,7 +122,7 @@ class Places:
                     name = f"{name}#{len(taken)}"  # only so that reading can go on
                 taken[name] = place.path
             self._define(place, use, name, place.raw)
-        for place in self._places:
+        for place in places:
             if isinstance(place.raw, str) and place.raw:
                 self._refer(place)
 
@@ -189,7 +183,7 @@ class Places:
         if entry is not None and entry.own is not None:  # offered by a file, which the recipe names from here on
             own_files.remember([entry.own])
             use, raw = entry.value, {"sha256": entry.own.sha256, **raw}
-        reserved = _RESERVED_OF_DATA if place.path == ("data",) else _RESERVED
+        reserved = (*_RESERVED, *OF_DATA) if place.path == ("data",) else _RESERVED
         in_file = own_files.is_own(use)
         if in_file:
             full, reserved, whose = own_files.parts(use)[0], (*reserved, "sha256"), use

@@ -8,11 +8,11 @@ from typing import Any
 from fedplug.api.errors import PluginError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import validated
-from fedplug.recipe.parts import CHAINS, LISTS, REQUIRED, SECTIONS, DataUse, General, Split, Use
-from fedplug.recipe.places import Places
+from fedplug.recipe.parts import SECTIONS, DataUse, General, Split, Use, leaves
+from fedplug.recipe.places import Place, Places
 from fedplug.recipe.sections import Section, list_model, unknown
 from fedplug.recipe.sections import load as load_section
-from fedplug.recipe.yaml_source import KeyPath, Source
+from fedplug.recipe.yaml_source import Source
 
 _MACHINE = ("engine", "workers", "resident", "timeout", "device", "output", "record_wire")
 """Settings that people look for in the recipe."""
@@ -26,8 +26,8 @@ class Draft:
         catalog: the components on offer.
 
     Attributes:
-        uses: every place whose component is known, in the order of the sections, zones by label, then the plugins'.
-        chains: for `protect` and `postprocess`, each zone's places; empty chains included.
+        known: for each section, the places whose component is known and None for others, in the section's form.
+        uses: those places, in the order of the sections, zones by label, then the plugins'.
         general, split: the general keys, and those of `data` that are the recipe's own; None where they are invalid.
         unreadable: zones with a link that is not a known component; rules about their chains cannot be judged.
         sections: those that plugins offer and that are valid by themselves; those that say nothing are left out.
@@ -44,35 +44,28 @@ class Draft:
         self.general, offered = self._general(), self._offered()
         self._places = places = Places(source, catalog)
         places.find()
-        self._lists = {key: self._find(key, section_class) for key, section_class in offered.items()}
+        places.found |= {key: self._find(key, section_class) for key, section_class in offered.items()}
         self.split = self._split()
         plain = {key: self._section_options(key, section_class) for key, section_class in offered.items()}
         places.read()
+        self.known = {section: places.known(section) for section in places.found}
+        self.uses: list[Use] = [*leaves(self.known)]
+        zones = [*self.known["protect"].items(), *self.known["postprocess"].items()]
+        self.unreadable = {zone for zone, chain in zones if None in chain}
         built = {key: self._section(key, offered[key], *given) for key, given in plain.items() if given is not None}
         self.sections = {key: section for key, section in built.items() if section is not None and not section.empty}
-        self.uses = [use for use in places.known if use is not None]
-        self.chains = {
-            name: {zone: [use for use in places.inside((name, zone)) if use is not None] for zone in zones}
-            for name, zones in places.zones.items()
-        }
-        self.unreadable = {zone for name, zones in places.zones.items() for zone in zones
-                           if None in places.inside((name, zone))}  # fmt: skip
+
+    def chains(self, section: str) -> dict[str, list[Use]]:
+        """Of `protect` or `postprocess`, each zone's places whose component is known."""
+        return {zone: [*leaves(chain)] for zone, chain in self.known[section].items()}
 
     def fields(self) -> dict[str, Any] | None:
         """Of the recipe; None where something is wrong."""
         if self.general is None or self.split is None or self.source.problems:
             return None
-        uses = {use.path: use for use in self.uses}
-        data = DataUse(**vars(uses["data",]), **dict(self.split), partition=uses.get(("data", "partition")))
-        fields: dict[str, Any] = {**dict(self.general), "sections": self.sections}
-        for section in SECTIONS:
-            if section in CHAINS:
-                fields[section] = {zone: tuple(chain) for zone, chain in self.chains[section].items()}
-            elif section in LISTS:
-                fields[section] = tuple(use for use in self.uses if use.path[0] == section)
-            else:
-                fields[section] = uses.get((section,))
-        return fields | {"data": data}
+        fields = {section: self.known.get(section) for section in SECTIONS}
+        data = DataUse(**vars(fields["data"]), **dict(self.split), partition=self.known["partition"])
+        return {**dict(self.general), **fields, "data": data, "sections": self.sections}
 
     # -- keys that are not components ----------------------------------------------------------------------------------
 
@@ -86,8 +79,8 @@ class Draft:
             elif key not in known:
                 hint = unknown(str(key), self.data[key], known, self.catalog)
                 self.source.complain((key,), f"unknown key {key!r}; {hint}", key=True)
-        for key in REQUIRED:
-            if key not in self.data:
+        for key, form in SECTIONS.items():
+            if form.required and key not in self.data:
                 self.source.complain((), f"the recipe needs {key!r}")
         given = {key: value for key, value in self.data.items() if key in General.model_fields}
         general: General | None = validated(self.source, General, given, (), "")
@@ -121,12 +114,12 @@ class Draft:
                     self.source.complain((key,), str(error), key=True)
         return classes
 
-    def _find(self, key: str, section_class: type[Section]) -> dict[str, KeyPath]:
-        """Lists the places of a plugin's section, and says where its lists are; a plain list is the first of them."""
+    def _find(self, key: str, section_class: type[Section]) -> dict[str, list[Place]]:
+        """The places of a plugin's section, by the names of its lists; a plain list is the first of them."""
         raw, groups = self.data[key], section_class.lists
         if isinstance(raw, Mapping):
-            return {name: self._places.add_list((key, name), group, raw.get(name)) for name, group in groups.items()}
-        return {name: self._places.add_list((key,), group, raw) for name, group in [*groups.items()][:1]}
+            return {name: self._places.listed((key, name), group, raw.get(name)) for name, group in groups.items()}
+        return {name: self._places.listed((key,), group, raw) for name, group in [*groups.items()][:1]}
 
     def _section_options(self, key: str, section_class: type[Section]) -> tuple[Any, tuple[Any, ...]] | None:
         """The options and items of a plugin's section; None where something is wrong with them."""
@@ -147,10 +140,7 @@ class Draft:
 
     def _section(self, key: str, section_class: type[Section], options: Any, items: tuple[Any, ...]) -> Section | None:
         """A plugin's section; None where one of its components could not be read."""
-        uses: dict[str, tuple[Use, ...]] = dict.fromkeys(section_class.lists, ())
-        for name, path in self._lists[key].items():
-            known = self._places.inside(path)
-            uses[name] = tuple(use for use in known if use is not None and use.options is not None)
-            if len(uses[name]) < len(known):
-                return None
-        return section_class(key, options, items, uses)
+        known: dict[str, tuple[Any, ...]] = dict.fromkeys(section_class.lists, ()) | self.known[key]
+        if any(use is None or use.options is None for uses in known.values() for use in uses):
+            return None
+        return section_class(key, options, items, known)

@@ -19,7 +19,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ from fedplug.recipe import overlay, yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.check import find_problems
 from fedplug.recipe.own_files import OwnFile
-from fedplug.recipe.parts import CHAINS, LISTS, SECTIONS, DataUse, General, Sampling, Use, zone_order
+from fedplug.recipe.parts import SECTIONS, DataUse, General, Sampling, Use, leaves, mapped, zone_order
 from fedplug.recipe.reader import Draft
 from fedplug.recipe.sections import Section
 from fedplug.recipe.yaml_source import Source
@@ -95,13 +95,7 @@ class Recipe:
             value = getattr(self, field)
             plain[field] = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
         for section in SECTIONS:
-            value = getattr(self, section)
-            if section in CHAINS:
-                plain[section] = {zone: [use.to_plain() for use in value[zone]] for zone in self.zones if zone in value}
-            elif section in LISTS:
-                plain[section] = [use.to_plain() for use in value]
-            else:
-                plain[section] = value.to_plain() if value else None
+            plain[section] = mapped(getattr(self, section), lambda use: use.to_plain(), list)
         return plain | {key: section.to_plain() for key, section in self.sections.items()}
 
     @functools.cached_property
@@ -114,37 +108,28 @@ class Recipe:
     @property
     def zones(self) -> tuple[str, ...]:
         """The zones in label order: the four that every protocol knows, then the recipe's own, sorted."""
-        return zone_order({*self.protect, *self.postprocess})
+        return zone_order([*self.protect, *self.postprocess])
 
     @property
     def clients(self) -> int:
         """K, the number of clients."""
         return self.data.clients
 
-    def uses(self) -> Iterator[Use]:
+    @property
+    def uses(self) -> list[Use]:
         """Every place that names a component, references included, in the order of the sections."""
-        for section in SECTIONS:
-            value = getattr(self, section)
-            if isinstance(value, DataUse):
-                yield from (value, value.partition) if value.partition else (value,)
-            elif section in CHAINS:
-                yield from (use for zone in self.zones for use in value.get(zone, ()))
-            elif section in LISTS:
-                yield from value
-            elif value is not None:
-                yield value
-        for offered in self.sections.values():
-            yield from offered.components()
+        data, *others = (getattr(self, section) for section in SECTIONS)
+        return [*leaves([data, data.partition, others, [section.uses for section in self.sections.values()]])]
 
     @property
     def own_files(self) -> tuple[OwnFile, ...]:
         """The files of the user's own that it is made of."""
-        return tuple(dict.fromkeys(use.own for use in self.uses() if use.own))
+        return tuple(dict.fromkeys(use.own for use in self.uses if use.own))
 
     @property
     def components(self) -> dict[str, Use]:
         """The defining place of every component, by instance name."""
-        return {use.name: use for use in self.uses() if not use.is_reference}
+        return {use.name: use for use in self.uses if not use.is_reference}
 
 
 def load_recipe(path: Path | str, sets: Sequence[overlay.Change] = (), catalog: Catalog | None = None) -> Recipe:
@@ -198,7 +183,8 @@ def _finish(source: Source, catalog: Catalog | None) -> Recipe:
         recipe = Recipe(**fields, notes=tuple(overlay.dropped_options(source, draft.uses))) if fields else None
         if recipe is None or recipe.digest not in catalog.right:
             for path, message in find_problems(draft, recipe):
-                source.complain(path, message, key=path[0] in CHAINS and len(path) == 2)  # of a zone, point at its name
+                of_zone = path[0] in ("protect", "postprocess") and len(path) == 2
+                source.complain(path, message, key=of_zone)  # of a zone, point at its name
         if recipe is not None and not source.problems:
             catalog.right.add(recipe.digest)
             return recipe

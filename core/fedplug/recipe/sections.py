@@ -131,11 +131,6 @@ class Section:
         """The components of the first of `lists`."""
         return self.uses.get(next(iter(self.lists), ""), ())
 
-    def components(self) -> Iterator[Use]:
-        """Every place in it that names a component, in the order of `lists`."""
-        for name in self.lists:
-            yield from self.uses.get(name, ())
-
     def to_plain(self) -> Any:
         """Plain data that reads back as this section."""
         if self.Item is not None:

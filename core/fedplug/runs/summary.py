@@ -71,7 +71,7 @@ def versions(recipe: Recipe, catalog: Catalog, engine: Entry) -> dict[str, str]:
     """Of Python, numpy, fedplug, and every plugin that the recipe or the engine is of."""
     by_name = {"python": sys.version.split()[0], "numpy": np.__version__, "fedplug": version("fedplug")}
     by_name[engine.distribution] = engine.version
-    for use in recipe.uses():
+    for use in recipe.uses:
         entry = catalog.get(use.group, use.use)
         if entry is not None:
             by_name[entry.distribution] = entry.version

@@ -8,7 +8,7 @@ from typing import Any
 from fedplug.api.base import Component
 from fedplug.api.errors import PluginError
 from fedplug.recipe.catalog import Catalog, Entry
-from fedplug.recipe.parts import CHAINS, LISTS, REQUIRED, SECTIONS, General, Split
+from fedplug.recipe.parts import SECTIONS, Form, General, Split
 from fedplug.recipe.sections import Section, list_model, load
 from pydantic import BaseModel
 
@@ -34,7 +34,7 @@ def recipe_schema(catalog: Catalog) -> tuple[dict[str, Any], list[str]]:
         except PluginError as error:
             failures.append(str(error))
     inside = [group for found in offered.values() for group in found.lists.values()]
-    for group in dict.fromkeys([*SECTIONS.values(), "partition", *inside]):
+    for group in dict.fromkeys([*(form.group for form in SECTIONS.values()), "partition", *inside]):
         names = []
         for entry in catalog.groups[group].values():
             try:
@@ -44,12 +44,12 @@ def recipe_schema(catalog: Catalog) -> tuple[dict[str, Any], list[str]]:
                 failures.append(str(error))
         definitions[group] = _choice(group, names)
     general = _options(General, "general", definitions)
-    sections = {section: _section(section, group) for section, group in SECTIONS.items()}
+    sections = {section: _section(form) for section, form in SECTIONS.items()}
     sections |= {key: _offered(key, found, definitions) for key, found in offered.items()}
     named = {"anyOf": [{"type": "string"}, {"type": "object", "required": ["use"]}]}
     alone = {
-        "required": [*general["required"], *REQUIRED],
-        "properties": {section: named for section in REQUIRED if section not in CHAINS}
+        "required": [*general["required"], *(section for section, form in SECTIONS.items() if form.required)],
+        "properties": {section: named for section, form in SECTIONS.items() if form.required and form.holds == "one"}
         | {
             "data": {
                 "type": "object",
@@ -144,14 +144,14 @@ def _choice(group: str, names: list[str]) -> dict[str, Any]:
     return {"oneOf": [*options, own, by_name | {"examples": names}, inherits]}
 
 
-def _section(section: str, group: str) -> dict[str, Any]:
-    one: dict[str, Any] = {"$ref": f"#/$defs/{group}"}
-    if section in CHAINS:
+def _section(form: Form) -> dict[str, Any]:
+    one: dict[str, Any] = {"$ref": f"#/$defs/{form.group}"}
+    if form.holds == "zones":
         chain = {"anyOf": [{"type": "array", "items": one}, {"type": "null"}]}
         return {"type": "object", "additionalProperties": chain, "description": "for each zone, a list in order"}
-    if section in LISTS:
+    if form.holds == "list":
         return {"type": "array", "items": one}
-    return {"anyOf": [one, {"type": "null"}]} if section not in REQUIRED else one
+    return {"anyOf": [one, {"type": "null"}]} if not form.required else one
 
 
 def _finite(value: Any) -> Any:
