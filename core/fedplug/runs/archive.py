@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from fedplug.runs.bookkeeping import Bookkeeping
 
 
+Checkpoint = tuple[int, dict[str, Any], Path]
+"""After how many rounds, the server's state, and the folder: as `Checkpoints.read` gives it."""
+
+
 class Archive:
     """The files of one run folder that a run writes as it goes.
 
@@ -76,7 +80,7 @@ class Archive:
         self.checkpoints.folder.mkdir(mode=0o700, exist_ok=True)
         self._from(0, {"rows": START, "ledger": START}, [])
 
-    def go_on(self, books: Bookkeeping, engine: Engine, checkpoint: tuple[int, dict[str, Any], Path]) -> None:
+    def go_on(self, books: Bookkeeping, engine: Engine, checkpoint: Checkpoint) -> None:
         """Takes every party and the books back to a checkpoint, and then forgets what was written after it.
 
         Raises:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import errno
 import functools
-import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 from fedplug.api.errors import CheckpointError, FedplugError, SetupError, log_error
 from fedplug.api.events import (
@@ -21,11 +19,8 @@ from fedplug.api.events import (
     RunStopped,
 )  # fmt: skip
 from fedplug.api.outer_roles import Extension
-from fedplug.api.types import Layout
 from fedplug.console.display import Display, show
-from fedplug.engines.base import TIMEOUT, Job
-from fedplug.engines.choice import engine_entry, options_of
-from fedplug.privacy.ledger import Ledger
+from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.privacy.ledger_setup import ledger_of
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
@@ -37,10 +32,10 @@ from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.opening import needs_key_server
 from fedplug.round.protocol import Protocol
 from fedplug.round.world import World
-from fedplug.runs.archive import Archive
+from fedplug.runs import machine
+from fedplug.runs.archive import Archive, Checkpoint
 from fedplug.runs.bookkeeping import Bookkeeping, listen, listeners
 from fedplug.runs.folder import locked, new_folder, recipe_file, write_text
-from fedplug.runs.machine import PeakMemory, command_line, require_memory, resolve_device, terminated_like_interrupted
 from fedplug.runs.result import Run
 from fedplug.runs.settings import Settings
 from fedplug.runs.shown import make_display
@@ -95,26 +90,24 @@ def resume(
 class Execution:
     """One execution of a recipe in a run folder, with the components of `catalog` or those installed; `watch` hears of
     progress, by default what suits this process's standard output.
+
+    Raises:
+        SetupError: as `Equipment`.
     """
 
     def __init__(
         self, recipe: Recipe, run_dir: Path, settings: Settings, catalog: Catalog | None, watch: Display | None = None
     ) -> None:
-        self.recipe, self.run_dir, self.settings, self.watch = recipe, run_dir, settings, watch
-        self.injected = catalog
-        self.catalog = catalog or Catalog.discover()
+        self.recipe, self.run_dir, self.settings = recipe, run_dir, settings
+        self.injected, self.watch = catalog, watch
         # Attacks on earlier rounds need their messages, and what the parties had.
         looked_at = any(section.keeps_messages for section in recipe.sections.values())
         self.archive = Archive(recipe, run_dir, settings.record_wire or looked_at)
-        self.data_root = str(settings.data) if settings.data else os.environ.get("FEDPLUG_DATA") or None
-        self.engine_entry = engine_entry(settings.engine, self.catalog)
-        self.engine_class = self.engine_entry.load()
-        self.engine_options = options_of(settings.engine, self.engine_class, settings.engine_options)
-        if settings.data is not None and not settings.data.is_dir():
-            remedy = "--data, the variable FEDPLUG_DATA or the config file names it"
-            raise SetupError(f"the folder of data sets {settings.data} does not exist; {remedy}")
+        self.equipment = machine.Equipment(settings, catalog)
+        self.engine: Engine | None = None
+        self.books: Bookkeeping | None = None
 
-    def execute(self, checkpoint: tuple[int, dict[str, Any], Path] | None) -> int:
+    def execute(self, checkpoint: Checkpoint | None) -> int:
         """Runs what is left of the recipe; gives the exit code.
 
         Raises:
@@ -132,126 +125,138 @@ class Execution:
             why = f"{file} cannot be used ({error.strerror or error})"
             raise SetupError(f"{why}. {self._what_is_safe()}") from error
 
-    def _execute(self, checkpoint: tuple[int, dict[str, Any], Path] | None) -> int:
-        recipe, memory = self.recipe, PeakMemory()
-        composition = Composition(recipe)
-        device = resolve_device(self.settings.device)
-        world = World(recipe, composition, self.data_root)
-        model, distribution = world.model("cpu"), class_distribution(world, {})
-        layout = model.layout
-        if self.engine_class.__module__.startswith("fedplug."):  # other engines may use other machines
-            require_memory(recipe, layout)
-        recording = self.archive.recording
-        wire = Wire(keep=recording is not None, sink=recording.add if recording else None)
-        ledger = ledger_of(recipe, composition, layout)
-        plan = plan_of(recipe, composition)
-        events = Events()
-        display = self.watch or make_display(self.settings.quiet)
-        show(display, events)
-        extensions = [part for part in composition.components.values() if isinstance(part, Extension)]
-        inside = {use.use for use in recipe.extensions if use.own is None}  # hear it already
-        others = listeners(with_files(self.catalog, self.settings.plugins), self.settings.listeners,
-                           (*self.settings.muted, *inside), events.note, recipe)  # fmt: skip
-        listen([*extensions, *others], events, self.run_dir)
-        events.subscribe(Asking, lambda event: self.archive.charges.note(event.round, list(event.clients), event.what))
+    def _execute(self, checkpoint: Checkpoint | None) -> int:
+        self._prepare(resumed=checkpoint is not None)
+        try:
+            with machine.terminated_like_interrupted():
+                self._run(checkpoint)
+        except KeyboardInterrupt:
+            self._stopped(None)
+            return INTERRUPTED
+        except (FedplugError, OSError) as error:
+            self._stopped(error)
+            log_error(self.run_dir, "server", error)
+            if isinstance(error, FedplugError) and self._saved() and not isinstance(error, CheckpointError):
+                raise type(error)(f"{error}\n{self._how_to_go_on()}") from error
+            raise
+        finally:
+            if self.engine is not None:
+                self.engine.close()
+            if self.archive.recording:
+                self.archive.recording.close()
+            self.display.close()
+        self._write_results()
+        assert self.books is not None  # they were made before the first round
+        self.events.tell(RunFinished(self.books.rows, self.ledger.verdict(), self.run_dir))
+        # Where somebody else shows how it goes, nothing but warnings is to be printed.
+        settings = self.settings.replace({"quiet": True}) if self.watch else self.settings
+        finished = Run(self.run_dir, settings, 0, self.injected, self.world)
+        finished.recipe = self.recipe
+        return max((section.after_run(finished) for section in self.recipe.sections.values()), default=0)
+
+    def _prepare(self, resumed: bool) -> None:
+        """Builds what needs no engine, and has everybody listen who is to hear all of the run."""
+        recipe, self.memory = self.recipe, machine.PeakMemory()
+        self.composition = Composition(recipe)
+        device = machine.resolve_device(self.settings.device)
+        self.world = World(recipe, self.composition, self.settings.data_root)
+        self.model = self.world.model("cpu")
+        layout = self.model.layout
+        if self.equipment.engine_class.__module__.startswith("fedplug."):  # other engines may use other machines
+            machine.require_memory(recipe, layout)
+        self.ledger = ledger_of(recipe, self.composition, layout)
         self.summary = Summary(
             name=recipe.name,
             digest=recipe.digest,
             recipe=recipe.to_plain(),
-            plan=plan,
-            versions=versions(recipe, self.catalog, self.engine_entry),
+            plan=plan_of(recipe, self.composition),
+            versions=versions(recipe, self.equipment.catalog, self.equipment.entry),
             engine=self.settings.engine,
             device=device,
-            class_distribution=distribution,
-            resumed=checkpoint is not None,
-            command=command_line(),
+            class_distribution=class_distribution(self.world, {}),
+            resumed=resumed,
+            command=machine.command_line(),
             parameters=layout.size,
         )
-        done, engine, books = 0, None, None
-        try:
-            with terminated_like_interrupted():
-                facts = {
-                    "recipe": recipe.name, "clients": recipe.data.clients, "rounds": recipe.rounds,
-                    "parameters": f"{layout.size:,}", "engine": self.settings.engine, "device": device,
-                    "run folder": str(self.run_dir),
-                }  # fmt: skip
-                plain, known = self.summary.recipe, self.summary.versions
-                events.tell(RunStarted(plan, facts, self.run_dir, plain, recipe.digest, known))
-                for note in recipe.notes:
-                    events.note(note)
-                engine = self.engine_class(self._job(device, composition, world, layout))
-                protocol = Protocol(recipe, composition, engine, layout, wire, events, model, world.public)
-                books = Bookkeeping(protocol, ledger)
-                # From here on, once everybody else listens, the run folder is kept up to date.
-                events.subscribe(RowComplete, lambda event: self.archive.add_row(event.row))
-                end_of_round = functools.partial(self.archive.end_of_round, books, engine)
-                events.subscribe(RoundClosed, lambda event: end_of_round(event.round + 1))
-                if checkpoint is None:
-                    if len(self.archive.charges):
-                        events.note(
-                            f"{self.archive.checkpoints.folder} holds no checkpoint, though clients have uploaded in "
-                            "this run: it begins again with round 1, and what was uploaded before is charged as well"
-                        )
-                    self.archive.begin()
-                    protocol.setup()
-                    self.archive.charge_again(books, 0)
-                    end_of_round(0)
-                else:
-                    done = checkpoint[0]
-                    self.archive.go_on(books, engine, checkpoint)
-                    for row in books.rows[-5:]:
-                        display.round_done(row)
-                if world.data is None:
-                    at_sites = protocol.server.remembered.classes
-                    self.summary.class_distribution = distribution = class_distribution(world, at_sites)
-                protocol.run(done)
-                if recording:
-                    recording.end_of_round(recipe.rounds + 1)
-                self.summary.assessments = assessments(protocol, distribution)
-                self.summary.carried, self.summary.peak_memory = carried(wire, engine), memory.bytes()
-        except KeyboardInterrupt:
-            self._stopped(ledger, books, events, None)
-            return INTERRUPTED
-        except (FedplugError, OSError) as error:
-            self._stopped(ledger, books, events, error)
-            log_error(self.run_dir, "server", error)
-            if isinstance(error, FedplugError) and self._saved() and not isinstance(error, CheckpointError):
-                raise type(error)(f"{error}\n{self._how_to_go_on(books)}") from error
-            raise
-        finally:
-            if engine is not None:
-                engine.close()
-            if recording:
-                recording.close()
-            display.close()
-        self._write_results(ledger, events)
-        events.tell(RunFinished(books.rows, ledger.verdict(), self.run_dir))
-        # Where somebody else shows how it goes, nothing but warnings is to be printed.
-        settings = self.settings.replace({"quiet": True}) if self.watch else self.settings
-        finished = Run(self.run_dir, settings, 0, self.injected, world)
-        finished.recipe = recipe
-        return max((section.after_run(finished) for section in recipe.sections.values()), default=0)
+        self.events = Events()
+        self.display = self.watch or make_display(self.settings.quiet)
+        show(self.display, self.events)
+        self._have_extensions_listen()
+        note = self.archive.charges.note
+        self.events.subscribe(Asking, lambda event: note(event.round, list(event.clients), event.what))
 
-    def _job(self, device: str, composition: Composition, world: World, layout: Layout) -> Job:
+    def _have_extensions_listen(self) -> None:
+        settings, recipe = self.settings, self.recipe
+        inside = {use.use for use in recipe.extensions if use.own is None}  # hear it already
+        catalog = with_files(self.equipment.catalog, settings.plugins)
+        others = listeners(catalog, settings.listeners, (*settings.muted, *inside), self.events.note, recipe)
+        extensions = [part for part in self.composition.components.values() if isinstance(part, Extension)]
+        listen([*extensions, *others], self.events, self.run_dir)
+
+    def _run(self, checkpoint: Checkpoint | None) -> None:
+        """From the first round or from a checkpoint to the last, up to what is known at the end alone."""
+        recipe, events, summary, recording = self.recipe, self.events, self.summary, self.archive.recording
+        facts = {
+            "recipe": recipe.name, "clients": recipe.data.clients, "rounds": recipe.rounds,
+            "parameters": f"{summary.parameters:,}", "engine": summary.engine, "device": summary.device,
+            "run folder": str(self.run_dir),
+        }  # fmt: skip
+        events.tell(RunStarted(summary.plan, facts, self.run_dir, summary.recipe, recipe.digest, summary.versions))
+        for note in recipe.notes:
+            events.note(note)
+        self.engine = engine = self.equipment.engine_class(self._job())
+        wire = Wire(keep=recording is not None, sink=recording.add if recording else None)
+        protocol = Protocol(
+            recipe, self.composition, engine, self.model.layout, wire, events, self.model, self.world.public
+        )
+        self.books = books = Bookkeeping(protocol, self.ledger)
+        # From here on, once everybody else listens, the run folder is kept up to date.
+        events.subscribe(RowComplete, lambda event: self.archive.add_row(event.row))
+        end_of_round = functools.partial(self.archive.end_of_round, books, engine)
+        events.subscribe(RoundClosed, lambda event: end_of_round(event.round + 1))
+        if checkpoint is None:
+            if len(self.archive.charges):
+                events.note(
+                    f"{self.archive.checkpoints.folder} holds no checkpoint, though clients have uploaded in "
+                    "this run: it begins again with round 1, and what was uploaded before is charged as well"
+                )
+            self.archive.begin()
+            protocol.setup()
+            self.archive.charge_again(books, 0)
+            end_of_round(0)
+        else:
+            self.archive.go_on(books, engine, checkpoint)
+            for row in books.rows[-5:]:
+                self.display.round_done(row)
+        if self.world.data is None:
+            summary.class_distribution = class_distribution(self.world, protocol.server.remembered.classes)
+        protocol.run(checkpoint[0] if checkpoint else 0)
+        if recording:
+            recording.end_of_round(recipe.rounds + 1)
+        summary.assessments = assessments(protocol, summary.class_distribution)
+        summary.carried, summary.peak_memory = carried(wire, engine), self.memory.bytes()
+
+    def _job(self) -> Job:
+        settings = self.settings
         return Job(
-            recipe=self.recipe.to_plain(),
-            data_root=self.data_root,
-            device=device,
-            workers=self.settings.workers,
-            key_server=needs_key_server(composition),
+            recipe=self.summary.recipe,
+            data_root=settings.data_root,
+            device=self.summary.device,
+            workers=settings.workers,
+            key_server=needs_key_server(self.composition),
             catalog=self.injected,
             run_dir=self.run_dir,
-            world=world,
-            layout=layout,
-            resident=self.settings.resident,
-            timeout=TIMEOUT if self.settings.timeout is None else self.settings.timeout,
+            world=self.world,
+            layout=self.model.layout,
+            resident=settings.resident,
+            timeout=TIMEOUT if settings.timeout is None else settings.timeout,
             own_files=self.recipe.own_files,
-            options=self.engine_options,
+            options=self.equipment.options,
         )
 
-    def _how_to_go_on(self, books: Bookkeeping | None) -> str:
+    def _how_to_go_on(self) -> str:
         """What to do after an error, when there is a checkpoint."""
-        if books is None or not books.protocol.office.all_failed_alike():
+        if self.books is None or not self.books.protocol.office.all_failed_alike():
             return f"Nothing is lost: continue with fedplug resume {self.run_dir}"
         return (
             "Every client failed for the same reason, so resuming will fail again unless what caused it changes.\n"
@@ -259,22 +264,23 @@ class Execution:
             f"If it lies in the recipe, change a copy of {self.run_dir / 'recipe.yaml'} and run that from the start."
         )
 
-    def _write_results(self, ledger: Ledger, events: Events) -> None:
+    def _write_results(self) -> None:
         """Writes ledger.json and summary.json with what there is."""
-        write_text(self.run_dir / "ledger.json", ledger.report().to_json(indent=2))
+        write_text(self.run_dir / "ledger.json", self.ledger.report().to_json(indent=2))
         write_text(self.run_dir / "summary.json", self.summary.to_json(indent=2))
-        events.tell(ResultsWritten(self.run_dir))
+        self.events.tell(ResultsWritten(self.run_dir))
 
-    def _stopped(self, ledger: Ledger, books: Bookkeeping | None, events: Events, error: Exception | None) -> None:
+    def _stopped(self, error: Exception | None) -> None:
         """Writes what there is, unless nothing was restored yet: what an earlier execution wrote must not be lost."""
-        ledger = books.charging.ledger_at_failure() if books else ledger
-        if ledger.log or not (self.run_dir / "ledger.json").is_file():
+        if self.books:
+            self.ledger = self.books.charging.ledger_at_failure()
+        if self.ledger.log or not (self.run_dir / "ledger.json").is_file():
             try:
-                self._write_results(ledger, events)
+                self._write_results()
             except OSError as why:
-                events.note(f"ledger.json and summary.json are not written: {why.strerror or why}")
+                self.events.note(f"ledger.json and summary.json are not written: {why.strerror or why}")
         rounds = self._saved()
-        events.tell(RunStopped(error, rounds[-1] if rounds else 0, self.run_dir))
+        self.events.tell(RunStopped(error, rounds[-1] if rounds else 0, self.run_dir))
 
     def _saved(self) -> list[int]:
         """The rounds that have a checkpoint; none where nobody can look."""

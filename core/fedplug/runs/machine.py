@@ -11,11 +11,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from fedplug.api import units
 from fedplug.api.errors import SetupError
 from fedplug.api.types import Layout
+from fedplug.engines.choice import engine_entry, options_of
+from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
+from fedplug.runs.settings import Settings
 
 
 def command_line() -> str:
@@ -23,6 +27,27 @@ def command_line() -> str:
     program = Path(sys.argv[0])
     ours = program.stem == "fedplug" or program.parts[-2:] == ("fedplug", "__main__.py")
     return shlex.join(["fedplug", *sys.argv[1:]]) if ours else ""
+
+
+class Equipment:
+    """What a run is done with on this machine: the components, the engine with its options, the folder of data sets.
+
+    Attributes:
+        catalog: the components on offer; those installed, where none are given.
+        entry, engine_class, options: of the engine.
+
+    Raises:
+        SetupError: there is no such engine, option or folder.
+    """
+
+    def __init__(self, settings: Settings, catalog: Catalog | None = None) -> None:
+        self.catalog = catalog or Catalog.discover()
+        self.entry = engine_entry(settings.engine, self.catalog)
+        self.engine_class: Any = self.entry.load()
+        self.options = options_of(settings.engine, self.engine_class, settings.engine_options)
+        if settings.data is not None and not settings.data.is_dir():
+            remedy = "--data, the variable FEDPLUG_DATA or the config file names it"
+            raise SetupError(f"the folder of data sets {settings.data} does not exist; {remedy}")
 
 
 def require_memory(recipe: Recipe, layout: Layout) -> None:

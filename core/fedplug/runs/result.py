@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -127,8 +126,7 @@ class Run:
         """
         from fedplug.runs.taken_back import final_model
 
-        data = self.settings.data or os.environ.get("FEDPLUG_DATA")
-        return final_model(self.recipe, self.folder, str(data) if data else None, client_id)
+        return final_model(self.recipe, self.folder, self.settings.data_root, client_id)
 
     def report(self) -> Path:
         """Draws the report of the run, and gives its path.

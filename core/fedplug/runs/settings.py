@@ -76,6 +76,11 @@ class Settings:
     engine_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Of this engine alone; written with it, `{use: NAME, option: value}`."""
 
+    @property
+    def data_root(self) -> str | None:
+        """The folder of data sets, as parties are handed it; None where nobody names one."""
+        return str(self.data) if self.data else os.environ.get("FEDPLUG_DATA") or None
+
     @classmethod
     def load(cls, path: Path | None = None) -> Settings:
         """Defaults, over them the config file, over that the variable FEDPLUG_DATA.

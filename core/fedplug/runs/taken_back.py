@@ -26,13 +26,14 @@ from fedplug.wire.record import SERVER, Wire
 if TYPE_CHECKING:
     from fedplug.api.data import PublicData
     from fedplug.api.model import Model
+    from fedplug.runs.archive import Checkpoint
 
 
 def taken_back(
     recipe: Recipe,
     composition: Composition,
     engine: LocalEngine,
-    checkpoint: tuple[int, dict[str, Any], Path],
+    checkpoint: Checkpoint,
     wire: Wire,
     model: Model,
     public: PublicData | None,

@@ -18,9 +18,9 @@ from fedplug.console.display import folded
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.own_files import with_files
-from fedplug.runs.execution import INTERRUPTED, Execution
+from fedplug.runs.execution import INTERRUPTED
 from fedplug.runs.folder import write_text
-from fedplug.runs.machine import command_line, resolve_device
+from fedplug.runs.machine import Equipment, command_line, resolve_device
 from fedplug.runs.settings import Settings
 
 from fedplug_lab.comparable import warnings
@@ -88,7 +88,7 @@ def compare(what: Sequence[Path], settings: Settings, asked: Asked, catalog: Cat
     runs = [one for case in by_case for one in case]
     names = list(dict.fromkeys(one.case for one in runs))
     _require_baseline(contest.baseline, names)
-    Execution(runs[0].recipe, settings.output, settings, catalog)  # what would stop every run is found before the first
+    Equipment(settings, catalog)  # what would stop every run is found before the first
     shelf = Shelf(settings.output, [one.recipe.digest for one in runs])
     if asked.dry_run:
         for number, one in enumerate(runs, 1):

@@ -6,7 +6,6 @@ examples with the same mix of classes. Clients are dealt these each for itself, 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +54,7 @@ def write_sites(path: Path, out: Path, source: str | None, sets: Sequence[str], 
     split = wanted if source is None else load_recipe(path, changes, catalog)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise SetupError(f"{out} holds something already; name a folder that is empty, or not there: --out DIR")
-    root = str(settings.data) if settings.data else os.environ.get("FEDPLUG_DATA") or None
+    root = settings.data_root
     world = World(split, Composition(split), root)
     if world.data is None:
         raise SetupError(f"--from {source}: this is data at sites itself; name a data set with a partition")

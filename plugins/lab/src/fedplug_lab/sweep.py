@@ -12,9 +12,9 @@ from pathlib import Path
 
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.own_files import with_files
-from fedplug.runs.execution import INTERRUPTED, Execution
+from fedplug.runs.execution import INTERRUPTED
 from fedplug.runs.folder import write_text
-from fedplug.runs.machine import command_line, resolve_device
+from fedplug.runs.machine import Equipment, command_line, resolve_device
 from fedplug.runs.settings import Settings
 
 from fedplug_lab.grid import combinations, read_grid
@@ -53,7 +53,7 @@ def sweep(
     catalog = catalog or Catalog.discover()
     runs = combinations(recipe, read_grid(grid, seeds, sets), sets, with_files(catalog, settings.plugins))
     # What would stop every run in the same way is found before the first one.
-    Execution(runs[0].recipe, settings.output, settings, catalog)
+    Equipment(settings, catalog)
     records = Records(settings.output)
     if dry_run:
         for number, one in enumerate(runs, 1):

@@ -16,8 +16,8 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.own_files import with_files
 from fedplug.recipe.recipe import load_recipe
-from fedplug.runs.execution import INTERRUPTED, Execution
-from fedplug.runs.machine import command_line, resolve_device
+from fedplug.runs.execution import INTERRUPTED
+from fedplug.runs.machine import Equipment, command_line, resolve_device
 from fedplug.runs.settings import Settings
 from fedplug_lab.api import at_work, short_names
 
@@ -135,7 +135,7 @@ def _checked(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -
     question = read_question(
         recipe, catalog, asked.over, asked.least, asked.most, asked.objectives, asked.sets, asked.seeds, asked.file
     )
-    Execution(question.base, settings.output, settings, catalog)
+    Equipment(settings, catalog)
     return question
 
 

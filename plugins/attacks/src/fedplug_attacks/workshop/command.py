@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -85,7 +84,7 @@ def execute(
 
     catalog = catalog or Catalog.discover()
     watch = make_attack_display(settings.quiet)
-    data_root = str(settings.data) if settings.data else os.environ.get("FEDPLUG_DATA") or None
+    data_root = settings.data_root
     events = Events()
     listen(listeners(catalog, settings.listeners, settings.muted), events, run_dir)
     events.subscribe(Note, lambda event: watch.note(event.text))
