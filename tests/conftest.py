@@ -218,7 +218,7 @@ class Mean(Base, Aggregator):
 class Book(Base, Accountant):
     """Account for sampled releases."""
 
-    def epsilon(self, releases: list[tuple[float, float]], delta: float, adjacency: str) -> dict[str, float]:
+    def compose(self, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str) -> dict[str, float]:
         return {"book": 1.0}
 
 

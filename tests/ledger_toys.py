@@ -35,15 +35,11 @@ class FakeAccountant:
     """Tells what it was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[list[tuple[float, float]], float, str]] = []
+        self.asked: list[tuple[list[tuple[str, float, float, int]], float, str]] = []
 
-    def epsilon(self, releases: list[tuple[float, float]], delta: float, adjacency: str) -> dict[str, float]:
+    def compose(self, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str) -> dict[str, float]:
         self.asked.append((releases, delta, adjacency))
         return {"pld": 0.5, "rdp": 0.6}
-
-    def compose(self, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str) -> None:
-        """As an accountant that takes releases one by one."""
-
 
 def ledger_of(**facts: Any) -> Ledger:
     given = {"recipe_name": "test", "num_clients": CLIENTS, "rounds": 10, "min_clients": 2, "delta": DELTA}

@@ -6,11 +6,13 @@ import dataclasses
 import math
 import re
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from account_toys import Records, Steps
 from fedplug.api.effects import Reveals
+from fedplug.api.errors import PluginError
 from fedplug.api.releases import Release
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
 from fedplug.privacy.ledger import Ledger
@@ -134,8 +136,7 @@ def test_poisson_sampling_amplifies_central_noise_for_the_released_model_only() 
     # One coin a client and round: the zones of a round are one release, then sampled.
     releases, delta, adjacency = accountant.asked[0]
     assert (delta, adjacency) == (DELTA, "zero_out")
-    assert [multiplier for multiplier, _ in releases] == pytest.approx([effective_multiplier([SIGMA, 3.0])] * 10)
-    assert {rate for _, rate in releases} == {0.1}
+    assert releases == [("gaussian", pytest.approx(effective_multiplier([SIGMA, 3.0])), 0.1, 10)]
     epsilons = ledger.report().views["released_model"].epsilons
     assert epsilons is not None
     released = epsilons.zero_out
@@ -232,6 +233,14 @@ def test_what_a_mechanism_takes_of_delta_is_taken_off_under_sampling_too(
     assert ledger.epsilon() == stated
     assert (1 - set_aside) * DELTA in {delta for _, delta, _ in accountant.asked}
     assert slack == 0 or DELTA not in {delta for _, delta, _ in accountant.asked}
+
+
+def test_an_accountant_that_knows_no_sampled_noise_is_refused() -> None:
+    accountant = SimpleNamespace(name="odd.book", compose=lambda *asked: None)
+    ledger = ledger_of(num_clients=500, sampling={"scheme": "poisson", "rate": 0.1}, accountant=accountant)
+    enter(ledger, {"noised": 1000}, {"noised": [CENTRAL]}, charged=[0])
+    with pytest.raises(PluginError, match=r"odd\.book states no epsilon of sampled Gaussian releases"):
+        ledger.epsilon()
 
 
 def test_sampling_earns_no_credit_where_clients_stay_away_too_often() -> None:

@@ -69,9 +69,6 @@ def test_a_restored_ledger_is_equal() -> None:
 class Composer:
     """An accountant that composes; it tells what it was asked."""
 
-    def epsilon(self, releases: list[tuple[float, float]], delta: float, adjacency: str) -> dict[str, float]:
-        raise AssertionError("nothing is sampled here")
-
     def compose(
         self, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str
     ) -> dict[str, float]:

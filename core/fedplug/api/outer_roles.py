@@ -60,16 +60,21 @@ class Accountant(Component, role=True):
     """States epsilon of sampled releases, and of releases that are not Gaussian."""
 
     @abc.abstractmethod
-    def epsilon(self, releases: list[tuple[float, float]], delta: float, adjacency: str) -> dict[str, float]:
-        """Epsilon of Gaussian releases, one (noise_multiplier, sampling_rate) a round; one value a method, the headline
-        first, such as `{"pld": 5.91, "rdp": 6.61}`. `adjacency` is `zero_out` or `replace_one`.
-        """
-
     def compose(
         self, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str
     ) -> dict[str, float] | None:
-        """The same for (mechanism, noise_multiplier, sampling_rate, count) of several mechanisms; None: by Renyi DP."""
-        return None
+        """Epsilon of releases together, each (mechanism, noise_multiplier, sampling_rate, count).
+
+        Args:
+            releases: those that are sampled are `gaussian`; others `laplace` or `pure` too. Multipliers are those of
+                zero-out, whichever the adjacency.
+            delta: failure probability, 0 < delta < 1.
+            adjacency: `zero_out` or `replace_one`.
+
+        Returns:
+            One value a method, the headline first, such as `{"pld": 5.91, "rdp": 6.61}`. None where it does not know
+            one of the mechanisms: the ledger then composes them by Renyi DP, without credit for sampling.
+        """
 
 
 class Attack(Component, role=True):

@@ -7,7 +7,7 @@ import functools
 import math
 from typing import TYPE_CHECKING
 
-from fedplug.api.errors import of_component
+from fedplug.api.errors import PluginError, of_component
 from fedplug.privacy.ledger_record import Epsilons
 
 if TYPE_CHECKING:
@@ -89,21 +89,13 @@ def _within(
     """
     least: dict[str, float] = {}
     for aside in (0.01, 0.5) if slack else (0.0,):
-        for method, value in _composed(accountant, releases, (1 - aside) * delta, adjacency).items():
+        stated = accountant.compose(releases, (1 - aside) * delta, adjacency)
+        if stated is None:
+            raise PluginError(f"accountant {accountant.name} states no epsilon of sampled Gaussian releases")
+        for method, value in stated.items():
             fits = not slack or (1 + math.exp(min(value, 700.0))) * slack <= aside * delta
             least[method] = min(least.get(method, math.inf), value if fits else math.inf)
     return least
-
-
-def _composed(
-    accountant: Accountant, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str
-) -> dict[str, float]:
-    """Epsilons of sampled Gaussian releases, also by an accountant that takes them one by one."""
-    stated = accountant.compose(releases, delta, adjacency)
-    if stated is not None:
-        return stated
-    one_by_one = [(multiplier, rate) for _, multiplier, rate, count in releases for _ in range(count)]
-    return accountant.epsilon(one_by_one, delta, adjacency)
 
 
 def why_not_amplified(ledger: Ledger) -> str | None:

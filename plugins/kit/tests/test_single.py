@@ -42,7 +42,7 @@ def test_shares_that_overlap_are_found() -> None:
 
 
 def test_an_epsilon_that_does_not_move_is_found() -> None:
-    accountant: Any = SimpleNamespace(epsilon=lambda releases, delta, adjacency: {"flat": 1.0, "odd": math.inf})
+    accountant: Any = SimpleNamespace(compose=lambda releases, delta, adjacency: {"flat": 1.0, "odd": math.inf})
     found = list(accountant_problems(accountant))
     assert "flat does not fall where the noise grows" in found
     assert "flat does not grow with the rounds" in found

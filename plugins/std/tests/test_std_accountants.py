@@ -24,7 +24,7 @@ def pld() -> Pld:
 
 
 def epsilon(multiplier: float, rate: float, rounds: int, adjacency: str = "zero_out") -> dict[str, float]:
-    return Pld(Pld.Options()).epsilon([(multiplier, rate)] * rounds, DELTA, adjacency)
+    return Pld(Pld.Options()).compose([("gaussian", multiplier, rate, rounds)], DELTA, adjacency)
 
 
 def test_worked_numbers_of_the_specification() -> None:
@@ -85,28 +85,28 @@ def test_epsilon_grows_with_rate_and_rounds_and_falls_with_noise() -> None:
 
 
 def test_rounds_may_differ_and_their_order_does_not_matter(pld: Pld) -> None:
-    releases = [(1.5, 1.0), (2.0, 1.0), (3.0, 1.0), (8.0, 1.0)]
-    found = pld.epsilon(releases, DELTA, "zero_out")["pld"]
+    releases = [("gaussian", multiplier, 1.0, 1) for multiplier in (1.5, 2.0, 3.0, 8.0)]
+    found = pld.compose(releases, DELTA, "zero_out")["pld"]
     assert found == pytest.approx(3.9069, abs=1e-3)
-    assert pld.epsilon(releases[::-1], DELTA, "zero_out")["pld"] == pytest.approx(found, abs=1e-6)
+    assert pld.compose(releases[::-1], DELTA, "zero_out")["pld"] == pytest.approx(found, abs=1e-6)
 
 
 def test_a_finer_interval_is_no_looser() -> None:
-    fine = Pld(Pld.Options(interval=1e-4)).epsilon([(3.942, 0.1)] * 100, DELTA, "zero_out")["pld"]
+    fine = Pld(Pld.Options(interval=1e-4)).compose([("gaussian", 3.942, 0.1, 100)], DELTA, "zero_out")["pld"]
     assert fine <= epsilon(3.942, 0.1, 100)["pld"] + 1e-9
 
 
 @pytest.mark.parametrize(
-    ("releases", "adjacency", "said"),
+    ("multiplier", "rate", "adjacency", "said"),
     [
-        ([(1.0, 1.5)], "zero_out", r"sampling rate=1.5 in \[0, 1\]"),
-        ([(-1.0, 0.5)], "zero_out", "multiplier=-1.0 must be >= 0"),
-        ([(1.0, 0.5)], "add_remove", "adjacency='add_remove' must be zero_out or replace_one"),
+        (1.0, 1.5, "zero_out", r"sampling rate=1.5 in \[0, 1\]"),
+        (-1.0, 0.5, "zero_out", "multiplier=-1.0 must be >= 0"),
+        (1.0, 0.5, "add_remove", "adjacency='add_remove' must be zero_out or replace_one"),
     ],
 )
-def test_bad_input_is_refused(pld: Pld, releases: list[tuple[float, float]], adjacency: str, said: str) -> None:
+def test_bad_input_is_refused(pld: Pld, multiplier: float, rate: float, adjacency: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        pld.epsilon(releases, DELTA, adjacency)
+        pld.compose([("gaussian", multiplier, rate, 1)], DELTA, adjacency)
 
 
 # -- Laplace and pure releases -----------------------------------------------------------------------------------------
@@ -265,8 +265,8 @@ def test_very_costly_and_very_long_histories_stay_finite(pld: Pld) -> None:
     assert pld.compose([("pure", math.inf, 1.0, 1)], DELTA, "zero_out") == {"pld": 0.0, "rdp": 0.0}
 
 
-def test_epsilon_is_compose_with_one_mechanism(pld: Pld) -> None:
-    by_rounds = pld.epsilon([(2.0, 0.3)] * 4 + [(3.0, 1.0)], DELTA, "zero_out")
+def test_equal_releases_may_be_named_one_by_one(pld: Pld) -> None:
+    by_rounds = pld.compose([("gaussian", 2.0, 0.3, 1)] * 4 + [("gaussian", 3.0, 1.0, 1)], DELTA, "zero_out")
     assert pld.compose([("gaussian", 2.0, 0.3, 4), ("gaussian", 3.0, 1.0, 1)], DELTA, "zero_out") == by_rounds
 
 

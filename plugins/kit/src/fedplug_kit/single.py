@@ -106,16 +106,20 @@ def labels_pixels(model: Any, shape: tuple[int, ...], num_classes: int) -> bool:
 
 def accountant_problems(accountant: Accountant) -> Iterator[str]:
     """Epsilon falls with noise, grows with rounds, and is larger where one client replaces another."""
-    delta = 1e-5
-    some, less = ([(multiplier, 1.0)] * 10 for multiplier in (2.0, 4.0))
-    for method, epsilon in accountant.epsilon(some, delta, "zero_out").items():
+
+    def stated(multiplier: float, rounds: int, adjacency: str = "zero_out") -> dict[str, float]:
+        return accountant.compose([("gaussian", multiplier, 1.0, rounds)], 1e-5, adjacency) or {}
+
+    if not stated(2.0, 10):
+        yield "compose states no epsilon of Gaussian releases"
+    for method, epsilon in stated(2.0, 10).items():
         if not 0 <= epsilon < math.inf:
             yield f"{method} of ten releases with multiplier 2 is {epsilon}"
             continue
-        if not accountant.epsilon(less, delta, "zero_out")[method] < epsilon:
+        if not stated(4.0, 10)[method] < epsilon:
             yield f"{method} does not fall where the noise grows"
-        if not accountant.epsilon(some * 2, delta, "zero_out")[method] > epsilon:
+        if not stated(2.0, 20)[method] > epsilon:
             yield f"{method} does not grow with the rounds"
-        replaced = accountant.epsilon(some, delta, "replace_one").get(method, math.inf)
+        replaced = stated(2.0, 10, "replace_one").get(method, math.inf)
         if not replaced > epsilon:
             yield f"{method} is {replaced:g} under replace_one, and {epsilon:g} under zero_out"

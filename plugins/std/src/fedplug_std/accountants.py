@@ -58,31 +58,14 @@ class Pld(fedplug.Accountant):
     def __init__(self, options: Options) -> None:
         self.options: Pld.Options = options
 
-    def epsilon(self, releases: list[tuple[float, float]], delta: float, adjacency: str) -> dict[str, float]:
-        """Epsilon of a list of Gaussian releases, one (noise_multiplier, sampling_rate) a round.
-
-        Args:
-            releases: noise multipliers relative to the clipping norm, whichever the adjacency, and Poisson rates q in
-                [0, 1]. Equal pairs are composed at once, so long runs cost no more than short ones.
-            delta: failure probability, 0 < delta < 1.
-            adjacency: `zero_out` or `replace_one`.
-
-        Returns:
-            `{"pld": ..., "rdp": ...}`; without `rdp` for sampled releases under replace-one,
-            which Opacus does not know.
-
-        Raises:
-            ValueError: an argument out of range.
-        """
-        return self.compose([("gaussian", multiplier, rate, 1) for multiplier, rate in releases], delta, adjacency)
-
     def compose(self, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str) -> dict[str, float]:
         """Epsilon of releases of several mechanisms together.
 
         Args:
             releases: (mechanism, noise_multiplier, sampling_rate, count). Multipliers are those of zero-out, whichever
                 the adjacency: of `gaussian` the standard deviation over the L2 sensitivity, of `laplace` the scale over
-                the L1 sensitivity, of `pure` 1 / epsilon. Rates as in `epsilon`; `count` equal releases, >= 1.
+                the L1 sensitivity, of `pure` 1 / epsilon. Poisson rates in [0, 1]; `count` equal releases, >= 1, are
+                composed at once, so that long runs cost no more than short ones.
             delta: failure probability, 0 < delta < 1.
             adjacency: `zero_out` or `replace_one`, under which a pure mechanism has twice its epsilon.
 
