@@ -40,7 +40,7 @@ def test_epsilon_is_the_one_to_quote_and_none_where_nothing_is_promised() -> Non
     assert mixed.zones["encrypted"].epsilon is None
     assert mixed.views["released_model"].epsilon is None
     assert mixed.encryption["encrypted"].parameters == "BFV 4096 [60, 49]"
-    assert mixed.reveals[0].asked == ["vote"]
+    assert mixed.reveals[0].asked == ("vote",)
     assert known.epsilon == math.inf
     assert known.views["aggregator"].epsilon is None
     assert known.views["aggregator"].nominal is not None

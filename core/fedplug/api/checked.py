@@ -37,6 +37,11 @@ class Checked:
                 raise ValueError(f"{kind.__name__}({name}={value!r}): it must be {problem}")
 
 
+def shared(record: Any, kind: type) -> dict[str, Any]:
+    """What a record has of the fields of `kind`, which it inherits: for another record that inherits them."""
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(kind)}
+
+
 @functools.cache
 def _rules(kind: type) -> list[tuple[str, Callable[[Any], str]]]:
     """For each field whose type lists words, or that has a least value, what tells what is wrong with a value."""

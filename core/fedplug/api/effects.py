@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
 
 from fedplug.api.checked import Checked, at_least
 from fedplug.api.errors import FedplugError
+from fedplug.api.record import Number, Record, Text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -99,41 +100,58 @@ class Uncredited(Checked):
     why: str
 
 
-class Noise(Checked, kw_only=True):
-    """Random noise, independent for each scalar, or another mechanism with a known cost.
+class NoiseKind(Checked, Record):
+    """What a noise is: of what a link states, of what the ledger enters, and in its report.
 
     Attributes:
         mechanism: `gaussian`, `discrete_gaussian`, `laplace`; `pure` (any other with an epsilon and no delta, which
             replacing a client by another instead of zero at most doubles); or a name of the plugin's own, with a curve.
+        trust: `local` (added before upload), `central` (added to the sum by a trusted party), or `distributed` (local,
+            but calibrated for the sum).
+        source: `secure`, `exact`, or `reproducible` (from the recipe's seed, which protects nobody).
+        literal: True where the paper's own formula is used although it does not give what it claims.
+        note: one sentence for the ledger; may be empty.
+    """
+
+    mechanism: Text
+    _: dataclasses.KW_ONLY
+    trust: Literal["local", "central", "distributed"] = "local"
+    source: Literal["secure", "exact", "reproducible"] = "secure"
+    literal: bool = False
+    note: Text = ""
+
+
+class NoiseTerms(NoiseKind, kw_only=True):
+    """The same with what its epsilon depends on beside its size.
+
+    Attributes:
+        slack: the share of delta that the mechanism itself takes for all rounds of the recipe: delta grows by (1 +
+            e^epsilon) times this, and by as much again where rounds that are repeated make more releases.
+        calibrated_delta: the delta that an epsilon among the options is meant for; None without one.
+        scored: True where the scale follows from scores of a model, so that it tells of whatever moved that model.
+    """
+
+    slack: Number = at_least(0, default=0.0)
+    calibrated_delta: Number | None = None
+    scored: bool = False
+
+
+class Noise(NoiseTerms, kw_only=True):
+    """Random noise, independent for each scalar, or another mechanism with a known cost.
+
+    Attributes:
         scale: standard deviation (of Laplace noise: its b), one number or one for each layer; None where it differs
             between clients or is unknown.
         multiplier: scale over sensitivity; of a pure mechanism 1 / epsilon. None: the scale over the bound that is
             known here. To be given where the scale is not. Of Gaussian and Laplace noise whose scale is stated, no more
             is believed than that scale over that bound.
-        trust: `local` (added before upload), `central` (added to the sum by a trusted party), or `distributed` (local,
-            but calibrated for the sum).
-        source: `secure`, `exact`, or `reproducible` (from the recipe's seed, which protects nobody).
         grid: results are multiples of it; 0: of nothing coarser than float32.
-        slack: the share of delta that the mechanism itself takes for all rounds of the recipe: delta grows by (1 +
-            e^epsilon) times this, and by as much again where rounds that are repeated make more releases.
-        calibrated_delta: the delta that an epsilon among the options is meant for; None without one.
-        scored: True where the scale follows from scores of a model, so that it tells of whatever moved that model.
-        literal: True where the paper's own formula is used although it does not give what it claims.
-        note: one sentence for the ledger; may be empty.
         curve: the cost of a mechanism that the core does not know.
     """
 
-    mechanism: str
     scale: float | tuple[float, ...] | None = at_least(0, default=None)
     multiplier: float | None = at_least(0, default=None, nan=True)
-    trust: Literal["local", "central", "distributed"] = "local"
-    source: Literal["secure", "exact", "reproducible"] = "secure"
     grid: float = at_least(0, default=0.0)
-    slack: float = at_least(0, default=0.0)
-    calibrated_delta: float | None = None
-    scored: bool = False
-    literal: bool = False
-    note: str = ""
     curve: Curve | None = None
 
 
@@ -196,7 +214,7 @@ Effects = tuple[Effect, ...]
 """In the order in which they happen. Empty: the values leave as they came."""
 
 
-class Reveals(Checked):
+class Reveals(Checked, Record):
     """Something that follows from clients' data and is visible to somebody beside the protected values.
 
     Attributes:
@@ -211,13 +229,14 @@ class Reveals(Checked):
         note: one sentence.
     """
 
-    what: str
+    whole: ClassVar[bool] = True
+    what: Text
     to: tuple[Party, ...]
     _: dataclasses.KW_ONLY
     covered_by: Literal["epsilon", "nothing to pay"] | None = None
-    asked: tuple[str, ...] = ()
+    asked: tuple[Text, ...] = ()
     voids: bool = False
-    note: str = ""
+    note: Text = ""
 
 
 class Learns(Checked, kw_only=True):

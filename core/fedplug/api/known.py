@@ -11,6 +11,7 @@ import math
 from typing import Literal
 
 from fedplug.api import norms
+from fedplug.api.checked import shared
 from fedplug.api.effects import (
     GAUSSIAN,
     Adds,
@@ -21,6 +22,7 @@ from fedplug.api.effects import (
     Effects,
     Misplaced,
     Noise,
+    NoiseTerms,
     Opens,
     Rounding,
     Scales,
@@ -272,9 +274,8 @@ class Known:
         if noise.mechanism in GAUSSIAN and not isinstance(noise.scale, int | float):
             why = why or "each client's noise has sizes of its own, so others' noise earns no credit"
         release = Release(
-            noise.mechanism, float(multiplier), math.nan if norm is None else norm, noise.trust, noise.source,
-            noise.literal, noise.note, why, noise.slack, noise.calibrated_delta, noise.scored, step=noise.grid,
-            link=self.link,
+            noise_multiplier=float(multiplier), clipping_norm=math.nan if norm is None else norm, uncredited=why,
+            step=noise.grid, link=self.link, **shared(noise, NoiseTerms),
         )  # fmt: skip
         # Whoever adds no noise leaves values and bounds as they were; noise that is worth nothing still moves them.
         silent = noise.scale == 0 or (noise.scale is None and noise.multiplier == 0)

@@ -35,6 +35,8 @@ class Record:
     """What inherits from it is a dataclass that can be written and read; `class Row(Record, frozen=True)`."""
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
+    whole: ClassVar[bool] = False
+    """Whether empty fields are written too."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         dataclasses.dataclass(**options)(cls)
@@ -97,10 +99,11 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 @functools.cache
 def _fields(kind: Any) -> list[tuple[str, bool]]:
-    """Of each field of a record its name, and whether it has a default."""
+    """Of each field of a record its name, and whether it may be left out: it has a default."""
     missing = dataclasses.MISSING
     fields = dataclasses.fields(kind)
-    return [(field.name, not (field.default is field.default_factory is missing)) for field in fields]
+    written = [kind.whole or field.default is field.default_factory is missing for field in fields]
+    return [(field.name, not always) for field, always in zip(fields, written, strict=True)]
 
 
 def _is_empty(value: Any) -> bool:

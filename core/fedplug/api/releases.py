@@ -6,17 +6,17 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from fedplug.api.record import Number, Record, Text
+from fedplug.api.effects import NoiseTerms
+from fedplug.api.record import Number, Text
 
 if TYPE_CHECKING:
     from fedplug.api.effects import Bound
 
 
-class Release(Record, frozen=True):
+class Release(NoiseTerms):
     """One noise of a zone's chain as the ledger enters it: what it costs each client in one round.
 
     Attributes:
-        mechanism, trust, source, slack, calibrated_delta, scored, literal, note: as in `Noise`.
         noise_multiplier: of Gaussian noise its standard deviation over the L2 sensitivity (zero-out); of Laplace noise
             its scale over the L1 sensitivity; of a pure mechanism 1 / epsilon. 0 where no bound was known.
         clipping_norm: the sensitivity; NaN where it is not one number.
@@ -26,17 +26,10 @@ class Release(Record, frozen=True):
         link: who added it.
     """
 
-    mechanism: Text
     noise_multiplier: Number
     clipping_norm: Number
-    trust: Text = "local"
-    source: Text = "secure"
-    literal: bool = False
-    note: Text = ""
+    _: dataclasses.KW_ONLY
     uncredited: Text = ""
-    slack: Number = 0.0
-    calibrated_delta: Number | None = None
-    scored: bool = False
     range: Number = math.inf
     step: Number = 0.0
     link: Text = ""

@@ -240,14 +240,13 @@ class Ledger:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint needs beside the log; plain data."""
-        shown = [{**dataclasses.asdict(each), "to": list(each.to), "asked": list(each.asked)} for each in self.reveals]
+        shown = [each.to_plain() for each in self.reveals]
         return {"uncovered": self.uncovered, "unopened": self.unopened, "reveals": shown}
 
     def restore(self, state: Mapping[str, Any], log: Iterable[RoundEntry]) -> None:
         """Inverse of `state`, with the log until then. What was shown stays listed: another version may show less."""
         self._reset()
-        plain = ({**each, "to": tuple(each["to"]), "asked": tuple(each["asked"])} for each in state["reveals"])
-        before = [Reveals(**each) for each in plain]
+        before = map(Reveals.from_plain, state["reveals"])
         self.reveals = [*self.reveals, *(shown for shown in before if shown not in self.reveals)]
         self.uncovered = list(state["uncovered"])
         for entry in log:

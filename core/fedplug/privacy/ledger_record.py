@@ -4,8 +4,9 @@ enters of each round, from which all that it states follows."""
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
+from fedplug.api.effects import NoiseKind, Reveals
 from fedplug.api.record import Count, Number, Record, Text
 from fedplug.api.releases import Release
 
@@ -182,27 +183,12 @@ class EncryptionReport(Record):
     parameters: Text = ""
 
 
-class NoiseReport(Record):
-    """Where the noise of a zone came from; see `fedplug.Noise`."""
+class NoiseReport(NoiseKind, kw_only=True):
+    """Where the noise of a zone came from."""
 
+    whole: ClassVar[bool] = True
     zone: Text
-    mechanism: Text
-    trust: Text
-    source: Text
-    literal: bool
-    note: Text
-    dtype: Text
-
-
-class ShownReport(Record):
-    """What else follows from clients' data and is visible to somebody; see `fedplug.Reveals`."""
-
-    what: Text
-    to: list[Text]
-    covered_by: Text | None
-    asked: list[Text]
-    voids: bool
-    note: Text
+    dtype: Text = "float32"
 
 
 @dataclasses.dataclass(repr=False)
@@ -245,7 +231,7 @@ class LedgerReport(Priced, Record):
     rounds: RoundsReport
     encryption: dict[Text, EncryptionReport]
     noise: list[NoiseReport]
-    reveals: list[ShownReport]
+    reveals: list[Reveals]
     uncovered_messages: list[Text]
     never_covered: list[Text]
     log: list[RoundEntry]

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fedplug.api.checked import shared
+from fedplug.api.effects import NoiseKind
 from fedplug.privacy.ledger_epsilons import level_epsilons, levels, why_not_amplified, zone_epsilons
 from fedplug.privacy.ledger_record import (
     NEVER_COVERED,
@@ -18,14 +20,12 @@ from fedplug.privacy.ledger_record import (
     NoiseReport,
     RoundsReport,
     SamplingReport,
-    ShownReport,
     ZoneReport,
 )
 from fedplug.privacy.ledger_views import SEED_IS_KNOWN, headline_voided, priced_part, toward_aggregator, views
 from fedplug.recipe.curves import PRICED
 
 if TYPE_CHECKING:
-    from fedplug.api.effects import Reveals
     from fedplug.api.releases import Release
     from fedplug.privacy.ledger import Ledger
 
@@ -63,7 +63,7 @@ def report(ledger: Ledger) -> LedgerReport:
             for zone, holder in ledger.key_holders.items()
         },
         noise=_noise(ledger),
-        reveals=[_shown(channel) for channel in ledger.reveals],
+        reveals=ledger.reveals,
         uncovered_messages=ledger.uncovered,
         never_covered=list(NEVER_COVERED),
         log=[entry.without_cohort() for entry in ledger.log] if why is None else ledger.log,
@@ -214,16 +214,9 @@ def _level(ledger: Ledger, level: str, stated: dict[str, float]) -> LevelReport:
     )
 
 
-def _shown(channel: Reveals) -> ShownReport:
-    plain = dataclasses.asdict(channel)
-    return ShownReport(**{**plain, "to": list(channel.to), "asked": list(channel.asked)})
-
-
 def _noise(ledger: Ledger) -> list[NoiseReport]:
-    distinct = {
-        (zone, each.mechanism, each.trust, each.source, each.literal, each.note) for zone, each in _releases(ledger)
-    }
-    return [NoiseReport(*facts, dtype="float32") for facts in sorted(distinct)]
+    distinct = {NoiseReport(zone=zone, **shared(each, NoiseKind)) for zone, each in _releases(ledger)}
+    return sorted(distinct, key=lambda each: (each.zone, *dataclasses.astuple(each)))
 
 
 def _releases(ledger: Ledger) -> list[tuple[str, Release]]:

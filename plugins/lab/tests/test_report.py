@@ -63,7 +63,7 @@ def test_holds_the_numbers_the_verdict_and_the_plan(text: str) -> None:
     for expected in (
         LEDGER.verdict, "mask UNACCOUNTED", "demo", "ab" * 8, "paraaegis.vote", "encrypt 25%", "0.1.0",
         "fedplug run recipes/demo.yaml --set rounds=3", "0.503", "25.0%", "0.375", "4.5 MB", "2.4 kB", "6.0 s",
-        "0.400–0.900", "ValueError: boom", "std.bfv.saturated", "ChaCha20", "rounds: 3", "delta: 1.0e-05", "é <b>",
+        "0.400–0.900", "ValueError: boom", "std.bfv.saturated", "exact", "rounds: 3", "delta: 1.0e-05", "é <b>",
         "training is 90.0% of the work", "5 of 6", "30 values", "∞", "server, client",
     ):  # fmt: skip
         assert expected in shown, expected
