@@ -19,7 +19,7 @@ class Draws(Toy, fedplug.Scorer, fedplug.Negotiation):
     class Options(fedplug.Options):
         """What goes wrong."""
 
-        how: Literal["well", "nan", "assess"] = Field("well", description="what goes wrong")
+        how: Literal["well", "nan"] = Field("well", description="what goes wrong")
 
     @hookimpl
     def score_parameters(self, client: Client, ctx: Context) -> Scores:
@@ -51,9 +51,21 @@ class Draws(Toy, fedplug.Scorer, fedplug.Negotiation):
         """Sets this client's plan."""
         client.plan = Plan.single(CLEAR, client.ctx.layout.size, client.ctx.zones)
 
+
+class Judges(Toy, fedplug.Groups):
+    """Form no group, and say what was handed over, as numbers, or fail to."""
+
+    class Options(fedplug.Options):
+        """Whether it fails."""
+
+        fails: bool = Field(False, description="raise instead of an assessment")
+
+    def form_groups(self, cohort: Cohort, ctx: Context) -> None:
+        """None."""
+
     def assess(self, server: Any, truth: GroundTruth) -> dict[str, float]:
-        """What was handed over, as numbers."""
-        if self.options.how == "assess":
+        """What was handed over."""
+        if self.options.fails:
             raise ZeroDivisionError("by the toy")
         return {
             "classes": len(truth.classes),

@@ -7,8 +7,6 @@ from typing import Any
 
 import fedplug
 import pytest
-from fedplug.api.context import Server
-from fedplug.api.role_records import GroundTruth
 
 
 class Quiet(fedplug.Component):
@@ -32,7 +30,6 @@ def test_a_component_says_nothing_unless_its_author_does() -> None:
     assert quiet.cohort_secret is False
     assert list(quiet.check(None)) == []  # type: ignore[arg-type]
     assert list(quiet.reveals(None)) == []  # type: ignore[arg-type]
-    assert quiet.assess(Server(), GroundTruth(classes=["a"], examples={0: [1]})) == {}
 
 
 def test_the_plan_shows_options_that_are_given_or_else_the_first_line_of_the_docstring() -> None:

@@ -14,6 +14,7 @@ from fedplug.api.context import Server
 from fedplug.api.events import Events, Note
 from fedplug.api.outer_roles import Partition
 from fedplug.api.role_records import GroundTruth
+from fedplug.api.roles import Groups
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs import execution
@@ -99,23 +100,25 @@ class Judge:
 
 
 @pytest.mark.parametrize("categories", [[0, 1, 1], None])
-def test_each_component_is_asked_and_one_that_fails_is_left_out_with_a_note(categories: list[int] | None) -> None:
+def test_whoever_forms_groups_is_asked_and_left_out_with_a_note_where_that_fails(categories: list[int] | None) -> None:
     events, notes = Events(), []
     events.subscribe(Note, lambda event: notes.append(event.text))
-    asked: list[tuple[str, type]] = []
+    split = SimpleNamespace(categories=lambda clients: categories)
 
-    def part(name: str, role: type) -> Any:
-        asked.append((name, role))
-        return SimpleNamespace(categories=lambda clients: categories)
+    def assessed(name: str | None, facts: dict[str, Any]) -> dict[str, dict[str, float]]:
+        parts = {("acme.split", Partition): split, (name, Groups): Judge(facts)}
+        protocol: Any = SimpleNamespace(
+            composition=SimpleNamespace(part=lambda *asked: parts[asked]), events=events, server=Server(),
+            recipe=SimpleNamespace(
+                data=SimpleNamespace(partition=SimpleNamespace(name="acme.split")),
+                groups=SimpleNamespace(name=name) if name else None,
+            ),
+        )  # fmt: skip
+        return assessments(protocol, Distribution(["a", "b"], {0: [1, 1], 1: [1, 0], 2: [0, 1]}))
 
-    parts = {"acme.groups": Judge({"found": [0, 1, 0]}), "acme.none": Judge({}), "acme.bad": Judge({"fails": True})}
-    protocol: Any = SimpleNamespace(
-        composition=SimpleNamespace(part=part, components=parts), events=events, server=Server(),
-        recipe=SimpleNamespace(data=SimpleNamespace(partition=SimpleNamespace(name="acme.split"))),
-    )  # fmt: skip
-    found = assessments(protocol, Distribution(["a", "b"], {0: [1, 1], 1: [1, 0], 2: [0, 1]}))
-    assert found == {"acme.groups": {"right": 2.0 if categories else 0.0, "classes": 2.0}}
-    assert asked == [("acme.split", Partition)]
+    right = {"right": 2.0 if categories else 0.0, "classes": 2.0}
+    assert assessed("acme.groups", {"found": [0, 1, 0]}) == {"acme.groups": right}
+    assert assessed("acme.none", {}) == assessed(None, {}) == assessed("acme.bad", {"fails": True}) == {}
     (note,) = notes
     assert note.startswith("the assessment of acme.bad is left out: ")
     assert "no clusters" in note

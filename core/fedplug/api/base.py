@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedplug.api.component import Options
 from fedplug.api.members import add_role, misspelt
 
 if TYPE_CHECKING:
-    from fedplug.api.context import Context, Server
+    from fedplug.api.context import Context
     from fedplug.api.effects import Reveals
-    from fedplug.api.role_records import GroundTruth
     from fedplug.recipe.recipe import Recipe
     from fedplug.wire.cohort import Cohort
     from fedplug.wire.key_server_line import KeyServerLine
@@ -63,12 +62,6 @@ class Component(abc.ABC):
             shown = (f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in given)
             return ", ".join(shown)
         return (type(self).__doc__ or "").strip().partition("\n")[0]
-
-    def assess(self, server: Server, truth: GroundTruth) -> Mapping[str, float]:
-        """After the run, outside every party: numbers that need what no party knows, such as how well groups of clients
-        match the true ones. The summary of the run has them, by component.
-        """
-        return {}
 
 
 add_role(Component)

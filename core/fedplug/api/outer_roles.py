@@ -37,7 +37,7 @@ class Partition(Component, role=True):
         """For each client, the indices of its examples: disjoint, and none empty."""
 
     def categories(self, num_clients: int) -> Sequence[int] | None:
-        """The true category of each client, for `assess`; None where clients have none."""
+        """The true category of each client, for `Groups.assess`; None where clients have none."""
         return None
 
 

@@ -152,7 +152,7 @@ class Measures(Checked, kw_only=True):
 
 
 class GroundTruth(Checked, kw_only=True):
-    """What is true of the clients and no party knows: what an assessment after a run compares with.
+    """What is true of the clients and no party knows: what groups of them are compared with after a run.
 
     Attributes:
         classes: names of the classes.

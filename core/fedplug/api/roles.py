@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from fedplug.api.context import Client, Context
+    from fedplug.api.context import Client, Context, Server
     from fedplug.api.known import Known
     from fedplug.api.model import Model
+    from fedplug.api.role_records import GroundTruth
     from fedplug.api.types import Block, Scores
     from fedplug.wire.cohort import Cohort
 
@@ -106,6 +107,10 @@ class Groups(Component, role=True):
     def ballots(self, round: int, ctx: Context) -> Effects:
         """What clients send with noise so that groups can be formed, as a bound and a noise; the ledger charges it."""
         return ()
+
+    def assess(self, server: Server, truth: GroundTruth) -> Mapping[str, float]:
+        """After the run, outside every party: how well the groups match what no party knows. The summary has it."""
+        return {}
 
 
 class Protector(Component, role=True):

@@ -14,6 +14,7 @@ from fedplug.api.errors import describe
 from fedplug.api.outer_roles import Partition
 from fedplug.api.record import Count, Number, Record, Text
 from fedplug.api.role_records import GroundTruth
+from fedplug.api.roles import Groups
 
 if TYPE_CHECKING:
     from fedplug.engines.base import Engine
@@ -100,21 +101,19 @@ def class_distribution(world: World, at_sites: Mapping[int, list[int]]) -> Distr
 
 
 def assessments(protocol: Protocol, distribution: Distribution) -> dict[str, dict[str, float]]:
-    """Asks the components for facts that no party has, such as how well clusters match the true ones.
+    """Has groups of clients compared with what was true of the data, at the end of the run, outside every party.
 
-    At the end of the run, outside every party, with what was true of the data. An assessment that fails is noted, and
-    left out.
+    By component. An assessment that fails is noted, and left out.
     """
-    examples = distribution.clients
-    composition, assessed = protocol.composition, {}
-    place = protocol.recipe.data.partition
-    partition = composition.part(place.name, Partition) if place else None
-    for name, component in composition.components.items():
-        try:
-            categories = partition.categories(len(examples)) if partition else None
-            truth = GroundTruth(classes=distribution.classes, examples=examples, categories=categories)
-            if facts := component.assess(protocol.server, truth):
-                assessed[name] = {str(fact): float(value) for fact, value in facts.items()}
-        except Exception as error:
-            protocol.events.note(f"the assessment of {name} is left out: {describe(error)}")
-    return assessed
+    recipe, composition, examples = protocol.recipe, protocol.composition, distribution.clients
+    if not recipe.groups:
+        return {}
+    name, place = recipe.groups.name, recipe.data.partition
+    try:
+        categories = composition.part(place.name, Partition).categories(len(examples)) if place else None
+        truth = GroundTruth(classes=distribution.classes, examples=examples, categories=categories)
+        facts = composition.part(name, Groups).assess(protocol.server, truth)
+        return {name: {str(fact): float(value) for fact, value in facts.items()}} if facts else {}
+    except Exception as error:
+        protocol.events.note(f"the assessment of {name} is left out: {describe(error)}")
+        return {}

@@ -118,8 +118,7 @@ class Wire:
             `key_server`; the zone `other` holds what belongs to no block, so that the zones of a phase add up to its
             bytes.
         requests: round -> messages from the server to clients.
-        traffic: round -> (party, `up` or `down`) -> bytes from or to that party, of the last two rounds, until somebody
-            takes them.
+        listeners: each is called with sender, receiver, round and bytes of every message.
     """
 
     keep: bool = False
@@ -127,7 +126,7 @@ class Wire:
     messages: list[Message] = dataclasses.field(default_factory=list)
     counts: dict[int, Counter[tuple[str, str, str]]] = dataclasses.field(default_factory=dict)
     requests: Counter[int] = dataclasses.field(default_factory=Counter)
-    traffic: dict[int, Counter[tuple[str, str]]] = dataclasses.field(default_factory=dict)
+    listeners: list[Callable[[str, str, int, int], None]] = dataclasses.field(default_factory=list)
 
     def record(
         self, sender: str, receiver: str, round: int, phase: str, data: codec.Message, zones: Mapping[str, int]
@@ -139,10 +138,8 @@ class Wire:
             direction = "down" if sender == SERVER else "up"
         if direction == "down":
             self.requests[round] += 1
-        party = (receiver, "down") if sender == SERVER else (sender, "up")
-        if round not in self.traffic:  # of older rounds nobody asks any more
-            self.traffic = {when: counted for when, counted in self.traffic.items() if when >= round - 1}
-        self.traffic.setdefault(round, Counter())[party] += len(data)
+        for listener in self.listeners:
+            listener(sender, receiver, round, len(data))
         counts = self.counts.setdefault(round, Counter())
         for zone, size in zones.items():
             counts[direction, phase, zone] += size
@@ -156,10 +153,6 @@ class Wire:
         """The messages kept since the last call."""
         messages, self.messages = self.messages, []
         return messages
-
-    def take_traffic(self, round: int) -> Counter[tuple[str, str]]:
-        """Bytes of one round from (`up`) and to (`down`) each party but the server; they are forgotten after this."""
-        return self.traffic.pop(round, Counter())
 
     def of_round(self, round: int) -> Traffic:
         """Bytes of one round."""

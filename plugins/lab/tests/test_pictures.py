@@ -18,7 +18,7 @@ from fedplug.runs.files import read_rows, read_summary
 from fedplug.runs.settings import Settings
 from fedplug_lab import pictures
 from fedplug_lab.pictures import Pictures, checked, read_pictures
-from picture_toys import Draws, Known
+from picture_toys import Draws, Judges, Known
 from toy_components import recipe_of, toy_catalog
 
 pytestmark = pytest.mark.usefixtures("reports")
@@ -146,16 +146,19 @@ def test_the_file_reads_back_and_of_a_damaged_one_what_can_be_used(tmp_path: Pat
 @pytest.fixture
 def catalog() -> Catalog:
     found = toy_catalog()
-    for group, one in (("negotiate_mask", Draws), ("score_parameters", Draws), ("partition", Known)):
+    offered = (("negotiate_mask", Draws), ("score_parameters", Draws), ("partition", Known), ("groups", Judges))
+    for group, one in offered:
         name = f"toy.{one.__name__.lower()}"
         found.groups[group][name] = Entry(name, group, f"picture_toys:{one.__name__}", "toys", "0", one)
     return found
 
 
-def drawing(catalog: Catalog, rounds: int = 2, how: str = "well", partition: str = "std.iid") -> Recipe:
+def drawing(
+    catalog: Catalog, rounds: int = 2, how: str = "well", partition: str = "std.iid", fails: bool = False
+) -> Recipe:
     plain = recipe_of(
         rounds=rounds, train={"use": "toy.push"}, score_parameters=["toy.draws"],
-        negotiate_mask={"use": "toy.draws", "how": how},
+        negotiate_mask={"use": "toy.draws", "how": how}, groups={"use": "toy.judges", "fails": fails},
         data={"use": "std.digits", "clients": 4, "train_size": 400, "partition": {"use": partition}},
     )  # fmt: skip
     return Recipe.from_plain(plain, catalog)
@@ -182,7 +185,7 @@ def test_pictures_logs_and_assessments_reach_the_run_folder(
     assert first == {"draws.client": 1.5, "draws.both": 1.0, "draws.server": 4.0, "server.draws.both": 2.0}
     assert second == {"draws.client": 1.5, "draws.both": 1.0}, "the server's log is of one round"
     summary = json.loads((run_dir / "summary.json").read_text())
-    assert summary["assessments"] == {"toy.draws": {
+    assert summary["assessments"] == {"toy.judges": {
         "classes": 10.0, "examples": 400.0, "clients": 4.0, "first": 0.0, "categories": -1.0, "remembered": 1.0,
     }}  # fmt: skip
     assert "made after the run with knowledge that no party" in report
@@ -193,7 +196,7 @@ def test_pictures_logs_and_assessments_reach_the_run_folder(
 
 def test_the_true_categories_come_from_the_partition(catalog: Catalog, settings: Settings) -> None:
     _, run_dir = execution.start(drawing(catalog, 1, partition="toy.known"), settings, catalog)
-    assert json.loads((run_dir / "summary.json").read_text())["assessments"]["toy.draws"]["categories"] == 2
+    assert json.loads((run_dir / "summary.json").read_text())["assessments"]["toy.judges"]["categories"] == 2
 
 
 def test_a_picture_that_cannot_be_used_costs_no_client_its_round(
@@ -212,10 +215,10 @@ def test_a_picture_that_cannot_be_used_costs_no_client_its_round(
 def test_an_assessment_that_fails_costs_nothing_else(
     catalog: Catalog, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, run_dir = execution.start(drawing(catalog, 1, how="assess"), settings, catalog)
+    code, run_dir = execution.start(drawing(catalog, 1, fails=True), settings, catalog)
     assert code == 0
     assert read_summary(run_dir).assessments == {}
-    assert "the assessment of toy.draws is left out: ZeroDivisionError: by the toy" in capsys.readouterr().out
+    assert "the assessment of toy.judges is left out: ZeroDivisionError: by the toy" in capsys.readouterr().out
 
 
 def test_pictures_outlive_ctrl_c_and_resume(
@@ -239,7 +242,7 @@ def test_pictures_outlive_ctrl_c_and_resume(
     after = json.loads((run_dir / "figures.json").read_text())
     assert after["draws.box"] == before["draws.box"], "made in the first round only, and kept"
     assert after["draws.update"]["round"] == 2
-    assert json.loads((run_dir / "summary.json").read_text())["assessments"]["toy.draws"]["clients"] == 4
+    assert json.loads((run_dir / "summary.json").read_text())["assessments"]["toy.judges"]["clients"] == 4
 
 
 @pytest.mark.slow

@@ -36,9 +36,9 @@ from fedplug_lab.canvas import (
     round_axis,
     rounds_of,
 )
-from fedplug_lab.clock_figures import chart as clock_chart
 from fedplug_lab.drawing import Drawing
 from fedplug_lab.panel import INK
+from fedplug_lab.sections import sections_of_plugins
 
 DIRECTIONS: dict[str, tuple[str, Callable[[Traffic], Sent]]] = {
     "up": ("clients to server", lambda bytes: bytes.up),
@@ -48,7 +48,7 @@ DIRECTIONS: dict[str, tuple[str, Callable[[Traffic], Sent]]] = {
 
 
 def charts(rows: Rows, distribution: Distribution | None) -> list[Chart]:
-    """Every figure for which there is data.
+    """Every figure for which there is data; those of plugins stand behind that of the seconds.
 
     Args:
         rows: of the metrics; any number may be missing or not finite.
@@ -58,7 +58,8 @@ def charts(rows: Rows, distribution: Distribution | None) -> list[Chart]:
         The charts in the order of the page.
     """
     makers: list[Callable[[Rows], Chart | None]] = [
-        accuracy_chart, figures_chart, _loss, _zones, _seconds, clock_chart, _bytes, _epsilon, _churn,
+        accuracy_chart, figures_chart, _loss, _zones, _seconds, *(section.chart for section in sections_of_plugins()),
+        _bytes, _epsilon, _churn,
     ]  # fmt: skip
     drawn = [chart for make in makers if rows and (chart := make(rows)) is not None]
     if distribution and distribution.clients:

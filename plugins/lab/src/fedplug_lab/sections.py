@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedplug.api.rows import Row
+
+    from fedplug_lab.canvas import Chart
     from fedplug_lab.records import Result
 
 GROUP = "fedplug_lab.section"
@@ -60,6 +63,10 @@ class Section:
     def html(self, run_dir: Path) -> str:
         """The section, escaped; empty where there is nothing to say of this run."""
         return ""
+
+    def chart(self, rows: Sequence[Row]) -> Chart | None:
+        """A figure among those of the rows; None where they hold nothing for it. One or more rows, as in a report."""
+        return None
 
     def headline(self, run_dir: Path) -> tuple[str, str] | None:
         """A label and a sentence for the top of the page, beside the verdict."""

@@ -50,7 +50,9 @@ class WorkLog:
 
     def __init__(self, recipe: Recipe, wire: Wire, server: Server, key_server: KeyServerLine, events: Events) -> None:
         self.profiles = by_party(profiles_of(recipe))
-        self.wire, self.server, self.key_server = wire, server, key_server
+        self.server, self.key_server = server, key_server
+        self.traffic: dict[int, dict[int, ClientBytes]] = {}  # round -> client -> its bytes that are in no row yet
+        wire.listeners.append(self._passed)
         self._opened = 0.0  # the key server's seconds that are in rows already
         self._samples: dict[str, array[float]] = {}  # operation -> count, seconds, count, seconds, ...
         self._in_vain: dict[str, dict[int, float]] = {}  # of this round
@@ -59,9 +61,17 @@ class WorkLog:
         events.subscribe(Uploaded, self._note_in_vain)
         events.subscribe(RowMade, self._enter)
 
+    def _passed(self, sender: str, receiver: str, round: int, size: int) -> None:
+        """Counts a message from or to a client."""
+        if KEY_SERVER not in (sender, receiver):
+            whose, direction = (receiver, "down") if sender == SERVER else (sender, "up")
+            client_id = int(whose.partition(":")[2])
+            sent = self.traffic.setdefault(round, {}).setdefault(client_id, ClientBytes())
+            setattr(sent, direction, getattr(sent, direction) + size)
+
     def _forget(self, event: SetUpDone) -> None:
         """Drops what was done during the set-up."""
-        self.wire.take_traffic(-1)
+        self.traffic.clear()
         self.server.operations.clear()
         self.key_server.operations.clear()
         self._opened = self.key_server.seconds
@@ -79,7 +89,7 @@ class WorkLog:
 
         Told once more for the last row, with what the end of the run took.
         """
-        row, traffic, work = event.row, self.wire.take_traffic(event.round), Work.of(event.row)
+        row, work = event.row, Work.of(event.row)
         for party, table in self._by_party(event.reports, event.seconds).items():
             for name, pair in table.items():
                 self._samples.setdefault(name, array("d")).extend(pair)
@@ -88,10 +98,9 @@ class WorkLog:
                 _add(work.clients.setdefault(party, {}), table)
             else:
                 _add(work.servers.setdefault(party, {}), table)
-        for (address, direction), size in traffic.items():
-            if address != KEY_SERVER:
-                sent = work.client_bytes.setdefault(int(address.partition(":")[2]), ClientBytes())
-                setattr(sent, direction, getattr(sent, direction) + size)
+        for client_id, sent in self.traffic.pop(event.round, {}).items():
+            before = work.client_bytes.get(client_id, ClientBytes())
+            work.client_bytes[client_id] = ClientBytes(before.up + sent.up, before.down + sent.down)
         if not row.skipped:
             work.in_vain |= self._in_vain
         self._in_vain = {}

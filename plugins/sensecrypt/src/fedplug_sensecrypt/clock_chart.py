@@ -1,15 +1,16 @@
-"""The figure of the simulated clock beside the wall clock, where the recipe describes the parties' devices."""
+"""The figure of the simulated clock beside the wall clock, where the recipe describes the parties' devices.
+
+fedplug-lab asks for it through the entry-point group `fedplug_lab.section`; nobody else imports this.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
-from fedplug.api.rows import Row
 from fedplug.api.units import duration
-
 from fedplug_lab.canvas import (
     HALF,
     Chart,
@@ -22,9 +23,25 @@ from fedplug_lab.canvas import (
 )
 from fedplug_lab.drawing import Drawing
 from fedplug_lab.panel import INK
+from fedplug_lab.sections import Section
+
+from fedplug_sensecrypt.simulated_clock import SimulatedTime
 
 SIMULATED_COLOUR, TRANSFER_COLOUR = "#2aa198", "#5fb3d4"
 _FAR_APART = 20  # beyond this ratio of the largest to the smallest value, the axis is logarithmic
+
+
+class Clock(Section):
+    """What the simulated clock adds to a report: a figure."""
+
+    key = "clock"
+
+    def chart(self, rows: Rows) -> Chart | None:
+        """Both clocks."""
+        return chart(rows)
+
+
+CLOCK = Clock()
 
 
 def chart(rows: Rows) -> Chart | None:
@@ -32,7 +49,8 @@ def chart(rows: Rows) -> Chart | None:
     rounds, simulated = rounds_of(rows), curve_of(rows, lambda row: row.simulated_seconds)
     if not np.isfinite(simulated).any():
         return None
-    transfer = curve_of(rows, lambda row: _parts(row).get("transfer"))
+    parts = [SimulatedTime.of(row) for row in rows]
+    transfer = np.array([one.transfer if one else math.nan for one in parts])
     wall = curve_of(rows, lambda row: row.wall_seconds)
     every = np.concatenate([simulated, transfer, wall])
     shown = every[np.isfinite(every) & (every > 0)]
@@ -58,25 +76,18 @@ def chart(rows: Rows) -> Chart | None:
         ("wall clock", "var(--ink)", "line"),
     )
     both = f"{duration(np.nansum(simulated))} on the simulated clock and {duration(np.nansum(wall))} on the wall clock"
-    alt = f"The run takes {both}. {_slowest([parts for row in rows if (parts := _parts(row))])}"
+    alt = f"The run takes {both}. {_slowest([one for one in parts if one])}"
     key = "simulated"
     return Chart(key, "Simulated clock beside the wall clock", note, alt, legend, drawing.svg(key, alt))
 
 
-def _parts(row: Row) -> Mapping[str, Any]:
-    """What the simulated seconds of a row are made of, as the section says that reckons them; empty without one."""
-    found = row.added.get("simulated")
-    return found if isinstance(found, Mapping) else {}
-
-
-def _slowest(rounds: Sequence[Mapping[str, Any]]) -> str:
+def _slowest(rounds: Sequence[SimulatedTime]) -> str:
     """Which client the rounds waited for most often, and how much slower it is than the middle of them."""
-    found = Counter(str(each["slowest"]) for each in rounds if each["slowest"] is not None)
+    found = Counter(each.slowest for each in rounds if each.slowest is not None)
     if not found:
         return "No client took part."
     client, times = found.most_common(1)[0]
-    waited = [each["clients"].items() for each in rounds if str(each["slowest"]) == client]
-    seconds_of = [{str(number): took for number, took in clients} for clients in waited]
+    seconds_of = [each.clients for each in rounds if each.slowest == client]
     pairs = [(seconds[client], float(np.median(list(seconds.values())))) for seconds in seconds_of if client in seconds]
     ratios = [own / middle for own, middle in pairs if middle > 0]
     slower = f", {np.mean(ratios):.1f} times as long as for the median client" if ratios else ""
