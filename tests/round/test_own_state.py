@@ -10,11 +10,12 @@ import fedplug
 import numpy as np
 import pytest
 import torch
-from fedplug import Changes, hookimpl
+from fedplug import Changes, at_client, hookimpl
 from fedplug.api import codec
 from fedplug.api.errors import ProtectionError, TooFewClients
 from fedplug.api.unchangeable import unchangeable
 from fedplug.round.own_state import OwnState
+from fedplug_std.single_zone import SingleZone
 from toy_components import TOYS, recipe_of
 from toy_protocol import run_protocol
 
@@ -247,3 +248,46 @@ def test_the_run_stops_where_a_client_writes_to_the_model_of_all(monkeypatch: py
     recipe["train"] = {"use": "toy.spoils"}
     with pytest.raises(TooFewClients, match="a component changed an array of"):
         run_protocol(recipe)
+
+
+class SpoilsSums(fedplug.Opener):
+    """Writes to the sum that all clients adopt."""
+
+    def opens(self, known: Any, ctx: Any) -> Any:
+        return (Changes(),)
+
+    @hookimpl
+    def postprocess(self, block: Any, ctx: Any) -> Any:
+        if ctx.party.client_id == 1:
+            _spoil(block.values)
+        return block
+
+
+class SpoilsTold(SingleZone):
+    """Writes to an array that was told to all clients."""
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Any, ctx: Any) -> None:
+        cohort.tell(self.adopt, np.arange(5000.0))
+
+    @at_client
+    def adopt(self, client: Any, told: Any) -> None:
+        super().adopt(client)
+        if client.client_id == 1:
+            _spoil(told)
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+@pytest.mark.parametrize("where", ["sum", "told"])
+def test_the_run_stops_where_a_component_writes_to_what_came_in_a_message(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    recipe = recipe_of("clear", [], model={"use": "std.mlp", "hidden": [32]})
+    if where == "sum":
+        monkeypatch.setitem(TOYS["postprocess"], "toy.spoils_sums", SpoilsSums)
+        recipe["postprocess"] = {"clear": ["toy.spoils_sums"]}
+    else:
+        monkeypatch.setitem(TOYS["negotiate_mask"], "toy.spoils_told", SpoilsTold)
+        recipe["negotiate_mask"] = {"use": "toy.spoils_told", "zone": "clear"}
+    with pytest.raises(TooFewClients, match="a component changed an array of"):
+        run_protocol(recipe, prepare=lambda protocol, _: setattr(protocol.wire, "keep", False))  # nothing is copied

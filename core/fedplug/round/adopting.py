@@ -87,6 +87,7 @@ class Adopting(PartySteps):
                     block = unsealed(block, client)
                     with opened_once(client, block, group, senders.get(zone, [])):
                         if any(map(_opens_here, client.ctx.links.get(zone, ()))):
+                            client.hands((block.values, block.positions))
                             for step in client.ctx.steps(zone):
                                 if _opens_here(step.link):
                                     block = borders.run(self.composition, step, block, client.ctx)
@@ -108,6 +109,7 @@ class Adopting(PartySteps):
             reason = f"cannot take the batch-norm buffers of round {client.ctx.round + 1}: {wrong}"
             client.reports.unopened[BUFFERS] = reason
         elif buffers is not None:
+            client.hands(buffers.values())
             client.remembered.buffers = buffers
 
     def _merge(self, client: HostedClient) -> None:

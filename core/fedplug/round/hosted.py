@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,6 +91,12 @@ class HostedClient(Client):
             reports.operations = self.operations
         self.operations = {}
         return reports
+
+    def hands(self, arrays: Iterable[NDArray[Any] | None]) -> None:
+        """Says that a component is handed arrays that came in a message, which other clients may hold too."""
+        for array in arrays:
+            if array is not None:
+                self._host.hands(array)
 
     def take_vector(self, vector: NDArray[np.float32]) -> None:
         """Adopts a global model; clients of one process that hold equal models share one array."""

@@ -128,32 +128,38 @@ def _is_cached(part: Component, key: str) -> bool:
 
 def _kept(value: Any) -> Any:
     """The value, or of what can be changed in place a copy: of containers whole, of an array its checksum."""
+    if not _has_inside(type(value)):
+        return value
     if isinstance(value, dict):
         return {key: _kept(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_kept(inner) for inner in value]
     if isinstance(value, set):
         return set(value)
-    if isinstance(value, _CONTENTS) or _is_tensor(value):
-        return value, _contents(value)
-    return value
+    return value, _contents(value)
 
 
-def _is_tensor(value: Any) -> bool:
-    """Whether it is a tensor, of whatever library: something whose memory numpy may look at."""
-    return hasattr(type(value), "__dlpack__")
+def _is_tensor(kind: type) -> bool:
+    """Whether it is one of tensors, of whatever library: of something whose memory numpy may look at."""
+    return hasattr(kind, "__dlpack__")
+
+
+@functools.cache
+def _has_inside(kind: type) -> bool:
+    """Whether what is in a value of that type is looked at: asked of every attribute, twice a message."""
+    return issubclass(kind, (dict, list, tuple, set, *_CONTENTS)) or _is_tensor(kind)
 
 
 def _same(before: Any, now: Any) -> bool:
+    if not _has_inside(type(now)):
+        return before is now or (isinstance(now, str | int | float) and bool(before == now))
     if isinstance(now, dict):
         return isinstance(before, dict) and before.keys() == now.keys() and all(_same(before[k], now[k]) for k in now)
     if isinstance(now, list | tuple):
         return isinstance(before, list) and len(before) == len(now) and all(map(_same, before, now))
     if isinstance(now, set):
         return isinstance(before, set) and before == now
-    if isinstance(now, _CONTENTS) or _is_tensor(now):
-        return isinstance(before, tuple) and before[0] is now and before[1] == _contents(now)
-    return before is now or (isinstance(now, str | int | float) and before == now)
+    return isinstance(before, tuple) and before[0] is now and before[1] == _contents(now)
 
 
 def _memory(array: NDArray[Any]) -> bytes | None:
@@ -177,7 +183,7 @@ def _sums(array: NDArray[Any]) -> bytes:
 
 def _contents(value: Any) -> int | str:
     """A checksum of an array or a tensor; of a generator of random numbers, where it is."""
-    if _is_tensor(value) and not isinstance(value, np.ndarray):
+    if _is_tensor(type(value)) and not isinstance(value, np.ndarray):
         try:
             value = np.from_dlpack(value.detach().cpu() if hasattr(value, "detach") else value)
         except (BufferError, RuntimeError, TypeError, ValueError):  # a kind that numpy has no name for

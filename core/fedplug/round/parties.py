@@ -23,7 +23,7 @@ from fedplug.api.types import Layout
 from fedplug.api.unchangeable import unchangeable
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.base import make_context
+from fedplug.round.base import NAME, make_context
 from fedplug.round.checkpoint import KEPT, Checkpoints
 from fedplug.round.hosted import HostedClient, HostedKeyServer
 from fedplug.round.own_state import OwnState
@@ -68,7 +68,7 @@ class ClientHost:
         steps = Steps(recipe, composition)
         self.components = {**composition.components, steps.name: steps}
         self._own = OwnState(composition.components)
-        self._receiver = Receiver("client", self.components, recipe.digest, run_dir, self._own.unchanged)
+        self._receiver = Receiver("client", self.components, recipe.digest, run_dir, self._own.unchanged, self._hand)
         world = World(recipe, composition, data_root) if world is None else world
         self.public = world.public
         self.model: Model = world.model(device)
@@ -98,11 +98,14 @@ class ClientHost:
     def deliver(self, address: str, data: Message) -> Message:
         """Runs a message at one of the clients and gives its reply."""
         client = self.clients[address]
-        self._own.share(data)
         reply = self._receiver.handle(data, client, lambda round: self._at_round(client, round))
         if self._residents is not None:
             self._residents.used(client)
         return reply
+
+    def hands(self, held: NDArray[Any] | Message) -> None:
+        """Has arrays that came to several clients looked at, since a component is handed them."""
+        self._own.share(held)
 
     def shared(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
         """The array with these values that was adopted last in this process, or else this one."""
@@ -150,6 +153,10 @@ class ClientHost:
             if self._residents is not None:
                 self._residents.loaded(client)
         self.model_user = None
+
+    def _hand(self, component: str, call: Message) -> None:
+        if component != NAME:  # what the protocol hands on it says itself: most sums go to no component
+            self.hands(call)
 
     def _at_round(self, client: HostedClient, round: int) -> None:
         if client.ctx is None or client.ctx.round != round:

@@ -156,13 +156,16 @@ class Receiver:
         digest: of this party's own recipe.
         run_dir: the run folder, where tracebacks are kept, or None.
         around: entered before the calls of a message are run, and left after them; what it raises fails them.
+        hand: is given the name of each component before it is called, and the call as it came.
     """
 
     def __init__(
         self, site: str, components: dict[str, Any], digest: str, run_dir: Path | None = None,
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
+        hand: Callable[[str, Message], None] = lambda name, call: None,
     ) -> None:  # fmt: skip
-        self.site, self.components, self.digest, self.run_dir, self.around = site, components, digest, run_dir, around
+        self.site, self.components, self.digest, self.run_dir = site, components, digest, run_dir
+        self.around, self.hand = around, hand
 
     def handle(self, data: Message, party: Any, at_round: Callable[[int], None]) -> Message:
         """Runs a message at a party and gives the reply, packed if the message was.
@@ -201,6 +204,7 @@ class Receiver:
                         )
                     memory.round = max(memory.round, round)
                     at_round(round)
+                    self.hand(component, body)
                     value = method(party, *payload)
                     memory.done = sequence or memory.done
         except Exception as error:
