@@ -27,7 +27,7 @@ from fedplug.round.opening import needs_key_server
 from fedplug.round.protocol import Protocol
 from fedplug.round.state_files import read_file
 from fedplug.round.world import World
-from fedplug.runs.bookkeeping import Bookkeeping
+from fedplug.runs.archive import Bookkeeping
 from fedplug.wire.record import Message, Wire
 from fedplug_kit.world import Notes
 from fedplug_std.processes import ProcessEngine

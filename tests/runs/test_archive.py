@@ -13,8 +13,7 @@ from fedplug.api.errors import CheckpointError
 from fedplug.api.rows import Row
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.state_files import file_name
-from fedplug.runs.archive import Archive
-from fedplug.runs.bookkeeping import Bookkeeping
+from fedplug.runs.archive import Archive, Bookkeeping
 from fedplug.runs.histories import Lines, Recording
 from fedplug.wire.record import read_wire
 from run_toys import ROUNDS, resume, rows_of, start

@@ -1,4 +1,4 @@
-"""What a run folder keeps of a run while it goes on, and what a run goes on from: nothing in it grows dearer by round.
+"""The books of a run, and what its folder keeps of them and of the parties: nothing in it grows dearer by round.
 
 Rows, entries of the ledger and requests for uploads are appended. A checkpoint knows how far the first two had come, so
 that going on from it cuts off what was written after; the requests stay, since uploads are paid for however often a
@@ -19,19 +19,55 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import CheckpointError, FedplugError
+from fedplug.api.outer_roles import ModelSource
 from fedplug.api.rows import Row
+from fedplug.privacy.charging import Charging
 from fedplug.privacy.ledger_record import RoundEntry
 from fedplug.round.checkpoint import KEPT, Checkpoints
 from fedplug.round.state_files import holding
 from fedplug.runs.folder import Charges, write_text
 from fedplug.runs.histories import START, Lines, Recording
+from fedplug.runs.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fedplug.engines.base import Engine
+    from fedplug.privacy.ledger import Ledger
     from fedplug.recipe.recipe import Recipe
-    from fedplug.runs.bookkeeping import Bookkeeping
+    from fedplug.round.protocol import Protocol
+
+
+class Bookkeeping:
+    """What is kept of a run beside what its parties hold. It follows from the events of a protocol about to run:
+    `charging` enters what was released into the ledger, `metrics` has rows.
+    """
+
+    def __init__(self, protocol: Protocol, ledger: Ledger) -> None:
+        recipe, events = protocol.recipe, protocol.events
+        self.protocol, self.ledger = protocol, ledger
+        model = protocol.composition.part(recipe.model.name, ModelSource)
+        self.charging = Charging(recipe, protocol.composition, protocol.server, ledger, protocol.layout.size)
+        self.charging.subscribe(events)
+        self.metrics = Metrics(recipe, model, protocol.office, ledger, protocol.server, events)
+        for section in recipe.sections.values():
+            section.attach(protocol)
+
+    @property
+    def rows(self) -> list[Row]:
+        """The complete rows of the metrics."""
+        return self.metrics.rows
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint needs beside the state of the protocol, without what lies behind; plain data."""
+        awaiting = self.metrics.awaiting
+        return {"awaiting": awaiting and awaiting.to_plain(), "ledger": self.ledger.state()}
+
+    def restore(self, state: dict[str, Any], rows: list[Row], log: list[RoundEntry]) -> None:
+        """Inverse of `state`, with the complete rows and the entries of the ledger until then."""
+        awaiting = state["awaiting"]
+        self.metrics.restore(rows, awaiting and Row.from_plain(awaiting))
+        self.ledger.restore(state["ledger"], log)
 
 
 Checkpoint = tuple[int, dict[str, Any], Path]

@@ -33,9 +33,9 @@ from fedplug.round.opening import needs_key_server
 from fedplug.round.protocol import Protocol
 from fedplug.round.world import World
 from fedplug.runs import machine
-from fedplug.runs.archive import Archive, Checkpoint
-from fedplug.runs.bookkeeping import Bookkeeping, listen, listeners
+from fedplug.runs.archive import Archive, Bookkeeping, Checkpoint
 from fedplug.runs.folder import locked, new_folder, recipe_file, write_text
+from fedplug.runs.listeners import listen, listeners
 from fedplug.runs.result import Run
 from fedplug.runs.settings import Settings
 from fedplug.runs.shown import make_display

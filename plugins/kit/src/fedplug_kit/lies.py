@@ -25,7 +25,7 @@ from fedplug.api.rows import Row
 from fedplug.privacy.ledger_record import RoundEntry
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.bookkeeping import Bookkeeping
+from fedplug.runs.archive import Bookkeeping
 from fedplug.wire.post_office import Transport
 from fedplug.wire.record import KEY_SERVER
 

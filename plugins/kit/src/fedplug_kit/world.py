@@ -25,7 +25,7 @@ from fedplug.round.client_data import load_data
 from fedplug.round.opening import needs_key_server
 from fedplug.round.parties import ClientHost, KeyServerHost
 from fedplug.round.protocol import Protocol
-from fedplug.runs.bookkeeping import Bookkeeping
+from fedplug.runs.archive import Bookkeeping
 from fedplug.wire.record import Wire
 
 from fedplug_kit.parts import PARTS, Seen, Spy

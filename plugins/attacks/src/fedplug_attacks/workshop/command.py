@@ -17,8 +17,8 @@ from fedplug.recipe.own_files import with_files
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.round.opening import needs_key_server
 from fedplug.round.world import World
-from fedplug.runs.bookkeeping import listen, listeners
 from fedplug.runs.folder import locked
+from fedplug.runs.listeners import listen, listeners
 from fedplug.runs.settings import Settings
 
 from fedplug_attacks.workshop.display import AttackDisplay, make_attack_display

@@ -1,4 +1,4 @@
-"""What is kept of a run beside what its parties hold: the ledger and the metrics. Both follow from events alone."""
+"""Extensions that hear a run: which ones do, and what becomes of one that fails."""
 
 from __future__ import annotations
 
@@ -10,57 +10,19 @@ from pydantic import ValidationError
 
 from fedplug.api.errors import FedplugError, PluginError, SetupError, cause_of, log_error, of_component
 from fedplug.api.events import Event, Events, ResultsWritten, RunFinished, RunStopped
-from fedplug.api.outer_roles import Extension, ModelSource
-from fedplug.api.rows import Row
-from fedplug.privacy.charging import Charging
+from fedplug.api.outer_roles import Extension
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.implementations import implemented_hooks
 from fedplug.recipe.option_errors import explain
 from fedplug.recipe.own_files import in_file, is_own
 from fedplug.recipe.parts import Use
 from fedplug.recipe.yaml_source import use_of
-from fedplug.runs.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from fedplug.privacy.ledger import Ledger
-    from fedplug.privacy.ledger_record import RoundEntry
     from fedplug.recipe.catalog import Catalog
     from fedplug.recipe.recipe import Recipe
-    from fedplug.round.protocol import Protocol
-
-
-class Bookkeeping:
-    """Listens to a protocol that is about to run: `charging` enters what was released into the ledger, `metrics` has
-    rows.
-    """
-
-    def __init__(self, protocol: Protocol, ledger: Ledger) -> None:
-        recipe, events = protocol.recipe, protocol.events
-        self.protocol, self.ledger = protocol, ledger
-        model = protocol.composition.part(recipe.model.name, ModelSource)
-        self.charging = Charging(recipe, protocol.composition, protocol.server, ledger, protocol.layout.size)
-        self.charging.subscribe(events)
-        self.metrics = Metrics(recipe, model, protocol.office, ledger, protocol.server, events)
-        for section in recipe.sections.values():
-            section.attach(protocol)
-
-    @property
-    def rows(self) -> list[Row]:
-        """The complete rows of the metrics."""
-        return self.metrics.rows
-
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint needs beside the state of the protocol, without what lies behind; plain data."""
-        awaiting = self.metrics.awaiting
-        return {"awaiting": awaiting and awaiting.to_plain(), "ledger": self.ledger.state()}
-
-    def restore(self, state: dict[str, Any], rows: list[Row], log: list[RoundEntry]) -> None:
-        """Inverse of `state`, with the complete rows and the entries of the ledger until then."""
-        awaiting = state["awaiting"]
-        self.metrics.restore(rows, awaiting and Row.from_plain(awaiting))
-        self.ledger.restore(state["ledger"], log)
 
 
 def listen(extensions: Iterable[Extension], events: Events, run_dir: Path | None = None) -> None:
