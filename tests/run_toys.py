@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from fedplug.recipe.recipe import Recipe
+from fedplug.round.protocol import Protocol
 from fedplug.runs import execution
 from fedplug.runs.settings import Settings
 from toy_components import UNANIMOUS, paraaegis, toy_catalog
 
 ROUNDS = 4
 TIMES = ("seconds", "wall_seconds", "cpu_seconds", "bytes")
+
+
+@contextmanager
+def stopped(where: Callable[[Protocol, int], bool], error: BaseException | None = None) -> Iterator[None]:
+    """Inside, a run ends with that error, or as by Ctrl-C, when a round (0-based) begins for which `where` holds."""
+    whole = Protocol.round
+
+    def breaks(protocol: Protocol, round: int) -> None:
+        if where(protocol, round):
+            raise error or KeyboardInterrupt
+        whole(protocol, round)
+
+    with mock.patch.object(Protocol, "round", breaks):
+        yield
 
 
 def start(folder: Path, plain: dict[str, Any] | None = None, **settings: Any) -> Path:

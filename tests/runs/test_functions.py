@@ -15,6 +15,7 @@ import torch
 from fedplug import FedplugError, RecipeError
 from fedplug.api.errors import CheckpointError, PluginError, SetupError
 from python_toys import PLAIN
+from run_toys import stopped
 
 # ---- light
 
@@ -51,28 +52,15 @@ def test_a_script_sees_a_line_a_round(tmp_path: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == ""
 
 
-def test_an_interrupted_run_is_saved_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from fedplug.round.protocol import Protocol
-
-    play = Protocol.round
-
-    def stop(self: Protocol, round: int) -> None:
-        if round == 1:
-            raise KeyboardInterrupt
-        play(self, round)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Protocol, "round", stop)
-        with pytest.raises(KeyboardInterrupt, match=r"fedplug\.resume"):
-            fedplug.run(PLAIN, output=tmp_path, device="cpu")
+def test_an_interrupted_run_is_saved_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with stopped(lambda _, round: round == 1), pytest.raises(KeyboardInterrupt, match=r"fedplug\.resume"):
+        fedplug.run(PLAIN, output=tmp_path, device="cpu")
     (folder,) = tmp_path.glob("small-*")
     assert f"everything up to round 1 is saved. To go on: fedplug.resume({str(folder)!r})" in capsys.readouterr().out
-    stopped = fedplug.open_run(folder)
-    assert not stopped.complete
-    assert isinstance(stopped.model, torch.nn.Module)
-    assert fedplug.resume(stopped, quiet=True).complete
+    cut_off = fedplug.open_run(folder)
+    assert not cut_off.complete
+    assert isinstance(cut_off.model, torch.nn.Module)
+    assert fedplug.resume(cut_off, quiet=True).complete
 
 
 # ---- recipes and settings

@@ -26,6 +26,7 @@ from fedplug_lab.compare import Asked, compare
 from fedplug_lab.compared import Shelf, of_folders
 from fedplug_lab.contest import is_comparison, read_contest, runs_of
 from fedplug_lab.jobs import _undisturbed
+from run_toys import stopped
 from toy_components import recipe_of, toy_catalog
 
 
@@ -98,17 +99,12 @@ def test_an_interrupted_comparison_goes_on_in_the_round_where_it_stopped(
 ) -> None:  # fmt: skip
     whole, rounds = Protocol.round, list[tuple[str, int]]()
 
-    def stops(protocol: Protocol, round: int) -> None:
-        if protocol.recipe.name == "large" and round == 1:
-            raise KeyboardInterrupt
-        whole(protocol, round)
-
     def watched(protocol: Protocol, round: int) -> None:
         rounds.append((protocol.recipe.name, round))
         whole(protocol, round)
 
-    monkeypatch.setattr(Protocol, "round", stops)
-    assert compare(recipes, settings, Asked(), catalog) == 130
+    with stopped(lambda protocol, round: protocol.recipe.name == "large" and round == 1):
+        assert compare(recipes, settings, Asked(), catalog) == 130
     assert "Interrupted; 1 of 2 runs are complete. The same command goes on." in capsys.readouterr().out
     (cut_off,) = [path.parent for path in settings.output.glob("large-*/recipe.yaml")]
     digest = json.loads((cut_off / "summary.json").read_text())["digest"]
@@ -147,18 +143,10 @@ def test_several_jobs_give_the_same_numbers(recipes: list[Path], settings: Setti
 
 
 def test_a_failed_run_leaves_the_others_and_is_said(
-    recipes: list[Path], settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    whole = Protocol.round
-
-    def breaks(protocol: Protocol, round: int) -> None:
-        if protocol.recipe.name == "large":
-            raise RuntimeError("the toy broke")
-        whole(protocol, round)
-
-    monkeypatch.setattr(Protocol, "round", breaks)
-    with pytest.raises(SetupError, match="there is nothing to compare"):
+    recipes: list[Path], settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = stopped(lambda protocol, _: protocol.recipe.name == "large", RuntimeError("the toy broke"))
+    with broken, pytest.raises(SetupError, match="there is nothing to compare"):
         compare(recipes, settings, Asked(), catalog)
     printed = capsys.readouterr()
     assert "2/2 large seed=7: failed: RuntimeError: the toy broke" in printed.out

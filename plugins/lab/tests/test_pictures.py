@@ -12,13 +12,13 @@ import pytest
 from fedplug.api.rows import Attendance
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.protocol import Protocol
 from fedplug.runs import execution
 from fedplug.runs.files import read_rows, read_summary
 from fedplug.runs.settings import Settings
 from fedplug_lab import pictures
 from fedplug_lab.pictures import Pictures, checked, read_pictures
 from picture_toys import Draws, Judges, Known
+from run_toys import stopped
 from toy_components import recipe_of, toy_catalog
 
 pytestmark = pytest.mark.usefixtures("reports")
@@ -221,18 +221,8 @@ def test_an_assessment_that_fails_costs_nothing_else(
     assert "the assessment of toy.judges is left out: ZeroDivisionError: by the toy" in capsys.readouterr().out
 
 
-def test_pictures_outlive_ctrl_c_and_resume(
-    catalog: Catalog, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = Protocol.round
-
-    def stops(protocol: Protocol, round: int) -> None:
-        if round == 1:
-            raise KeyboardInterrupt
-        whole(protocol, round)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Protocol, "round", stops)
+def test_pictures_outlive_ctrl_c_and_resume(catalog: Catalog, settings: Settings) -> None:
+    with stopped(lambda _, round: round == 1):
         code, run_dir = execution.start(drawing(catalog), settings, catalog)
     assert code == 130
     before = json.loads((run_dir / "figures.json").read_text())

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import json
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from fedplug_lab import sweep as sweeps
 from fedplug_lab.grid import Choice, combinations, read_grid, short_names
 from fedplug_lab.records import Line, Records, Result, at_work
 from fedplug_lab.sweep_table import columns_of
+from run_toys import stopped
 from toy_components import recipe_of, toy_catalog
 
 GRID = "parameters: {train.scale: [0.01, 0.5], data.partition.alpha: [0.5, 5]}"
@@ -242,27 +242,16 @@ def test_what_is_done_is_not_run_again(
 THREE = "parameters: {train.scale: [0.01, 0.02, 0.03]}"
 
 
-@contextlib.contextmanager
-def ended_in_the_second_run(monkeypatch: pytest.MonkeyPatch, round: int, error: BaseException) -> Iterator[None]:
-    """Inside, the second of the three runs ends with an error when that round (0-based) begins."""
-    whole = Protocol.round
-
-    def breaks(protocol: Protocol, now: int) -> None:
-        if protocol.recipe.train.options.scale == 0.02 and now == round:  # type: ignore[attr-defined]
-            raise error
-        whole(protocol, now)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Protocol, "round", breaks)
-        yield
+def ended_in_the_second_run(round: int, error: BaseException | None = None) -> AbstractContextManager[None]:
+    """Inside, the second of the three runs ends with an error, or by Ctrl-C, when that round (0-based) begins."""
+    return stopped(lambda protocol, now: protocol.recipe.train.options.scale == 0.02 and now == round, error)  # type: ignore[attr-defined]
 
 
 def test_a_failed_run_is_recorded_the_others_go_on_and_it_is_tried_again(
-    tmp_path: Path, recipe: Path, settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    tmp_path: Path, recipe: Path, settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
     grid = grid_of(tmp_path, THREE)
-    with ended_in_the_second_run(monkeypatch, 0, RuntimeError("the toy broke")):
+    with ended_in_the_second_run(0, RuntimeError("the toy broke")):
         assert sweeps.sweep(recipe, grid, settings, catalog=catalog) == 1
     printed = capsys.readouterr()
     assert "2/3 scale=0.02: failed: RuntimeError: the toy broke" in printed.out
@@ -275,10 +264,10 @@ def test_a_failed_run_is_recorded_the_others_go_on_and_it_is_tried_again(
 
 
 def test_a_sweep_leaves_a_page_that_names_every_run(
-    tmp_path: Path, recipe: Path, settings: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, recipe: Path, settings: Settings, catalog: Catalog
 ) -> None:
     grid = grid_of(tmp_path, THREE)
-    with ended_in_the_second_run(monkeypatch, 0, RuntimeError("the <toy> broke")):
+    with ended_in_the_second_run(0, RuntimeError("the <toy> broke")):
         sweeps.sweep(recipe, grid, settings, catalog=catalog)
     page = (settings.output / "sweep.html").read_text("utf-8")
     assert "Not complete." in page
@@ -300,7 +289,7 @@ def test_an_interrupted_sweep_goes_on_and_resumes_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     grid = grid_of(tmp_path, THREE)
-    with ended_in_the_second_run(monkeypatch, 1, KeyboardInterrupt()):
+    with ended_in_the_second_run(1):
         assert sweeps.sweep(recipe, grid, settings, ["rounds=2"], catalog=catalog) == 130
     assert "Interrupted; 1 of 3 runs are recorded" in capsys.readouterr().out
     assert len(lines_of(settings)) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import re
 from pathlib import Path
@@ -13,12 +14,12 @@ from fedplug.api.errors import RecipeError
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import load_recipe
-from fedplug.round.protocol import Protocol
 from fedplug.runs.files import read_ledger, read_rows
 from fedplug.runs.settings import Settings
 from fedplug_search.searching import Asked, search
 from fedplug_search.store import FILE
 from fedplug_search.work import Plan
+from run_toys import stopped
 from search_toys import compared, counted, trials_of
 
 # ---- what it finds
@@ -148,20 +149,12 @@ def test_a_seed_without_an_accuracy_is_not_left_out_of_the_mean(
 
 
 def test_a_run_that_was_interrupted_or_failed_has_a_price_too(
-    pushed: Path, settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    pushed: Path, settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Its clients have uploaded; that nobody used the result takes nothing back."""
-    whole, left = Protocol.round, iter([False, False, False, False, True])
-
-    def stops(protocol: Protocol, round: int) -> None:
-        if next(left):
-            raise KeyboardInterrupt
-        whole(protocol, round)
-
-    monkeypatch.setattr(Protocol, "round", stops)
-    asked = Asked(["protect.noised.1.noise_multiplier=[10, 20]"])
-    assert search(pushed, settings, asked, catalog) == 130
+    rounds, asked = itertools.count(), Asked(["protect.noised.1.noise_multiplier=[10, 20]"])
+    with stopped(lambda *_: next(rounds) == 4):
+        assert search(pushed, settings, asked, catalog) == 130
     assert len(trials_of(settings.output)) == 1
     together = json.loads((settings.output / "trials.json").read_text())["together"]
     folders = sorted(file.parent for file in settings.output.glob("*/recipe.yaml"))

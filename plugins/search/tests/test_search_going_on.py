@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from pathlib import Path
 
@@ -20,29 +21,23 @@ from fedplug_search.store import FILE, Store
 from fedplug_search.trial import Told
 from fedplug_search.work import Plan
 from own_file_toys import HALVE
+from run_toys import stopped
 from search_toys import RECIPES, compared, trials_of, written
 
 # ---- going on
 
 
 def test_an_interrupted_search_makes_the_same_trials_as_one_that_was_not(
-    pushed: Path, settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    pushed: Path, settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
     over = ["protect.noised.1.noise_multiplier=0.5..20:log", "train.scale=[0.01, 0.1]"]
     asked = Asked(over, (), ["epsilon=8"], plan=Plan(trials=5, seed=3))
     assert search(pushed, settings, asked, catalog) == 0
     again = settings.replace({"output": settings.output.with_name("again")})
-    whole, left = Protocol.round, iter([False, False, False, False, True, *[False] * 100])
-
-    def stops(protocol: Protocol, round: int) -> None:
-        if next(left):
-            raise KeyboardInterrupt
-        whole(protocol, round)
-
-    monkeypatch.setattr(Protocol, "round", stops)
+    rounds = itertools.count()
     capsys.readouterr()
-    assert search(pushed, again, asked, catalog) == 130
+    with stopped(lambda *_: next(rounds) == 4):
+        assert search(pushed, again, asked, catalog) == 130
     shown = capsys.readouterr().out
     begun = len(list(again.output.glob("*/recipe.yaml")))
     ended = len(trials_of(again.output))
@@ -78,15 +73,10 @@ def test_a_folder_has_one_search_and_one_process(
 
 
 def test_trials_that_all_fail_for_one_reason_end_the_search_and_are_tried_again(
-    recipe: Path, settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    def breaks(protocol: Protocol, round: int) -> None:
-        raise SetupError("the disk is full")
-
+    recipe: Path, settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked = Asked(["rounds=[1, 2, 3, 4, 5]"])
-    with monkeypatch.context() as broken:
-        broken.setattr(Protocol, "round", breaks)
+    with stopped(lambda *_: True, SetupError("the disk is full")):
         assert search(recipe, settings, asked, catalog) == 1
     shown = capsys.readouterr()
     assert "Stopped: 3 trials in a row failed for the same reason." in shown.out
