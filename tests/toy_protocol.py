@@ -25,7 +25,7 @@ from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.opening import needs_key_server
 from fedplug.round.protocol import Protocol
-from fedplug.round.state_files import read_file
+from fedplug.round.state_files import read_file, states_in
 from fedplug.round.world import World
 from fedplug.runs.archive import Bookkeeping
 from fedplug.wire.record import Message, Wire
@@ -158,11 +158,16 @@ def read_saved(folder: Path) -> tuple[dict[int, NDArray[np.float32]], dict[str, 
     """The clients' models in the files that an engine wrote, and all of those files."""
     files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
     vectors = {}
-    for name in files:
-        if name.startswith("client-") and "array" not in name:
-            saved = codec.decode(read_file(folder / name))
-            vectors[int(name[7:-6])] = codec.decode(read_file(folder / saved["vector"]))
-    return dict(sorted(vectors.items())), files
+    for client_id, saved in read_clients(folder).items():
+        vectors[client_id] = codec.decode(read_file(folder / saved["vector"]))
+    return vectors, files
+
+
+def read_clients(folder: Path) -> dict[int, dict[str, Any]]:
+    """The clients' states in the files that an engine wrote, as they lie there."""
+    paths = folder.glob("clients-*.state")
+    found = {address: codec.decode(state) for path in paths for address, state in states_in(path)}
+    return dict(sorted((int(address.rpartition(":")[2]), state) for address, state in found.items()))
 
 
 def initial_vector(plain: Mapping[str, Any]) -> NDArray[np.float32]:

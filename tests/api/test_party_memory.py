@@ -14,7 +14,7 @@ from fedplug.api.errors import CheckpointError, ProtectionError
 from fedplug.api.party_memory import ClientMemory, KeyServerMemory, PartyMemory, ServerMemory
 from fedplug.api.types import Block
 from fedplug.round.parties import KeyServerHost
-from fedplug.round.state_files import write_file
+from fedplug.round.state_files import write_file, write_states
 from fedplug_attacks.views.adversaries import Adversary, read_client
 from toy_components import recipe_of
 from toy_protocol import build
@@ -112,8 +112,8 @@ def test_a_damaged_record_of_the_key_server_is_a_checkpoint_error(tmp_path: Path
 
 
 def test_a_damaged_record_of_an_insider_is_a_checkpoint_error(tmp_path: Path) -> None:
-    write_file(tmp_path / "client-2.state", codec.encode({**damaged(Client()), "plan": None}))
-    with pytest.raises(CheckpointError, match=r"client-2\.state holds no client's state .*done is 'damaged'"):
+    write_states(tmp_path, {"client:2": lambda: codec.encode({**damaged(Client()), "plan": None})})
+    with pytest.raises(CheckpointError, match=r"clients-2\.state holds no client's state .*done is 'damaged'"):
         read_client(tmp_path, 2)
     for role, file, plain in (
         ("server", "server.state", {"server": damaged(Server())}), ("key_server", "key_server.state", {"state": {}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import shutil
 from pathlib import Path
@@ -17,7 +18,7 @@ from fedplug.api.rows import Row, Sent, Traffic
 from fedplug.engines.base import Engine
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
-from fedplug.round.state_files import read_file, write_file
+from fedplug.round.state_files import read_file, states_in, write_file, write_states
 from fedplug.runs import execution
 from fedplug.runs.settings import Settings
 from toy_components import UNANIMOUS, paraaegis, recipe_of, toy_catalog
@@ -260,7 +261,7 @@ def finished(reference: Path, tmp_path: Path) -> tuple[Path, Settings]:
 
 
 @pytest.mark.parametrize("damage", ["truncated", "altered", "missing"])
-@pytest.mark.parametrize("file", ["client-2.state", "client-0-array-0.state"])
+@pytest.mark.parametrize("file", ["clients-0.state", "client-0-array-0.state"])
 def test_a_damaged_client_file_is_refused_with_the_file_and_a_remedy(
     file: str, damage: str, finished: tuple[Path, Settings]
 ) -> None:
@@ -272,7 +273,7 @@ def test_a_damaged_client_file_is_refused_with_the_file_and_a_remedy(
         path.write_bytes(DAMAGES[damage](data))
     with pytest.raises(CheckpointError) as caught:
         execution.resume(folder, settings, catalog=toy_catalog())
-    assert str(path) in str(caught.value)
+    assert str(path.parent if damage == "missing" else path) in str(caught.value)
     assert f"go back one: fedplug resume {folder} --round 1" in str(caught.value)
     if damage == "missing":
         assert execution.resume(folder, settings, 1, toy_catalog()) == 0
@@ -282,14 +283,20 @@ def test_a_damaged_client_file_is_refused_with_the_file_and_a_remedy(
 def test_a_state_of_something_else_is_a_checkpoint_error(finished: tuple[Path, Settings]) -> None:
     """The checksum is right, the content is not: for instance a file of another version."""
     folder, settings = finished
-    for name in ("client-2.state", "server.state"):
-        path = folder / "checkpoint" / "round-0002" / name
+    round_folder = folder / "checkpoint" / "round-0002"
+    for name in ("clients-0.state", "server.state"):
+        path = round_folder / name
         data = path.read_bytes()
-        whole = codec.decode(read_file(path))
-        altered = whole if name == "client-2.state" else whole["server"]
+        clients = dict(states_in(path)) if name == "clients-0.state" else {}
+        whole = codec.decode(clients["client:2"] if clients else read_file(path))
+        altered = whole if clients else whole["server"]
         altered["remembered"] = {"other": 1}
         for content in ({"other": 1}, whole):
-            write_file(path, codec.encode(content))
+            if clients:
+                states = {**clients, "client:2": codec.encode(content)}
+                write_states(round_folder, {a: functools.partial(bytes, state) for a, state in states.items()})
+            else:
+                write_file(path, codec.encode(content))
             with pytest.raises(CheckpointError, match=rf"round-0002/{name} holds no .*go back one"):
                 execution.resume(folder, settings, catalog=toy_catalog())
         path.write_bytes(data)
@@ -344,7 +351,7 @@ def test_a_run_that_fails_keeps_its_checkpoint_and_says_how_to_go_on(tmp_path: P
 def test_an_error_before_anything_is_restored_leaves_the_ledger_alone(finished: tuple[Path, Settings]) -> None:
     folder, settings = finished
     before = (folder / "ledger.json").read_text()
-    (sorted((folder / "checkpoint").glob("*/client-1.state"))[-1]).write_bytes(b"damaged")
+    (sorted((folder / "checkpoint").glob("*/clients-0.state"))[-1]).write_bytes(b"damaged")
     with pytest.raises(CheckpointError):
         execution.resume(folder, settings, catalog=toy_catalog())
     assert (folder / "ledger.json").read_text() == before

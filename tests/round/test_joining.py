@@ -25,8 +25,8 @@ def test_all_clients_share_a_secret_that_the_server_never_sees(tmp_path: Path) -
     assert secret not in wire
     assert secret not in codec.encode(story.protocol.state())
     assert secret not in (story.folder / "server.state").read_bytes()
-    assert secret in (story.folder / "client-0.state").read_bytes()  # where it belongs, and readable by its owner alone
-    assert (story.folder / "client-0.state").stat().st_mode & 0o077 == 0
+    assert secret in (story.folder / "clients-0.state").read_bytes()  # where it belongs, for its owner
+    assert (story.folder / "clients-0.state").stat().st_mode & 0o077 == 0
 
 
 def test_every_run_has_a_secret_of_its_own(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_components import TOYS, pushed, recipe_of, toy_catalog
 from toy_negotiations import WIDTH
-from toy_protocol import initial_vector, run_protocol, weights_of
+from toy_protocol import initial_vector, read_clients, run_protocol, weights_of
 
 PUSH = {"use": "toy.push"}
 PERSONAL = recipe_of(train=PUSH, negotiate_mask={"use": "toy.own"}, postprocess={RETAINED: [{"use": "toy.keep"}]})
@@ -34,10 +34,8 @@ def personal_models(files: dict[str, bytes], folder: Path) -> dict[int, np.ndarr
     for name, data in files.items():
         (folder / name).write_bytes(data)
     found = {}
-    for name in files:
-        if name.startswith("client-") and "array" not in name:
-            saved = codec.decode(read_file(folder / name))
-            found[int(name[7:-6])] = codec.decode(read_file(folder / saved["personal"]))
+    for client_id, saved in read_clients(folder).items():
+        found[client_id] = codec.decode(read_file(folder / saved["personal"]))
     return found
 
 

@@ -74,10 +74,10 @@ def test_the_key_server_keeps_its_state_and_nothing_that_can_be_rebuilt(tmp_path
 
 
 def test_without_a_run_folder_a_party_has_opened_nothing(tmp_path: Path) -> None:
-    assert len(openings_of("client:0", None)) == 0
-    assert len(openings_of("client:0", tmp_path)) == 0
+    assert len(openings_of(["client:0"], None)["client:0"]) == 0
+    assert len(openings_of(["client:0"], tmp_path)["client:0"]) == 0
     notes = tmp_path / "openings" / "client-0.jsonl"
     notes.parent.mkdir(exist_ok=True)
     notes.write_text("no line of ours\n")
     with pytest.raises(CheckpointError):
-        openings_of("client:0", tmp_path)
+        openings_of(["client:0"], tmp_path)

@@ -12,7 +12,6 @@ import pytest
 from fedplug.api.errors import CheckpointError
 from fedplug.api.rows import Row
 from fedplug.round.checkpoint import Checkpoints
-from fedplug.round.state_files import file_name
 from fedplug.runs.archive import Archive, Bookkeeping
 from fedplug.runs.histories import Lines, Recording
 from fedplug.wire.record import read_wire
@@ -167,7 +166,7 @@ def test_checkpoints_that_cannot_be_read_do_not_begin_the_run_anew(whole: Path, 
 
 def test_a_state_file_that_cannot_be_read_is_named_with_a_remedy(whole: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(whole, tmp_path / "run")
-    file = Checkpoints(folder).path(ROUNDS) / file_name("client:1")
+    file = Checkpoints(folder).path(ROUNDS) / "clients-0.state"
     file.unlink()
     file.mkdir()
     with pytest.raises(CheckpointError, match=r"cannot be read.*go back one") as caught:

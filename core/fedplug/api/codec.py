@@ -29,6 +29,8 @@ from fedplug.api.types import Block, Plan
 from fedplug.api.unchangeable import unchangeable
 
 _FRAME, _MAGIC = struct.Struct(">4sQI"), b"FPM1"
+FRAME_SIZE = _FRAME.size
+"""Bytes of a frame before the body."""
 _ARRAY, _INTEGER, _BLOCK, _PLAN, _BESIDE = 1, 2, 3, 4, 5
 _DTYPE_KINDS = "biuf"
 _LARGE = 4096
@@ -135,13 +137,13 @@ def frame(body: Packed) -> Packed: ...
 def frame(body: Message) -> Message:
     """Puts length and checksum before a body; one that stays in this process needs no more than their size."""
     if isinstance(body, Packed):
-        return Packed(body.body, body.beside, body.size + _FRAME.size, body.zones, framed=True)
+        return Packed(body.body, body.beside, body.size + FRAME_SIZE, body.zones, framed=True)
     return _FRAME.pack(_MAGIC, len(body), zlib.crc32(body)) + body
 
 
 def framed_size(data: bytes | memoryview) -> int:
     """How many bytes the frame takes that these begin with; all of them where they begin with none."""
-    return _FRAME.size + _FRAME.unpack_from(data)[1] if len(data) >= _FRAME.size else len(data)
+    return FRAME_SIZE + _FRAME.unpack_from(data)[1] if len(data) >= FRAME_SIZE else len(data)
 
 
 @overload
@@ -155,11 +157,11 @@ def unframe(data: Message) -> Message:
         MessageError: the message was truncated or damaged, or is of another format.
     """
     if isinstance(data, Packed):
-        return Packed(data.body, data.beside, data.size - _FRAME.size, data.zones)
-    if len(data) < _FRAME.size or data[:4] != _MAGIC:
+        return Packed(data.body, data.beside, data.size - FRAME_SIZE, data.zones)
+    if len(data) < FRAME_SIZE or data[:4] != _MAGIC:
         raise MessageError(f"{len(data)} bytes that are not a fedplug message (they must begin with {_MAGIC!r})")
     _, length, checksum = _FRAME.unpack_from(data)
-    body = data[_FRAME.size :]
+    body = data[FRAME_SIZE :]
     if len(body) != length:
         raise MessageError(f"truncated message: {len(body)} of {length} bytes arrived; have it sent again")
     if zlib.crc32(body) != checksum:

@@ -1,9 +1,9 @@
 """Checkpoints: one complete folder a round, made visible by a rename: a kill at any moment loses a round at most.
 
-    RUN/checkpoint/round-0007/   server.state, client-0.state, ..., key_server.state, each framed with a checksum
+    RUN/checkpoint/round-0007/   server.state, clients-0.state, ..., key_server.state, framed with checksums
 
-Each party writes its own file: neither model nor keys of a client pass through the server. The last two checkpoints are
-kept; a damaged one is reported together with the round to go on from.
+Each party writes its own state, those of a process into one file: neither model nor keys of a client pass through the
+server. The last two checkpoints are kept; a damaged one is reported together with the round to go on from.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError
-from fedplug.round.state_files import read_file, write_file
+from fedplug.round.state_files import is_whole, read_file, write_file
 
 KEPT = 2
 
@@ -126,10 +126,5 @@ class Checkpoints:
         return f"{none}; run the recipe again: fedplug run {self.folder.parent / 'recipe.yaml'}"
 
     def _is_whole(self, round: int) -> bool:
-        files = {path.name: path for path in self.path(round).glob("*.state")}
-        try:
-            for path in files.values():
-                read_file(path)
-        except CheckpointError:
-            return False
-        return "server.state" in files
+        files = list(self.path(round).glob("*.state"))
+        return "server.state" in {path.name for path in files} and all(map(is_whole, files))

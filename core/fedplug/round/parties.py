@@ -7,7 +7,10 @@ protocol asks of them in `fedplug.round.steps`.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +31,7 @@ from fedplug.round.checkpoint import KEPT, Checkpoints
 from fedplug.round.hosted import HostedClient, HostedKeyServer
 from fedplug.round.own_state import OwnState
 from fedplug.round.residents import Residents
-from fedplug.round.state_files import file_name, holding, read_file, write_file
+from fedplug.round.state_files import file_name, holding, read_file, read_states, write_file, write_states
 from fedplug.round.steps import Steps
 from fedplug.round.world import World
 from fedplug.wire.calls import Receiver
@@ -80,13 +83,14 @@ class ClientHost:
         self.counts = counts_operations(recipe)
         self._folded: dict[int, dict[str, tuple[Step, ...]]] = {}
         self.clients: dict[str, HostedClient] = {}
+        openings = openings_of(map(client_address, client_ids), run_dir)
         for client_id, held in world.holdings(client_ids).items():
             client = HostedClient(client_id, self)
             client.said = {key: section.of_client(client_id) for key, section in sections.items()}
             client.data, client.data_root = held.data, held.folder
             client.tells_classes = held.tells_classes
             client.vector = initial
-            client.openings = openings_of(client_address(client_id), run_dir)
+            client.openings = openings[client_address(client_id)]
             client.remembered.buffers = buffers
             self._at_round(client, -1)
             self.clients[client_address(client_id)] = client
@@ -116,7 +120,7 @@ class ClientHost:
         return last
 
     def save(self, folder: Path) -> None:
-        """Writes a file a client, and one file for each array that several of them hold."""
+        """Writes a file for all clients, and one for each array that they hold."""
         stored: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         seen: dict[int, str] = {}  # those that clients hold together need no digest each
 
@@ -129,11 +133,11 @@ class ClientHost:
                     write_file(folder / name, codec.encode(array))
             return seen[id(array)]
 
-        for address, client in self.clients.items():
+        for client in self.clients.values():
             memory = client.remembered
             memory.saved = memory.done  # what the server need not keep for this client any longer
             memory.opened = len(client.openings)
-            write_file(folder / file_name(address), client.save(share))
+        write_states(folder, {a: functools.partial(client.save, share) for a, client in self.clients.items()})
 
     def load(self, folder: Path) -> None:
         """Reads what `save` wrote."""
@@ -144,11 +148,10 @@ class ClientHost:
                 fetched[name] = codec.decode(read_file(folder / name))
             return fetched[name]
 
-        for address, client in self.clients.items():
-            path = folder / file_name(address)
-            data = read_file(path)
+        for address, path, state in read_states(folder, self.clients):
+            client = self.clients[address]
             with holding(path, "client's state"):
-                client.load(data, fetch)
+                client.load(state, fetch)
             self._at_round(client, -1)
             if self._residents is not None:
                 self._residents.loaded(client)
@@ -183,7 +186,7 @@ class KeyServerHost:
         steps = Steps(recipe, composition)
         self._receiver = Receiver("key_server", {**composition.components, steps.name: steps}, recipe.digest, run_dir)
         self.party = HostedKeyServer(counts=counts_operations(recipe))
-        self.party.openings = openings_of(KEY_SERVER, run_dir)
+        self.party.openings = openings_of([KEY_SERVER], run_dir)[KEY_SERVER]
 
     @property
     def addresses(self) -> list[str]:
@@ -212,22 +215,26 @@ def counts_operations(recipe: Recipe) -> bool:
     return any(section.counts_operations for section in recipe.sections.values())
 
 
-def openings_of(address: str, run_dir: Path | None) -> Openings:
-    """What a party has opened so far, as it has noted it in the run folder; without one it begins with nothing.
+def openings_of(addresses: Iterable[str], run_dir: Path | None) -> dict[str, Openings]:
+    """What parties have opened so far, as each has noted it in the run folder; without one they begin with nothing.
+
+    Args:
+        addresses: of clients, or of the key server.
+        run_dir: the run folder, or None.
 
     Raises:
-        CheckpointError: its notes are damaged, or fewer than one of its checkpoints knows of.
+        CheckpointError: notes are damaged, or fewer than a checkpoint knows of.
     """
     if run_dir is None:
-        return Openings()
-    state, known = file_name(address), 0
+        return {address: Openings() for address in addresses}
+    known = dict.fromkeys(addresses, 0)
     checkpoints = Checkpoints(run_dir)
     for round in checkpoints.rounds()[-KEPT:]:
-        try:
-            saved = codec.decode(read_file(checkpoints.path(round) / state))
-            known = max(known, saved["remembered"]["opened"])
-        except Exception:
-            continue  # damaged; resuming from it says so
-    openings = Openings((run_dir / "openings" / state).with_suffix(".jsonl"))
-    openings.require(known)
-    return openings
+        with contextlib.suppress(Exception):  # damaged; resuming from it says so
+            for address, _, state in read_states(checkpoints.path(round), known):
+                known[address] = max(known[address], codec.decode(state)["remembered"]["opened"])
+    found = {}
+    for address, count in known.items():
+        found[address] = Openings((run_dir / "openings" / file_name(address)).with_suffix(".jsonl"))
+        found[address].require(count)
+    return found

@@ -122,10 +122,10 @@ def test_an_insider_brings_its_keys_its_plan_and_its_model_and_no_data(runs: Run
 
 
 def test_a_damaged_state_of_an_insider_is_named(runs: Runs, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"client-2\.state is missing"):
+    with pytest.raises(CheckpointError, match=r"state of client:2 is missing"):
         read_client(tmp_path, 2)
-    (tmp_path / "client-2.state").write_bytes(b"no state")
-    with pytest.raises(CheckpointError, match=r"client-2\.state is damaged"):
+    (tmp_path / "clients-2.state").write_bytes(b"no state")
+    with pytest.raises(CheckpointError, match=r"clients-2\.state is damaged"):
         read_client(tmp_path, 2)
 
 

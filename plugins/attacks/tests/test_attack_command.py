@@ -201,8 +201,8 @@ def test_wrong_usage_has_its_own_exit_code(
 
 
 @pytest.mark.parametrize(("damage", "words"), [
-    ("wire/round-0001.wire", "round-0001.wire"), ("checkpoint/round-0001/client-1.state", "client-1.state is damaged"),
-    ("recipe.yaml", "recipe.yaml"),
+    ("wire/round-0001.wire", "round-0001.wire"), ("recipe.yaml", "recipe.yaml"),
+    ("checkpoint/round-0001/clients-0.state", "clients-0.state is damaged"),
 ])  # fmt: skip
 def test_damaged_files_are_named(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID, damage: str, words: str

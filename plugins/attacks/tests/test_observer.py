@@ -14,6 +14,7 @@ from fedplug.round.state_files import read_file
 from fedplug.wire.record import SERVER
 from fedplug_attacks.api.observation import ObservedUpdate, Seen
 from toy_components import paraaegis, recipe_of
+from toy_protocol import read_clients
 
 FEDAVG = recipe_of(rounds=3)
 CLIP = {"use": "std.clip", "norm": 1.0}
@@ -47,7 +48,7 @@ def shield(**changes: Any) -> dict[str, Any]:
 def saved(folder: Path, round: int, client_id: int) -> dict[str, Any]:
     """What a client had saved after so many rounds: plan (labels, zones), vector."""
     path = folder / "checkpoint" / f"round-{round:04d}"
-    found: dict[str, Any] = codec.decode(read_file(path / f"client-{client_id}.state"))
+    found = read_clients(path)[client_id]
     found["vector"] = codec.decode(read_file(path / found["vector"]))
     found["labels"] = codec.decode(read_file(path / found["plan"]["labels"]))
     return found

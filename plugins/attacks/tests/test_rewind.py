@@ -18,6 +18,7 @@ from fedplug.round.steps import Steps
 from fedplug_attacks.api.observation import Seen
 from fedplug_attacks.views.probe import OneBatch, probing, uploads_of
 from toy_components import paraaegis, recipe_of
+from toy_protocol import read_clients
 
 FEDAVG = recipe_of(rounds=2)
 
@@ -37,7 +38,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def vector(folder: Path, client_id: int = 0) -> Any:
-    saved = codec.decode(read_file(folder / f"client-{client_id}.state"))
+    saved = read_clients(folder)[client_id]
     return codec.decode(read_file(folder / saved["vector"]))
 
 
@@ -72,7 +73,7 @@ def test_a_probe_moves_no_model(runs: Runs) -> None:
 def test_what_the_parties_leave_behind_disappears(runs: Runs) -> None:
     with machinery(runs.of(FEDAVG), adversaries=["server"]) as run:
         folder = run.rewound.before(1).folder
-        assert (folder / "client-0.state").is_file()
+        assert (folder / "clients-0.state").is_file()
     assert not folder.exists()
 
 

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from toy_components import recipe_of
-from toy_protocol import Outcome, run_protocol, weights_of
+from toy_protocol import Outcome, read_clients, run_protocol, weights_of
 
 SENSITIVITY = "baselines.fedml_he_sensitivity"
 
@@ -211,8 +211,7 @@ def saved(outcome: Outcome, folder: Path) -> dict[int, Any]:
     for name, content in outcome.files.items():
         (folder / name).write_bytes(content)
     states = {}
-    for client_id in outcome.vectors:
-        state = codec.decode(read_file(folder / f"client-{client_id}.state"))
+    for client_id, state in read_clients(folder).items():
         state["labels"] = codec.decode(read_file(folder / state["plan"]["labels"]))
         states[client_id] = state
     return states

@@ -9,7 +9,7 @@ from typing import Any
 from fedplug.api import codec
 from fedplug.engines.base import Engine, Job
 from fedplug.round.checkpoint import Checkpoints
-from fedplug.round.state_files import read_file
+from fedplug.round.state_files import read_file, states_in
 from fedplug_party.engine import PartyEngine
 from toy_components import recipe_of
 from toy_protocol import build
@@ -32,13 +32,11 @@ def plain_of(clients: int = 3, **changes: Any) -> dict[str, Any]:
 
 def vectors_in(folder: Path) -> dict[str, Any]:
     """The global model of each client, as its last checkpoint has it: under a run folder, or under those of parties."""
-    last: dict[str, Path] = {}
-    for path in sorted(folder.glob("**/round-*/client-?.state")):
-        last[path.stem] = path
-    return {
-        name: codec.decode(read_file(path.with_name(codec.decode(read_file(path))["vector"])))
-        for name, path in last.items()
-    }
+    found: dict[str, Any] = {}
+    for path in sorted(folder.glob("**/round-*/clients-*.state")):
+        for address, state in states_in(path):
+            found[address.replace(":", "-")] = codec.decode(read_file(path.with_name(codec.decode(state)["vector"])))
+    return found
 
 
 class Checked:

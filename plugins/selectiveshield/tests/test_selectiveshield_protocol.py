@@ -22,7 +22,7 @@ from fedplug_selectiveshield.two_server import TwoServer
 from fedplug_std.clip import Clip
 from numpy.typing import NDArray
 from toy_components import recipe_of
-from toy_protocol import Outcome, calls_of, initial_vector, run_protocol
+from toy_protocol import Outcome, calls_of, initial_vector, read_clients, run_protocol
 
 CLIP = {"use": "std.clip", "norm": 0.05}
 SEAL = {"use": "std.bfv", "range": 2.0}
@@ -59,16 +59,14 @@ def saved(outcome: Outcome, folder: Path) -> dict[int, Saved]:
     for name, data in outcome.files.items():
         (folder / name).write_bytes(data)
     found = {}
-    for name in outcome.files:
-        if name.startswith("client-") and "array" not in name:
-            state = codec.decode(read_file(folder / name))
-            vector, personal, labels = (
-                key and codec.decode(read_file(folder / key))
-                for key in (state["vector"], state["personal"], state["plan"]["labels"])
-            )
-            kept = state["remembered"]["retained"] or Block("retained", 0, np.array([]), np.array([]))
-            found[int(name[7:-6])] = Saved(vector, personal, kept.positions, kept.values, labels)
-    return dict(sorted(found.items()))
+    for client_id, state in read_clients(folder).items():
+        vector, personal, labels = (
+            key and codec.decode(read_file(folder / key))
+            for key in (state["vector"], state["personal"], state["plan"]["labels"])
+        )
+        kept = state["remembered"]["retained"] or Block("retained", 0, np.array([]), np.array([]))
+        found[client_id] = Saved(vector, personal, kept.positions, kept.values, labels)
+    return found
 
 
 def uploads(outcome: Outcome, round: int) -> dict[str, dict[str, Block]]:

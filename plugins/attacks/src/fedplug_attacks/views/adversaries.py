@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from fedplug.api import codec
 from fedplug.api.context import Client, KeyServer, Party, Server
 from fedplug.api.types import Plan
-from fedplug.round.state_files import file_name, holding, read_file
+from fedplug.round.state_files import file_name, holding, read_file, read_states
 from fedplug.wire.record import KEY_SERVER, SERVER, Message, client_address
 
 if TYPE_CHECKING:
@@ -146,8 +146,7 @@ def read_client(folder: Path, client_id: int) -> Insider:
     def fetch(name: str | None) -> Any:
         return None if name is None else codec.decode(read_file(folder / name))
 
-    path = folder / file_name(client_address(client_id))
-    data = read_file(path)
+    ((_, path, data),) = read_states(folder, [client_address(client_id)])
     with holding(path, "client's state"):
         saved = codec.decode(data)
         plan = saved["plan"]
