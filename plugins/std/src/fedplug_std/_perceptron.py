@@ -65,29 +65,39 @@ class Perceptron:
         """
         return self._step(inputs.flatten(1), labels, lr, back=False)[0]
 
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The logits of a batch, (n, classes), as the module gives them."""
+        return self._entering(inputs.flatten(1)).pop()
+
+    def _entering(self, inputs: torch.Tensor) -> list[torch.Tensor]:
+        """What enters each layer, and the logits."""
+        passing = [inputs]
+        for turned, bias in zip(self._turned[:-1], self.biases, strict=False):
+            passing.append(torch.addmm(bias, passing[-1], turned).relu_())
+        passing.append(torch.addmm(self.biases[-1], passing[-1], self._turned[-1]))
+        return passing
+
     def _step(
         self, inputs: torch.Tensor, labels: torch.Tensor, lr: float, *, back: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The step; what `step` gives, and with `back` the step against the gradient of the inputs, (n, in)."""
-        entering = [inputs]
-        for turned, bias in zip(self._turned[:-1], self.biases, strict=False):
-            entering.append(torch.addmm(bias, entering[-1], turned).relu_())
-        log_probabilities = torch.addmm(self.biases[-1], entering[-1], self._turned[-1]).log_softmax(1)
+        entering = self._entering(inputs)
+        log_probabilities = entering.pop().log_softmax(1)
         places = labels.view(-1, 1)
         found = log_probabilities.gather(1, places)
         # d(mean loss) / d(logits) = (softmax - one-hot) / n; the step is taken here, for all layers behind.
         delta = log_probabilities.exp_().scatter_add_(1, places, self._minus_one.expand_as(found))
-        delta.mul_(-lr / len(labels))
-        ones = delta.new_ones(len(labels))
+        count = labels.shape[0]
+        delta.mul_(-lr / count)
+        ones = delta.new_ones(count)
         for index in range(len(self.weights) - 1, -1, -1):
-            before = delta
-            if index:  # through the layer's weights as they were, and through the ReLU
-                before = torch.mm(delta, self.weights[index]).mul_(entering[index] > 0)
-            elif back:
-                before = torch.mm(delta, self.weights[0])
-            turned = delta.t()
-            self.weights[index].addmm_(turned, entering[index])
+            weight, before, turned = self.weights[index], delta, delta.t()
+            if index or back:  # through the layer's weights as they were
+                before = torch.mm(delta, weight)
+            weight.addmm_(turned, entering[index])
             self.biases[index].addmv_(turned, ones)
+            if index:
+                before.mul_(entering[index].sign_())  # through the ReLU, behind which nobody asks for the values now
             delta = before
         return found, delta
 
@@ -95,6 +105,7 @@ class Perceptron:
         """Whether `update` is faster than steps: with so few examples in all that its first layer is far wider."""
         return len(self.weights) > 1 and 2 * examples <= min(self.weights[0].shape)
 
+    @torch.inference_mode()  # whose tensors take less to be handed on
     def update(
         self, inputs: torch.Tensor, labels: torch.Tensor, lengths: list[int], lr: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -113,31 +124,31 @@ class Perceptron:
             The update, (P,): weights and bias of each layer in turn. Log-probability of every label before its step.
         """
         inputs = inputs.flatten(1)
-        first, bias = self.weights[0], self.biases[0]
-        inner = type(self)([each.clone() for each in self.weights[1:]], [each.clone() for each in self.biases[1:]])
-        entering = torch.addmm(bias, inputs, self._turned[0])
-        alike = torch.mm(inputs, inputs.t()).add_(1)  # one more, by which the bias moves
+        olds = [each for layer in zip(self.weights, self.biases, strict=True) for each in layer]
+        update = torch.empty(sum(map(torch.numel, olds)))
+        parts = torch.split_with_sizes(update, [each.numel() for each in olds])
+        first, bias, *rest = (part.view_as(each) for part, each in zip(parts, olds, strict=True))
+        for new, old in zip(rest, olds[2:], strict=True):
+            new.copy_(old)
+        inner = type(self)(rest[::2], rest[1::2])
+        entering = torch.addmm(self.biases[0], inputs, self._turned[0])
         steps = torch.empty_like(entering)
-        found, start = [], 0
-        for answers in torch.split_with_sizes(labels, lengths):
-            stop = start + len(answers)
-            mine = entering[start:stop]
+        # Each of a later batch with each of those before the last; one more, by which the bias moves.
+        found, start, head = [], 0, lengths[0]
+        alike = torch.mm(inputs[head:], inputs[: -lengths[-1]].t()).add_(1)
+        batches = zip(*(torch.split_with_sizes(each, lengths) for each in (labels, entering, steps)), strict=True)
+        for answers, mine, step in batches:
+            stop = start + mine.shape[0]
             if start:
-                mine.addmm_(alike[start:stop, :start], steps[:start])
+                mine.addmm_(alike[start - head : stop - head, :start], steps[:start])
             said, back = inner._step(mine.relu_(), answers, lr, back=True)
-            torch.mul(back, mine > 0, out=steps[start:stop])
+            torch.mul(back, mine.sign_(), out=step)
             found.append(said)
             start = stop
-        update = torch.empty(sum(map(torch.numel, (*self.weights, *self.biases))))
-        size = first.numel()
-        torch.mm(steps.t(), inputs, out=update[:size].view_as(first))
-        torch.sum(steps, 0, out=update[size : size + len(bias)])
-        start = size + len(bias)
-        olds = zip(self.weights[1:], self.biases[1:], strict=True)
-        for layer in zip(zip(inner.weights, inner.biases, strict=True), olds, strict=True):
-            for new, old in zip(*layer, strict=True):
-                torch.sub(new, old, out=update[start : start + old.numel()].view_as(old))
-                start += old.numel()
+        torch.mm(steps.t(), inputs, out=first)
+        torch.sum(steps, 0, out=bias)
+        for new, old in zip(rest, olds[2:], strict=True):
+            new.sub_(old)
         return update, torch.cat(found)
 
 

@@ -23,6 +23,7 @@ from fedplug.api.types import Layout
 from fedplug.api.unchangeable import is_unchangeable
 from torch.utils.hooks import RemovableHandle
 
+from fedplug_std._perceptron import Perceptron
 from fedplug_std.attributes import Attributes
 
 if TYPE_CHECKING:
@@ -364,22 +365,20 @@ class TorchModel(Model):
             held["answers"] = as_tensor(np.concatenate([each.answers for each in sets])).to(self.device)
         lengths = [len(each) for each in sets]
         inputs, answers = held["inputs"], held["answers"]
-        written = inputs._version
-        logits = self._module(inputs)
+        written, perceptron = inputs._version, self.noted(Perceptron.of)
+        logits = self._module(inputs) if perceptron is None else perceptron.forward(inputs)
         if inputs._version != written:
             held.clear()  # the module writes to what it is handed, and would find that the next time
         predicted = logits.argmax(1)
         right = (predicted == answers).cpu().numpy()  # counted there: every number that torch gives takes its time
         found: list[Evaluation] = []
         start = 0
-        for part, asked, guessed in zip(
-            *(torch.split_with_sizes(each, lengths) for each in (logits, answers, predicted)), strict=True
-        ):
-            correct = int(np.count_nonzero(right[start : start + len(asked)]))
-            start += len(asked)
+        parts = (torch.split_with_sizes(each, lengths) for each in (logits, answers))
+        for length, part, asked in zip(lengths, *parts, strict=True):
+            here = slice(start, start := start + length)
             loss = float(torch.nn.functional.cross_entropy(part, asked, reduction="sum"))
-            task = dict(self._count(guessed, asked)) if self._count else {}
-            found.append(Evaluation(correct, asked.numel(), loss, task))
+            task = dict(self._count(predicted[here], asked)) if self._count else {}
+            found.append(Evaluation(int(np.count_nonzero(right[here])), asked.numel(), loss, task))
         return found
 
     def _in_batches(self, examples: Examples, data: ClientData, step: int) -> Evaluation:

@@ -126,7 +126,8 @@ class Sgd(fedplug.Trainer):
         seed = int(rng.integers(2**63))
         if (perceptron := self._perceptron(model)) is not None:
             with torch.no_grad():  # it has neither a mode nor dropout
-                if model.device.type == "cpu" and perceptron.takes_few(count * options.epochs):
+                few = model.device.type == "cpu" and perceptron.takes_few(count * options.epochs)
+                if few and type(self).batches is Sgd.batches:
                     found = self._few_examples(client, model, perceptron, lr, rng)
                 else:
                     model.moves()
@@ -146,13 +147,17 @@ class Sgd(fedplug.Trainer):
         self, client: Client, model: TorchModel, perceptron: Perceptron, lr: float, rng: np.random.Generator
     ) -> torch.Tensor:
         """All epochs in one update; gives the log-probabilities of the labels in the last one."""
+        import numpy as np
         import torch
 
-        batches = [batch for _ in range(self.options.epochs) for batch in self.batches(client, model, rng)]
-        inputs, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
-        update, found = perceptron.update(inputs, labels, [len(answers) for _, answers in batches], lr)
+        train, epochs = client.data.train, self.options.epochs
+        order = np.concatenate([rng.permutation(len(train)) for _ in range(epochs)])
+        inputs = torch.index_select(self._inputs(client, model), 0, torch.from_numpy(order))
+        slices = batch_slices(len(train), self.options.batch_size, merge_single=False)
+        lengths = [part.stop - part.start for part in slices] * epochs
+        update, found = perceptron.update(inputs, torch.from_numpy(train.answers[order]), lengths, lr)
         model.move_by(update.numpy())
-        return found[-client.num_examples :]
+        return found[-len(train) :]
 
     def _perceptron(self, model: TorchModel) -> Perceptron | None:
         """The model, if it is a perceptron and steps are plain, with their derivatives written out; else None."""
@@ -216,18 +221,32 @@ class Sgd(fedplug.Trainer):
         labels = as_tensor(train.answers[order]).to(model.device)
         slices = batch_slices(len(train), self.options.batch_size, merge_single=model.noted(_has_batch_norm))
         batches = torch.split_with_sizes(labels, lengths := [part.stop - part.start for part in slices])
-        if train.inputs.size * 4 * client.ctx.num_clients > _CACHE_BYTES:
+        if not self._keeps(client):
             for part, answers in zip(slices, batches, strict=True):
                 yield to_tensor(train.inputs[order[part]], data.mean, data.std, model.device), answers
             return
-        if self.name not in client.cache:
-            client.cache[self.name] = to_tensor(train.inputs, data.mean, data.std, model.device)
-        inputs, places = client.cache[self.name], as_tensor(order).to(model.device)
+        inputs, places = self._inputs(client, model), as_tensor(order).to(model.device)
         if inputs.nbytes <= _EPOCH_BYTES:
             yield from zip(torch.split_with_sizes(torch.index_select(inputs, 0, places), lengths), batches, strict=True)
             return
         for place, answers in zip(torch.split_with_sizes(places, lengths), batches, strict=True):
             yield torch.index_select(inputs, 0, place), answers  # a batch at a time stays in the processor's cache
+
+    def _keeps(self, client: Client) -> bool:
+        """Whether a client keeps its standardised inputs between rounds."""
+        return client.data.train.inputs.size * 4 * client.ctx.num_clients <= _CACHE_BYTES
+
+    def _inputs(self, client: Client, model: TorchModel) -> torch.Tensor:
+        """All standardised training inputs of a client, in the order in which it has them."""
+        from fedplug_std.torch_model import to_tensor
+
+        data = client.data
+        kept: torch.Tensor | None = client.cache.get(self.name)
+        if kept is None:
+            kept = to_tensor(data.train.inputs, data.mean, data.std, model.device)
+            if self._keeps(client):
+                client.cache[self.name] = kept
+        return kept
 
 
 def batch_slices(count: int, size: int, merge_single: bool) -> list[slice]:
