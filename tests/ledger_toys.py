@@ -11,6 +11,8 @@ from fedplug.api.effects import Reveals
 from fedplug.api.releases import Release
 from fedplug.privacy.accounting import gaussian_noise_multiplier
 from fedplug.privacy.ledger import Ledger
+from fedplug.privacy.ledger_record import EncryptionReport
+from fedplug.recipe.parts import Sampling
 from hypothesis import strategies as st
 
 DELTA = 1e-5
@@ -41,8 +43,21 @@ class FakeAccountant:
         self.asked.append((releases, delta, adjacency))
         return {"pld": 0.5, "rdp": 0.6}
 
-def ledger_of(**facts: Any) -> Ledger:
-    given = {"recipe_name": "test", "num_clients": CLIENTS, "rounds": 10, "min_clients": 2, "delta": DELTA}
+
+def closed(key_holders: Mapping[str, str], published: list[str] | None = None) -> dict[str, EncryptionReport]:
+    """Zones with who can decrypt them; sums that the key server opens pass through the server, or those `published`."""
+    seen = [zone for zone, by in key_holders.items() if by == "key_server"] if published is None else published
+    return {zone: EncryptionReport(by, zone in seen) for zone, by in key_holders.items()}
+
+
+def ledger_of(
+    key_holders: Mapping[str, str] | None = None, published: list[str] | None = None,
+    sampling: Mapping[str, Any] | None = None, **facts: Any,
+) -> Ledger:  # fmt: skip
+    given = {
+        "recipe_name": "test", "num_clients": CLIENTS, "rounds": 10, "min_clients": 2, "delta": DELTA,
+        "encryption": closed(key_holders or {}, published), "sampling": Sampling(**sampling) if sampling else None,
+    }  # fmt: skip
     return Ledger(**{**given, **facts})
 
 

@@ -8,7 +8,7 @@ import math
 import pytest
 from fedplug.api.effects import Reveals
 from fedplug.api.releases import Release
-from fedplug.privacy.ledger_record import SCHEMA, LedgerReport, RoundEntry, ZoneEntry
+from fedplug.privacy.ledger_record import SCHEMA, EncryptionReport, LedgerReport, RoundEntry, ZoneEntry
 from ledger_toys import CENTRAL, LOCAL, FakeAccountant, enter, ledger_of
 from row_toys import a_ledger
 
@@ -16,8 +16,8 @@ from row_toys import a_ledger
 def reports() -> list[LedgerReport]:
     """Of a mix of zones; of noise that protects nobody; of a secret cohort; of no round."""
     shown = [Reveals("mask", ("aggregator", "client"), asked=("vote",), note="of each")]
-    schemes = {"encrypted": {"component": "std.bfv", "parameters": "BFV 4096 [60, 49]"}}
-    mixed = ledger_of(key_holders={"encrypted": "clients"}, reveals=shown, schemes=schemes)
+    schemes = {"encrypted": EncryptionReport("clients", False, "std.bfv", "BFV 4096 [60, 49]")}
+    mixed = ledger_of(reveals=shown, encryption=schemes)
     enter(mixed, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
     known = enter(ledger_of(), {"noised": 9}, {"noised": [Release("gaussian", 0.0, math.nan, source="reproducible")]})
     sampling = {"scheme": "poisson", "rate": 0.1, "source": "secure"}

@@ -10,6 +10,7 @@ from fedplug.api.types import Layout
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_setup import ledger_of
 from fedplug.recipe.composition import Composition
+from fedplug.recipe.parts import Sampling
 from fedplug.recipe.recipe import Recipe
 from toy_components import TOYS, paraaegis, recipe_of, toy_catalog
 from toy_negotiations import Masks
@@ -28,7 +29,7 @@ def shown(found: Ledger) -> dict[str, tuple[str, ...]]:
 def test_fedavg_has_no_key_and_shows_metrics_alone() -> None:
     found = ledger(recipe_of(min_clients=3, delta=1e-6, rounds=9))
     assert (found.recipe_name, found.num_clients, found.rounds, found.min_clients) == ("toy", 4, 9, 3)
-    assert (found.delta, found.sampling, found.accountant) == (1e-6, {"scheme": "all"}, None)
+    assert (found.delta, found.sampling, found.accountant) == (1e-6, None, None)
     assert (found.key_holders, found.opened, found.log) == ({}, frozenset(), [])
     assert shown(found) == {"client metrics": ("aggregator",), "number of examples": ("aggregator", "client")}
 
@@ -47,13 +48,13 @@ def test_who_opens_a_zone_and_whether_the_server_sees_its_sum_follow_from_the_li
     found = ledger(paraaegis(0.3, seal={"use": "std.bfv", **options}, min_clients=2))
     assert found.key_holders == {"encrypted": holder}
     assert found.opened == (frozenset({"encrypted"}) if opened else frozenset())
-    assert found.schemes["encrypted"]["component"] == "std.bfv"
+    assert found.encryption["encrypted"].component == "std.bfv"
 
 
 def test_sampling_is_passed_on_with_its_accountant() -> None:
     plain = recipe_of(sampling={"scheme": "poisson", "rate": 0.5}, accountant={"use": "std.pld"})
     found = ledger(plain)
-    assert (found.sampling["scheme"], found.sampling["rate"]) == ("poisson", 0.5)
+    assert found.sampling == Sampling(scheme="poisson", rate=0.5)
     assert found.accountant is not None
 
 

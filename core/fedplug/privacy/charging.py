@@ -150,8 +150,7 @@ class Charging:
         """
         if self.owed is None:
             return self.ledger
-        ledger = dataclasses.replace(self.ledger)
-        ledger.restore(self.ledger.state(), self.ledger.log)
+        ledger = self.ledger.copy(self.ledger.log)
         self._charge_owed(ledger, *self.owed)
         return ledger
 

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from fedplug.api.outer_roles import Accountant
     from fedplug.api.roles import AccountKeeper
-    from fedplug.privacy.ledger_record import LedgerReport
+    from fedplug.privacy.ledger_record import EncryptionReport, LedgerReport
+    from fedplug.recipe.parts import Sampling
 
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
@@ -43,19 +44,13 @@ class Ledger:
 
     Args:
         recipe_name, num_clients, rounds, min_clients, delta: of the recipe.
-        sampling: `{"scheme": "all" | "poisson" | "fixed", "rate": q, "source": "secure" | "reproducible"}`; `rate`
-            defaults to 1, `source` to secure.
-        key_holders: for each encrypted zone, who can decrypt: `clients`, `key_server`, or `shares`, which many clients
-            would have to put together.
-        schemes: for each encrypted zone, its component and parameters, for the record.
-        published: encrypted zones whose decrypted sums pass through the aggregation server. By default those that
-            the key server opens, since it answers the aggregation server.
+        sampling: of the recipe; None where all clients take part in every round.
+        encryption: of each encrypted zone, who can decrypt, and whether the aggregation server sees what is decrypted.
         accountant: states epsilon of sampled releases, and of releases that are not Gaussian; None states it without
             credit for sampling, and by Renyi DP.
         keepers: the components that keep an account of a level of their own, by level.
         reveals: what is visible besides the releases.
         curves: costs of mechanisms that the core does not know, by name.
-        cautions: further warnings, about the recipe.
         presence: the chance that a client which is drawn is there.
     """
 
@@ -64,21 +59,18 @@ class Ledger:
     rounds: int
     min_clients: int
     delta: float
-    sampling: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"scheme": "all"})
-    key_holders: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    schemes: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
-    published: Iterable[str] | None = None
+    sampling: Sampling | None = None
+    encryption: Mapping[str, EncryptionReport] = dataclasses.field(default_factory=dict)
     accountant: Accountant | None = None
     keepers: Mapping[str, AccountKeeper] = dataclasses.field(default_factory=dict)
     reveals: list[Reveals] = dataclasses.field(default_factory=list)
     curves: dict[str, Curve] = dataclasses.field(default_factory=dict)
-    cautions: list[str] = dataclasses.field(default_factory=list)
     presence: float = 1.0
 
     def __post_init__(self) -> None:
-        self.sealed = frozenset(self.key_holders)
-        by_server = (zone for zone, holder in self.key_holders.items() if holder == "key_server")
-        self.opened = frozenset(by_server if self.published is None else self.published)
+        self.key_holders = {zone: closed.key_holder for zone, closed in self.encryption.items()}
+        self.sealed = frozenset(self.encryption)
+        self.opened = frozenset(zone for zone, closed in self.encryption.items() if closed.sums_seen_by_aggregator)
         self._reset()
 
     def _reset(self) -> None:
@@ -218,7 +210,7 @@ class Ledger:
         from fedplug.privacy.ledger_epsilons import zone_epsilons
 
         figures = zone_epsilons(self)
-        return None if figures is None else next(iter(figures.zero_out.values()))
+        return None if figures is None else figures.epsilon
 
     def report(self) -> LedgerReport:
         """The whole account, as `ledger.json` has it."""
@@ -228,8 +220,12 @@ class Ledger:
 
     def with_everybody(self) -> Ledger:
         """The same run as if every client had been asked in each of its rounds: what does not follow from who was."""
+        return self.copy([dataclasses.replace(entry, charged="all") for entry in self.log])
+
+    def copy(self, log: Iterable[RoundEntry]) -> Ledger:
+        """The account of the same run with another log."""
         other = dataclasses.replace(self)
-        other.restore(self.state(), [dataclasses.replace(entry, charged="all") for entry in self.log])
+        other.restore(self.state(), log)
         return other
 
     def verdict(self) -> str:

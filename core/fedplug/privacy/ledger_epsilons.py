@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING
 
 from fedplug.api.errors import PluginError, of_component
-from fedplug.privacy.ledger_record import Epsilons
+from fedplug.privacy.ledger_record import Epsilons, quoted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,7 +61,7 @@ def levels(ledger: Ledger) -> dict[str, dict[str, float]]:
 
 def level_epsilons(ledger: Ledger) -> dict[str, float]:
     """Epsilon so far, at the worst client, of each level of which a component keeps account."""
-    return {level: next(iter(stated.values())) for level, stated in levels(ledger).items()}
+    return {level: quoted(stated) for level, stated in levels(ledger).items()}
 
 
 def amplified(ledger: Ledger) -> Epsilons | None:
@@ -69,11 +69,11 @@ def amplified(ledger: Ledger) -> Epsilons | None:
 
     All zones of a client and round share one coin: they count as one Gaussian release, which is then sampled.
     """
-    if ledger.accountant is None or why_not_amplified(ledger) is not None:
+    if ledger.sampling is None or ledger.accountant is None or why_not_amplified(ledger) is not None:
         return None
     # Every release here is central: `why_not_amplified` saw to it.
-    rate = float(ledger.sampling["rate"])
-    releases = [("gaussian", multiplier, rate, count) for multiplier, count in ledger.so_far.central.items()]
+    rate, central = ledger.sampling.rate, ledger.so_far.central
+    releases = [("gaussian", multiplier, rate, count) for multiplier, count in central.items()]
     slack = math.fsum(ledger.slack_of(cost) for cost in ledger.costs.values())
     stated = (_within(ledger.accountant, releases, ledger.delta, slack, each) for each in ("zero_out", "replace_one"))
     return Epsilons(*({f"epsilon_{method}": value for method, value in each.items()} for each in stated))
@@ -100,16 +100,17 @@ def _within(
 
 def why_not_amplified(ledger: Ledger) -> str | None:
     """Why sampling earns no credit; None if it does."""
-    costs = ledger.noised.values()
+    costs, sampling = ledger.noised.values(), ledger.sampling
+    if sampling is None:
+        return "all clients take part in every round"
     reasons = {
-        "all clients take part in every round": ledger.sampling["scheme"] == "all",
         "no zone has noise": not costs,
         "noise is added by the clients, and whoever sees an upload knows that its client took part":
             any(cost.central < cost.releases for cost in costs),
         "no accountant here covers samples of fixed size under zero-out adjacency":
-            ledger.sampling["scheme"] == "fixed",
+            sampling.scheme == "fixed",
         "who takes part follows from the recipe's seed, and sampling helps only while that is secret":
-            ledger.sampling.get("source", "secure") == "reproducible",
+            sampling.source == "reproducible",
         f"{''.join(ledger.uncovered[:1])}, and they may tell who took part": bool(ledger.uncovered),
         "the recipe names no accountant for sampled releases; write accountant: {use: std.pld}":
             ledger.accountant is None,
@@ -120,8 +121,7 @@ def why_not_amplified(ledger: Ledger) -> str | None:
         return why
     # A round that is skipped or not depends on every client's coin. Its chance must vanish beside delta, also when it
     # is multiplied by the rounds and by e^epsilon.
-    taking_part = float(ledger.sampling.get("rate", 1.0)) * ledger.presence
-    skipped = _chance_of_fewer(ledger.min_clients, ledger.num_clients, taking_part)
+    skipped = _chance_of_fewer(ledger.min_clients, ledger.num_clients, sampling.rate * ledger.presence)
     if skipped * ledger.rounds > 1e-6 * ledger.delta:
         return (
             f"a round with fewer than min_clients={ledger.min_clients} clients is skipped, which everybody sees and "

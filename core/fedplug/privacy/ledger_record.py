@@ -83,11 +83,21 @@ Methods = dict[Text, Number]
 """By method of accounting, what it states; the first is the one to quote."""
 
 
+def quoted(stated: Methods) -> float:
+    """The one to quote."""
+    return next(iter(stated.values()))
+
+
 class Epsilons(Record):
     """Epsilon of the worst client under both adjacencies, by method."""
 
     zero_out: Methods
     replace_one: Methods
+
+    @property
+    def epsilon(self) -> float:
+        """Zero-out, by the first method."""
+        return quoted(self.zero_out)
 
 
 class Priced:
@@ -102,7 +112,7 @@ class Priced:
     @property
     def epsilon(self) -> float | None:
         """Zero-out, by the first method; None where nothing is promised."""
-        return None if self.epsilons is None else next(iter(self.epsilons.zero_out.values()))
+        return None if self.epsilons is None else self.epsilons.epsilon
 
 
 @dataclasses.dataclass
@@ -175,7 +185,13 @@ class RoundsReport(Record):
 
 
 class EncryptionReport(Record):
-    """Who can open a zone, whether the aggregation server sees its sums, and by which component and parameters."""
+    """What closes a zone.
+
+    Attributes:
+        key_holder: who can decrypt: `clients`, `key_server`, or `shares`, which many clients would put together.
+        sums_seen_by_aggregator: whether decrypted sums pass through the aggregation server.
+        component, parameters: of the encryption.
+    """
 
     key_holder: Text
     sums_seen_by_aggregator: bool

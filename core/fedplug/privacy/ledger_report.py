@@ -14,13 +14,13 @@ from fedplug.privacy.ledger_epsilons import level_epsilons, levels, why_not_ampl
 from fedplug.privacy.ledger_record import (
     NEVER_COVERED,
     SCHEMA,
-    EncryptionReport,
     LedgerReport,
     LevelReport,
     NoiseReport,
     RoundsReport,
     SamplingReport,
     ZoneReport,
+    quoted,
 )
 from fedplug.privacy.ledger_views import SEED_IS_KNOWN, headline_voided, priced_part, toward_aggregator, views
 from fedplug.recipe.curves import PRICED
@@ -43,7 +43,7 @@ def report(ledger: Ledger) -> LedgerReport:
         schema=SCHEMA,
         recipe=ledger.recipe_name,
         verdict=verdict(ledger),
-        warnings=warnings(ledger),
+        warnings=list(dict.fromkeys(warnings(ledger))),
         unit="client: the whole update of a client; the same epsilon holds for each of its records",
         adjacency="zero-out: a client's contribution is replaced by zero; replace-one: by any other, with twice the "
         "sensitivity",
@@ -55,13 +55,12 @@ def report(ledger: Ledger) -> LedgerReport:
         views=views(stated),
         zones={zone: _zone(stated, zone) for zone in stated.costs},
         sampling=SamplingReport(
-            **ledger.sampling, amplified=why is None, why=why or "clients are sampled by secret coins"
+            **(ledger.sampling.model_dump() if ledger.sampling else {"scheme": "all"}),
+            amplified=why is None,
+            why=why or "clients are sampled by secret coins",
         ),
         rounds=RoundsReport(ledger.rounds, _actual(ledger)),
-        encryption={
-            zone: EncryptionReport(holder, zone in ledger.opened, **ledger.schemes.get(zone, {}))
-            for zone, holder in ledger.key_holders.items()
-        },
+        encryption=dict(ledger.encryption),
         noise=_noise(ledger),
         reveals=ledger.reveals,
         uncovered_messages=ledger.uncovered,
@@ -83,7 +82,7 @@ def verdict(ledger: Ledger) -> str:
     if joint is None:
         how = " (as sums of encrypted updates)" if bare and ledger.sealed.issuperset(ledger.costs) else ""
         return _of_levels(ledger, voided, bare) if level_epsilons(ledger) else f"NO DP: {bare}{how}."
-    epsilon, exchanged = (next(iter(stated.values())) for stated in (joint.zero_out, joint.replace_one))
+    epsilon, exchanged = joint.epsilon, quoted(joint.replace_one)
     terms, meaningless = f"client, {_trust(ledger)}, zero-out", epsilon > LARGEST_MEANINGFUL
     stated = f"ε={_number(epsilon)}, δ={ledger.delta:g} ({terms}"
     server = toward_aggregator(ledger)
@@ -120,12 +119,8 @@ def _of_levels(ledger: Ledger, voided: str, bare: str) -> str:
     return f"{opening}{'; '.join(protects)}; {lost}NO DP for clients: {bare}{_unaccounted(ledger)}."
 
 
-def warnings(ledger: Ledger) -> list[str]:
-    """What a reader of epsilon should know before using it."""
-    return list(dict.fromkeys([*_mind(ledger), *ledger.cautions]))
-
-
-def _mind(ledger: Ledger) -> Iterator[str]:
+def warnings(ledger: Ledger) -> Iterator[str]:
+    """What a reader of epsilon should know before using it; what holds of several rounds as often."""
     if ledger.delta >= 1 / ledger.num_clients:
         yield (
             f"delta={ledger.delta:g} must be below 1 / number of clients = {1 / ledger.num_clients:g}; with this "
@@ -142,7 +137,7 @@ def _mind(ledger: Ledger) -> Iterator[str]:
             )
         if release.mechanism not in (*PRICED, *ledger.curves):
             yield f"zone {zone}: no accountant here for {release.mechanism} noise; it counts as no noise"
-    if ledger.sampling["scheme"] != "all" and releases and (why := why_not_amplified(ledger)):
+    if ledger.sampling and releases and (why := why_not_amplified(ledger)):
         yield f"sampling earns no credit: {why}"
     entered = [(zone, facts) for entry in ledger.log for zone, facts in entry.zones.items()]
     for link, zone in ((link, zone) for zone, facts in entered for link in facts.unstated):

@@ -11,6 +11,7 @@ from fedplug.api.folded import locked, seal_of
 from fedplug.api.outer_roles import Accountant
 from fedplug.privacy.charging import believed
 from fedplug.privacy.ledger import Ledger
+from fedplug.privacy.ledger_record import EncryptionReport
 from fedplug.recipe.curves import curve_problems, curves_of, stated_in
 from fedplug.round.base import make_context
 
@@ -31,7 +32,8 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
     ctx.party.ctx = ctx
     steps = {zone: ctx.steps(zone) for zone in composition.links}
     seals = {zone: closed for zone, chain in steps.items() if (closed := seal_of(chain)) is not None}
-    sites = {zone: {link.site for link in links if link.hook == "postprocess"} for zone, links in ctx.links.items()}
+    seen = {link.zone for links in ctx.links.values() for link in links
+            if link.hook == "postprocess" and link.site != "client"}  # fmt: skip
     stated = stated_in(steps.values())
     curves = curves_of(stated)
     for _, problem in curve_problems(stated, curves):
@@ -42,10 +44,11 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
         rounds=recipe.rounds,
         min_clients=recipe.min_clients,
         delta=recipe.delta,
-        sampling=recipe.sampling.model_dump() if recipe.sampling else {"scheme": "all"},
-        key_holders={zone: seal.opened_by for zone, (_, seal) in seals.items()},
-        schemes={zone: {"component": name, "parameters": seal.scheme} for zone, (name, seal) in seals.items()},
-        published=[zone for zone in seals if {"server", "key_server"} & sites[zone] and not locked(steps[zone])],
+        sampling=recipe.sampling,
+        encryption={
+            zone: EncryptionReport(seal.opened_by, zone in seen and not locked(steps[zone]), name, seal.scheme)
+            for zone, (name, seal) in seals.items()
+        },
         accountant=composition.part(recipe.accountant.name, Accountant) if recipe.accountant else None,
         keepers=composition.keepers,
         reveals=reveals_of(recipe, composition, ctx),

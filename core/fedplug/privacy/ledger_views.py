@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fedplug.api.effects import Party
 from fedplug.api.types import NOISED
 from fedplug.privacy.ledger_epsilons import amplified, why_not_amplified
-from fedplug.privacy.ledger_record import Epsilons, ViewReport
+from fedplug.privacy.ledger_record import Epsilons, ViewReport, quoted
 from fedplug.privacy.spent import Spent
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ class Guarantee:
 def views(ledger: Ledger) -> dict[str, ViewReport]:
     """For each adversary, its guarantee or why it has none."""
     reports: dict[str, ViewReport] = {}
-    for name, view in _of_values(ledger).items():
-        view = _voided(ledger, name) or view
+    for name, view in _guaranteed(ledger).items():
         # How many clients put their heads together in this view.
         report = reports[name] = ViewReport(None, "", colluders=1 if "client" in name else None)
         if isinstance(view, str):
@@ -72,11 +71,11 @@ def view_epsilons(ledger: Ledger, headline: float | None) -> dict[str, float]:
         return {} if _voided(ledger, "released_model") else {"released_model": headline}
     epsilons: dict[str, float] = {}
     seen: dict[str, Spent] = {}
-    for name, view in _of_values(ledger).items():
-        if isinstance(view, str) or _voided(ledger, name) or (ledger.so_far.reproducible and view.zero_out.any()):
+    for name, view in _guaranteed(ledger).items():
+        if isinstance(view, str) or (ledger.so_far.reproducible and view.zero_out.any()):
             continue
         same = next((other for other, spent in seen.items() if spent.same(view.zero_out)), None)  # as in most views
-        epsilons[name] = epsilons[same] if same else next(iter(ledger.epsilons_of(view.zero_out).values()))
+        epsilons[name] = epsilons[same] if same else quoted(ledger.epsilons_of(view.zero_out))
         seen[name] = view.zero_out
     return epsilons
 
@@ -87,9 +86,14 @@ def _stated(ledger: Ledger, view: Guarantee, sampled: Epsilons | None) -> Epsilo
     if sampled is None:
         return Epsilons(zero_out, replace_one)
     return Epsilons(
-        {**sampled.zero_out, "epsilon_without_sampling": next(iter(zero_out.values()))},
-        {**sampled.replace_one, "epsilon_without_sampling": next(iter(replace_one.values()))},
+        {**sampled.zero_out, "epsilon_without_sampling": quoted(zero_out)},
+        {**sampled.replace_one, "epsilon_without_sampling": quoted(replace_one)},
     )
+
+
+def _guaranteed(ledger: Ledger) -> dict[Party, Guarantee | str]:
+    """What each adversary's view guarantees, or why there is no guarantee."""
+    return {name: _voided(ledger, name) or view for name, view in _of_values(ledger).items()}
 
 
 def _of_values(ledger: Ledger) -> dict[Party, Guarantee | str]:
@@ -160,10 +164,8 @@ def _sees(view: str, shown_to: tuple[str, ...]) -> bool:
 
 def toward_aggregator(ledger: Ledger) -> float | None:
     """Epsilon of the aggregation server's view, zero-out; None where it has no guarantee."""
-    view = _voided(ledger, "aggregator") or _aggregator(ledger)
-    if isinstance(view, str):
-        return None
-    return next(iter(ledger.epsilons_of(view.zero_out).values()))
+    view = _guaranteed(ledger)["aggregator"]
+    return None if isinstance(view, str) else quoted(ledger.epsilons_of(view.zero_out))
 
 
 def priced_part(ledger: Ledger) -> str:

@@ -18,6 +18,7 @@ from fedplug.api.effects import Reveals
 from fedplug.api.releases import Release
 from fedplug.api.rows import Row
 from fedplug.privacy.ledger import Ledger
+from fedplug.privacy.ledger_record import EncryptionReport
 from fedplug.runs.summary import Distribution
 from fedplug_lab.canvas import ZONE_COLOURS, thinned
 from fedplug_lab.figures import charts
@@ -415,7 +416,7 @@ def test_a_run_without_encryption_does_not_lead_with_it(tmp_path: Path) -> None:
 
 
 def test_a_real_ledger_is_shown_whole(tmp_path: Path) -> None:
-    ledger = Ledger("demo", 2, 3, 2, 1e-5, key_holders={"encrypted": "clients"},
+    ledger = Ledger("demo", 2, 3, 2, 1e-5, encryption={"encrypted": EncryptionReport("clients", False)},
                     reveals=[Reveals("mask", ("aggregator",))])  # fmt: skip
     for round in range(3):
         ledger.record(round, charged=range(2), zone_sizes={"encrypted": 25, "noised": 75}, total=100,

@@ -14,6 +14,7 @@ from fedplug.api.releases import Release
 from fedplug.api.types import BASE_ZONES
 from fedplug.privacy.accounting import effective_multiplier, gaussian_noise_multiplier
 from fedplug.privacy.ledger import Ledger
+from fedplug.privacy.ledger_record import EncryptionReport
 from fedplug.privacy.renyi import gaussian_rdp_epsilon, rdp_to_epsilon
 from fedplug.recipe.recipe import Recipe
 from fedplug_kit.static import check_component
@@ -83,7 +84,7 @@ def test_distributed_noise_gives_the_sum_what_sigma_says() -> None:
     """Under an encryption that holds it; a single client's upload has a twentieth of the variance."""
     component = noise(noise_multiplier=11.8, choice="distributed")
     seal = Seal(scheme="a test", opened_by="key_server", range=1000.0, step=1e-6)
-    ledger = Ledger("test", K, 10, 2, DELTA, key_holders={"encrypted": "key_server"})
+    ledger = Ledger("test", K, 10, 2, DELTA, encryption={"encrypted": EncryptionReport("key_server", True)})
     for round in range(10):
         release = release_of(component, client_at(round=round).ctx, seal)
         assert (release.range, release.step >= 1e-6) == (1000.0, True)
