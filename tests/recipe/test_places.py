@@ -1,136 +1,50 @@
-"""The places of a recipe that hold components: names, references, classes that cannot stand there."""
+"""Where components stand in a recipe, and what cannot be a place of one."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from fedplug import Aggregator, Field, Options, hookimpl
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.recipe import Recipe
+from fedplug.recipe.parts import leaves
+from fedplug.recipe.places import places
+from fedplug.recipe.yaml_source import Source
 from recipe_texts import changed
 
 
-def test_names_are_automatic_unique_and_independent_of_the_order_of_zones(
-    plain_recipe: dict[str, Any], fake_catalog: Catalog
-) -> None:
-    chain = [{"use": "std.clip", "norm": 1.0}, {"use": "std.gaussian", "epsilon": 8}]
-    sealed = [{"use": "std.clip", "norm": 2.0}, {"use": "std.ckks"}]
-    one = Recipe.from_plain(plain_recipe | {"protect": {"noised": chain, "encrypted": sealed}}, fake_catalog)
-    two = Recipe.from_plain(plain_recipe | {"protect": {"encrypted": sealed, "noised": chain}}, fake_catalog)
-    assert one.digest == two.digest
-    assert [use.name for use in one.protect["encrypted"]] == ["std.clip", "std.ckks"]
-    assert [use.name for use in one.protect["noised"]] == ["std.clip@noised", "std.gaussian"]
-    # A written name goes first, wherever it stands.
-    chain[0]["name"] = "std.clip"
-    named = Recipe.from_plain(plain_recipe | {"protect": {"encrypted": sealed, "noised": chain}}, fake_catalog)
-    assert [named.protect[zone][0].name for zone in ("encrypted", "noised")] == ["std.clip@encrypted", "std.clip"]
-    same_zone = [{"use": "std.clip", "norm": 1.0}, *({"use": "std.clip", "norm": n} for n in (2.0, 3.0))]
-    (problem,) = changed(plain_recipe, fake_catalog, protect=plain_recipe["protect"] | {"noised": same_zone})
-    assert (
-        problem == "recipe.protect.noised.2: another component is named std.clip@noised already; add name: to this one"
-    )
-
-
-def with_component(classes: dict[str, dict[str, type]], group: str, name: str, found: type) -> Catalog:
-    classes[group][name] = found
-    return Catalog.of(classes)
-
-
-class Odd(Aggregator):
-    """A component with a fault that a subclass adds."""
-
-    @hookimpl
-    def aggregate(self, blocks: Any, weights: Any, ctx: Any) -> Any: ...
-
-
-class DefaultArgument(Odd):
-    """Gives a default, which pluggy takes for a wish to be left alone."""
-
-    @hookimpl
-    def aggregate(self, blocks: Any, weights: Any = None, ctx: Any = None) -> Any: ...
-
-
-class UnknownHook(Odd):
-    """Marks what nobody calls."""
-
-    @hookimpl
-    def combine(self, blocks: Any) -> None: ...
-
-
-class NoHook(Aggregator):
-    """Forgot the marker."""
-
-    def aggregate(self, blocks: Any, weights: Any, ctx: Any) -> Any: ...
-
-
-class Unfinished(Aggregator):
-    """Forgot the method."""
-
-
-class RoleMissing:
-    """Inherits from nothing."""
-
-    class Options(Options):
-        """No options."""
-
-
-class Raises(Odd):
-    """Cannot be built."""
-
-    def __init__(self, options: Any) -> None:
-        raise RuntimeError("no luck")
-
-
-class Complains(Odd):
-    """Has an opinion of the whole recipe."""
-
-    def check(self, recipe: Recipe) -> list[str]:
-        return [f"{recipe.clients} clients are too few"]
-
-
-class CheckFails(Complains):
-    """Its check is broken."""
-
-    def check(self, recipe: Recipe) -> list[str]:
-        raise KeyError("x")
-
-
-class NoOptions(Odd):
-    """Has options of another kind."""
-
-    Options = dict  # type: ignore[assignment]
-
-
-class TakenWord(Odd):
-    """Has an option that recipes reserve."""
-
-    class Options(Options):
-        name: str = Field("x", description="x")
+def test_each_section_keeps_its_form_and_zones_are_in_order_of_label() -> None:
+    data = {
+        "data": {"use": "d", "partition": "p"}, "score_parameters": ["a", "b"],
+        "protect": {"own": ["c"], "noised": ["e", "f"], "clear": [], "encrypted": None},
+    }  # fmt: skip
+    source = Source("recipe", data)
+    found = places(source, {})
+    assert [(place.path, place.raw) for place in leaves(found)] == [
+        (("data",), data["data"]), (("data", "partition"), "p"), (("score_parameters", 0), "a"),
+        (("score_parameters", 1), "b"), (("protect", "noised", 0), "e"), (("protect", "noised", 1), "f"),
+        (("protect", "own", 0), "c"),
+    ]  # fmt: skip
+    assert set(found["protect"]) == {"noised", "own", "clear"}, "an empty chain is one, null is none"
+    assert found["extensions"] == []
+    assert "model" not in found
+    assert not source.problems
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("change", "expected"),
     [
+        ({"train": None}, "recipe.train: train must name a component, not null"),
+        ({"data": {"use": "std.digits", "clients": 4}}, "recipe.data: data needs 'partition', for instance"),
         (
-            DefaultArgument,
-            "component odd implements aggregate with a default for weights, ctx, which then never gets a value",
+            {"score_parameters": "std.size"},
+            "recipe.score_parameters: score_parameters must be a list: put the component",
         ),
-        (UnknownHook, "component odd marks combine with @hookimpl, but there is no such hook; there is score_"),
-        (NoHook, "component odd does not implement aggregate; mark a method of that name with @hookimpl"),
-        (Unfinished, "component odd has no aggregate(blocks, weights, ctx), which an Aggregator must have"),
-        (RoleMissing, "plugin test: odd is not a component; its class must inherit from its role, such as "
-                      "fedplug.Aggregator"),
-        (Raises, "component odd (odd) cannot be built: RuntimeError: no luck"),
-        (Complains, "odd: 4 clients are too few"),
-        (CheckFails, "component odd: its check fails: KeyError: 'x'"),
-        (NoOptions, "plugin test: odd has no nested class Options(fedplug.Options)"),
-        (TakenWord, "plugin test: odd has an option named name, which recipes reserve"),
+        ({"protect": []}, "recipe.protect: protect must be a mapping from zones to lists"),
+        ({"protect": {"Noised": []}}, "recipe.protect.Noised: zone 'Noised' must be lower-case"),
     ],
 )
-def test_faulty_components_are_named(
-    plain_recipe: dict[str, Any], fake_classes: dict[str, dict[str, type]], found: type, expected: str
+def test_what_cannot_be_a_place_is_named(
+    plain_recipe: dict[str, Any], fake_catalog: Catalog, change: dict[str, Any], expected: str
 ) -> None:
-    catalog = with_component(fake_classes, "aggregate", "odd", found)
-    problem = changed(plain_recipe, catalog, aggregate="odd")[0]
-    assert problem.partition(": ")[2].startswith(expected)
+    found = changed(plain_recipe, fake_catalog, **change)
+    assert any(problem.startswith(expected) for problem in found), found

@@ -7,9 +7,10 @@ from typing import Any
 
 from fedplug.api.errors import PluginError
 from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.definitions import defined
 from fedplug.recipe.option_errors import validated
 from fedplug.recipe.parts import SECTIONS, DataUse, General, Split, Use, leaves
-from fedplug.recipe.places import Place, Places
+from fedplug.recipe.places import places
 from fedplug.recipe.sections import Section, list_model, unknown
 from fedplug.recipe.sections import load as load_section
 from fedplug.recipe.yaml_source import Source
@@ -42,13 +43,10 @@ class Draft:
             raise PluginError(f"{catalog.sections[key]} has the name of a key that every recipe can have; {remedy}")
         self.source, self.catalog, self.data = source, catalog, source.data
         self.general, offered = self._general(), self._offered()
-        self._places = places = Places(source, catalog)
-        places.find()
-        places.found |= {key: self._find(key, section_class) for key, section_class in offered.items()}
+        found = places(source, offered)
         self.split = self._split()
         plain = {key: self._section_options(key, section_class) for key, section_class in offered.items()}
-        places.read()
-        self.known = {section: places.known(section) for section in places.found}
+        self.known = defined(source, catalog, found)
         self.uses: list[Use] = [*leaves(self.known)]
         zones = [*self.known["protect"].items(), *self.known["postprocess"].items()]
         self.unreadable = {zone for zone, chain in zones if None in chain}
@@ -113,13 +111,6 @@ class Draft:
                 except PluginError as error:
                     self.source.complain((key,), str(error), key=True)
         return classes
-
-    def _find(self, key: str, section_class: type[Section]) -> dict[str, list[Place]]:
-        """The places of a plugin's section, by the names of its lists; a plain list is the first of them."""
-        raw, groups = self.data[key], section_class.lists
-        if isinstance(raw, Mapping):
-            return {name: self._places.listed((key, name), group, raw.get(name)) for name, group in groups.items()}
-        return {name: self._places.listed((key,), group, raw) for name, group in [*groups.items()][:1]}
 
     def _section_options(self, key: str, section_class: type[Section]) -> tuple[Any, tuple[Any, ...]] | None:
         """The options and items of a plugin's section; None where something is wrong with them."""

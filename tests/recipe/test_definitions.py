@@ -1,0 +1,136 @@
+"""What stands at the places of a recipe: names, references, classes that cannot stand there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fedplug import Aggregator, Field, Options, hookimpl
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.recipe import Recipe
+from recipe_texts import changed
+
+
+def test_names_are_automatic_unique_and_independent_of_the_order_of_zones(
+    plain_recipe: dict[str, Any], fake_catalog: Catalog
+) -> None:
+    chain = [{"use": "std.clip", "norm": 1.0}, {"use": "std.gaussian", "epsilon": 8}]
+    sealed = [{"use": "std.clip", "norm": 2.0}, {"use": "std.ckks"}]
+    one = Recipe.from_plain(plain_recipe | {"protect": {"noised": chain, "encrypted": sealed}}, fake_catalog)
+    two = Recipe.from_plain(plain_recipe | {"protect": {"encrypted": sealed, "noised": chain}}, fake_catalog)
+    assert one.digest == two.digest
+    assert [use.name for use in one.protect["encrypted"]] == ["std.clip", "std.ckks"]
+    assert [use.name for use in one.protect["noised"]] == ["std.clip@noised", "std.gaussian"]
+    # A written name goes first, wherever it stands.
+    chain[0]["name"] = "std.clip"
+    named = Recipe.from_plain(plain_recipe | {"protect": {"encrypted": sealed, "noised": chain}}, fake_catalog)
+    assert [named.protect[zone][0].name for zone in ("encrypted", "noised")] == ["std.clip@encrypted", "std.clip"]
+    same_zone = [{"use": "std.clip", "norm": 1.0}, *({"use": "std.clip", "norm": n} for n in (2.0, 3.0))]
+    (problem,) = changed(plain_recipe, fake_catalog, protect=plain_recipe["protect"] | {"noised": same_zone})
+    assert (
+        problem == "recipe.protect.noised.2: another component is named std.clip@noised already; add name: to this one"
+    )
+
+
+def with_component(classes: dict[str, dict[str, type]], group: str, name: str, found: type) -> Catalog:
+    classes[group][name] = found
+    return Catalog.of(classes)
+
+
+class Odd(Aggregator):
+    """A component with a fault that a subclass adds."""
+
+    @hookimpl
+    def aggregate(self, blocks: Any, weights: Any, ctx: Any) -> Any: ...
+
+
+class DefaultArgument(Odd):
+    """Gives a default, which pluggy takes for a wish to be left alone."""
+
+    @hookimpl
+    def aggregate(self, blocks: Any, weights: Any = None, ctx: Any = None) -> Any: ...
+
+
+class UnknownHook(Odd):
+    """Marks what nobody calls."""
+
+    @hookimpl
+    def combine(self, blocks: Any) -> None: ...
+
+
+class NoHook(Aggregator):
+    """Forgot the marker."""
+
+    def aggregate(self, blocks: Any, weights: Any, ctx: Any) -> Any: ...
+
+
+class Unfinished(Aggregator):
+    """Forgot the method."""
+
+
+class RoleMissing:
+    """Inherits from nothing."""
+
+    class Options(Options):
+        """No options."""
+
+
+class Raises(Odd):
+    """Cannot be built."""
+
+    def __init__(self, options: Any) -> None:
+        raise RuntimeError("no luck")
+
+
+class Complains(Odd):
+    """Has an opinion of the whole recipe."""
+
+    def check(self, recipe: Recipe) -> list[str]:
+        return [f"{recipe.clients} clients are too few"]
+
+
+class CheckFails(Complains):
+    """Its check is broken."""
+
+    def check(self, recipe: Recipe) -> list[str]:
+        raise KeyError("x")
+
+
+class NoOptions(Odd):
+    """Has options of another kind."""
+
+    Options = dict  # type: ignore[assignment]
+
+
+class TakenWord(Odd):
+    """Has an option that recipes reserve."""
+
+    class Options(Options):
+        name: str = Field("x", description="x")
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (
+            DefaultArgument,
+            "component odd implements aggregate with a default for weights, ctx, which then never gets a value",
+        ),
+        (UnknownHook, "component odd marks combine with @hookimpl, but there is no such hook; there is score_"),
+        (NoHook, "component odd does not implement aggregate; mark a method of that name with @hookimpl"),
+        (Unfinished, "component odd has no aggregate(blocks, weights, ctx), which an Aggregator must have"),
+        (RoleMissing, "plugin test: odd is not a component; its class must inherit from its role, such as "
+                      "fedplug.Aggregator"),
+        (Raises, "component odd (odd) cannot be built: RuntimeError: no luck"),
+        (Complains, "odd: 4 clients are too few"),
+        (CheckFails, "component odd: its check fails: KeyError: 'x'"),
+        (NoOptions, "plugin test: odd has no nested class Options(fedplug.Options)"),
+        (TakenWord, "plugin test: odd has an option named name, which recipes reserve"),
+    ],
+)
+def test_faulty_components_are_named(
+    plain_recipe: dict[str, Any], fake_classes: dict[str, dict[str, type]], found: type, expected: str
+) -> None:
+    catalog = with_component(fake_classes, "aggregate", "odd", found)
+    problem = changed(plain_recipe, catalog, aggregate="odd")[0]
+    assert problem.partition(": ")[2].startswith(expected)
