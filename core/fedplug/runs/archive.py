@@ -25,8 +25,8 @@ from fedplug.privacy.charging import Charging
 from fedplug.privacy.ledger_record import RoundEntry
 from fedplug.round.checkpoint import KEPT, Checkpoints
 from fedplug.round.state_files import holding
-from fedplug.runs.folder import Charges, write_text
-from fedplug.runs.histories import START, Lines, Recording
+from fedplug.runs.folder import write_text
+from fedplug.runs.histories import START, Charges, Lines, Recording
 from fedplug.runs.metrics import Metrics
 
 if TYPE_CHECKING:

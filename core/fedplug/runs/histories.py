@@ -1,6 +1,7 @@
-"""Histories of a run, which only grow: files of JSON lines whose standing can be marked; and messages as they crossed
-the wire, in a file a round that is complete once it has its name.
+"""Histories of a run, which only grow: files of JSON lines whose standing can be marked, such as who paid for which
+upload; and messages as they crossed the wire, in a file a round that is complete once it has its name.
 
+    RUN/charging.jsonl
     RUN/wire/   round-0000.wire (the set-up), round-0001.wire, ...; the last holds the end of the run
 """
 
@@ -10,9 +11,11 @@ import json
 import os
 import zlib
 from pathlib import Path
-from typing import Any, BinaryIO, TypedDict
+from typing import Any, BinaryIO, Literal, TypedDict
 
 from fedplug.api.errors import CheckpointError
+from fedplug.api.record import Count, Record
+from fedplug.round.checkpoint import Checkpoints
 from fedplug.wire.record import Message, framed
 
 
@@ -125,3 +128,76 @@ class Recording:
     @property
     def _draft(self) -> Path:
         return self.folder / "messages.tmp"
+
+
+class Charge(Record):
+    """A request: the 0-based round, the clients that pay, and for what."""
+
+    round: Count
+    charged: list[Count]
+    what: Literal["upload", "ballots"]
+
+
+class Charges:
+    """`charging.jsonl`: every request for uploads of a run, those of rounds that were repeated too.
+
+    It is written before clients are asked, so that a kill makes no release free.
+
+    Args:
+        run_dir: the run folder.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self.file = run_dir / "charging.jsonl"
+        self._remedy = (
+            "without it the ledger would not count repeated uploads; put the file back as it was, or start a run of "
+            f"its own: fedplug run {run_dir / 'recipe.yaml'}"
+        )
+        self._lines = Lines(self.file)
+        self._noted: list[Charge] = []
+        if self.file.is_file():
+            data = self.file.read_bytes()
+            whole = data[: data.rfind(b"\n") + 1]
+            self._noted = [self._charge(number, line) for number, line in enumerate(whole.splitlines(), 1)]
+            if len(whole) < len(data):  # cut off while it was written, so nobody was asked
+                os.truncate(self.file, len(whole))
+
+    def __len__(self) -> int:
+        return len(self._noted)
+
+    def note(self, round: int, charged: list[int], what: Literal["upload", "ballots"] = "upload") -> None:
+        """Adds a request."""
+        charge = Charge(round, charged, what)
+        self._lines.append(charge.to_plain())
+        self._noted.append(charge)
+
+    def since(self, known: int) -> list[Charge]:
+        """Every request after the first `known`."""
+        return self._noted[known:]
+
+    def require(self, checkpoints: Checkpoints) -> None:
+        """Refuses a file that holds fewer requests than a checkpoint of the run knows of.
+
+        Raises:
+            CheckpointError: the file is missing or was shortened.
+        """
+        for round in checkpoints.rounds():
+            try:
+                checkpoint = checkpoints.read(round)
+            except CheckpointError:
+                continue  # damaged; resuming from it says so
+            state = checkpoint[1] if checkpoint else None
+            known = state.get("charges", 0) if isinstance(state, dict) else 0
+            if known > len(self):
+                has = f"has {len(self)} lines" if self.file.is_file() else "is missing"
+                rule = f"the checkpoint after round {round} knows of {known} requests for uploads"
+                raise CheckpointError(f"{self.file} {has}, but {rule}; {self._remedy}")
+
+    def _charge(self, number: int, line: bytes) -> Charge:
+        try:
+            return Charge.from_json(line.decode())
+        except ValueError as error:
+            raise CheckpointError(f"{self.file}, line {number}, is damaged: {line[:60]!r}; {self._remedy}") from error
