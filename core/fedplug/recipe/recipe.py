@@ -47,26 +47,26 @@ class Recipe:
     """
 
     name: str
+    description: str
     seed: int
     rounds: int
+    min_clients: int
+    sampling: Sampling | None
+    buffers: Literal["local", "mean"]
+    delta: float
     data: DataUse
+    public: Use | None
     model: Use
     train: Use
+    score_parameters: tuple[Use, ...]
+    groups: Use | None
     negotiate_mask: Use
     protect: Mapping[str, tuple[Use, ...]]
     aggregate: Use
-    description: str = ""
-    min_clients: int = 2
-    sampling: Sampling | None = None
-    buffers: Literal["local", "mean"] = "local"
-    delta: float = 1e-5
-    score_parameters: tuple[Use, ...] = ()
-    groups: Use | None = None
-    postprocess: Mapping[str, tuple[Use, ...]] = dataclasses.field(default_factory=dict)
-    public: Use | None = None
-    accountant: Use | None = None
-    extensions: tuple[Use, ...] = ()
-    sections: Mapping[str, Section] = dataclasses.field(default_factory=dict)
+    postprocess: Mapping[str, tuple[Use, ...]]
+    accountant: Use | None
+    extensions: tuple[Use, ...]
+    sections: Mapping[str, Section]
     notes: tuple[str, ...] = dataclasses.field(default=(), compare=False, repr=False)
 
     @classmethod
