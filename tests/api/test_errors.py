@@ -15,7 +15,7 @@ from fedplug.console.display import Display
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.execution import start
 from fedplug.runs.settings import Settings
-from fedplug.runs.shown import make_display
+from fedplug.runs.shown import display_of
 from toy_components import recipe_of, toy_catalog
 
 
@@ -129,7 +129,7 @@ def test_a_component_that_breaks_is_named(
     )  # fmt: skip
     recipe = Recipe.from_plain(yaml.safe_load(yaml.safe_dump(plain)), catalog)
     monkeypatch.setattr(Breaks, "at", at)
-    watch: Display = make_display(quiet=True)
+    watch: Display = display_of("terminal", quiet=True)
     with pytest.raises(FedplugError) as error:
         start(recipe, Settings(output=str(tmp_path), quiet=True), catalog, watch=watch)
     assert said in str(error.value)

@@ -38,7 +38,7 @@ from fedplug.runs.folder import locked, new_folder, recipe_file, write_text
 from fedplug.runs.listeners import listen, listeners
 from fedplug.runs.result import Run
 from fedplug.runs.settings import Settings
-from fedplug.runs.shown import make_display
+from fedplug.runs.shown import Shown, display_of
 from fedplug.runs.summary import Summary, assessments, carried, class_distribution, versions
 from fedplug.wire.record import Wire
 
@@ -48,7 +48,7 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 
 def start(
     recipe: Recipe, settings: Settings, catalog: Catalog | None = None, folder_name: str | None = None,
-    watch: Display | None = None,
+    watch: Shown | Display = "terminal",
 ) -> tuple[int, Path]:  # fmt: skip
     """Runs a recipe from the start; gives the exit code and the run folder, named after `folder_name` or the recipe."""
     run_dir = new_folder(Path(settings.output), folder_name or recipe.name)
@@ -70,7 +70,7 @@ def start(
 
 def resume(
     run_dir: Path, settings: Settings, round: int | None = None, catalog: Catalog | None = None,
-    watch: Display | None = None,
+    watch: Shown | Display = "terminal",
 ) -> int:  # fmt: skip
     """Continues an interrupted run from its last checkpoint, or from that of `round`; gives the exit code.
 
@@ -96,10 +96,11 @@ class Execution:
     """
 
     def __init__(
-        self, recipe: Recipe, run_dir: Path, settings: Settings, catalog: Catalog | None, watch: Display | None = None
+        self, recipe: Recipe, run_dir: Path, settings: Settings, catalog: Catalog | None,
+        watch: Shown | Display = "terminal",
     ) -> None:
         self.recipe, self.run_dir, self.settings = recipe, run_dir, settings
-        self.injected, self.watch = catalog, watch
+        self.injected, self.display, self.in_terminal = catalog, display_of(watch, settings.quiet), watch == "terminal"
         # Attacks on earlier rounds need their messages, and what the parties had.
         looked_at = any(section.keeps_messages for section in recipe.sections.values())
         self.archive = Archive(recipe, run_dir, settings.record_wire or looked_at)
@@ -149,7 +150,7 @@ class Execution:
         assert self.books is not None  # they were made before the first round
         self.events.tell(RunFinished(self.books.rows, self.ledger.verdict(), self.run_dir))
         # Where somebody else shows how it goes, nothing but warnings is to be printed.
-        settings = self.settings.replace({"quiet": True}) if self.watch else self.settings
+        settings = self.settings if self.in_terminal else self.settings.replace({"quiet": True})
         finished = Run(self.run_dir, settings, 0, self.injected, self.world)
         finished.recipe = self.recipe
         return max((section.after_run(finished) for section in self.recipe.sections.values()), default=0)
@@ -179,7 +180,6 @@ class Execution:
             parameters=layout.size,
         )
         self.events = Events()
-        self.display = self.watch or make_display(self.settings.quiet)
         show(self.display, self.events)
         self._have_extensions_listen()
         note = self.archive.charges.note

@@ -59,10 +59,10 @@ def run(
     values = {key: value for key, value in keywords.items() if key not in changes}
     _require(values, [*_keys(), *SETTINGS], "neither a setting nor a key of recipes")
     chosen = _settings(settings, changes)
-    from fedplug.runs import execution, shown
+    from fedplug.runs import execution
 
     checked = check(recipe, sets, plugins=chosen.plugins, **values)
-    code, folder = execution.start(checked, chosen, watch=shown.chosen(display, chosen.quiet))
+    code, folder = execution.start(checked, chosen, watch=display)
     return _ended(code, folder, chosen)
 
 
@@ -90,10 +90,10 @@ def resume(
     settable = [key for key in SETTINGS if key not in ("output", "plugins")]
     _require(changes, settable, "not a setting of a run that goes on")
     chosen = _settings(settings, changes)
-    from fedplug.runs import execution, shown
+    from fedplug.runs import execution
 
     path = Path(folder) if isinstance(folder, Path | str) else folder.folder
-    code = execution.resume(path, chosen, round, watch=shown.chosen(display, chosen.quiet))
+    code = execution.resume(path, chosen, round, watch=display)
     return _ended(code, path, chosen)
 
 

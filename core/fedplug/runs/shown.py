@@ -14,27 +14,19 @@ if TYPE_CHECKING:
 Shown = Literal["lines", "terminal"]
 
 
-def chosen(display: Shown | Display, quiet: bool) -> Display | None:
-    """The display that `fedplug.run` was asked for; None: what suits this process's standard output.
+def display_of(shown: Shown | Display, quiet: bool) -> Display:
+    """The display that was asked for; in a terminal lines as well, unless a plugin draws there.
 
     Raises:
         SetupError: it is a word that means nothing.
-    """
-    if display == "terminal":
-        return None
-    if display == "lines":
-        return LinesDisplay(sys.stdout, quiet)
-    if isinstance(display, str):
-        raise SetupError(f"display={display!r} must be 'lines', 'terminal', or a display of your own")
-    return display
-
-
-def make_display(quiet: bool) -> Display:
-    """The display for this process's standard output: lines, unless it is a terminal and a plugin draws there.
-
-    Raises:
         PluginError: what draws in terminals cannot be imported.
     """
+    if shown == "lines":
+        return LinesDisplay(sys.stdout, quiet)
+    if shown != "terminal":
+        if isinstance(shown, str):
+            raise SetupError(f"display={shown!r} must be 'lines', 'terminal', or a display of your own")
+        return shown
     if not quiet and sys.stdout.isatty():
         from fedplug.recipe.catalog import DISPLAY, installed
 
