@@ -14,7 +14,7 @@ from fedplug.api.errors import PluginError
 from fedplug.api.role_table import ROLES
 from fedplug.recipe import own_files
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.option_errors import closest, validated
+from fedplug.recipe.option_errors import meant, validated
 from fedplug.recipe.parts import OF_DATA, Use, leaves, mapped
 from fedplug.recipe.places import Place
 from fedplug.recipe.yaml_source import KeyPath, Source
@@ -152,10 +152,9 @@ class _Reading:
     def _hint(self, group: str, use: str, plain: bool) -> str:
         """What may have been meant by an unknown component; a plain name may refer to one of this recipe."""
         hint = self.catalog.suggest(group, use)
-        if plain and "did you mean" not in hint:
-            near = closest(use, [other for other in self._defined if other != use])
-            if near.startswith("did"):
-                return f"{near.removesuffix('?')} (a component of this recipe)?"
+        others = [other for other in self._defined if other != use]
+        if plain and "did you mean" not in hint and (near := meant(use, others)):
+            return f"{near.removesuffix('?')} (a component of this recipe)?"
         return hint
 
     def _file(self, at: KeyPath, use: str, sha256: Any) -> own_files.OwnFile | None:

@@ -46,8 +46,12 @@ def validated(source: Source, model: type[BaseModel], data: Any, path: KeyPath, 
 def closest(word: str, words: Iterable[str]) -> str:
     """`did you mean x?`, or the words there are."""
     words = list(words)
-    close = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
-    return f"did you mean {close[0]}?" if close else f"there is {', '.join(words) or 'none'}"
+    return meant(word, words) or f"there is {', '.join(words) or 'none'}"
+
+
+def meant(word: str, words: Iterable[str]) -> str:
+    """`did you mean x?`; empty where no word is close."""
+    return "".join(f"did you mean {close}?" for close in difflib.get_close_matches(word, list(words), n=1))
 
 
 def explain(error: ValidationError, model: type[BaseModel], data: Any, owner: str) -> list[OptionProblem]:
@@ -91,9 +95,8 @@ def _value_message(item: Any, path: tuple[Any, ...], value: Any, field: FieldInf
         rule = _RULES[item["type"]].format(**bounds)
         guess = ""
         if item["type"] in ("literal_error", "enum") and isinstance(value, str):
-            close = difflib.get_close_matches(value, rule.replace("'", "").replace(" or ", ", ").split(", "), n=1)
-            guess = f"; did you mean {close[0]}?" if close else ""
-        message = f"{shown} must be {rule}{guess}"
+            guess = meant(value, rule.replace("'", "").replace(" or ", ", ").split(", "))
+        message = f"{shown} must be {rule}" + (guess and f"; {guess}")
     elif item["type"] == "int_parsing_size":
         message = f"{shown} is too large"
     else:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedplug.api.errors import SetupError
 from fedplug.api.role_table import ROLES
-from fedplug.recipe.option_errors import closest
+from fedplug.recipe.option_errors import meant
 
 TEMPLATES = Path(__file__).parent / "templates"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -33,16 +33,11 @@ def group_of(role: str) -> str:
     for group, title in titles.items():
         if role.lower() in (group, title, title.removesuffix("source")):
             return group
-    words = [*titles.values(), *titles]
+    close = f"{meant(role.lower(), [*titles.values(), *titles])} ".lstrip()
     raise SetupError(
-        f"--role {role}: there is no example of that; {_close(role, words)}there are examples of "
+        f"--role {role}: there is no example of that; {close}there are examples of "
         f"{', '.join(titles)}; for others, start from the source of an installed component: fedplug show NAME"
     )
-
-
-def _close(role: str, words: list[str]) -> str:
-    said = closest(role.lower(), words)
-    return f"{said} " if said.startswith("did") else ""
 
 
 def files(name: str, group: str) -> dict[str, str]:
