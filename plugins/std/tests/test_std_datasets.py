@@ -1,9 +1,7 @@
-"""Data sets: the real files where they are, small files of the right format elsewhere, and every way to be missing."""
+"""Data sets: the real files where they are, small files of the right format elsewhere."""
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import math
 import pickle
 import subprocess
@@ -13,38 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.api.data import Dataset
+from dataset_toys import cut, fake_mnist, load, md5, pixels, save_image
 from fedplug.api.errors import DataError
 from fedplug_std import datasets
 from fedplug_std._splits import stratified
 from fedplug_std.torchvision_import import torchvision
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from PIL import Image
 from pydantic import ValidationError
 from sklearn.model_selection import train_test_split
-
-RNG = np.random.default_rng(0)
-
-
-def load(component: Any, root: str | Path | None = None, **options: Any) -> Dataset:
-    dataset = component(component.Options(**options)).load(None if root is None else str(root))
-    assert isinstance(dataset, Dataset)
-    for part in (dataset.train, dataset.test):
-        assert part.inputs.dtype == np.uint8
-        assert part.labels.dtype == np.int64
-        assert part.inputs.ndim == 4
-        assert len(part.inputs) == len(part.labels)
-    assert len(dataset.mean) == len(dataset.std) == dataset.shape[0]
-    return dataset
-
-
-def md5(path: Path) -> str:
-    return hashlib.md5(path.read_bytes()).hexdigest()
-
-
-def pixels(*shape: int) -> np.ndarray[Any, Any]:
-    return RNG.integers(0, 256, shape, np.uint8)
 
 
 def test_digits() -> None:
@@ -133,35 +108,6 @@ def test_real_fashion_mnist_found_through_the_environment(data_root: str, monkey
     assert scaled.std(dtype=np.float64) == pytest.approx(dataset.std[0], abs=1e-4)
 
 
-@pytest.mark.data
-def test_real_chest_x_rays_as_image_folder(data_root: str) -> None:
-    dataset = load(datasets.ImageFolder, data_root, path="chest_xray_128", image_size=32, grayscale=True)
-    assert dataset.shape == (1, 32, 32)
-    assert dataset.classes == ("BACTERIA", "NORMAL", "VIRUS")
-    assert np.bincount(dataset.train.labels).tolist() == [250] * 3
-    assert np.bincount(dataset.test.labels).tolist() == [75] * 3
-    assert 0.4 < (dataset.train.inputs / 255).mean() < 0.6
-
-
-def write_idx(path: Path, values: np.ndarray[Any, Any]) -> None:
-    content = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">u4").tobytes() + values.tobytes()
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-
-
-def fake_mnist(root: Path, suffix: str = ".gz", folder: str = "MNIST") -> dict[str, np.ndarray[Any, Any]]:
-    raw = root / folder / "raw"
-    raw.mkdir(parents=True, exist_ok=True)
-    arrays = {
-        "train-images-idx3": pixels(12, 28, 28),
-        "train-labels-idx1": np.arange(12, dtype=np.uint8) % 10,
-        "t10k-images-idx3": pixels(4, 28, 28),
-        "t10k-labels-idx1": np.arange(4, dtype=np.uint8),
-    }
-    for stem, values in arrays.items():
-        write_idx(raw / f"{stem}-ubyte{suffix}", values)
-    return arrays
-
-
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize(("component", "folder"), [(datasets.Mnist, "MNIST"), (datasets.FashionMnist, "FashionMNIST")])
 def test_idx_files_packed_or_not(tmp_path: Path, suffix: str, component: Any, folder: str) -> None:
@@ -169,86 +115,6 @@ def test_idx_files_packed_or_not(tmp_path: Path, suffix: str, component: Any, fo
     dataset = load(component, tmp_path)
     np.testing.assert_array_equal(dataset.train.inputs[:, 0], arrays["train-images-idx3"])
     np.testing.assert_array_equal(dataset.test.labels, arrays["t10k-labels-idx1"])
-
-
-def test_a_missing_set_says_where_it_looked_and_how_to_get_it(tmp_path: Path) -> None:
-    (tmp_path / "MNIST" / "raw").mkdir(parents=True)
-    with pytest.raises(DataError) as caught:
-        load(datasets.Mnist, tmp_path)
-    for part in (str(Path("MNIST") / "raw"), "train-images-idx3-ubyte[.gz]", "download: true"):
-        assert part in str(caught.value)
-
-
-def test_without_any_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("FEDPLUG_DATA", raising=False)
-    with pytest.raises(DataError, match=r"FEDPLUG_DATA.*std\.digits"):
-        load(datasets.Mnist)
-
-
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-40])
-
-
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 255
-    path.write_bytes(bytes(content))
-
-
-def other_kind(path: Path) -> None:
-    path.write_bytes(gzip.compress(b"<html>not found</html>"))
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-@pytest.mark.parametrize("damage", [cut, flip, other_kind, empty])
-def test_a_damaged_idx_file_is_named(tmp_path: Path, damage: Any) -> None:
-    fake_mnist(tmp_path)
-    damage(tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte.gz")
-    with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz cannot be read"):
-        load(datasets.Mnist, tmp_path)
-
-
-def test_idx_files_that_do_not_belong_together(tmp_path: Path) -> None:
-    raw = tmp_path / "MNIST" / "raw"
-    fake_mnist(tmp_path)
-    write_idx(raw / "train-labels-idx1-ubyte.gz", np.zeros(11, np.uint8))
-    with pytest.raises(DataError, match="do not match"):
-        load(datasets.Mnist, tmp_path)
-    write_idx(raw / "train-labels-idx1-ubyte.gz", np.full(12, 10, np.uint8))
-    with pytest.raises(DataError, match="labels are 10 to 10, but must be 0 to 9"):
-        load(datasets.Mnist, tmp_path)
-
-
-def test_download_happens_on_request_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-
-    def fetch(url: str, download_root: str, **_: Any) -> None:
-        calls.append(url)
-        fake_mnist(tmp_path, "")
-
-    monkeypatch.setattr(torchvision().datasets.mnist, "download_and_extract_archive", fetch)
-    with pytest.raises(DataError):
-        load(datasets.Mnist, tmp_path)
-    assert not calls
-    assert len(load(datasets.Mnist, tmp_path, download=True).train) == 12
-    assert calls
-    calls.clear()
-    load(datasets.Mnist, tmp_path, download=True)
-    assert not calls, "what is there is not fetched again"
-
-
-def test_a_failing_download_is_a_data_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fetch(*_: Any, **__: Any) -> None:
-        raise RuntimeError("no network")
-
-    monkeypatch.setattr(torchvision().datasets.mnist, "download_and_extract_archive", fetch)
-    monkeypatch.setattr(torchvision().datasets.cifar, "download_and_extract_archive", fetch)
-    for component in (datasets.Mnist, datasets.Cifar10):
-        with pytest.raises(DataError, match=r"cannot be fetched or read: .*no network"):
-            load(component, tmp_path, download=True)
 
 
 def fake_cifar(root: Path, kind: Any, monkeypatch: pytest.MonkeyPatch, label_key: str, names: list[str]) -> Path:
@@ -336,11 +202,6 @@ def test_stl10(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         load(datasets.Stl10, tmp_path)
 
 
-def save_image(path: Path, height: int, width: int, colour: tuple[int, int, int]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(np.full((height, width, 3), colour, np.uint8)).save(path, quality=95)
-
-
 def test_imagenette(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="imagenette2-160 is missing"):
         load(datasets.Imagenette, tmp_path)
@@ -356,75 +217,3 @@ def test_imagenette(tmp_path: Path) -> None:
     (tmp_path / "imagenette2-160" / "val" / "n01440764" / "a.JPEG").write_bytes(b"\xff\xd8 no image")
     with pytest.raises(DataError, match=r"a\.JPEG cannot be read"):
         load(datasets.Imagenette, tmp_path, image_size=16)
-
-
-def image_tree(root: Path, classes: dict[str, int]) -> None:
-    for number, (name, count) in enumerate(classes.items()):
-        for index in range(count):
-            save_image(root / name / f"{index}.png", 12, 12, (number * 50, index, 7))
-
-
-@pytest.mark.parametrize("test_name", ["test", "val"])
-def test_image_folder_with_a_test_folder(tmp_path: Path, test_name: str) -> None:
-    image_tree(tmp_path / "mine" / "train", {"cat": 3, "dog": 2})
-    image_tree(tmp_path / "mine" / test_name, {"cat": 1, "dog": 1})
-    dataset = load(datasets.ImageFolder, tmp_path, path="mine", image_size=12)
-    assert dataset.classes == ("cat", "dog")
-    assert dataset.train.labels.tolist() == [0, 0, 0, 1, 1]
-    assert dataset.train.inputs[:, :, 0, 0].tolist() == [[0, 0, 7], [0, 1, 7], [0, 2, 7], [50, 0, 7], [50, 1, 7]]
-    grey = load(datasets.ImageFolder, None, path=str(tmp_path / "mine"), image_size=8, grayscale=True, mean=0.1)
-    assert grey.shape == (1, 8, 8)
-    assert (grey.mean, grey.std) == ((0.1,), (0.25,))
-    (tmp_path / "mine" / test_name / "dog").rename(tmp_path / "mine" / test_name / "fox")
-    with pytest.raises(DataError, match="they must agree"):
-        load(datasets.ImageFolder, tmp_path, path="mine")
-
-
-@pytest.mark.parametrize("below", ["", "train"])
-def test_image_folder_split_at_random_within_classes(tmp_path: Path, below: str) -> None:
-    image_tree(tmp_path / "mine" / below, {"cat": 10, "dog": 20})
-    options = {"path": "mine", "image_size": 12, "test_fraction": 0.3}
-    dataset, again, other = (load(datasets.ImageFolder, tmp_path, **options, split_seed=seed) for seed in (0, 0, 1))
-    assert dataset.classes == ("cat", "dog")
-    assert np.bincount(dataset.test.labels).tolist() == [3, 6]
-    assert np.bincount(dataset.train.labels).tolist() == [7, 14]
-    np.testing.assert_array_equal(dataset.test.inputs, again.test.inputs)
-    assert not np.array_equal(dataset.test.inputs, other.test.inputs)
-    both = np.concatenate([dataset.train.inputs, dataset.test.inputs])[:, :, 0, 0]
-    assert len(np.unique(both, axis=0)) == 30
-
-
-def test_a_class_may_be_called_train(tmp_path: Path) -> None:
-    image_tree(tmp_path / "vehicles", {"car": 5, "train": 5})
-    assert load(datasets.ImageFolder, tmp_path, path="vehicles", image_size=8).classes == ("car", "train")
-
-
-def test_the_middle_of_an_oblong_image_is_kept(tmp_path: Path) -> None:
-    picture = np.zeros((16, 48), np.uint8)
-    picture[:, 16:32] = 200
-    for split in ("train", "test"):
-        for name in ("a", "b"):
-            folder = tmp_path / split / name
-            folder.mkdir(parents=True)
-            Image.fromarray(picture).save(folder / "0.png")
-    dataset = load(datasets.ImageFolder, None, path=str(tmp_path), image_size=16, grayscale=True)
-    assert (dataset.train.inputs == 200).all()
-
-
-def test_bad_image_folders(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="there is no folder"):
-        load(datasets.ImageFolder, tmp_path, path="absent")
-    (tmp_path / "bare").mkdir()
-    with pytest.raises(DataError, match="class folder"):
-        load(datasets.ImageFolder, tmp_path, path="bare")
-    image_tree(tmp_path / "lonely", {"cat": 5, "dog": 1})
-    with pytest.raises(DataError, match="cannot be read: 6 examples of 2 classes, the smallest of 1, cannot be split"):
-        load(datasets.ImageFolder, tmp_path, path="lonely", image_size=8)
-    image_tree(tmp_path / "broken", {"cat": 5, "dog": 5})
-    cut(tmp_path / "broken" / "dog" / "3.png")
-    with pytest.raises(DataError, match=r"3\.png cannot be read"):
-        load(datasets.ImageFolder, tmp_path, path="broken", image_size=8)
-    with pytest.raises(ValidationError, match="path"):
-        load(datasets.ImageFolder)
-    with pytest.raises(ValidationError, match="less than 1"):
-        load(datasets.ImageFolder, path="x", test_fraction=1)
