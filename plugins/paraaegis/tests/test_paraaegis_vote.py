@@ -1,118 +1,22 @@
-"""The vote: counted on ciphertexts, equal to a plain vote, blind to order, and the same at every client."""
+"""The vote: equal to a plain vote, blind to order, and the same at every client."""
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import math
 from typing import Any
 
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Layout, Plan
-from fedplug.api.errors import ProtectionError
-from fedplug.api.types import BASE_ZONES
+from fedplug import Layout
 from fedplug_kit.static import check_component
-from fedplug_paraaegis.secret_ballot import IndexCipher, ballot_problem, nominated, tally
+from fedplug_paraaegis.secret_ballot import IndexCipher, nominated, tally
 from fedplug_paraaegis.vote import Vote
 from fedplug_std.scores import highest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-
-KEY = bytes(range(32))
-
-
-def ranks(key: bytes, size: int) -> np.ndarray:
-    """The ciphertext of each index."""
-    found = np.empty(size, np.int64)
-    found[IndexCipher.of(key, size).index_of] = np.arange(size)
-    return found
-
-
-def secret_of(*purpose: object) -> bytes:
-    """What every client derives from the secret of the cohort."""
-    return hashlib.sha256(repr(purpose).encode()).digest()
-
-
-def plain_vote(scores: list[np.ndarray], seats: int, attempt: bytes, round: int = 0) -> list[int]:
-    """The paper's rule without any encryption: most votes win, of equals the lowest ciphertext; slow and obvious."""
-    size = len(scores[0])
-    ciphertext = ranks(secret_of("ballot", round, attempt.hex()), size)
-    equal_scores = ranks(secret_of("equal scores", round, attempt.hex()), size)
-    votes = [0] * size
-    for mine in scores:
-        for index in sorted(range(size), key=lambda i: (-mine[i], equal_scores[i]))[:seats]:
-            votes[index] += 1
-    return sorted(sorted(range(size), key=lambda i: (-votes[i], ciphertext[i]))[:seats])
-
-
-@dataclasses.dataclass
-class FakeClient:
-    """What the vote needs of a client."""
-
-    scores_by = fedplug.Client.scores_by
-
-    scores: dict[str, np.ndarray]
-    ctx: Any
-    plan: Plan | None = None
-    cache: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-    def saved(self, seconds: float) -> None:
-        """Nobody asks how long it takes."""
-
-    def secret(self, component: Any, *purpose: object) -> bytes:
-        assert purpose[1] == self.ctx.round  # a key of its own in every round
-        return secret_of(*purpose)
-
-
-@dataclasses.dataclass
-class FakeContext:
-    """A round with a layout of one layer a scalar pair."""
-
-    layout: Layout
-    round: int = 0
-    zones: tuple[str, ...] = BASE_ZONES
-
-
-class FakeCohort:
-    """Runs asks and tells at once and keeps what crossed the wire."""
-
-    def __init__(self, clients: dict[int, FakeClient]) -> None:
-        self.clients = clients
-        self.sent: list[Any] = []
-        self.told: list[Any] = []
-
-    def ask(self, method: Any, *payload: Any) -> dict[int, Any]:
-        replies = {client_id: method(client, *payload) for client_id, client in self.clients.items()}
-        self.sent += list(replies.values())
-        return replies
-
-    def tell(self, method: Any, *payload: Any) -> None:
-        self.told += list(payload)
-        for client in self.clients.values():
-            method(client, *payload)
-
-
-def vote(
-    scores: list[np.ndarray], ratio: float, *, round: int = 0, decay: float = 1.0
-) -> tuple[list[list[int]], FakeCohort]:
-    """Runs a whole negotiation; gives each client's encrypted positions."""
-    component = Vote(Vote.Options(ratio=ratio, decay=decay))
-    component.name = "paraaegis.vote"
-    ctx = FakeContext(Layout.of([("w", (len(scores[0]),))]), round)
-    cohort = FakeCohort({i: FakeClient({"s": mine}, ctx) for i, mine in enumerate(scores)})
-    component.negotiate_mask(cohort, ctx)  # type: ignore[arg-type]
-    plans = [client.plan for client in cohort.clients.values()]
-    assert all(plan is not None for plan in plans)
-    return [plan.positions("encrypted").tolist() for plan in plans if plan], cohort
-
-
-def scores(size: int = 40, clients: int = 5) -> st.SearchStrategy[list[np.ndarray]]:
-    """Scores with many ties."""
-    values = st.sampled_from([0.0, 0.25, 0.5, 1.0, 2.0])
-    return st.lists(hnp.arrays(np.float32, size, elements=values), min_size=1, max_size=clients)
+from vote_toys import KEY, FakeClient, FakeCohort, FakeContext, plain_vote, ranks, scores, secret_of, vote
 
 
 def test_conforms() -> None:
@@ -230,23 +134,6 @@ def test_nominated_are_the_highest_scores_whatever_the_key(mine: np.ndarray, sea
         assert sorted(mine[chosen].tolist()) == sorted(mine.tolist())[30 - seats :]
 
 
-def test_a_ballot_does_not_show_how_many_scores_are_equal() -> None:
-    """Votes for equal scores lie anywhere among the ciphertexts, as all others do; six standard deviations."""
-    ballot = vote([np.ones(9000, np.float32)] * 3, 0.1)[1].sent[0]
-    assert abs(np.flatnonzero(np.unpackbits(ballot)).mean() / 9000 - 0.5) < 6 / math.sqrt(12 * 900)
-
-
-# -- a round that is repeated ------------------------------------------------------------------------------------------
-
-
-def test_ballots_of_two_attempts_at_a_round_cannot_be_linked() -> None:
-    """Under a key of the round alone they were the same; by chance, 65 votes of 1000 share 4.2."""
-    everyone = [np.random.default_rng(client).random(1000, np.float32) for client in range(4)]
-    first, second = (vote(everyone, 0.065)[1].sent for _ in range(2))
-    for one, other in zip(first, second, strict=True):
-        assert int(np.unpackbits(one & other).sum()) < 17  # six standard deviations above
-
-
 def test_who_missed_the_ballot_reads_the_winners_all_the_same() -> None:
     component = Vote(Vote.Options(ratio=0.2))
     component.name = "paraaegis.vote"
@@ -331,118 +218,3 @@ def test_scores_of_layers_are_spread_over_their_scalars() -> None:
     assert spread.tolist() == [5, 5, 5, 5, 7, 7, 7, 5, 5]
     whole = np.arange(9, dtype=np.float32)
     assert ctx.layout.per_scalar(whole) is whole
-
-
-@given(hnp.arrays(np.float32, 20, elements=st.sampled_from([0.0, -1.0, 2.5, 3.0])), st.integers(1, 19))
-def test_the_highest_are_those_that_a_sort_gives(values: np.ndarray, count: int) -> None:
-    assert sorted(highest(values, count).tolist()) == sorted(np.argsort(-values, kind="stable")[:count].tolist())
-
-
-@pytest.mark.parametrize("count", [1, 500, 20_000, 199_999])
-@pytest.mark.parametrize("kind", ["apart", "alike", "ascending", "few above many", "the sample is too low"])
-def test_the_highest_of_many_are_those_that_a_sort_gives(kind: str, count: int) -> None:
-    values = np.random.default_rng(0).normal(size=200_000).astype(np.float32)
-    if kind == "alike":
-        values = values.round(1)
-    elif kind == "ascending":
-        values.sort()
-    elif kind == "few above many":
-        values[5000:] = 0
-    elif kind == "the sample is too low":  # every 48th score is looked at first
-        values[::48] = -9
-    assert sorted(highest(values, count).tolist()) == sorted(np.argsort(-values, kind="stable")[:count].tolist())
-
-
-# -- the encryption of the indices -------------------------------------------------------------------------------------
-
-
-@given(st.sets(st.integers(0, 200)), st.binary(min_size=32, max_size=32))
-def test_a_ballot_decrypts_to_its_indices(indices: set[int], key: bytes) -> None:
-    cipher = IndexCipher.of(key, 201)
-    ballot = cipher.encrypt(np.array(sorted(indices), np.int64))
-    assert len(ballot) == 26  # 201 bits
-    assert set(cipher.decrypt(ballot).tolist()) == indices
-
-
-def test_it_is_a_permutation_that_the_key_alone_decides() -> None:
-    for size in (1, 2, 3, 1000, 4097):
-        cipher = IndexCipher.of(KEY, size)
-        assert sorted(cipher.index_of.tolist()) == list(range(size))
-        assert np.array_equal(cipher.index_of, IndexCipher.of(KEY, size).index_of)
-    other = IndexCipher.of(bytes(32), 1000).index_of
-    fixed = int((other == IndexCipher.of(KEY, 1000).index_of).sum())
-    assert fixed < 10  # of two unrelated permutations, one index agrees on average
-
-
-def test_a_permutation_shows_nothing_of_where_an_index_lies() -> None:
-    """Ranks of neighbouring indices are as far apart as those of any two; six standard deviations."""
-    size = 20_000
-    rank = np.empty(size)
-    rank[IndexCipher.of(KEY, size).index_of] = np.arange(size)
-    assert abs(np.abs(np.diff(rank)).mean() / (size / 3) - 1) < 6 / math.sqrt(2 * size)
-    assert abs(np.corrcoef(rank, np.arange(size))[0, 1]) < 6 / math.sqrt(size)
-
-
-@pytest.mark.parametrize("size", [5, 8, 1000])
-def test_the_tally_counts_without_the_key(size: int) -> None:
-    cipher = IndexCipher.of(KEY, size)
-    ballots = [cipher.encrypt(np.array(mine)) for mine in ([0, 1, 4], [1, 4, 2], [4, 1, 3])]
-    ciphertext = ranks(KEY, size)
-    third = min((0, 2, 3), key=lambda index: ciphertext[index])
-    assert sorted(cipher.decrypt(tally(ballots, size, 3)).tolist()) == sorted([1, 4, third])
-    assert sorted(cipher.decrypt(tally(ballots, size, 2)).tolist()) == [1, 4]
-
-
-def test_the_server_sees_bitmaps_of_p_bits_and_no_index() -> None:
-    everyone = list(np.random.default_rng(3).random((4, 1000), np.float32))
-    _, cohort = vote(everyone, 0.1)
-    assert [len(ballot) for ballot in cohort.sent] == [125] * 4
-    assert [np.unpackbits(ballot).sum() for ballot in cohort.sent] == [100] * 4
-    plain = [np.packbits(np.isin(np.arange(1000), highest(mine, 100))) for mine in everyone]
-    assert not any(np.array_equal(ballot, one) for ballot, one in zip(cohort.sent, plain, strict=True))
-    attempt, winners = cohort.told
-    assert len(attempt) == 16
-    assert np.unpackbits(winners).sum() == 100
-
-
-def test_ballots_of_two_rounds_cannot_be_linked() -> None:
-    everyone = [np.arange(1000, dtype=np.float32)] * 2
-    first, second = (vote(everyone, 0.1, round=round)[1].sent[0] for round in (0, 1))
-    common = int(np.unpackbits(first & second).sum())
-    assert common < 30  # 10 of 100 by chance
-
-
-@given(st.sets(st.integers(0, 40), min_size=1), st.binary(min_size=32, max_size=32))
-def test_every_honest_ballot_passes(indices: set[int], key: bytes) -> None:
-    assert ballot_problem(IndexCipher.of(key, 41).encrypt(sorted(indices)), 41, len(indices)) == ""
-
-
-@pytest.mark.parametrize(
-    ("ballot", "problem"),
-    [
-        (None, "is NoneType"),
-        (b"\xc0\x00", "is bytes"),
-        (np.array([192, 0], np.int64), r"is int64\[2\], which must be uint8\[2\]"),
-        (np.array([192, 0], np.float32), "is float32"),
-        (np.array([192], np.uint8), r"is uint8\[1\]"),
-        (np.array([[192, 0]], np.uint8), r"is uint8\[1, 2\]"),
-        (np.array([255, 255], np.uint8), "votes beyond the 10 indices"),
-        (np.array([128, 32], np.uint8), "votes beyond"),
-        (np.array([128, 0], np.uint8), "holds 1 votes, which must be 2"),
-        (np.array([255, 192], np.uint8), "holds 10 votes, which must be 2"),
-    ],
-)
-def test_a_ballot_that_is_none_is_found(ballot: Any, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        raise ValueError(ballot_problem(ballot, 10, 2))
-    assert ballot_problem(np.array([128, 64], np.uint8), 10, 2) == ""
-
-
-@pytest.mark.parametrize("undefined", [1, 8, 10])
-def test_scores_that_are_nan_have_no_highest(undefined: int) -> None:
-    values = np.arange(10, dtype=np.float32)
-    values[:undefined] = np.nan
-    for count in (1, 5):
-        with pytest.raises(ProtectionError, match=f"{undefined} of 10 scores are NaN.* lower lr in train"):
-            highest(values, count)
-    assert len(highest(np.array([np.inf, -np.inf, 0, np.inf], np.float32), 3)) == 3

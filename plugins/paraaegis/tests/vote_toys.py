@@ -1,0 +1,109 @@
+"""A vote among clients that are a class of a few lines, and the same vote without any encryption."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from typing import Any
+
+import fedplug
+import numpy as np
+from fedplug import Layout, Plan
+from fedplug.api.types import BASE_ZONES
+from fedplug_paraaegis.secret_ballot import IndexCipher
+from fedplug_paraaegis.vote import Vote
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+KEY = bytes(range(32))
+
+
+def ranks(key: bytes, size: int) -> np.ndarray:
+    """The ciphertext of each index."""
+    found = np.empty(size, np.int64)
+    found[IndexCipher.of(key, size).index_of] = np.arange(size)
+    return found
+
+
+def secret_of(*purpose: object) -> bytes:
+    """What every client derives from the secret of the cohort."""
+    return hashlib.sha256(repr(purpose).encode()).digest()
+
+
+def plain_vote(scores: list[np.ndarray], seats: int, attempt: bytes, round: int = 0) -> list[int]:
+    """The paper's rule without any encryption: most votes win, of equals the lowest ciphertext; slow and obvious."""
+    size = len(scores[0])
+    ciphertext = ranks(secret_of("ballot", round, attempt.hex()), size)
+    equal_scores = ranks(secret_of("equal scores", round, attempt.hex()), size)
+    votes = [0] * size
+    for mine in scores:
+        for index in sorted(range(size), key=lambda i: (-mine[i], equal_scores[i]))[:seats]:
+            votes[index] += 1
+    return sorted(sorted(range(size), key=lambda i: (-votes[i], ciphertext[i]))[:seats])
+
+
+@dataclasses.dataclass
+class FakeClient:
+    """What the vote needs of a client."""
+
+    scores_by = fedplug.Client.scores_by
+
+    scores: dict[str, np.ndarray]
+    ctx: Any
+    plan: Plan | None = None
+    cache: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def saved(self, seconds: float) -> None:
+        """Nobody asks how long it takes."""
+
+    def secret(self, component: Any, *purpose: object) -> bytes:
+        assert purpose[1] == self.ctx.round  # a key of its own in every round
+        return secret_of(*purpose)
+
+
+@dataclasses.dataclass
+class FakeContext:
+    """A round with a layout of one layer a scalar pair."""
+
+    layout: Layout
+    round: int = 0
+    zones: tuple[str, ...] = BASE_ZONES
+
+
+class FakeCohort:
+    """Runs asks and tells at once and keeps what crossed the wire."""
+
+    def __init__(self, clients: dict[int, FakeClient]) -> None:
+        self.clients = clients
+        self.sent: list[Any] = []
+        self.told: list[Any] = []
+
+    def ask(self, method: Any, *payload: Any) -> dict[int, Any]:
+        replies = {client_id: method(client, *payload) for client_id, client in self.clients.items()}
+        self.sent += list(replies.values())
+        return replies
+
+    def tell(self, method: Any, *payload: Any) -> None:
+        self.told += list(payload)
+        for client in self.clients.values():
+            method(client, *payload)
+
+
+def vote(
+    scores: list[np.ndarray], ratio: float, *, round: int = 0, decay: float = 1.0
+) -> tuple[list[list[int]], FakeCohort]:
+    """Runs a whole negotiation; gives each client's encrypted positions."""
+    component = Vote(Vote.Options(ratio=ratio, decay=decay))
+    component.name = "paraaegis.vote"
+    ctx = FakeContext(Layout.of([("w", (len(scores[0]),))]), round)
+    cohort = FakeCohort({i: FakeClient({"s": mine}, ctx) for i, mine in enumerate(scores)})
+    component.negotiate_mask(cohort, ctx)  # type: ignore[arg-type]
+    plans = [client.plan for client in cohort.clients.values()]
+    assert all(plan is not None for plan in plans)
+    return [plan.positions("encrypted").tolist() for plan in plans if plan], cohort
+
+
+def scores(size: int = 40, clients: int = 5) -> st.SearchStrategy[list[np.ndarray]]:
+    """Scores with many ties."""
+    values = st.sampled_from([0.0, 0.25, 0.5, 1.0, 2.0])
+    return st.lists(hnp.arrays(np.float32, size, elements=values), min_size=1, max_size=clients)
