@@ -1,4 +1,4 @@
-"""Clipping and Gaussian noise: norms, distributions, independence, grids, and what is refused."""
+"""Gaussian noise: distribution, independence, grids, options, and what the ledger is told."""
 
 from __future__ import annotations
 
@@ -7,138 +7,22 @@ import math
 import time
 from typing import Any
 
-import fedplug.api.releases
 import numpy as np
 import pytest
-from fedplug import Block, Bound, Client, Context, Known, Layout, Noise, Seal, Server
+from fedplug import Block, Noise, Seal
 from fedplug.api.effects import Misplaced
 from fedplug.api.errors import ProtectionError, RecipeError
-from fedplug.api.releases import Release
 from fedplug.privacy.accounting import effective_multiplier, epsilon_with_slack, gaussian_epsilon
 from fedplug.recipe.recipe import Recipe
-from fedplug_std.clip import Clip
-from fedplug_std.gaussian import CentralGaussian, Gaussian
+from fedplug_std.gaussian import Gaussian
 from fedplug_std.noise_sources import add_noise, default_grid, exact_slack
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
+from noise_toys import SIZE, after, block, client, clip, context, gaussian, known, noised, stated
 from pydantic import ValidationError
 from scipy import stats  # type: ignore[import-untyped]
 from toy_components import recipe_of, toy_catalog
 from toy_protocol import run_protocol
-
-SIZE = 20_000
-
-
-def named(component: Any, name: str) -> Any:
-    component.name = name
-    return component
-
-
-def context(*components: Any, round: int = 0, rounds: int = 10, seed: int = 7) -> Context:
-    by_name = {component.name: component for component in components}
-    layout = Layout.of([("weight", (SIZE,))])
-    return Context(round, rounds, layout, ("noised",), 4, 2, seed, "digest", Server(), by_name)
-
-
-def client(client_id: int = 0, **where: Any) -> Client:
-    return Client(client_id=client_id, ctx=context(**where))
-
-
-def known(norm: float | None = None, zone: str = "noised") -> Known:
-    """What a link knows of values that are at most `norm` long, or of values that nothing bounds."""
-    bounds = () if norm is None else (Bound(norm),)
-    clips = () if norm is None else (fedplug.api.releases.Clip("std.clip", Bound(norm)),)
-    return Known(zone=zone, link="this", layers=(SIZE,), bounds=bounds, clips=clips)
-
-
-def after(ctx: Context, norm: float | None) -> Context:
-    """The context of a link behind a clip."""
-    return dataclasses.replace(ctx, known=known(norm))
-
-
-def stated(component: Any, ctx: Context, before: Known) -> Release:
-    """What the ledger is told of one noise."""
-    effects = component.opens if isinstance(component, CentralGaussian) else component.effects
-    (release,) = before.after(effects(before, ctx)).releases
-    return release
-
-
-def block(values: Any) -> Block:
-    values = np.asarray(values, np.float32)
-    return Block("noised", len(values), values)
-
-
-def clip(norm: float) -> Clip:
-    return named(Clip(Clip.Options(norm=norm)), "std.clip")  # type: ignore[no-any-return]
-
-
-def gaussian(**options: Any) -> Gaussian:
-    return named(Gaussian(Gaussian.Options(**options)), "std.gaussian")  # type: ignore[no-any-return]
-
-
-def noised(values: Any, client_id: int = 0, round: int = 0, norm: float = 2.0, **options: Any) -> np.ndarray[Any, Any]:
-    party = client(client_id, round=round)
-    return gaussian(**options).protect(block(values), party, after(party.ctx, norm)).plain()
-
-
-# -- clip --------------------------------------------------------------------------------------------------------------
-
-finite = st.floats(-1e6, 1e6, width=32)
-
-
-@given(arrays(np.float32, st.integers(0, 50), elements=finite), st.floats(1e-3, 1e6))
-def test_clipped_norm_is_at_most_the_bound_and_smaller_updates_pass_unchanged(values: Any, norm: float) -> None:
-    """Item 17."""
-    party = client()
-    clipped = clip(norm).protect(block(values), party, party.ctx)
-    before = float(np.linalg.norm(values.astype(np.float64)))
-    length = float(np.linalg.norm(clipped.plain().astype(np.float64)))
-    assert clipped.plain().dtype == np.float32
-    assert clip(norm).effects(known(), party.ctx) == (Bound(norm),)
-    assert length <= norm
-    if before <= norm:
-        assert np.array_equal(clipped.plain(), values)
-        assert party.log == {"std.clip.clipped": 0.0}
-    else:
-        assert length >= norm * (1 - 1e-6)
-        assert np.allclose(clipped.plain() * before, values * norm, rtol=1e-5, atol=norm * before * 1e-7)
-
-
-def test_clip_bounds_values_whose_squares_overflow_float32() -> None:
-    party = client()
-    clipped = clip(1.0).protect(block([3e38, -3e38]), party, party.ctx)
-    assert clipped.plain() == pytest.approx([math.sqrt(0.5), -math.sqrt(0.5)], rel=1e-6)
-
-
-@pytest.mark.parametrize("norm", [1e-3, 1e-6, 1e-38, 1e-44])
-def test_clip_holds_where_its_scale_or_its_result_is_denormal(norm: float) -> None:
-    party, rng = client(), np.random.default_rng(0)
-    for size in (1, 1000):
-        values = (rng.uniform(0.1, 1, size) * 3e38).astype(np.float32)
-        clipped = clip(norm).protect(block(values), party, party.ctx).plain()
-        assert np.linalg.norm(clipped.astype(np.float64)) <= norm
-        assert norm < 1e-30 or np.linalg.norm(clipped.astype(np.float64)) >= norm * (1 - 1e-6)
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_clip_refuses_a_diverged_update(bad: float) -> None:
-    party = client(3)
-    with pytest.raises(ProtectionError, match=r"client 3: .* 1 NaN or infinite values.*; .*lower lr"):
-        clip(1.0).protect(block([0.0, bad]), party, party.ctx)
-
-
-def test_infinite_norm_clips_nothing_and_bounds_nothing() -> None:
-    party = client()
-    free = clip(math.inf).protect(block([3.0, 4.0]), party, party.ctx)
-    assert free.plain().tolist() == [3, 4]
-    behind = known().after(clip(math.inf).effects(known(), party.ctx))
-    assert behind.bounds == ()
-    ctx = dataclasses.replace(party.ctx, known=behind)
-    with pytest.raises(ProtectionError, match=r"no bound of the L2 norm is known; .*std\.clip"):
-        gaussian(noise_multiplier=1).protect(free, party, ctx)
-    assert gaussian(noise_multiplier=0).protect(free, party, ctx).plain().tolist() == [3, 4]
-
 
 # -- the distribution of the noise -------------------------------------------------------------------------------------
 
@@ -352,60 +236,3 @@ def test_noise_follows_a_clip_and_comes_once() -> None:
             component.effects(noised_before, party.ctx)
         with pytest.raises(Misplaced, match="after encryption in the chain of zone noised"):
             component.effects(sealed, party.ctx)
-
-
-# -- central noise -----------------------------------------------------------------------------------------------------
-
-
-def central(**options: Any) -> CentralGaussian:
-    return named(CentralGaussian(CentralGaussian.Options(**options)), "std.central_gaussian")  # type: ignore[no-any-return]
-
-
-@pytest.mark.parametrize("source", ["secure", "reproducible"])
-def test_central_noise_is_added_once_to_the_sum(source: str) -> None:
-    total = block(np.full(SIZE, 5.0)).replace(contributors=20, divisor=12.5, weighted=True)
-    noise = central(norm=0.5, noise_multiplier=4, source=source)
-    result = noise.postprocess(total, context(noise))
-    assert (result.divisor, result.contributors) == (12.5, 20)
-    low, high = stats.chi2.ppf([1e-9, 1 - 1e-9], SIZE)
-    assert low < float(np.sum((result.plain() - 5.0) ** 2)) / 2.0**2 < high
-    release = stated(noise, context(), known(0.5))
-    assert (release.trust, release.noise_multiplier, release.clipping_norm) == ("central", 4, 0.5)
-
-
-def test_the_grid_of_central_noise_does_not_show_how_many_took_part() -> None:
-    noise = central(norm=1.0, noise_multiplier=1e-3, source="reproducible")
-    few, many = (block(np.zeros(SIZE)).replace(contributors=count) for count in (1, 4))
-    results = [noise.postprocess(total, context(noise)).plain() for total in (few, many)]
-    assert np.array_equal(*results)
-
-
-def test_central_noise_refuses_what_it_cannot_protect() -> None:
-    noise = central(norm=0.5, noise_multiplier=4)
-    sealed = Block("noised", 2, ciphertexts=(b"x",), sealed_by="std.ckks")
-    with pytest.raises(ProtectionError, match=r"encrypted at the server; .*std\.gaussian before the encryption"):
-        noise.postprocess(sealed, context(noise))
-    with pytest.raises(Misplaced, match=r"zone noised is clipped to 1, but its noise is scaled to norm=0\.5"):
-        noise.opens(known(1.0), context())
-    with pytest.raises(Misplaced, match=r"write \{use: std\.clip, norm: 0\.5\} in protect\.noised"):
-        noise.opens(known(), context())
-    with pytest.raises(ValidationError, match="'secure' or 'reproducible'"):
-        central(norm=0.5, noise_multiplier=4, source="exact")
-
-
-@pytest.mark.parametrize(
-    ("norm", "said"), [(None, "needs a bound of the L2 norm earlier"), (2.0, "is clipped to 2"), (0.5, None)]
-)
-def test_central_noise_checks_the_clip_of_its_zone(norm: float | None, said: str | None) -> None:
-    clips = [] if norm is None else [{"use": "std.clip", "norm": norm}]
-    noise = {"use": "std.central_gaussian", "norm": 0.5, "noise_multiplier": 4}
-    plain = recipe_of("noised", clips, postprocess={"noised": [noise]})
-    if said is None:
-        Recipe.from_plain(plain, toy_catalog())
-        return
-    with pytest.raises(RecipeError) as caught:
-        Recipe.from_plain(plain, toy_catalog())
-    (problem,) = caught.value.problems
-    assert problem.startswith("recipe.postprocess.noised.0: std.central_gaussian")
-    assert said in problem
-    assert "{use: std.clip, norm: 0.5}" in problem
