@@ -1,0 +1,125 @@
+"""Names and links on the pages exist, tables are complete, and what is generated is fresh."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import tomllib
+from pathlib import Path
+
+import fedplug
+import pytest
+from doc_pages import FENCE, PAGES, ROOT
+from fedplug.recipe.catalog import ADAPTER, COMMAND, DISPLAY, REPORT, SECTION, Catalog
+
+PLUGINS = (
+    "std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "attacks", "baselines", "lab", "borda",
+    "rowlog", "trackers",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])
+def test_names_and_links_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    prose = FENCE.sub("", text)
+    missing = []
+    catalog = Catalog.discover()
+    for name in set(re.findall(r"`([a-z0-9_]+\.[A-Za-z0-9_.]+?)(?:\.saturated|\(.*?\))?`", prose)):
+        plugin, _, rest = name.partition(".")
+        # With a third part it is a number that the component logs.
+        if plugin in PLUGINS and not catalog.named(".".join(name.split(".")[:2])):
+            missing.append(f"component {name}")
+        if plugin == "fedplug" and "/" not in rest and not exists(name):
+            missing.append(f"python name {name}")
+    for path in set(re.findall(r"`([\w.-]+(?:/[\w.-]+)+/?)`", prose)):
+        top = path.partition("/")[0]
+        if top == "runs":  # what a run leaves behind, under a name of its own; there after `make run`
+            continue
+        if (ROOT / top).is_dir() and not (ROOT / path).exists() and not (page.parent / path).exists():
+            missing.append(f"file {path}")
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose) + re.findall(r'(?:src|href)="([^"]+)"', prose):
+        if link.startswith(("http://", "https://")):
+            continue
+        target, _, anchor = link.partition("#")
+        path = (page.parent / target).resolve() if target else page
+        if not path.exists():
+            missing.append(f"link {link}")
+        elif anchor and anchor not in anchors(path):
+            missing.append(f"anchor {link}")
+    assert not missing, sorted(missing)
+
+
+def exists(dotted: str) -> bool:
+    """Whether a dotted name is a module, an attribute of one, or an entry-point group."""
+    if dotted.removeprefix("fedplug.") in (*Catalog.discover().groups, ADAPTER, COMMAND, DISPLAY, REPORT, SECTION):
+        return True
+    try:
+        importlib.import_module(dotted)
+    except ImportError:
+        module, _, name = dotted.rpartition(".")
+        return exists(module) and hasattr(importlib.import_module(module), name) if module else False
+    return True
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])
+def test_pages_name_no_machine_and_leave_nothing_open(page: Path) -> None:
+    found = re.findall(r"/(?:home|root|tmp|work|Users)/\S*|\b(?:TODO|FIXME|TBD)\b", page.read_text(encoding="utf-8"))
+    assert not found
+
+
+def test_the_dependency_table_is_complete() -> None:
+    text = (ROOT / "docs/decisions.md").read_text(encoding="utf-8").partition("## Dependencies")[2]
+    rows = re.findall(r"^\| ([^|`]+?) \| `([^`]+)` \|", text, re.MULTILINE)
+    table = {(who.partition(",")[0], name) for who, name in rows}
+    declared: set[tuple[str, str]] = set()
+    plugins = {path.parent.name: str(path.parent.relative_to(ROOT)) for path in ROOT.glob("plugins/*/pyproject.toml")}
+    for who, path in {"core": ".", **plugins}.items():
+        project = tomllib.loads((ROOT / path / "pyproject.toml").read_text())["project"]
+        extras = [name for names in project.get("optional-dependencies", {}).values() for name in names]
+        declared |= {(who, re.split(r"[\[<>=~! ]", name)[0]) for name in [*project["dependencies"], *extras]}
+    assert table == declared
+
+
+def test_the_public_names_are_listed() -> None:
+    text = (ROOT / "docs/writing-a-plugin.md").read_text(encoding="utf-8").partition("## What is public")[2]
+    listed = set(re.findall(r"`(\w+)`", text.partition("Further:")[0]))
+    assert listed == set(fedplug.__all__)
+
+
+def test_the_recipe_keys_are_listed() -> None:
+    from fedplug.recipe.parts import SECTIONS, General
+
+    text = (ROOT / "docs/recipes.md").read_text(encoding="utf-8").partition("## Names and references")[0]
+    listed = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    assert listed == {*General.model_fields, *SECTIONS, *Catalog.discover().sections, "extends"}
+
+
+def test_every_command_of_fedplug_is_in_the_reference() -> None:
+    from fedplug.cli.app import app
+    from fedplug.cli.commands import offered
+
+    page = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
+    for command in app.registered_commands:
+        assert command.callback is not None
+        name = command.name or command.callback.__name__
+        assert f"## fedplug {name}\n" in page, name
+    assert not [name for name in offered() if f"## fedplug {name}\n" not in page]
+
+
+def test_what_is_generated_is_fresh() -> None:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    made = generate.made()
+    assert set(made) >= set((ROOT / "docs/reference").rglob("*.md")), "pages under docs/reference that nothing makes"
+    stale = [page.name for page, text in made.items() if not page.is_file() or page.read_text(encoding="utf-8") != text]
+    assert not stale, f"{stale} are stale; run: python docs/generate.py"
