@@ -78,18 +78,6 @@ def test_imports_go_down_only_lazy_ones_too() -> None:
     assert upward == HANDED
 
 
-def test_no_two_rooms_need_each_other() -> None:
-    known = modules()
-    needs: dict[str, set[str]] = {}
-    for name, path in known.items():
-        for other, annotation in imports(path, known):
-            if not annotation:
-                needs.setdefault(name.partition(".")[0], set()).add(other.partition(".")[0])
-    for room in BELOW:
-        for other in needs.get(room, set()) - {room}:
-            assert room not in needs.get(other, set()), (room, other)
-
-
 def test_no_module_needs_itself_through_others() -> None:
     known = modules()
     needs = {
