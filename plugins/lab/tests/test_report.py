@@ -5,24 +5,19 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import row_toys
 from fedplug.api.effects import Reveals
 from fedplug.api.releases import Release
 from fedplug.api.rows import Row
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_record import EncryptionReport
-from fedplug.runs.summary import Distribution
-from fedplug_lab.canvas import ZONE_COLOURS, thinned
+from fedplug_lab.canvas import thinned
 from fedplug_lab.figures import charts
-from fedplug_lab.tables import render, sentence
 from fedplug_lab.words import GLOSSARY, in_words
 from fedplug_lab.zones import as_sent
 from report_toys import HOSTILE, LEDGER, NOBODY, Page, a_zone, written
@@ -93,27 +88,6 @@ def test_follows_light_and_dark_and_paper(text: str) -> None:
     assert "fill: var(--muted)" in text
 
 
-def test_figures_use_one_colour_a_zone() -> None:
-    drawn = {chart.key: chart for chart in charts([a_row(1), a_row(2)], None)}
-    assert set(drawn) == {"accuracy", "loss", "zones", "seconds", "bytes", "epsilon", "churn"}
-    for key in ("zones", "bytes"):
-        assert ("encrypted", ZONE_COLOURS["encrypted"], "area") in drawn[key].legend
-        assert ZONE_COLOURS["encrypted"] in drawn[key].svg
-    assert "retained" not in [label for label, _, _ in drawn["zones"].legend], "an empty zone is not in the legend"
-    for label in ("round", "accuracy (share of test examples)"):
-        assert label in drawn["accuracy"].svg
-    assert "bytes per round (MB)" in drawn["bytes"].svg
-    assert "loss (nats)" in drawn["loss"].svg
-
-
-def test_a_zone_that_a_recipe_added_has_a_colour_of_its_own() -> None:
-    rows = [a_row(1, zones={"noised": 0.5, "hushed": 0.3, "bells": 0.2})]
-    colours = {label: colour for c in charts(rows, None) if c.key == "zones" for label, colour, _ in c.legend}
-    assert set(colours) == {"noised", "hushed", "bells"}
-    assert len(set(colours.values())) == 3
-    assert not {colours["hushed"], colours["bells"]} & set(ZONE_COLOURS.values())
-
-
 @pytest.mark.parametrize("place", ["name", "plan", "ledger", "row", "class", "recipe", "command", "versions", "engine"])
 def test_everything_is_escaped(tmp_path: Path, place: str) -> None:
     rows, ledger = [a_row(1)], LEDGER
@@ -165,22 +139,6 @@ def test_a_diverged_run_is_reported(tmp_path: Path, bad: float | None) -> None:
     Page(written(tmp_path, [ruined]))
 
 
-def test_diverged_rounds_are_marked_not_left_out() -> None:
-    rows = [a_row(1), a_row(2, loss=math.nan), a_row(3, loss=None, train_loss=math.inf)]
-    loss = next(chart for chart in charts(rows, None) if chart.key == "loss")
-    assert "not finite in 2 of 3 rounds" in loss.alt
-    assert "not finite: diverged" in [label for label, _, _ in loss.legend]
-    unmeasured = next(chart for chart in charts([a_row(1), a_row(2, loss=None)], None) if chart.key == "loss")
-    assert "not finite" not in unmeasured.alt, "a loss that is not there yet has not diverged"
-
-
-def test_loss_over_many_decades_is_logarithmic() -> None:
-    rows = [a_row(i, loss=10.0**i) for i in range(1, 7)]
-    loss = next(chart for chart in charts(rows, None) if chart.key == "loss")
-    assert loss.note == "Logarithmic scale."
-    assert "$" not in loss.svg
-
-
 def test_an_interrupted_run_says_so(tmp_path: Path) -> None:
     shown = Page(written(tmp_path, [a_row(1), a_row(2, accuracy=None, loss=None, client_accuracy={})])).visible()
     assert "2 of 3 planned rounds" in shown
@@ -211,14 +169,6 @@ def test_figures_of_a_task_have_a_chart_and_columns_whatever_they_are_called(tmp
     assert "task" not in {chart.key for chart in charts([a_row(1)], None)}
 
 
-def test_groups_have_a_line_each() -> None:
-    groups = {"g0": {"accuracy": 0.4, "loss": 1.0}, "g1": {"accuracy": 0.6, "loss": 2.0}}
-    accuracy = charts([a_row(1, groups=groups), a_row(2, groups=groups)], None)[0]
-    assert "each group's model" in [label for label, _, _ in accuracy.legend]
-    one = charts([a_row(1, groups={"g0": groups["g0"]})], None)[0]
-    assert "each group's model" not in [label for label, _, _ in one.legend]
-
-
 @pytest.mark.parametrize("rounds", [1, 2, 41, 200])
 def test_any_number_of_rounds(tmp_path: Path, rounds: int) -> None:
     text = written(tmp_path, [a_row(i) for i in range(1, rounds + 1)], recipe={"rounds": rounds})
@@ -241,16 +191,6 @@ def test_a_long_run_is_no_long_page(tmp_path: Path) -> None:
     gap = np.ones(5000)
     gap[[100, 2500]] = np.nan
     assert {100, 2500} <= set(thinned(gap).tolist())
-
-
-def test_partition_picture_holds_every_count_and_many_clients() -> None:
-    small = charts([], Distribution(["cat", "dog"], {0: [5, 7], 1: [0, 1234]}))[0]
-    assert "2 clients hold 12 to 1234 training examples each, of 1 to 2 of 2 classes." in small.alt
-    for count in ("5", "7", "1234"):
-        assert f">{count}</text>" in small.svg
-    clients = {k: [k] * 100 for k in range(50)}
-    many = charts([], Distribution([f"class {i}" for i in range(100)], clients))[0]
-    assert len(many.svg) < 100_000
 
 
 def personal_rows() -> list[Row]:
@@ -285,51 +225,6 @@ def test_personal_models_that_have_no_accuracy(tmp_path: Path, bad: dict[int, fl
     assert not charts([a_row(1, personal_accuracy=bad)], None)[0].wide
 
 
-def test_groups_are_listed_with_their_clients(tmp_path: Path) -> None:
-    rows = [
-        a_row(r, groups={"even": {"accuracy": 0.7 - r / 10, "loss": 1.0}, "odd": {"accuracy": 0.25, "loss": math.nan}},
-              group_members={"even": [0, 2], "odd": [1]} if r > 1 else {"even": [0], "odd": [1, 2]})
-        for r in (1, 2, 3)
-    ]  # fmt: skip
-    page = Page(written(tmp_path, rows))
-    assert "Groups of clients with a model each, as in round 3." in page.visible()
-    assert "They changed once." in page.visible()
-    texts = [text for _, text in page.texts]
-    at = texts.index("even")
-    assert texts[at : at + 7] == ["even", "2", "0, 2", "0.400", "0.400", "1.000", "0.600"]
-    assert texts[at + 7 : at + 14] == ["odd", "1", "1", "0.900", "0.250", "NaN", "0.250"]
-    at = texts.index("Accuracy in groups")
-    assert texts[at + 1 : at + 3] == [
-        "0.650", "2 models, 0.400 to 0.900, each on test data like its clients'; on all classes 0.503"
-    ], "a run leads with what groups are for"
-    heads = [text for tag, text in page.texts if tag == "th"]
-    assert heads.index("accuracy in groups") == heads.index("accuracy on all classes") - 1
-    assert "Groups" not in Page(text_of_one_group(tmp_path)).visible()
-
-
-def text_of_one_group(folder: Path) -> str:
-    (folder / "report.html").unlink()
-    return written(folder, [a_row(1, group_members={"all": [0, 1]}), a_row(2, group_members={})])
-
-
-def test_assessments_are_a_table(tmp_path: Path) -> None:
-    found = {"sensecrypt.clusters": {"adjusted_rand_index": 0.875, "silhouette": math.nan}, "x": {}}
-    shown = Page(written(tmp_path, [a_row(1)], assessments=found)).visible()
-    for expected in ("Assessments", "sensecrypt.clusters", "adjusted rand index", "0.875", "silhouette", "NaN"):
-        assert expected in shown
-    (tmp_path / "report.html").unlink()
-    assert "Assessments" not in Page(written(tmp_path, [a_row(1)], assessments={})).visible()
-
-
-def test_the_class_distribution_of_twenty_clients_shows_every_count() -> None:
-    clients = {k: [(k * 37 + c * 101) % 400 for c in range(10)] for k in range(20)}
-    (one,) = charts([], Distribution([str(c) for c in range(10)], clients))
-    assert one.wide, "alone it uses the width of the page"
-    for k, row in clients.items():
-        assert f">{k}</text>" in one.svg
-        assert all(f">{count}</text>" in one.svg for count in row if count)
-
-
 def test_same_rows_same_page(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -339,46 +234,6 @@ def test_same_rows_same_page(tmp_path: Path) -> None:
 def test_writes_over_an_older_report(tmp_path: Path) -> None:
     written(tmp_path, [a_row(1)])
     assert "3 of 3" in written(tmp_path, [a_row(1), a_row(2), a_row(3)])
-
-
-def test_drawing_needs_no_library_for_it() -> None:
-    """Importing one takes longer than a short run with everything else in it."""
-    code = (
-        "import sys; sys.path[:0] = sys.argv[1:]\n"
-        "from row_toys import a_row\nfrom fedplug_lab.figures import charts\nimport fedplug_lab.report\n"
-        "assert len(charts([a_row(1), a_row(2)], None)) == 7\n"
-        "print({'matplotlib', 'torch', 'PIL'} & set(sys.modules))"
-    )
-    places = [str(Path(found).parent) for found in [row_toys.__file__] if found]
-    result = subprocess.run([sys.executable, "-c", code, *places], capture_output=True, text=True, check=True)
-    assert result.stdout == "set()\n"
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [(None, "–"), (True, "yes"), (1e-5, "1e-05"), (math.inf, "∞"), ("inf", "∞"), (math.nan, "NaN"), ([], "none"),
-     ([1, 2], "1, 2"), (1234567, "1\u202f234\u202f567"), (70000.0, "70\u202f000"), ("a<b", "a&lt;b"), ({}, "–")],
-)  # fmt: skip
-def test_plain_data(value: Any, expected: str) -> None:
-    assert render(value) == expected
-
-
-def test_records_become_one_table_with_every_column() -> None:
-    page = Page(render([{"a_b": 1}, {"c": [2, {"d": "x"}]}], "cap"))
-    assert [text for tag, text in page.texts if tag == "th"] == ["a b", "c", "1", "–"]
-    assert ("span", "cap") in page.texts
-    turned = Page(render({z: {f"k{i}": f"{z}{i}" for i in range(9)} for z in ("p", "q")}, "cap"))
-    assert [text for tag, text in turned.texts if tag == "th"] == ["p", "q", *(f"k{i}" for i in range(9))]
-    assert [text for tag, text in turned.texts if tag == "td"] == [f"{z}{i}" for i in range(9) for z in "pq"]
-    nested = Page(render({"local_view": {"epsilon": 2.5}, "another": {"why": "x"}}))
-    assert [text for tag, text in nested.texts if tag == "th"] == ["epsilon", "why", "local view", "another"]
-
-
-def test_no_line_ends_inside_a_number() -> None:
-    assert sentence("DP zone ε=8.00, δ=1e-05 (client, a-b); 4.2 s, 12 of 30 <") == (
-        'DP zone <span class="whole">ε=8.00,</span> <span class="whole">δ=1e-05</span> (client, a-b); '
-        '<span class="whole">4.2 s,</span> 12 of 30 &lt;'
-    )
 
 
 def test_the_words_of_the_verdict_are_explained_beside_it(text: str) -> None:

@@ -1,0 +1,82 @@
+"""Charts of rows: a colour for each zone, diverged rounds marked, a line for each group."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import row_toys
+from fedplug.runs.summary import Distribution
+from fedplug_lab.canvas import ZONE_COLOURS
+from fedplug_lab.figures import charts
+from row_toys import a_row
+
+
+def test_figures_use_one_colour_a_zone() -> None:
+    drawn = {chart.key: chart for chart in charts([a_row(1), a_row(2)], None)}
+    assert set(drawn) == {"accuracy", "loss", "zones", "seconds", "bytes", "epsilon", "churn"}
+    for key in ("zones", "bytes"):
+        assert ("encrypted", ZONE_COLOURS["encrypted"], "area") in drawn[key].legend
+        assert ZONE_COLOURS["encrypted"] in drawn[key].svg
+    assert "retained" not in [label for label, _, _ in drawn["zones"].legend], "an empty zone is not in the legend"
+    for label in ("round", "accuracy (share of test examples)"):
+        assert label in drawn["accuracy"].svg
+    assert "bytes per round (MB)" in drawn["bytes"].svg
+    assert "loss (nats)" in drawn["loss"].svg
+
+
+def test_a_zone_that_a_recipe_added_has_a_colour_of_its_own() -> None:
+    rows = [a_row(1, zones={"noised": 0.5, "hushed": 0.3, "bells": 0.2})]
+    colours = {label: colour for c in charts(rows, None) if c.key == "zones" for label, colour, _ in c.legend}
+    assert set(colours) == {"noised", "hushed", "bells"}
+    assert len(set(colours.values())) == 3
+    assert not {colours["hushed"], colours["bells"]} & set(ZONE_COLOURS.values())
+
+
+def test_diverged_rounds_are_marked_not_left_out() -> None:
+    rows = [a_row(1), a_row(2, loss=math.nan), a_row(3, loss=None, train_loss=math.inf)]
+    loss = next(chart for chart in charts(rows, None) if chart.key == "loss")
+    assert "not finite in 2 of 3 rounds" in loss.alt
+    assert "not finite: diverged" in [label for label, _, _ in loss.legend]
+    unmeasured = next(chart for chart in charts([a_row(1), a_row(2, loss=None)], None) if chart.key == "loss")
+    assert "not finite" not in unmeasured.alt, "a loss that is not there yet has not diverged"
+
+
+def test_loss_over_many_decades_is_logarithmic() -> None:
+    rows = [a_row(i, loss=10.0**i) for i in range(1, 7)]
+    loss = next(chart for chart in charts(rows, None) if chart.key == "loss")
+    assert loss.note == "Logarithmic scale."
+    assert "$" not in loss.svg
+
+
+def test_groups_have_a_line_each() -> None:
+    groups = {"g0": {"accuracy": 0.4, "loss": 1.0}, "g1": {"accuracy": 0.6, "loss": 2.0}}
+    accuracy = charts([a_row(1, groups=groups), a_row(2, groups=groups)], None)[0]
+    assert "each group's model" in [label for label, _, _ in accuracy.legend]
+    one = charts([a_row(1, groups={"g0": groups["g0"]})], None)[0]
+    assert "each group's model" not in [label for label, _, _ in one.legend]
+
+
+def test_partition_picture_holds_every_count_and_many_clients() -> None:
+    small = charts([], Distribution(["cat", "dog"], {0: [5, 7], 1: [0, 1234]}))[0]
+    assert "2 clients hold 12 to 1234 training examples each, of 1 to 2 of 2 classes." in small.alt
+    for count in ("5", "7", "1234"):
+        assert f">{count}</text>" in small.svg
+    clients = {k: [k] * 100 for k in range(50)}
+    many = charts([], Distribution([f"class {i}" for i in range(100)], clients))[0]
+    assert len(many.svg) < 100_000
+
+
+def test_drawing_needs_no_library_for_it() -> None:
+    """Importing one takes longer than a short run with everything else in it."""
+    code = (
+        "import sys; sys.path[:0] = sys.argv[1:]\n"
+        "from row_toys import a_row\nfrom fedplug_lab.figures import charts\nimport fedplug_lab.report\n"
+        "assert len(charts([a_row(1), a_row(2)], None)) == 7\n"
+        "print({'matplotlib', 'torch', 'PIL'} & set(sys.modules))"
+    )
+    places = [str(Path(found).parent) for found in [row_toys.__file__] if found]
+    result = subprocess.run([sys.executable, "-c", code, *places], capture_output=True, text=True, check=True)
+    assert result.stdout == "set()\n"
