@@ -177,7 +177,7 @@ def test_a_class_that_does_something_else_states_it_itself() -> None:
 
 def test_a_sum_is_compared_with_the_uploads(toys: Any) -> None:
     toys("aggregate", TenThatSays)
-    with pytest.raises(FedplugError, match="it states that it adds the weighted uploads up, and gave values up to"):
+    with pytest.raises(FedplugError, match="it states that it adds the weighted uploads up, and 650 of 650 values"):
         run_protocol(noised(CLIP, aggregate={"use": "toy.odd"}))
 
 

@@ -190,3 +190,37 @@ def test_multiples_of_a_grid_are_those_that_float64_finds(grid: float, values: l
     wrong = int((np.abs(steps - np.rint(steps)) > 1e-6 * np.maximum(1, np.abs(steps))).sum())
     said = passed((Rounding(grid),), as_it_is, block=BLOCK.replace(values=given))
     assert said == (f"it states multiples of {grid:g}, and {wrong} of 10 values are not" if wrong else "")
+
+
+def at_the_sum(said: Effects, **changes: Any) -> str:
+    """What is wrong with a sum that a server's link gave."""
+    total = BLOCK.replace(contributors=3, meta={"key": 1})
+    before = Known(zone="noised", link="odd", layers=(6, 4)).after((Bound(5.0), Adds()))
+    step = Step(Link("noised", "postprocess", "odd", None, "server"), before, said, before.after(said))
+    ctx = Context(0, 1, LAYOUT, ("noised",), 4, 2, 7, "", Server())
+    return block_problem(total.replace(**changes), total, step, ctx)
+
+
+def test_what_a_link_states_of_a_sum_is_compared() -> None:
+    """Central noise is measured by it."""
+    assert at_the_sum((Bound(4.9),)).startswith("it states an L2 norm of at most 4.9, and gave values of norm 5")
+    assert at_the_sum((Bound(3.4, per="layer"),)).startswith("it states an L2 norm per layer of at most 4.80833, and")
+    assert at_the_sum((Bound(5.0),)) == at_the_sum((Bound(3.6, per="layer"),)) == ""
+    assert at_the_sum((Rounding(0.3),), values=VALUES * np.float32(1.01)).startswith("it states multiples of 0.3")
+
+
+def test_a_sum_takes_nothing_along_that_no_noise_hides() -> None:
+    """What was in meta reached the clients behind the noise."""
+    for said in ((), (Bound(5.0),)):
+        assert at_the_sum(said, meta={"norm": 5.0}).startswith("it changed the sum's meta, which no noise hides")
+        assert at_the_sum(said, meta={}) == at_the_sum(said) == ""
+    # A clip behind it would let noise count again.
+    assert "the sum's meta" in at_the_sum((Changes(),), meta={"norm": 5.0})
+    assert "the sum's divisor" in at_the_sum((Changes(),), divisor=5.0)
+
+
+def test_noise_is_added_to_nothing_that_carries_more_than_values() -> None:
+    """Whoever states nothing may put what it likes into meta, and a clip and noise behind it count."""
+    noise = (Noise(mechanism="gaussian", scale=1.0),)
+    assert "put meta beside the values" in passed(noise, as_it_is, block=BLOCK.replace(meta={"raw": 1.0}))
+    assert passed(noise, as_it_is) == ""

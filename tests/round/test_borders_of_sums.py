@@ -54,7 +54,7 @@ def test_a_sum_that_an_upload_spoilt_is_its_clients_fault() -> None:
 
 def test_a_sum_that_is_none_is_the_aggregators_fault() -> None:
     found, client_id = summed(BLOCK.replace(values=VALUES * 20), VALUES, VALUES)
-    assert found.startswith("it states that it adds the weighted uploads up, and gave values up to ")
+    assert found.startswith("it states that it adds the weighted uploads up, and 2 of 10 values went elsewhere, up to ")
     assert client_id is None
 
 

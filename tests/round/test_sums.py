@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
+import fedplug
 import numpy as np
 import pytest
 from faulty_clients import (
@@ -18,8 +19,10 @@ from faulty_clients import (
     with_bytes,
     with_value,
 )
+from fedplug import Effects, Wants, hookimpl
 from fedplug.api.errors import ProtectionError, TooFewClients
-from toy_components import pushed, recipe_of
+from fedplug_std.mean import Mean
+from toy_components import TOYS, pushed, recipe_of
 from toy_protocol import initial_vector, run_protocol, weights_of
 
 UPLOADS: dict[str, tuple[dict[str, Any], Any, str]] = {
@@ -149,3 +152,47 @@ def test_the_noise_of_the_mean_has_the_variance_of_local_noise(clients: int) -> 
     ratio = float(noise.astype(np.float64).var()) / expected
     assert abs(ratio - 1) < 5 * np.sqrt(2 / len(start))
     assert abs(float(noise.mean())) < 5 * np.sqrt(expected / len(start))
+
+
+class Looks(fedplug.Opener):
+    """A server's link that looks at the sum and at what the server has in hand."""
+
+    site = "server"
+    seen: ClassVar[list[Any]] = []
+
+    def opens(self, known: Any, ctx: Any) -> Effects:
+        return ()
+
+    @hookimpl
+    def postprocess(self, block: Any, ctx: Any) -> Any:
+        type(self).seen.append((block.contributors, block.divisor, dict(ctx.party.uploads)))
+        return block
+
+
+class Keeps(Mean):
+    """A mean for which the server keeps all uploads until they are added up."""
+
+    @property
+    def wants(self) -> Wants:
+        return Wants()
+
+
+@pytest.mark.parametrize("aggregate", ["std.mean", "toy.keeps"])
+def test_links_behind_a_sum_see_neither_uploads_nor_how_many_took_part(
+    monkeypatch: pytest.MonkeyPatch, aggregate: str
+) -> None:
+    """Behind noise they could put over it what no noise hides; a secret number of clients would follow from a mean."""
+    monkeypatch.setitem(TOYS.setdefault("postprocess", {}), "toy.looks", Looks)
+    monkeypatch.setitem(TOYS.setdefault("aggregate", {}), "toy.keeps", Keeps)
+    monkeypatch.setattr(Looks, "seen", [])
+    plain = recipe_of("noised", [{"use": "std.clip", "norm": 1.0}], rounds=2)
+    plain["data"]["clients"] = 20
+    noise = {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 2.0}
+    plain |= {
+        "aggregate": {"use": aggregate, "weighting": "uniform"},
+        "sampling": {"scheme": "poisson", "rate": 0.5, "source": "reproducible"},
+        "postprocess": {"noised": [noise, {"use": "toy.looks"}]},
+    }
+    run_protocol(plain)
+    assert len(Looks.seen) == 2
+    assert Looks.seen == [(1, 10.0, {})] * 2

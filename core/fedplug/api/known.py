@@ -33,6 +33,8 @@ from fedplug.api.effects import (
 )
 from fedplug.api.releases import Clip, Release
 
+_LOOSE = "what the sum is divided by may follow from values, which no noise on it hides; add the noise at the clients"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Known:
@@ -56,6 +58,8 @@ class Known:
         covers_support: True where positions do not show what clients keep.
         uncredited: why the noise of others earns no credit.
         unstated: links that state no effect.
+        loose: True of a sum that is divided, or comes with, what may follow from values without noise: noise on it is
+            measured by nothing, whatever bounds it.
         beneath: bounds of what one client's data contributes to values that carry its noise: by so much, and the grid
             of the noise, values differ from those of a client with other data and the same noise.
         lost: why no bound holds any more, where a link states it.
@@ -77,6 +81,7 @@ class Known:
     covers_support: bool = False
     uncredited: tuple[str, ...] = ()
     unstated: tuple[str, ...] = ()
+    loose: bool = False
     beneath: tuple[Bound, ...] = ()
     lost: str = ""
 
@@ -102,6 +107,8 @@ class Known:
 
         Noise that is independent of the data does not raise it, although it ends the bounds of the values.
         """
+        if self.loose:
+            return None
         lengths = [value for bound in self.beneath if (value := norms.implied(bound, order, self.layers)) is not None]
         norm = self.norm(order)
         return norm if norm is not None else min(lengths, default=None)
@@ -136,7 +143,7 @@ class Known:
                 because += f" (behind the noise of {noises[-1]} no bound holds)"
             raise Misplaced(
                 f"{self.link} needs a bound of the L{order:g} norm earlier in the chain of zone {self.zone}{because}; "
-                f"{self.lost or remedy}"
+                f"{self.lost or (_LOOSE if self.loose else remedy)}"
             )
         return length
 
@@ -161,7 +168,7 @@ class Known:
         return dataclasses.replace(
             self, bounds=(), grid=0.0, releases=tuple(self.releases[i] for i in kept),
             scales=tuple(self.scales[i] for i in kept) if self.scales else (), factor=1.0, sealed=(), sealers=(),
-            beneath=(),
+            beneath=(), loose=self.loose or not at_client,
             uncredited=(*self.uncredited, why), unstated=(*self.unstated, self.link),
         )  # fmt: skip
 
@@ -180,8 +187,9 @@ class Known:
                     releases=tuple(replace(r, step=r.step * size, range=r.range * size) for r in self.releases),
                 )  # fmt: skip
             case Shifts():
-                # Without noise beneath, the sum of the shifts would show how many took part.
-                beneath = (self.bounds or self.beneath) if self.releases or self.summed else ()
+                # Without noise beneath, the sum of the shifts would show how many took part; and whether what was
+                # added to a sum was a public number, nobody can see.
+                beneath = (self.bounds or self.beneath) if self.releases and not self.summed else ()
                 return replace(self, grid=0.0, bounds=(), beneath=beneath)
             case Rounding(step):
                 return self._rounded(step)

@@ -7,16 +7,20 @@ with the same folded effects. Nobody else works out who comes after whom.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedplug.api.effects import (
     Adds,
+    Changes,
     CoversSupport,
     Effects,
     Misplaced,
     Noise,
     Opens,
+    Rounding,
+    Scales,
     Scramble,
     Seal,
     Uncredited,
@@ -111,28 +115,56 @@ def fold(
             effects = link.effects(known, ctx)
             _check_site(link, known, effects or ())
             after = known.voided(at_client=link.hook == "protect") if effects is None else known.after(effects)
+            if effects is not None and link.hook == "aggregate":
+                no_sum = _no_sum(link, effects)
+                loose = any(isinstance(effect, Changes) for effect in (*effects, *no_sum))
+                after = dataclasses.replace(after.after(no_sum), loose=loose)
         except FedplugError as error:
             if misplaced is None:
                 raise
             misplaced(link, str(error))
             effects, after = (), known
         if link.hook == "aggregate":
-            if effects is not None and not any(isinstance(effect, Adds) for effect in effects):
-                no_sum = f"{link.name} does not add the uploads up, so others' noise earns no credit"
-                after = after.after((Uncredited(no_sum),))
             after = dataclasses.replace(after, summed=True)
         steps.append(Step(link, known, effects, after))
         known = after
     return tuple(steps)
 
 
+def _no_sum(link: Link, effects: Effects) -> Effects:
+    """What follows where an aggregator does not give the sum of the uploads as they came, or of their multiples.
+
+    Then one client's data may move it by more than the client's own values are long.
+    """
+    why = ""
+    if not any(isinstance(effect, Adds) for effect in effects):
+        why = f"{link.name} does not add the uploads up"
+    elif any(isinstance(effect, Changes) and effect.norms == "kept" for effect in _of_uploads(effects)):
+        why = f"{link.name} changes uploads before it adds them up"
+    if not why:
+        return ()
+    return Uncredited(f"{why}, so others' noise earns no credit"), Changes(why=f"{why}; add the noise at the clients")
+
+
+def _of_uploads(effects: Effects) -> Effects:
+    """What an aggregator states of single uploads, before it adds them up."""
+    return tuple(itertools.takewhile(lambda effect: not isinstance(effect, Adds), effects))
+
+
 def _check_site(link: Link, known: Known, effects: Effects) -> None:
-    """Compares who a link says hides or opens something with the party at which it runs.
+    """Compares what a link says that it does, and who hides or opens something, with its hook and with where it runs.
 
     Raises:
-        Misplaced: noise at a client that counts as noise on the sum, or the other way round; noise on what clients have
-            opened; a sum opened by those who do not hold its key.
+        Misplaced: an aggregator bounds single uploads, or adds noise to them; noise at a client that counts as noise on
+            the sum, or the other way round; noise on what clients have opened; a sum opened by those who do not hold
+            its key.
     """
+    for effect in _of_uploads(effects) if link.hook == "aggregate" else ():
+        if not isinstance(effect, Scales | Rounding | Uncredited | Changes):
+            raise Misplaced(
+                f"{link.name} states {type(effect).__name__} of single uploads, which nothing compares; state it "
+                "behind Adds(), of the sum, or have a link of protect do it"
+            )
     for effect in effects:
         if isinstance(effect, Noise):
             if link.hook == "postprocess" and link.site == "client":

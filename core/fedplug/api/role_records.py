@@ -70,7 +70,7 @@ class Wants(Checked, kw_only=True):
         model: `ctx.party.model` and `ctx.party.vector` at the server.
         pieces: nothing but sums: `aggregate` of some clients' blocks, joined with those of the others
             (`fedplug.join_sums`), is that of all. Uploads are then added up as they arrive, and none is kept; without
-            it, `ctx.party.uploads` holds them all.
+            it, `ctx.party.uploads` holds them all until they are added up.
     """
 
     num_examples: bool = False

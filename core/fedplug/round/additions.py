@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fedplug.api.effects import Adds, Changes, Effects, Scales, Uncredited
+from fedplug.api.effects import Adds, Changes, Effects
 from fedplug.api.types import Block
+from fedplug.round.expected import Expected, places
 
 
 def addition_problem(
@@ -23,9 +24,7 @@ def addition_problem(
     adds = next((effect for effect in effects if isinstance(effect, Adds)), None)
     if adds is None or total.values is None or any(isinstance(effect, Changes) for effect in effects):
         return ""
-    factor = math.prod(effect.factor for effect in effects if isinstance(effect, Scales))
-    positions = total.positions
-    at = np.arange(0, total.size, max(1, total.size // 4096))
+    positions, at = total.positions, places(total.size)
     values, sizes, divisor = (np.zeros(len(at), np.float64) for _ in range(3))
     counts = np.zeros(len(at), np.int64)
     for client_id, block in blocks.items():
@@ -47,12 +46,11 @@ def addition_problem(
         sizes[here] += np.abs(part)
         divisor[here] += weights[client_id]
         counts[here] += 1
-    wrong = np.abs(total.plain()[at] - factor * values)
-    exact = all(isinstance(effect, Adds | Scales | Uncredited) for effect in effects)
-    if exact and (wrong > 1e-5 * abs(factor) * sizes + 1e-30).any():
+    expected = Expected.of(effects, len(blocks))
+    if expected and (problem := expected.problem(total.plain()[at], values, sizes)):
         return (
-            f"it states that it adds the weighted uploads up, and gave values up to {wrong.max():.3g} away from their "
-            "sum; give the sum, with the total weight as its divisor, or state what else it does in its `sums`"
+            f"it states that it adds the weighted uploads up, and {problem}; give the sum, with the total weight as "
+            "its divisor, or state what else it does in its `sums`"
         )
     whole = adds.divided_by == "all" or positions is None
     weight = np.full(1, math.fsum(weights[client_id] for client_id in blocks)) if whole else divisor
@@ -66,4 +64,6 @@ def addition_problem(
         )
     if total.contributors > int(counts.min(initial=len(blocks))):
         return f"it states {total.contributors} updates behind every value of a sum, and behind some are fewer"
+    if total.meta:
+        return "it put meta beside the sum, which no noise hides; give meta={}, or state Changes"
     return ""

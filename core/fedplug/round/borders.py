@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedplug.api.effects import Changes, CoversSupport, Effects, Noise, Rounding, Scales
+from fedplug.api import norms
+from fedplug.api.effects import Adds, CoversSupport, Effects, Noise
 from fedplug.api.errors import ProtectionError
 from fedplug.api.known import Known
 from fedplug.api.streams import watch_streams
 from fedplug.api.typed import block_problem as fields_problem
 from fedplug.api.types import RETAINED, Block, Plan
 from fedplug.round.additions import addition_problem
+from fedplug.round.expected import Expected, places
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,48 +87,42 @@ def block_problem(given: Any, before: Block, step: Step, ctx: Context) -> str:
         return f"it made {wrong} {what} NaN or infinite; values that are not numbers cannot be used"
     if not stated:
         return ""
+    if given.meta and any(isinstance(effect, Noise) for effect in step.effects or ()):
+        return "a link before it put meta beside the values, which its noise does not hide; leave meta empty"
     if step.effects == () and not np.array_equal(given.values, before.plain(), equal_nan=True):
         return "it states no change of the values, and changed them; state what it does in its effects"
     if problem := _moved_problem(given, before, step.effects or ()) or _besides_problem(given, before, step):
         return problem
-    return "" if known.summed else _claims_problem(given, ctx, step)
+    return _claims_problem(given, ctx, _claimed(step))
 
 
 def _moved_problem(given: Block, before: Block, effects: Effects) -> str:
-    """Whether values went elsewhere than by the factors and the roundings that are all a link states; empty if not."""
-    if before.values is None or not all(isinstance(effect, Scales | Rounding) for effect in effects):
+    """Whether values went elsewhere than by the factors, roundings and noise that are all a link states."""
+    expected = Expected.of(effects) if before.values is not None else None
+    if expected is None:
         return ""
     if given.size != before.size:
         return f"it gave {given.size} scalars of {before.size}, and states no such change"
-    expected, room = before.plain().astype(np.float64), 0.0
-    for effect in effects:
-        if isinstance(effect, Scales):
-            expected, room = expected * effect.factor, room * abs(effect.factor)
-        elif isinstance(effect, Rounding):
-            room += effect.step / 2
-    with np.errstate(invalid="ignore"):  # values that were no numbers before
-        wrong = np.abs(given.plain() - expected) > room + 1e-5 * np.abs(expected) + 1e-30
-    if not wrong.any():
-        return ""
+    some: Any = places(given.size) if expected.noise else slice(None)  # all of them where that is for sure
+    was = before.plain()[some].astype(np.float64)
+    problem = expected.problem(given.plain()[some], was, np.abs(was))
     said = " and ".join(dict.fromkeys(type(effect).__name__ for effect in effects))
-    return f"it states {said} alone, and {np.count_nonzero(wrong)} of {given.size} values went elsewhere"
+    return f"it states {said} alone, and {problem}" if problem else ""
 
 
 def _besides_problem(given: Block, before: Block, step: Step) -> str:
-    """What a link changed of plain values besides these, which neither closing nor noise hides; empty if nothing.
-
-    Whoever states that it changes a sum freely may have made a mean of it: no noise counts that is added behind that.
-    """
-    effects = step.effects or ()
-    fields = ["divisor", "contributors"] if step.before.summed else ["contributors", "divisor", "weighted", "meta"]
-    if CoversSupport() not in effects:
+    """What a link changed of plain values besides these, which neither closing nor noise hides; empty if nothing."""
+    fields = ["contributors", "divisor", "meta"]
+    if CoversSupport() not in (step.effects or ()):
         fields.append("positions")
-    if step.before.summed and any(isinstance(effect, Changes) for effect in effects):
-        return ""
+    if not step.before.summed:
+        fields.append("weighted")
+    elif not given.meta:  # whoever opens a sum needs no more what was kept for that
+        fields.remove("meta")
     for name in fields:
         if not _same(getattr(before, name), getattr(given, name)):
             if step.before.summed:
-                return f"it changed the sum's {name}, which no noise hides; change values alone, or state Changes"
+                return f"it changed the sum's {name}, which no noise hides; change values alone"
             return f"it changed the block's {name}, which travel in the clear; a link that seals nothing changes values"
     return ""
 
@@ -150,7 +146,8 @@ def sum_problem(
         if spoilt is not None:
             return f"client {spoilt} sent values that are NaN or infinite, which no sum survives", spoilt
         return f"it made {wrong} of {total.size} values NaN or infinite of uploads that are finite", None
-    return addition_problem(total, blocks, weights, step.effects or ()), None
+    problem = addition_problem(total, blocks, weights, step.effects or ())
+    return problem or ("" if total.values is None else _claims_problem(total, None, _claimed(step))), None
 
 
 def mean_problem(mean: NDArray[np.float32], zone: str, step: Step | None) -> str:
@@ -192,22 +189,34 @@ def shape_problem(given: Any, zone: str) -> str:
     return fields_problem(given)
 
 
-def _claims_problem(block: Block, ctx: Context, step: Step) -> str:
-    """Which stated norm or grid one client's values break; empty if none."""
-    known, values = step.after, block.plain()
+def _claimed(step: Step) -> Known:
+    """The norms and the grid that a link promises: of one client's values all that hold, of a sum those it states.
+
+    What is known of a sum is how far two of them lie apart, which one sum does not show.
+    """
+    if not step.after.summed:
+        return step.after
+    own = step.effects or ()
+    added = next((number for number, effect in enumerate(own, 1) if isinstance(effect, Adds)), 0)
+    return Known(zone=step.link.zone, layers=step.after.layers).after(own[added:])
+
+
+def _claims_problem(block: Block, ctx: Context | None, known: Known) -> str:
+    """Which of these norms, or which grid, values break; empty if none."""
+    values = block.plain()
     if known.grid > 0 and (wrong := _off_grid(values, known.grid)):
         return f"it states multiples of {known.grid:g}, and {wrong} of {len(values)} values are not"
     for bound in known.bounds:
         if bound.per == "scalar" or bound.order == math.inf:
             found, most = np.abs(values, dtype=np.float64).max(initial=0.0), _largest(bound.norm)
         elif bound.per == "layer":
-            layers = _layers_of(block, ctx)
+            layers = None if ctx is None else _layers_of(block, ctx)
             if layers is None:
-                continue
-            norms = np.broadcast_to(np.asarray(bound.norm, np.float64), (max(len(known.layers), 1),))
-            squares = np.bincount(layers, np.square(values, dtype=np.float64), len(norms))
-            ratio = np.sqrt(squares) / norms
-            found, most = float(ratio.max(initial=0.0)), 1.0
+                found, most = _norm(values, bound.order), norms.implied(bound, bound.order, known.layers) or 0.0
+            else:
+                limits = np.broadcast_to(np.asarray(bound.norm, np.float64), (max(len(known.layers), 1),))
+                squares = np.bincount(layers, np.square(values, dtype=np.float64), len(limits))
+                found, most = float((np.sqrt(squares) / limits).max(initial=0.0)), 1.0
         else:
             found, most = _norm(values, bound.order), _largest(bound.norm)
         if found > most * _SLACK:

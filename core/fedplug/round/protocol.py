@@ -136,14 +136,13 @@ class Protocol:
             arrivals, sums = self._collect(cohort, ctx, clock)
         except TooFewClients as error:
             why = self.skips.fell_short(error)
-            self.server.uploads = {}
             self._note_uncovered(ctx)
             self.server_model.hide()
             self._skip(cohort, asked, why, clock)
             return
         arrived = arrivals.arrived
         contributors, exposed = self.delivery.of(cohort, asked, arrivals, sums, ctx, clock)
-        self.server.uploads, self.server.cohort = {}, None
+        self.server.cohort = None
         self._note_uncovered(ctx)
         shares = {client_id: self.server.remembered.weights[client_id] for client_id in sorted(arrived)}
         self.events.tell(Released(round, tuple(charged), shares, arrivals.sizes(), contributors, exposed))
@@ -202,6 +201,8 @@ class Protocol:
             if any(sizes.values()):
                 self.events.tell(Released(ctx.round, tuple(charged), {}, sizes, {}, True))
             raise
+        finally:
+            self.server.uploads = {}  # a link behind noise on the sum could put what it finds there over it
         return arrivals, sums
 
     def _note_uncovered(self, ctx: Context) -> None:

@@ -82,8 +82,10 @@ class Sums:
             block = sums.pop(zone)  # ciphertexts are large, and not needed once they are open
             plain = [z for z, other in ready.items() if other.positions is not None and other.values is not None]
             plain = plain if block.positions is not None else []
-            found = self._open_zone(group, block, senders[zone], [ready[z] for z in plain], ctx, clock)
             fewest = fewest_in(block)
+            if block.values is not None:
+                block = self._constant(block, weights, ctx)
+            found = self._open_zone(group, block, senders[zone], [ready[z] for z in plain], ctx, clock)
             del block
             if found is None:
                 continue
@@ -92,12 +94,7 @@ class Sums:
             for other in plain if met else []:
                 del ready[other]
         for zone, block in list(share_divisors(ready).items()):
-            if zone in amplified(self.recipe.sampling, ctx):
-                # The weight of the clients that took part would show who they are, and so would their number: the sum
-                # is divided by what their weight is on average (McMahan et al. 2018, the estimator f_f).
-                rate = self.recipe.sampling.rate if self.recipe.sampling else 1.0
-                block = block.replace(divisor=rate * sum(weights.values()), contributors=1)
-            ready[zone] = block
+            ready[zone] = block = self._constant(block, weights, ctx)
             if block.values is not None:
                 mean = block.mean()
                 last = [step for step in ctx.steps(zone) if step.link.hook != "protect" and step.link.site != "client"]
@@ -108,6 +105,17 @@ class Sums:
                 ready[zone] = block.replace(values=mean, divisor=1.0)
             self.events.tell(ZoneOpened(ctx.round, group, ready[zone]))
         return ready
+
+    def _constant(self, block: Block, weights: dict[int, float], ctx: Context) -> Block:
+        """A sum of sampled clients that shows no link, and nobody else, how many took part.
+
+        The weight of those who did would show who they are, and so would their number: the sum is divided by what their
+        weight is on average (McMahan et al. 2018, the estimator f_f).
+        """
+        if block.zone not in amplified(self.recipe.sampling, ctx):
+            return block
+        rate = self.recipe.sampling.rate if self.recipe.sampling else 1.0
+        return block.replace(divisor=rate * sum(weights.values()), contributors=1)
 
     def _open_zone(
         self, group: str, block: Block, senders: list[int], plain: list[Block], ctx: Context, clock: ServerClock
