@@ -44,9 +44,9 @@ class Opening(Record, frozen=True):
 
     def bars(self, other: Opening) -> bool:
         """Whether the other sum must stay closed because of this one: same round and zone, and a client in both."""
-        same_place = (self.round, self.zone) == (other.round, other.zone)
-        overlap = self.group == other.group or not set(self.clients).isdisjoint(other.clients)
-        return same_place and self != other and overlap
+        if (self.round, self.zone) != (other.round, other.zone) or self == other:
+            return False
+        return self.group == other.group or not set(self.clients).isdisjoint(other.clients)
 
 
 class Openings:

@@ -68,7 +68,7 @@ class Protecting(PartySteps):
                 gathered = zone in plan.shared and not self._shows_positions(steps)
                 positions = None if gathered else plan.positions(zone)
                 if size != plan.labels.size:
-                    values = client.update.take(plan.positions(zone))
+                    values = client.update.take(plan.positions(zone), mode="clip")  # none lies beyond
                 else:  # whoever protects may write to what it is handed, and read the update
                     handed = any(step.link.hook == "protect" for step in steps)
                     values = client.update.copy() if handed else client.update

@@ -57,8 +57,15 @@ class IndexCipher:
     def encrypt(self, indices: NDArray[Any]) -> NDArray[np.uint8]:
         """The packed bitmap of the encrypted indices, P bits."""
         chosen = np.zeros(len(self.index_of), np.bool_)
-        chosen[indices] = True
-        return np.packbits(chosen[self.index_of])
+        chosen[self._place_of[indices]] = True
+        return np.packbits(chosen)
+
+    @functools.cached_property
+    def _place_of(self) -> NDArray[np.int64]:
+        """The inverse permutation: few indices are nominated, and all places need not be asked which is theirs."""
+        place_of = np.empty_like(self.index_of)
+        place_of[self.index_of] = np.arange(len(self.index_of))
+        return place_of
 
     def decrypt(self, ballot: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The indices of a bitmap, in no particular order."""
