@@ -271,7 +271,7 @@ class SpoilsTold(SingleZone):
         cohort.tell(self.adopt, np.arange(5000.0))
 
     @at_client
-    def adopt(self, client: Any, told: Any) -> None:
+    def adopt(self, client: Any, told: Any = None) -> None:
         super().adopt(client)
         if client.client_id == 1:
             _spoil(told)

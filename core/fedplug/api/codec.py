@@ -29,8 +29,7 @@ from fedplug.api.types import Block, Plan
 from fedplug.api.unchangeable import unchangeable
 
 _FRAME, _MAGIC = struct.Struct(">4sQI"), b"FPM1"
-FRAME_SIZE = _FRAME.size
-"""Bytes of a frame before the body."""
+FRAME_SIZE = _FRAME.size  # bytes before the body
 _ARRAY, _INTEGER, _BLOCK, _PLAN, _BESIDE = 1, 2, 3, 4, 5
 _DTYPE_KINDS = "biuf"
 _LARGE = 4096
@@ -194,8 +193,7 @@ class _Writer:
             if self.beside is not None and item.nbytes >= _LARGE:
                 described = len(msgpack.packb([item.dtype.str, list(item.shape)]))
                 return self._put_beside(unchangeable(item), _extension_size(described + _bytes_size(item.nbytes)))
-            contiguous = np.ascontiguousarray(item)
-            return msgpack.ExtType(_ARRAY, msgpack.packb([contiguous.dtype.str, list(item.shape), contiguous.data]))
+            return msgpack.ExtType(_ARRAY, msgpack.packb([item.dtype.str, item.shape, np.ascontiguousarray(item).data]))
         if isinstance(item, Block):
             fields = _block_fields(item)
             if self.beside is not None and item.ciphertexts:

@@ -25,6 +25,7 @@ from fedplug.api.outer_roles import Extension
 _Watched = OrderedDict[int, tuple[weakref.ref[NDArray[Any]], bytes]]
 _DRAWING = (np.random.Generator, np.random.RandomState, random.Random)
 _CONTENTS = (np.ndarray, *_DRAWING)
+_INSIDE: dict[type, bool] = {}
 _MOST_SHARED, _MOST_MODELS = 16, 4
 """Arrays of messages, and models, that are looked at; those that were shared last."""
 _COPIED = 1 << 20
@@ -128,7 +129,7 @@ def _is_cached(part: Component, key: str) -> bool:
 
 def _kept(value: Any) -> Any:
     """The value, or of what can be changed in place a copy: of containers whole, of an array its checksum."""
-    if not _has_inside(type(value)):
+    if not _has_inside(value):
         return value
     if isinstance(value, dict):
         return {key: _kept(inner) for key, inner in value.items()}
@@ -144,14 +145,16 @@ def _is_tensor(kind: type) -> bool:
     return hasattr(kind, "__dlpack__")
 
 
-@functools.cache
-def _has_inside(kind: type) -> bool:
-    """Whether what is in a value of that type is looked at: asked of every attribute, twice a message."""
-    return issubclass(kind, (dict, list, tuple, set, *_CONTENTS)) or _is_tensor(kind)
+def _has_inside(value: Any) -> bool:
+    """Whether what is in a value of its type is looked at: asked of every attribute, twice a message."""
+    kind = type(value)
+    if kind not in _INSIDE:
+        _INSIDE[kind] = issubclass(kind, (dict, list, tuple, set, *_CONTENTS)) or _is_tensor(kind)
+    return _INSIDE[kind]
 
 
 def _same(before: Any, now: Any) -> bool:
-    if not _has_inside(type(now)):
+    if not _has_inside(now):
         return before is now or (isinstance(now, str | int | float) and bool(before == now))
     if isinstance(now, dict):
         return isinstance(before, dict) and before.keys() == now.keys() and all(_same(before[k], now[k]) for k in now)
