@@ -71,7 +71,7 @@ def attacks(seed: int, digits: Examples, items: Examples, small: bool) -> Iterat
     model: TorchModel = ResNet50(ResNet50.Options(small_input=small)).build((3, 32, 32), CLASSES, seed, "cpu")
     started = time.process_time()
     gradient = gradient_of(model, batch)
-    known = PublicData(public, tuple(map(str, range(CLASSES))), MEAN, STD)
+    known = PublicData(public, classes=tuple(map(str, range(CLASSES))), mean=MEAN, std=STD)
     scorer = Scorer({"attacks.label_accuracy": LabelAccuracy(LabelAccuracy.Options())}, known, MEAN, seed)
     truth = Truth(images=batch.inputs, labels=batch.labels, num_classes=CLASSES)
     for guess, numbers in scorer.baselines(frozenset({"labels"}), truth).items():

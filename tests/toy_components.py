@@ -250,7 +250,8 @@ class Stripes(Toy, fedplug.DataSource):
             inputs = np.where(bright, 200, 60).astype(np.uint8)[:, None]
             return Examples(inputs, np.arange(count) % 2, bright.astype(np.uint8), bright.astype(np.uint8))
 
-        return Dataset(split(40), split(12), ("dark", "bright"), (0.5,), (0.25,), ("even", "odd"), ("bright",))
+        about = {"classes": ("dark", "bright"), "kinds": ("even", "odd"), "region_names": ("bright",)}
+        return Dataset(split(40), split(12), mean=(0.5,), std=(0.25,), **about)
 
 
 class Pixelwise(Toy, fedplug.ModelSource):

@@ -106,7 +106,7 @@ def test_a_run_over_processes_says_which_site_does_not_fit(tmp_path: Path) -> No
 
 def dataset(**changes: Any) -> Dataset:
     examples = Examples(np.zeros((4, 1, 4, 4), np.uint8), np.array([0, 1, 0, 1]))
-    return dataclasses.replace(Dataset(examples, examples, tuple(CLASSES), (0.1,), (1.0,)), **changes)
+    return dataclasses.replace(Dataset(examples, examples, classes=tuple(CLASSES), mean=(0.1,), std=(1.0,)), **changes)
 
 
 def examples(**changes: Any) -> dict[str, Examples]:

@@ -41,6 +41,11 @@ class Examples:
         return len(self.labels)
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one example: (C, H, W)."""
+        return tuple(self.inputs.shape[1:])
+
+    @property
     def answers(self) -> NDArray[Any]:
         """What a model is to predict: int64 (n,) classes, or (n, H, W) classes of pixels."""
         return self.labels if self.targets is None else self.targets.astype(np.int64)
@@ -51,12 +56,11 @@ class Examples:
         return Examples(self.inputs[indices], self.labels[indices], *rest)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Dataset:
-    """A data set in memory, with what a model needs to know about it.
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class About:
+    """What a model needs to know about examples; whoever holds some hands it on with `about`.
 
     Attributes:
-        train, test: the two splits.
         classes: class names; their number is the number of outputs.
         mean, std: per channel, in units of inputs scaled to [0, 1]; inputs are standardised with them when they
             become tensors. uint8 inputs are divided by 255 first.
@@ -64,54 +68,55 @@ class Dataset:
         region_names: names of the privacy-sensitive fields that `Examples.regions` marks.
     """
 
-    train: Examples
-    test: Examples
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
     kinds: tuple[str, ...] = ()
     region_names: tuple[str, ...] = ()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one example: (C, H, W)."""
-        return tuple(self.train.inputs.shape[1:])
 
     @property
     def label_names(self) -> tuple[str, ...]:
         """What the labels are called."""
         return self.kinds or self.classes
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """The same of other examples of the data set: `ClientData(train, own_test, shared_test, **dataset.about)`."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(About)}
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class PublicData:
-    """Labelled examples that everybody has, the servers too: nobody's private data.
+class Dataset(About):
+    """A data set in memory: its two splits."""
 
-    Attributes:
-        examples: the examples.
-        classes, mean, std, kinds, region_names: as in `Dataset`.
-    """
-
-    examples: Examples
-    classes: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    kinds: tuple[str, ...] = ()
-    region_names: tuple[str, ...] = ()
+    train: Examples
+    test: Examples
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.examples.inputs.shape[1:])
+        """Shape of one example: (C, H, W)."""
+        return self.train.shape
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ClientData:
+class PublicData(About):
+    """Labelled examples that everybody has, the servers too: nobody's private data."""
+
+    examples: Examples
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one example: (C, H, W)."""
+        return self.examples.shape
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ClientData(About):
     """What one client holds.
 
     Attributes:
         train: its own training examples.
         own_test: test examples with the class mix of its training examples; with data at sites, what is held out there.
-        classes, mean, std, kinds, region_names: as in `Dataset`.
         shared_test: the public test set, of which `slice_of_test` gives this client's share to evaluate; with data at
             sites there is none, and this is what its site holds out.
     """
@@ -119,12 +124,8 @@ class ClientData:
     train: Examples
     own_test: Examples
     shared_test: Examples
-    classes: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    kinds: tuple[str, ...] = ()
-    region_names: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.train.inputs.shape[1:])
+        """Shape of one example: (C, H, W)."""
+        return self.train.shape

@@ -67,16 +67,7 @@ def client_data(
     train = dataset.train.take(assignment[client_id])
     rng = stream(seed, "own_test", client_id)
     own = matched_test(train.labels, dataset.test.labels, own_test_size(len(dataset.test), num_clients), rng)
-    return ClientData(
-        train=train,
-        own_test=dataset.test.take(own),
-        shared_test=dataset.test,
-        classes=dataset.classes,
-        mean=dataset.mean,
-        std=dataset.std,
-        kinds=dataset.kinds,
-        region_names=dataset.region_names,
-    )
+    return ClientData(train, dataset.test.take(own), dataset.test, **dataset.about)
 
 
 def load_data(recipe: Recipe, components: Mapping[str, Any], root: str | None) -> tuple[Dataset, PublicData | None]:
@@ -142,9 +133,7 @@ def load_public(
 
 
 def _public(dataset: Dataset, examples: Examples) -> PublicData:
-    return PublicData(
-        examples, dataset.classes, dataset.mean, dataset.std, kinds=dataset.kinds, region_names=dataset.region_names
-    )
+    return PublicData(examples, **dataset.about)
 
 
 def own_test_size(test_examples: int, num_clients: int) -> int:

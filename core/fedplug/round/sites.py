@@ -88,8 +88,8 @@ def _load(source: DataSource, agreed: Agreed, folder: Path) -> Holding:
         )
     test = read_only(data.test)
     own = ClientData(
-        train=read_only(data.train), own_test=test, shared_test=test, classes=agreed.classes, mean=agreed.mean,
-        std=agreed.std, kinds=agreed.kinds, region_names=agreed.regions,
+        read_only(data.train), test, test, classes=agreed.classes, mean=agreed.mean, std=agreed.std,
+        kinds=agreed.kinds, region_names=agreed.regions,
     )  # fmt: skip
     return Holding(own, str(folder), "classes" in tells)
 
@@ -144,7 +144,7 @@ def _wrong(examples: Examples, agreed: Agreed) -> Iterator[str]:
 
 def class_counts(data: ClientData) -> list[int]:
     """How many training examples there are of each label."""
-    counts: list[int] = np.bincount(data.train.labels, minlength=len(data.kinds or data.classes)).tolist()
+    counts: list[int] = np.bincount(data.train.labels, minlength=len(data.label_names)).tolist()
     return counts
 
 

@@ -160,7 +160,7 @@ def test_who_is_no_better_than_a_guess_has_no_success() -> None:
 def test_the_guesses_for_labels_include_the_strongest_that_look_at_nothing() -> None:
     labels = np.repeat([0, 1], [9, 3])
     inputs = np.zeros((12, 1, 2, 2), np.float32)
-    public = PublicData(Examples(inputs, labels), ("a", "b"), (0.5,), (0.5,))
+    public = PublicData(Examples(inputs, labels), classes=("a", "b"), mean=(0.5,), std=(0.5,))
     truth = Truth(inputs[:4], labels[[0, 1, 2, 11]], 2)
     found = Scorer({"toy.count_error": CountError({})}, public, (0.5,), 7).baselines(frozenset({"labels"}), truth)
     assert found["public class mix"] == {"toy_count_error": 0.0}  # 3 and 1: equal counts are 2 off

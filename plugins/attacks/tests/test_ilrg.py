@@ -52,13 +52,13 @@ def digits() -> Data:
         return Examples(np.kron(examples.inputs, np.ones((1, 1, 4, 4), np.uint8)), examples.labels)
 
     public = enlarged(found.test).take(slice(0, 200))
-    return Data(enlarged(found.train), PublicData(public, found.classes, found.mean, found.std))
+    return Data(enlarged(found.train), PublicData(public, **found.about))
 
 
 @functools.cache
 def mnist() -> Data:
     found = Mnist(Mnist.Options()).load(os.environ["FEDPLUG_DATA"])
-    return Data(found.train, PublicData(found.test.take(slice(0, 200)), found.classes, found.mean, found.std))
+    return Data(found.train, PublicData(found.test.take(slice(0, 200)), **found.about))
 
 
 def lenet(data: Data, seed: int, steps: int = 0) -> TorchModel:

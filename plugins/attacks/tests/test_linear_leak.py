@@ -56,7 +56,7 @@ def view_of(model: TorchModel, update: NDArray[np.float32], examples: int, hidde
 
 def run(view: View, form: str = "adaptive", public: Examples | None = None) -> AttackReport:
     assert view.update is not None
-    known = None if public is None else PublicData(public, (), MEAN, STD)
+    known = None if public is None else PublicData(public, classes=(), mean=MEAN, std=STD)
     ctx = Context(0, 1, view.update.layout, (), 1, 1, 0, "", Attacker(), public=known)
     return LinearLeak(LinearLeak.Options(form=form)).attack(view, ctx)  # type: ignore[arg-type]
 

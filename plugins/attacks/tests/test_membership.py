@@ -71,7 +71,7 @@ def game() -> Game:
     model = network()
     start = train(model, digits.take(order[-500:]), 200)
     trained = train(model, candidates.take(slice(0, MEMBERS)), 400)
-    return Game(candidates, PublicData(public, tuple("0123456789"), MEAN, STD), start, trained)
+    return Game(candidates, PublicData(public, classes=tuple("0123456789"), mean=MEAN, std=STD), start, trained)
 
 
 def attack(view: View, public: PublicData | None = None, party: Attacker | None = None, **options: Any) -> AttackReport:
@@ -149,7 +149,7 @@ def test_loss_and_log_odds_are_those_of_the_probabilities(game: Game) -> None:
     others = p.sum(1) - right
     losses = scores_of(attack(view, method="loss", model="released"))
     np.testing.assert_allclose(losses, np.log(right), atol=1e-6)
-    single = PublicData(game.public.examples.take(slice(0, 1)), game.public.classes, MEAN, STD)
+    single = PublicData(game.public.examples.take(slice(0, 1)), classes=game.public.classes, mean=MEAN, std=STD)
     # With a single public example all class means are the same, and the statistic is only moved.
     ratio = scores_of(attack(view, single, model="released", reference="public"))
     expected = np.log(right) - np.log(others)

@@ -123,7 +123,7 @@ def test_trivial_guesses_by_hand() -> None:
 
 def test_the_mean_image_is_that_of_the_public_examples_where_there_are_some() -> None:
     examples = Examples((grey(0.2, 0.6) * 255).round().astype(np.uint8), np.zeros(2, np.int64))
-    public = PublicData(examples, ("a",), (0.9,), (1.0,))
+    public = PublicData(examples, classes=("a",), mean=(0.9,), std=(1.0,))
     found = scorer(Distance, public=public).baselines(frozenset({"images"}), truth_of(grey(0.5)))
     assert found["mean image"]["toy_distance"] == pytest.approx(0.01, rel=1e-3)
     assert pixels(examples).max() == pytest.approx(0.6)

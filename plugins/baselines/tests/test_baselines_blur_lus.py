@@ -137,7 +137,7 @@ def test_utility_is_the_first_order_change_of_the_loss(make_client: Callable[...
     """Zeroing one small value of the update changes the client's mean loss at its local model by its cost."""
     rng = np.random.default_rng(0)
     part = Examples(rng.random((12, 1, 2, 3), np.float32), rng.integers(0, 4, 12))
-    data = ClientData(part, part, part, tuple("abcd"), (0.5,), (0.3,))
+    data = ClientData(part, part, part, classes=tuple("abcd"), mean=(0.5,), std=(0.3,))
     model = TorchModel(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(6, 4)))
     client = make_client(model.layout, data=data, model=model)
     client.vector = model.get_vector()

@@ -52,7 +52,7 @@ def trainer(**options: Any) -> DpSgd:
 def client_of(make_client: Any, model: Any, count: int = 12, side: int = 12) -> Any:
     rng = np.random.default_rng(3)
     examples = Examples(rng.random((count, 1, side, side), np.float32), np.arange(count) % 4)
-    data = ClientData(examples, examples, examples, tuple("abcd"), (0.5,), (0.5,))
+    data = ClientData(examples, examples, examples, classes=tuple("abcd"), mean=(0.5,), std=(0.5,))
     return make_client(model.layout, model=model, data=data, vector=model.get_vector())
 
 

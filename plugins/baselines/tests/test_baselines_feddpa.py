@@ -38,7 +38,7 @@ def trainer(**options: Any) -> FedDpa:
 def client_of(make_client: Any) -> Any:
     model = Mlp(Mlp.Options(hidden=(6,))).build((1, 8, 8), 4, 5, "cpu")
     examples = Examples(np.random.default_rng(3).random((12, 1, 8, 8), np.float32), np.arange(12) % 4)
-    data = ClientData(examples, examples, examples, tuple("abcd"), (0.5,), (0.5,))
+    data = ClientData(examples, examples, examples, classes=tuple("abcd"), mean=(0.5,), std=(0.5,))
     return make_client(model.layout, model=model, data=data, vector=model.get_vector())
 
 

@@ -28,7 +28,7 @@ def trainer(**options: Any) -> Ppsgd:
 def client_of(make_client: Any, hidden: tuple[int, ...] = (6,)) -> Any:
     model = Mlp(Mlp.Options(hidden=hidden)).build((1, 8, 8), 4, 5, "cpu")
     examples = Examples(np.random.default_rng(3).random((12, 1, 8, 8), np.float32), np.arange(12) % 4)
-    data = ClientData(examples, examples, examples, tuple("abcd"), (0.5,), (0.5,))
+    data = ClientData(examples, examples, examples, classes=tuple("abcd"), mean=(0.5,), std=(0.5,))
     return make_client(model.layout, model=model, data=data, vector=model.get_vector())
 
 

@@ -135,7 +135,8 @@ def test_a_layer_that_cannot_be_scored_counts_all_alike() -> None:
 # -- sums --------------------------------------------------------------------------------------------------------------
 
 
-PUBLIC = PublicData(Examples(np.zeros((4, 1, 2, 2), np.uint8), np.arange(4) % 2), ("x", "y"), (0.5,), (0.5,))
+SOME = Examples(np.zeros((4, 1, 2, 2), np.uint8), np.arange(4) % 2)
+PUBLIC = PublicData(SOME, classes=("x", "y"), mean=(0.5,), std=(0.5,))
 
 
 def pda_pam(**options: Any) -> PdaPam:
@@ -341,7 +342,7 @@ def test_scores_too_far_apart_for_eq_11(scored: dict[str, Any]) -> None:
 
 def public_with(**changes: Any) -> PublicData:
     examples = Examples(**{"inputs": PUBLIC.examples.inputs, "labels": PUBLIC.examples.labels} | changes)
-    return PublicData(examples, ("x", "y"), (0.5,), (0.5,))
+    return PublicData(examples, classes=("x", "y"), mean=(0.5,), std=(0.5,))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_data_that_changes_and_labels_beyond_the_classes_are_found() -> None:
     def load(root: Any) -> Dataset:
         labels = np.arange(8) % 4 + next(draws)
         some = Examples(np.zeros((8, 1, 2, 2), np.uint8), labels)
-        return Dataset(some, some, tuple("abcd"), (0.5,), (0.0,))
+        return Dataset(some, some, classes=tuple("abcd"), mean=(0.5,), std=(0.0,))
 
     source: Any = SimpleNamespace(load=load)
     list(data_problems(source, None))

@@ -35,7 +35,7 @@ def client_of(module: nn.Module, inputs: list[list[float]], labels: list[int], c
     """A client that has trained, with inputs that become tensors as they are."""
     examples = Examples(np.array(inputs, np.float32)[:, :, None, None], np.array(labels))
     count = examples.inputs.shape[1]
-    data = ClientData(examples, examples, examples, ("a", "b"), (0.0,) * count, (1.0,) * count)
+    data = ClientData(examples, examples, examples, classes=("a", "b"), mean=(0.0,) * count, std=(1.0,) * count)
     model = TorchModel(nn.Sequential(nn.Flatten(), module))
     client = Client(client_id=client_id, data=data, model=model, vector=model.get_vector())
     client.update = np.zeros(model.layout.size, np.float32)

@@ -21,7 +21,7 @@ def trained_client(seed: int = 0, count: int = 30) -> Any:
     rng = np.random.default_rng(seed)
     inputs = rng.random((count, 1, 2, 2)).astype(np.float32)
     examples = Examples(inputs, rng.integers(0, CLASSES, count))
-    data = ClientData(examples, examples, examples, tuple("abc"), (0.0,), (1.0,))
+    data = ClientData(examples, examples, examples, classes=tuple("abc"), mean=(0.0,), std=(1.0,))
     model = TorchModel(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(PIXELS, CLASSES)))
     local = rng.standard_normal(model.layout.size).astype(np.float32)
     model.set_vector(local)

@@ -152,8 +152,9 @@ def test_a_function_gives_arrays_by_order_or_name_or_a_data_set() -> None:
     arrays = (IMAGES, LABELS, IMAGES, LABELS)
     names = ("train_images", "train_labels", "test_images", "test_labels")
     whole = Dataset(
-        Examples(IMAGES[:, None], LABELS), Examples(IMAGES[:, None], LABELS), ("a", "b", "c"), (0.1,), (0.2,)
-    )
+        Examples(IMAGES[:, None], LABELS), Examples(IMAGES[:, None], LABELS),
+        classes=("a", "b", "c"), mean=(0.1,), std=(0.2,),
+    )  # fmt: skip
     by_order = made(own.dataset(lambda root: arrays, "mine.load"), train_size=4).load(None)
     by_name = made(own.dataset(lambda root: dict(zip(names, arrays, strict=True)), "mine.load")).load(None)
     as_it_is = made(own.dataset(lambda root: whole, "mine.load"), test_size=3).load("somewhere")
@@ -175,7 +176,7 @@ def test_an_own_loss_is_descended_and_said() -> None:
     model = made(own.model(Linear, "mine.Linear")).build((1, 4, 4), 3, 0, "cpu")
     examples = Examples(np.random.default_rng(0).random((6, 1, 4, 4), np.float32), LABELS)
     start = model.get_vector()
-    data = ClientData(examples, examples, examples, ("a", "b", "c"), (0.0,), (1.0,))
+    data = ClientData(examples, examples, examples, classes=("a", "b", "c"), mean=(0.0,), std=(1.0,))
     client = fedplug.Client(client_id=0, data=data, model=model)
     client.ctx = ctx = fedplug.Context(0, 1, model.layout, ("clear",), 1, 1, 7, "", client)
     assert trainer.learns(ctx).descends == "the loss mine.squares"

@@ -177,7 +177,7 @@ def test_client_data() -> None:
         labels = np.arange(count) % 4
         return Examples(np.arange(count, dtype=np.uint8).reshape(count, 1, 1, 1), labels)
 
-    dataset = Dataset(part(200), part(80), ("a", "b", "c", "d"), (0.5,), (0.25,))
+    dataset = Dataset(part(200), part(80), classes=("a", "b", "c", "d"), mean=(0.5,), std=(0.25,))
     assignment = [np.flatnonzero(dataset.train.labels < 2), np.flatnonzero(dataset.train.labels >= 2)]
     data = client_data(dataset, assignment, 1, 2, seed=3)
     np.testing.assert_array_equal(data.train.inputs.ravel(), assignment[1])

@@ -27,7 +27,7 @@ def examples(count: int, seed: int = 0, side: int = 8, channels: int = 1) -> Exa
 
 def data_of(part: Examples) -> ClientData:
     channels = part.inputs.shape[1]
-    return ClientData(part, part, part, ("a", "b", "c"), (0.4,) * channels, (0.3,) * channels)
+    return ClientData(part, part, part, classes=("a", "b", "c"), mean=(0.4,) * channels, std=(0.3,) * channels)
 
 
 def mlp() -> nn.Module:

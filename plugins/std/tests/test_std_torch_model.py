@@ -28,7 +28,7 @@ def examples(count: int, seed: int = 0) -> Examples:
 
 
 def client_data(part: Examples) -> ClientData:
-    return ClientData(part, part, part, ("a", "b", "c"), (0.25,), (0.5,))
+    return ClientData(part, part, part, classes=("a", "b", "c"), mean=(0.25,), std=(0.5,))
 
 
 def test_layout_follows_named_parameters_and_skips_frozen_ones() -> None:

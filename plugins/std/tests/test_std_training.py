@@ -27,7 +27,7 @@ from torch import nn
 def data_of(count: int, seed: int = 0) -> ClientData:
     rng = np.random.default_rng(seed)
     part = Examples(rng.integers(0, 256, (count, 1, 8, 8), np.uint8), rng.integers(0, 10, count))
-    return ClientData(part, part, part, tuple("0123456789"), (0.3,), (0.4,))
+    return ClientData(part, part, part, classes=tuple("0123456789"), mean=(0.3,), std=(0.4,))
 
 
 def client_with(model: Any, data: ClientData, round: int = 0, seed: int = 1) -> Client:
@@ -118,7 +118,7 @@ def test_learning_is_real() -> None:
     """Digits, linear model: 0.9 is far above what 5 epochs of anything broken reach."""
     component: Any = Digits
     dataset = component(component.Options()).load(None)
-    data = ClientData(dataset.train, dataset.test, dataset.test, dataset.classes, dataset.mean, dataset.std)
+    data = ClientData(dataset.train, dataset.test, dataset.test, **dataset.about)
     model = models.Mlp(models.Mlp.Options(hidden=())).build(dataset.shape, 10, 0, "cpu")
     party = client_with(model, data)
     before = model.evaluate(dataset.test, data)
@@ -227,7 +227,7 @@ def test_training_does_not_load_the_compiler_of_torch() -> None:
         "from fedplug_std.models import Mlp\n"
         "from fedplug_std.training import Sgd\n"
         "part = Examples(np.zeros((4, 1, 2, 2), np.uint8), np.zeros(4, np.int64))\n"
-        "data = ClientData(part, part, part, ('a', 'b'), (0.5,), (0.5,))\n"
+        "data = ClientData(part, part, part, classes=('a', 'b'), mean=(0.5,), std=(0.5,))\n"
         "model = Mlp(Mlp.Options()).build((1, 2, 2), 2, 0, 'cpu')\n"
         "client = N(data=data, model=model, cache={}, num_examples=4, ctx=N(num_clients=1))\n"
         "client.rng = lambda *_: np.random.default_rng(0)\n"

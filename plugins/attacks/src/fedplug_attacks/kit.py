@@ -65,7 +65,7 @@ def attack_problems(attack: Attack) -> Iterator[str]:
     data = Images(Images.Options()).load(None)
     model: Any = TwoLayers(TwoLayers.Options()).build(SHAPE, CLASSES, 3, "cpu")
     batch = data.train.take(slice(0, 1))
-    own = ClientData(batch, batch, data.test, data.classes, data.mean, data.std)
+    own = ClientData(batch, batch, data.test, **data.about)
     vector = model.get_vector()
     gradient = mean_gradient(model, batch, own, vector=vector)
     meaning = Meaning(lr=1.0, steps=1, batch_size=1, examples=1, epochs=1)
@@ -74,7 +74,7 @@ def attack_problems(attack: Attack) -> Iterator[str]:
         "server", target=0, update=update, vector=vector, model=model, num_classes=CLASSES, shape=SHAPE,
         mean=data.mean, std=data.std, candidates=data.train.take(slice(0, 8)), seed=5,
     )  # fmt: skip
-    public = PublicData(data.test, data.classes, data.mean, data.std)
+    public = PublicData(data.test, **data.about)
     party = Attacker()
     ctx = Context(0, 1, model.layout, (), 4, 2, 7, "", party, public=public)
     party.ctx = ctx

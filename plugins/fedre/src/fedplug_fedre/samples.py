@@ -71,4 +71,4 @@ def calibration_data(like: Any, count: int, rng: np.random.Generator) -> PublicD
     if like.train.targets is not None:
         targets = rng.integers(0, len(like.classes), (count, *like.shape[1:]), np.uint8)
     examples = Examples(inputs, labels, targets)
-    return PublicData(examples, like.classes, like.mean, like.std, kinds=like.kinds, region_names=())
+    return PublicData(examples, **(like.about | {"region_names": ()}))

@@ -43,7 +43,7 @@ class Images(DataSource):
             inputs = rng.integers(0, 256, (count, *SHAPE), np.uint8)
             return Examples(inputs, np.arange(count) % CLASSES)
 
-        return Dataset(split(160), split(40), tuple("abcd"), (0.5,), (0.3,))
+        return Dataset(split(160), split(40), classes=tuple("abcd"), mean=(0.5,), std=(0.3,))
 
 
 class InOrder(Partition):

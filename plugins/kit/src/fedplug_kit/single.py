@@ -86,7 +86,7 @@ def _evaluation_problems(model: Any, shape: tuple[int, ...], num_classes: int) -
         targets = rng.integers(0, num_classes, (4, *shape[1:])).astype(np.uint8)
         examples = Examples(examples.inputs, examples.labels, targets)
     names = tuple(map(str, range(num_classes)))
-    data = ClientData(examples, examples, examples, names, (0.5,) * shape[0], (0.3,) * shape[0])
+    data = ClientData(examples, examples, examples, classes=names, mean=(0.5,) * shape[0], std=(0.3,) * shape[0])
     try:
         found = model.evaluate(examples, data)
     except Exception as error:

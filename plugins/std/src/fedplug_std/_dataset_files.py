@@ -61,8 +61,9 @@ def dataset(
         if low < 0 or high >= len(classes):
             raise DataError(f"the {name} labels are {low} to {high}, but must be 0 to {len(classes) - 1}: damaged file")
     return Dataset(
-        _some(train, sizes.train_size, "train_size"), _some(test, sizes.test_size, "test_size"), classes, mean, std
-    )
+        _some(train, sizes.train_size, "train_size"), _some(test, sizes.test_size, "test_size"),
+        classes=classes, mean=mean, std=std,
+    )  # fmt: skip
 
 
 def _some(examples: Examples, size: int | None, option: str) -> Examples:

@@ -99,9 +99,7 @@ def dataset(found: Any, name: str) -> type[Component] | None:
             given = _called(name, found, root, **_values(options, _OfData))
             if isinstance(given, Dataset):
                 sized = files.dataset(given.train, given.test, options, given.label_names, given.mean, given.std)
-                return fedplug.Dataset(
-                    sized.train, sized.test, given.classes, given.mean, given.std, given.kinds, given.region_names
-                )
+                return fedplug.Dataset(sized.train, sized.test, **given.about)
             stored = dict(given) if isinstance(given, Mapping) else None
             if isinstance(given, tuple | list) and len(given) == len(_ARRAYS):
                 stored = dict(zip(_ARRAYS, given, strict=True))

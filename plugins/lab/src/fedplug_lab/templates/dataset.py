@@ -26,4 +26,4 @@ class Thing(fedplug.DataSource):
 
         # The mean and the standard deviation are public constants, not measured on the clients' data.
         train, test = split(self.options.count), split(self.options.count // 3 + 1)
-        return Dataset(train, test, ("above", "below"), (0.5,), (0.3,))
+        return Dataset(train, test, classes=("above", "below"), mean=(0.5,), std=(0.3,))
