@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Party = Literal["aggregator", "key_holder", "client", "client_and_aggregator", "released_model"]
 """Who sees something, in the words of the ledger's views."""
 GAUSSIAN = ("gaussian", "discrete_gaussian")
+OF_EPSILON = ("laplace", "pure")
+"""The other mechanisms whose cost is known here: each has an epsilon without a delta."""
 
 
 class Misplaced(FedplugError):

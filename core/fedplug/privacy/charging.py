@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedplug.api.context import Server
 from fedplug.api.effects import Effects, Misplaced, Noise, Reveals
@@ -26,6 +26,7 @@ from fedplug.api.folded import released
 from fedplug.api.known import Known
 from fedplug.api.releases import Release
 from fedplug.api.roles import Groups, Negotiation
+from fedplug.privacy.ledger import NOTHING, Ledger
 from fedplug.recipe.composition import Composition, amplified
 from fedplug.recipe.curves import curve_problems, stated_in
 from fedplug.recipe.recipe import Recipe
@@ -33,7 +34,6 @@ from fedplug.recipe.recipe import Recipe
 if TYPE_CHECKING:
     from fedplug.api.base import Component
     from fedplug.api.context import Context
-    from fedplug.privacy.ledger import Ledger
 
 
 class Charging:
@@ -171,14 +171,21 @@ class Charging:
         self.enter(ledger, round, charged, {**dict.fromkeys(zones, float(self.size)), **sizes}, secret)
 
     def enter(
-        self, ledger: Ledger, round: int, charged: Sequence[int], sizes: Mapping[str, float], secret: bool = False,
-        **facts: Any,
+        self, ledger: Ledger, round: int, charged: Sequence[int], sizes: Mapping[str, float], secret: bool = False, *,
+        contributors: Mapping[str, int] = NOTHING, weights: Mapping[int, float] = NOTHING,
+        accounts: Mapping[str, Mapping[int, Iterable[float]]] | None = None,
     ) -> None:  # fmt: skip
-        """Enters what each zone's chain releases in a round; `facts` as in `Ledger.record`."""
-        accounts = self.accounts(round, self.server.remembered.accounts if secret else charged)
+        """Enters what each zone's chain releases in a round; the rest as in `Ledger.record`.
+
+        `accounts` are by default those that the clients told.
+        """
+        if accounts is None:
+            accounts = self.accounts(round, self.server.remembered.accounts if secret else charged)
         unstated = {zone: known.unstated for zone, known in self._behind(round).items()}
-        ledger.record(round, charged=charged, zone_sizes=sizes, total=self.size, releases=self.releases(round),
-                      secret_cohort=secret, unstated=unstated, **{"accounts": accounts, **facts})  # fmt: skip
+        ledger.record(
+            round, charged=charged, zone_sizes=sizes, total=self.size, releases=self.releases(round),
+            contributors=contributors, weights=weights, secret_cohort=secret, accounts=accounts, unstated=unstated,
+        )  # fmt: skip
 
     def accounts(self, round: int, charged: Iterable[int]) -> dict[str, dict[int, list[float]]]:
         """What a round releases of these clients at levels of which components keep account, by level and client."""

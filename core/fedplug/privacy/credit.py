@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from fedplug.api.effects import GAUSSIAN
+from fedplug.api.effects import GAUSSIAN, OF_EPSILON
 from fedplug.api.releases import Release
 from fedplug.privacy.ledger_record import ZoneEntry
 
-_OTHERS = ("laplace", "pure")
 _TAILS = 9.0
 """Standard deviations of noise that an encryption must hold before the noise of others counts. A sample lies beyond
 with probability 2e-19, so that even 1e10 of them (coordinates x clients x rounds) reach there with 2e-9: far below any
@@ -51,7 +50,7 @@ def strongest_other(releases: Iterable[Release], curves: Iterable[str]) -> tuple
     noises = list(releases)
     if any(r.mechanism in GAUSSIAN and r.noise_multiplier > 0 for r in noises):
         return None
-    known = {*_OTHERS, *curves}
+    known = {*OF_EPSILON, *curves}
     others = [r for r in noises if r.mechanism in known and r.trust != "central" and r.noise_multiplier > 0]
     if not others:
         return None

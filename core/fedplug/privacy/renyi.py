@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedplug.api.effects import OF_EPSILON
 from fedplug.privacy.accounting import check_delta, check_multiplier, first_that_holds, gaussian_epsilon
 
 if TYPE_CHECKING:
@@ -101,8 +102,8 @@ def composed_epsilon(
     check_delta(delta)
     rdp, plain = _ORDERS * gaussian / 2, 0.0
     for mechanism, multiplier, count in others:
-        if mechanism not in ("laplace", "pure", *(curves or ())):
-            raise ValueError(f"mechanism={mechanism!r} must be laplace or pure, or have a curve")
+        if mechanism not in (*OF_EPSILON, *(curves or ())):
+            raise ValueError(f"mechanism={mechanism!r} must be {' or '.join(OF_EPSILON)}, or have a curve")
         if multiplier < 1e-150 or math.isinf(gaussian):
             return math.inf
         if curves and mechanism in curves:

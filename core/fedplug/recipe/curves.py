@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from fedplug.api.effects import GAUSSIAN, Effects, Noise
+from fedplug.api.effects import GAUSSIAN, OF_EPSILON, Effects, Noise
 
 if TYPE_CHECKING:
     from fedplug.api.effects import Curve
     from fedplug.api.links import Step
 
-PRICED = (*GAUSSIAN, "laplace", "pure")
+PRICED = (*GAUSSIAN, *OF_EPSILON)
 """The mechanisms whose cost the core knows."""
 
 Stated = tuple[str, Effects]
