@@ -24,7 +24,7 @@ def zone_epsilons(ledger: Ledger, zone: str | None = None) -> Epsilons | None:
     noised = {name: cost for name, cost in ledger.noised.items() if zone in (None, name)}
     if not noised:
         return None
-    if zone is None and (sampled := amplified(ledger)):
+    if zone is None and (sampled := sampled_epsilons(ledger)):
         return sampled
     # Encrypted zones with distributed noise of which nobody can open a single upload: clients see the sums.
     single = ledger.so_far.single
@@ -64,7 +64,7 @@ def level_epsilons(ledger: Ledger) -> dict[str, float]:
     return {level: quoted(stated) for level, stated in levels(ledger).items()}
 
 
-def amplified(ledger: Ledger) -> Epsilons | None:
+def sampled_epsilons(ledger: Ledger) -> Epsilons | None:
     """Epsilons of Poisson-sampled central releases; None where sampling earns no credit (see `why_not_amplified`).
 
     All zones of a client and round share one coin: they count as one Gaussian release, which is then sampled.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedplug.api.effects import Party
 from fedplug.api.types import NOISED
-from fedplug.privacy.ledger_epsilons import amplified, why_not_amplified
+from fedplug.privacy.ledger_epsilons import sampled_epsilons, why_not_amplified
 from fedplug.privacy.ledger_record import Epsilons, ViewReport, quoted
 from fedplug.privacy.spent import Spent
 
@@ -53,7 +53,7 @@ def views(ledger: Ledger) -> dict[str, ViewReport]:
         if isinstance(view, str):
             report.reason = view
             continue
-        stated = _stated(ledger, view, sampled=amplified(ledger) if name == "released_model" else None)
+        stated = _stated(ledger, view, sampled=sampled_epsilons(ledger) if name == "released_model" else None)
         if ledger.so_far.reproducible and view.zero_out.any():
             report.reason, report.nominal = SEED_IS_KNOWN, stated
         else:
