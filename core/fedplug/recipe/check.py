@@ -14,12 +14,12 @@ from fedplug.api.base import Component
 from fedplug.api.context import Context, Server
 from fedplug.api.effects import Seal
 from fedplug.api.errors import PluginError
-from fedplug.api.links import Link, Step, fold, misplaced_links
+from fedplug.api.links import Step, fold, misplaced_links
 from fedplug.api.members import record_problems
 from fedplug.api.role_records import Reads
 from fedplug.api.roles import AccountKeeper, Groups, Negotiation, Opener, Protector, Scorer, Sealer
 from fedplug.api.types import BASE_ZONES, CLEAR, RETAINED, Layout
-from fedplug.recipe.composition import chain, instantiate
+from fedplug.recipe.composition import chains, instantiate
 from fedplug.recipe.curves import Stated, curve_problems, curves_of, stated_in
 from fedplug.recipe.implementations import hook_problems
 from fedplug.recipe.option_errors import closest
@@ -70,6 +70,7 @@ class _Rules:
         self.placed = [(use, self.parts[use.name]) for use in draft.uses if use.name in self.parts]
         self.defined = [(use, part) for use, part in self.placed if not use.is_reference]
         self.protect, self.postprocess = draft.chains("protect"), draft.chains("postprocess")
+        self.links = chains(self.protect, draft.known.get("aggregate"), self.postprocess, self.parts)
         # Zones whose chains can be judged, and those whose links can be folded.
         self.readable = [zone for zone in self.protect if zone not in draft.unreadable and zone != RETAINED]
         self.foldable = [] if self.failed else self.readable
@@ -77,17 +78,13 @@ class _Rules:
 
     def negotiation(self) -> tuple[Use, Negotiation] | None:
         """The negotiation and its place; None where it could not be built."""
-        found = ((use, part) for use, part in self.placed if use.section == "negotiate_mask")
-        return next(((use, part) for use, part in found if isinstance(part, Negotiation)), None)
+        use = self.draft.known.get("negotiate_mask")
+        part = self.parts.get(use.name) if use else None
+        return (use, part) if use and isinstance(part, Negotiation) else None
 
     def sealers(self, chain: Iterable[Use]) -> list[Use]:
         """Those of a chain that close a zone."""
         return [use for use in chain if isinstance(self.parts.get(use.name), Sealer)]
-
-    def links(self, zone: str) -> tuple[Link, ...]:
-        """The links of a zone, as far as they can be built."""
-        aggregate = next((use for use in self.draft.uses if use.section == "aggregate"), None)
-        return chain(zone, self.protect.get(zone, ()), aggregate, self.postprocess.get(zone, ()), self.parts)
 
     def context(self, round: int) -> Context:
         """The public facts of a round, as far as the draft tells them; no model is known yet."""
@@ -96,7 +93,7 @@ class _Rules:
             round=round, rounds=general.rounds if general else 1, layout=Layout(()), zones=(),
             num_clients=self.num_clients or 1, min_clients=general.min_clients if general else 1,
             seed=0, digest="", party=server, components=self.parts,
-            links={zone: self.links(zone) for zone in self.protect if zone != RETAINED},
+            links=self.links,
         )  # fmt: skip
         return server.ctx
 

@@ -6,7 +6,7 @@ The core calls exactly one component per hook call, so a wrapper (an extension) 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pluggy
@@ -59,7 +59,9 @@ class Composition:
             component = instantiate(use)
             self.components[use.name] = component
             register(self._manager, component, use.name)
-        self.links: dict[str, tuple[Link, ...]] = chains(recipe, self.components)
+        self.links: dict[str, tuple[Link, ...]] = chains(
+            recipe.protect, recipe.aggregate, recipe.postprocess, self.components
+        )
 
     def part(self, name: str, role: type[R]) -> R:
         """The component of that name, in one of its roles.
@@ -192,36 +194,27 @@ def register(manager: pluggy.PluginManager, component: Any, name: str) -> None:
         raise PluginError(f"component {name} must be hashable and equal to nothing but itself: {error}") from error
 
 
-def chains(recipe: Recipe, components: Mapping[str, Component]) -> dict[str, tuple[Link, ...]]:
-    """The links of every zone that is sent, in the order in which its values pass them."""
-    return {
-        zone: chain(zone, recipe.protect[zone], recipe.aggregate, recipe.postprocess.get(zone, ()), components)
-        for zone in recipe.zones
-        if zone in recipe.protect and zone != RETAINED
-    }
-
-
-def chain(
-    zone: str,
-    protect: Iterable[Use],
+def chains(
+    protect: Mapping[str, Iterable[Use]],
     aggregate: Use | None,
-    postprocess: Iterable[Use],
+    postprocess: Mapping[str, Iterable[Use]],
     components: Mapping[str, Component],
-) -> tuple[Link, ...]:
-    """The links of one zone; components that are missing, or of another role, are left out (a check says so)."""
-    links = [
-        Link(zone, "protect", use.name, part, "client", use.path)
-        for use in protect
-        if isinstance(part := components.get(use.name), Protector)
-    ]
-    if aggregate is not None and isinstance(part := components.get(aggregate.name), Aggregator):
-        links.append(Link(zone, "aggregate", aggregate.name, part, "server", aggregate.path))
-    links += [
-        Link(zone, "postprocess", use.name, opener, opener.site, use.path)
-        for use in postprocess
-        if isinstance(opener := components.get(use.name), Opener)
-    ]
-    return tuple(links)
+) -> dict[str, tuple[Link, ...]]:
+    """The links of every zone that is sent, in the order in which its values pass them; components that are missing, or
+    of another role, are left out (a check says so).
+    """
+
+    def links(zone: str) -> Iterator[Link]:
+        for use in protect[zone]:
+            if isinstance(part := components.get(use.name), Protector):
+                yield Link(zone, "protect", use.name, part, "client", use.path)
+        if aggregate is not None and isinstance(part := components.get(aggregate.name), Aggregator):
+            yield Link(zone, "aggregate", aggregate.name, part, "server", aggregate.path)
+        for use in postprocess.get(zone, ()):
+            if isinstance(opener := components.get(use.name), Opener):
+                yield Link(zone, "postprocess", use.name, opener, opener.site, use.path)
+
+    return {zone: tuple(links(zone)) for zone in protect if zone != RETAINED}
 
 
 def amplified(sampling: Sampling | None, ctx: Context) -> set[str]:
