@@ -310,7 +310,7 @@ def test_sums_are_no_single_updates(runs: Runs, tmp_path: Path) -> None:
 def test_by_default_released_models_are_the_final_ones_and_updates_those_of_round_1(runs: Runs) -> None:
     folder = runs.of(recipe_of(rounds=2))
     with machinery(folder, adversaries=["server", "released"], targets=[1]) as run:
-        assert run._rounds() == [(0, ["server"]), (run.recipe.rounds, ["released"])]
+        assert run.occasions.rounds() == [(0, ["server"]), (run.recipe.rounds, ["released"])]
 
 
 def test_results_under_other_options_are_rows_of_their_own(tmp_path: Path) -> None:

@@ -9,16 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from attack_toys import Runs, machinery, observed, seen
-from fedplug.api import codec
-from fedplug.round.state_files import read_file
 from fedplug.wire.record import SERVER
 from fedplug_attacks.api.observation import ObservedUpdate, Seen
+from saved_toys import CLIP, HALVES, saved, shield, zone
 from toy_components import paraaegis, recipe_of
-from toy_protocol import read_clients
 
 FEDAVG = recipe_of(rounds=3)
-CLIP = {"use": "std.clip", "norm": 1.0}
-HALVES = {"use": "toy.halves"}
 
 
 @pytest.fixture(scope="module")
@@ -28,36 +24,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 def bfv(holder: str) -> dict[str, Any]:
     return {"use": "std.bfv", "key_holder": holder}
-
-
-def shield(**changes: Any) -> dict[str, Any]:
-    """SelectiveShield: zones of each client's own, with positions in the clear, and a zone that clients keep."""
-    plain = recipe_of(
-        score_parameters=[{"use": "selectiveshield.fisher"}],
-        negotiate_mask={"use": "selectiveshield.consensus", "tau": 0.3, "rho": 0.3},
-        protect={
-            "encrypted": [{"use": "std.ckks", "key_holder": "key_server", "answer": "clients"}],
-            "noised": [CLIP, {"use": "selectiveshield.noise", "epsilon": 8, "delta": 1e-5, "source": "reproducible"}],
-        },
-        aggregate={"use": "selectiveshield.two_server"},
-        postprocess={"encrypted": ["std.ckks"], "retained": [{"use": "selectiveshield.merge"}]},
-    )
-    return plain | changes
-
-
-def saved(folder: Path, round: int, client_id: int) -> dict[str, Any]:
-    """What a client had saved after so many rounds: plan (labels, zones), vector."""
-    path = folder / "checkpoint" / f"round-{round:04d}"
-    found = read_clients(path)[client_id]
-    found["vector"] = codec.decode(read_file(path / found["vector"]))
-    found["labels"] = codec.decode(read_file(path / found["plan"]["labels"]))
-    return found
-
-
-def zone(folder: Path, name: str, round: int = 1, client_id: int = 0) -> Any:
-    """Where a zone of a client lies: bool (P,)."""
-    found = saved(folder, round, client_id)
-    return found["labels"] == found["plan"]["zones"].index(name)
 
 
 def update_of(folder: Path, *words: Any, **scope: Any) -> ObservedUpdate:
@@ -300,7 +266,7 @@ def test_a_client_that_sat_a_round_out_has_an_old_model_and_an_old_plan(runs: Ru
     plain["data"] = plain["data"] | {"clients": 6}
     folder = runs.of(plain)
     with machinery(folder, adversaries=["server"], rounds=[3]) as run:
-        occasion = next(run._occasions(2, False))
+        occasion = next(run.occasions.of(2, False, run.rewound))
         absent = sorted(set(range(6)) - set(occasion.clients))
     assert absent
     target = occasion.clients[0]

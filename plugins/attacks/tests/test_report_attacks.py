@@ -20,9 +20,9 @@ from fedplug_attacks.workshop.report_section import attacks_section
 from fedplug_attacks.workshop.results import write_result
 from fedplug_lab.pictures import Pictures
 from fedplug_lab.report import rewrite_report, write_report
+from report_toys import HOSTILE, Page
 from row_toys import a_ledger, a_row, a_summary
 from target_toys import NAIVE, a_summary_row, a_target, an_attack_summary, an_outcome
-from test_report import HOSTILE, Page
 
 BIAS = "the first linear layer's bias is encrypted"
 

@@ -9,7 +9,7 @@ import pytest
 from attack_toys import Runs, machinery, observed, seen
 from fedplug.api.types import ENCRYPTED, Layout
 from fedplug_attacks.api.told import MEMBERS, UPLOAD, Told, examples_of
-from test_observer import HALVES, saved, shield, zone
+from saved_toys import HALVES, saved, shield, zone
 from toy_components import paraaegis, recipe_of
 
 LAYOUT = Layout.of([("fc1.weight", (3, 2)), ("fc1.bias", (3,)), ("fc2.weight", (2, 3)), ("fc2.bias", (2,))])
@@ -97,7 +97,7 @@ def test_a_view_keeps_what_the_target_told_apart(runs: Runs) -> None:
         component = run.composition.components["toy.echo"]
         from fedplug_attacks.api.view import View
 
-        view, _ = run._view(View("server", target=2), known, truth, component, None)
+        view, _ = run.calls.view(View("server", target=2), known, truth, component, None)
     assert {told.client_id for told in view.told} == {2}
     assert view.told == view.told_by(2)
     assert of(view.told_by(0), "mark", 0) is of(view.heard, "mark", 0)

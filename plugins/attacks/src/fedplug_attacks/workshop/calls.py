@@ -1,0 +1,150 @@
+"""One attack called on one target: in which forms, with what in its view, and what becomes of its errors."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any, Literal
+
+from fedplug.api.context import Context
+from fedplug.api.data import Examples
+from fedplug.api.errors import FedplugError, PluginError, ViewError, describe
+from fedplug.api.model import Model
+from fedplug.api.outer_roles import Attack
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.base import make_context
+from numpy.typing import NDArray
+
+from fedplug_attacks.api.report import FAILED, NOT_APPLICABLE, AttackReport, checked
+from fedplug_attacks.api.truth import Truth
+from fedplug_attacks.api.view import Attacker, View
+from fedplug_attacks.views.observer import Known
+from fedplug_attacks.views.rewind import Rewound
+from fedplug_attacks.workshop.display import AttackDisplay
+from fedplug_attacks.workshop.scope import AttackSection
+from fedplug_attacks.workshop.target_truth import Truths
+
+ADAPTIVE, NAIVE = "adaptive", "naive"
+
+
+class Calls:
+    """Calls the attacks of a recipe.
+
+    Args:
+        recipe: of the run, with the attacks to make.
+        composition: its components; the same attacks in the other form are added to it.
+        section: the attacks.
+        rewound: the parties, of which the public facts are taken.
+        model: a model of the attacker's own.
+        buffers: that model's batch-norm statistics before round 1.
+        truths: what challenges are made from.
+        device: torch device name.
+        watch: told of progress.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        composition: Composition,
+        section: AttackSection,
+        rewound: Rewound,
+        model: Model,
+        buffers: dict[str, NDArray[Any]],
+        truths: Truths,
+        device: str,
+        watch: AttackDisplay,
+    ) -> None:
+        self.recipe, self.composition, self.section, self.scope = recipe, composition, section, section.scope
+        self.rewound, self.model, self.buffers = rewound, model, buffers
+        self.truths, self.device, self.watch = truths, device, watch
+        self.twins = self._twins()
+
+    def forms(self, attack: str, component: Attack, view: View) -> dict[str, str]:
+        """The forms to try, each with the name of the component; two only where something is hidden."""
+        hides = view.update is not None and not bool(view.update.visible.all())
+        if not (self.scope.compare_forms and hides and attack in self.twins):
+            return {component.form or ADAPTIVE: attack}
+        if component.form == NAIVE:
+            return {ADAPTIVE: self.twins[attack], NAIVE: attack}
+        return {ADAPTIVE: attack, NAIVE: self.twins[attack]}
+
+    def view(
+        self, view: View, known: Known, truth: Truth, component: Attack, batch: Examples | None
+    ) -> tuple[View, Truth]:
+        """Fills in what the adversary knows, and for a challenge the candidates, from `batch` or all its data."""
+        data = self.rewound.client(0).data
+        model: Model | None = None
+        if known.vector is not None:
+            model = copy.deepcopy(self.model)
+            model.set_vector(known.vector)
+            model.set_buffers(known.buffers or self.buffers)
+        view = dataclasses.replace(
+            view,
+            messages=known.messages, update=known.update, vector=known.vector, personal=known.personal, model=model,
+            num_classes=len(data.classes), shape=data.shape, mean=data.mean, std=data.std,
+            segmentation=data.train.targets is not None, heard=known.heard,
+        )  # fmt: skip
+        if component.finds.needs.candidates and view.target is not None:
+            candidates, members = self.truths.challenge(view.target, view.seed, self.scope.candidates, batch)
+            view = dataclasses.replace(view, candidates=candidates)
+            truth = dataclasses.replace(truth, members=members)
+        return view, truth
+
+    def call(self, name: str, view: View, unmet: str) -> AttackReport:
+        """Runs one form of an attack, if the view has what it needs and `unmet` names nothing else that is missing."""
+        view = _apart(view)
+        component = self.composition.part(name, Attack)
+        if reason := unmet or component.finds.needs.unmet(view, self.rewound.public):
+            return AttackReport(NOT_APPLICABLE, reason=reason)
+        try:
+            answer = self.composition.one("attack", name, view=view, ctx=self._context(view.round, component))
+        except PluginError as error:  # what it raised is not an answer; the other targets still count
+            why = describe(error.__cause__ if isinstance(error.__cause__, Exception) else error)
+            self.watch.note(f"{name} stopped with an error: {why}")
+            return AttackReport(FAILED, reason=f"the attack stopped with an error: {why}")
+        except FedplugError as error:
+            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        try:
+            return checked(answer, view)
+        except ViewError as error:
+            self.watch.note(f"{name}: {error}")
+            return AttackReport(FAILED, reason=str(error))
+
+    def _context(self, round: int, component: Attack) -> Context:
+        """The public facts, without the components of the run: they could lead to data."""
+        attacker = Attacker(device=self.device, progress=self.watch.progress)
+        public = self.rewound.public
+        ctx = make_context(self.recipe, self.composition, self.model.layout, round, attacker, public)
+        attacker.ctx = dataclasses.replace(ctx, components={component.name: component})
+        return attacker.ctx
+
+    def _twins(self) -> dict[str, str]:
+        """For each attack with a form, the name of the same attack in the other form."""
+        twins = {}
+        for use in self.section.attacks:
+            component = self.composition.part(use.name, Attack)
+            if component.form is None or use.is_reference:
+                continue
+            other: Literal["adaptive", "naive"] = "naive" if component.form == ADAPTIVE else "adaptive"
+            twin = component.in_form(other)
+            if twin is not None:
+                twins[use.name] = f"{use.name}/{other}"
+                self.composition.add(twin, twins[use.name])
+        return twins
+
+
+def _apart(view: View) -> View:
+    """The view with arrays and a model of its own: an attack that works in place must not change what others get."""
+    update, candidates = view.update, view.candidates
+    if update is not None:
+        states, values, sigma = update.states.copy(), update.values.copy(), update.sigma.copy()
+        clips = tuple(dataclasses.replace(clip, where=clip.where.copy()) for clip in update.clips)
+        update = dataclasses.replace(update, states=states, values=values, sigma=sigma, clips=clips)
+    if candidates is not None:
+        candidates = Examples(candidates.inputs.copy(), candidates.labels.copy())
+    vector, personal = (None if array is None else array.copy() for array in (view.vector, view.personal))
+    model = copy.deepcopy(view.model)
+    return dataclasses.replace(
+        view, update=update, candidates=candidates, vector=vector, personal=personal, model=model
+    )  # fmt: skip

@@ -1,0 +1,127 @@
+"""What of a finished run is attacked: rounds as they crossed the wire, batches of a probe, released models."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedplug.api.errors import CheckpointError, ViewError, describe
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.checkpoint import Checkpoints
+from fedplug.wire.record import SERVER, Message, read_wire
+
+from fedplug_attacks.views.probe import OneBatch
+from fedplug_attacks.views.rewind import Moment, Rewound
+from fedplug_attacks.workshop.scope import AttackScope
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Occasion:
+    """One thing to attack: a moment of the run, or of a probe, with who could be a target.
+
+    Attributes:
+        round: 0-based.
+        batch: which batch of the probe; None for the run itself.
+        messages: everything recorded up to it.
+        folder: where every party's state of that moment lies; None where it was not kept.
+        clients: who took part.
+        moment: of a probe or a released model; None for the run itself.
+    """
+
+    round: int
+    batch: OneBatch | None
+    messages: list[Message]
+    folder: Path | None
+    clients: list[int]
+    moment: Moment | None = None
+
+
+class Occasions:
+    """The moments of a run that a recipe's attacks are tried on.
+
+    Args:
+        recipe: of the run.
+        scope: which rounds, adversaries and probes.
+        run_dir: the run folder.
+
+    Raises:
+        ViewError: a file of recorded messages is damaged.
+    """
+
+    def __init__(self, recipe: Recipe, scope: AttackScope, run_dir: Path) -> None:
+        self.recipe, self.scope, self.run_dir = recipe, scope, run_dir
+        self.checkpoints = Checkpoints(run_dir)
+        self.recorded = self._recorded(max(round for round, _ in self.rounds()))
+
+    def rounds(self) -> list[tuple[int, list[str]]]:
+        """Rounds, 0-based, each with its adversaries: by default the first, and of released models the final one."""
+        names = self.scope.adversaries
+        if self.scope.rounds is not None:
+            return [(round - 1, names) for round in self.scope.rounds]
+        # Of a run that was not recorded only the last checkpoints are there to probe.
+        first = min(self.checkpoints.rounds(), default=0) if self.scope.probe else 0
+        others = [name for name in names if name != "released"]
+        final = [(self.recipe.rounds, ["released"])] if "released" in names else []
+        return ([(first, others)] if others else []) + final
+
+    def require(self) -> None:
+        """Refuses what the run folder cannot answer, before anything is tried.
+
+        Raises:
+            ViewError: nothing was recorded to attack.
+            CheckpointError: the run kept no checkpoint of a round that is probed.
+        """
+        there = {m.round for m in self.recorded if m.phase == "upload" and m.receiver == SERVER}
+        for round, names in self.rounds():
+            if self.scope.probe is not None or names == ["released"]:
+                self._require_checkpoint(round)
+            elif round not in there:
+                only = f"recorded uploads of rounds {sorted(round + 1 for round in there)} only"
+                raise ViewError(
+                    f"{self.run_dir} holds {only if there else 'no recorded messages'}, and round {round + 1} is to "
+                    "be attacked; run the recipe with --record-wire, or with attacks in it, and attack that run; or "
+                    "probe single batches, for which the checkpoint before the round is enough: --probe 30"
+                )
+
+    def _require_checkpoint(self, round: int) -> None:
+        kept = self.checkpoints.rounds()
+        if kept and round not in kept:
+            final = f"; {self.recipe.rounds + 1} is the final model" if self.recipe.rounds in kept else ""
+            raise CheckpointError(
+                f"{self.run_dir} kept no checkpoint from before round {round + 1}; there are some for rounds "
+                f"{', '.join(str(each + 1) for each in kept)}{final}. Attack one of these (--round), or run the recipe "
+                "with --record-wire, which keeps all"
+            )
+        self.checkpoints.read(round)
+
+    def of(self, round: int, released: bool, rewound: Rewound) -> Iterator[Occasion]:
+        """The moments of a round (0-based): its uploads, or if `released` its model; or each batch of a probe."""
+        probe, before = self.scope.probe, [message for message in self.recorded if message.round < round]
+        if probe is not None:
+            for number in range(probe.batches):
+                batch = OneBatch(probe.batch_size, number, probe.classes)
+                moment = rewound.probe(round, batch)
+                clients = sorted(moment.batches)
+                yield Occasion(round, batch, [*before, *moment.messages], moment.folder, clients, moment)
+            return
+        now = [message for message in self.recorded if message.round == round]
+        senders = {m.sender for m in now if m.phase == "upload" and m.receiver == SERVER}
+        clients = sorted(int(sender.partition(":")[2]) for sender in senders)
+        kept = self.checkpoints.path(round + 1)
+        moment_now = rewound.before(round) if released else None
+        everyone = clients or list(range(self.recipe.data.clients))
+        yield Occasion(round, None, [*before, *now], kept if kept.is_dir() else None, everyone, moment_now)
+
+    def _recorded(self, last: int) -> list[Message]:
+        """What was recorded up to a round, which is all that an attack on it may know."""
+        messages: list[Message] = []
+        for file in sorted((self.run_dir / "wire").glob("round-*.wire")):
+            if int(file.stem.partition("-")[2]) > last + 1:
+                break
+            try:
+                messages += read_wire(file)
+            except Exception as error:  # whatever a damaged file makes of itself
+                remedy = "without the file only probes, and rounds before it, can be attacked"
+                raise ViewError(f"{file} is damaged ({describe(error)}); {remedy}") from error
+        return messages
