@@ -1,8 +1,7 @@
-"""PSI scores: closed forms, finite differences, and random projections against the exact Jacobian."""
+"""PSI scores: closed forms and finite differences, and what of a model they do not depend on."""
 
 from __future__ import annotations
 
-import copy
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -12,72 +11,12 @@ import pytest
 import torch
 from fedplug import Examples
 from fedplug.api.errors import DataError, SetupError
-from fedplug_fedre import jacobian
-from fedplug_fedre.jacobian import jackknife, psi_scores
-from fedplug_kit.static import import_problems
-from fedplug_std.models import Cnn, LeNet5
+from fedplug_fedre.jacobian import psi_scores
+from fedplug_std.models import Cnn
 from fedplug_std.torch_model import TorchModel
+from jacobian_toys import PLAIN, gradients_at, images, linear, plain, segmenter, small_conv, whole
 from numpy.typing import NDArray
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
-
-PLAIN = SimpleNamespace(mean=(0.0,), std=(1.0,))
-
-
-def plain(channels: int) -> Any:
-    """Inputs become tensors as they are."""
-    return SimpleNamespace(mean=(0.0,) * channels, std=(1.0,) * channels)
-
-
-def images(shape: tuple[int, ...], classes: int, seed: int = 0, pixelwise: bool = False) -> Examples:
-    rng = np.random.default_rng(seed)
-    targets = rng.integers(0, classes, (shape[0], *shape[2:]), np.uint8) if pixelwise else None
-    return Examples(rng.random(shape, np.float32), rng.integers(0, classes, shape[0]), targets)
-
-
-def linear(shape: tuple[int, ...], classes: int, zero: bool = False) -> TorchModel:
-    """Softmax regression."""
-    torch.manual_seed(3)
-    layer = nn.Linear(math.prod(shape), classes)
-    if zero:
-        nn.init.zeros_(layer.weight)
-        nn.init.zeros_(layer.bias)
-    return TorchModel(nn.Sequential(nn.Flatten(), layer))
-
-
-def small_conv(channels: int = 2, classes: int = 3) -> TorchModel:
-    """Smooth, so that differences approach derivatives; two layers that train and one that is frozen."""
-    torch.manual_seed(5)
-    frozen = nn.Conv2d(3, 3, 1)
-    frozen.requires_grad_(False)
-    module = nn.Sequential(
-        nn.Conv2d(channels, 3, 3, padding=1), nn.Tanh(), frozen, nn.Flatten(), nn.Linear(3 * 16, classes)
-    )
-    return TorchModel(module)
-
-
-def segmenter(channels: int = 1, classes: int = 2) -> TorchModel:
-    """A logit a class for each pixel."""
-    torch.manual_seed(6)
-    return TorchModel(
-        nn.Sequential(nn.Conv2d(channels, 4, 3, padding=1), nn.Softplus(), nn.Conv2d(4, classes, 3, padding=1))
-    )
-
-
-def whole(examples: Examples) -> NDArray[np.bool_]:
-    return np.ones((len(examples), *examples.inputs.shape[2:]), np.bool_)
-
-
-def gradients_at(model: TorchModel, inputs: torch.Tensor, answer: torch.Tensor) -> list[torch.Tensor]:
-    """The gradient of one example's loss in double precision, one tensor a layer."""
-    module = copy.deepcopy(model.module).double().eval()
-    named = {name: tensor for name, tensor in module.named_parameters() if tensor.requires_grad}
-    loss = nn.functional.cross_entropy(module(inputs), answer)
-    found = dict(zip(named, torch.autograd.grad(loss, list(named.values())), strict=True))
-    layers = model.layout.layers
-    return [
-        torch.cat([found[p.name].reshape(-1) for p in model.layout.parameters if p.layer == layer]) for layer in layers
-    ]
 
 
 def by_differences(model: TorchModel, examples: Examples, step: float = 1e-4) -> NDArray[np.float64]:
@@ -206,74 +145,6 @@ def test_examples_without_a_region_are_left_out() -> None:
     np.testing.assert_allclose(found.mean, np.mean(alone, axis=0), rtol=1e-6)
 
 
-# -- projections -------------------------------------------------------------------------------------------------------
-
-
-def test_both_agree_on_lenet5_within_the_stated_error() -> None:
-    """28x28, a box as region: five layers, each within its standard errors; 16 projections give 10% or better."""
-    model = LeNet5(LeNet5.Options()).build((1, 28, 28), 10, 1, "cpu")
-    examples = images((3, 1, 28, 28), 10)
-    regions = np.zeros((3, 28, 28), np.bool_)
-    regions[:, 8:20, 6:18] = True
-    data = SimpleNamespace(mean=(0.5,), std=(0.3,))
-    exact = psi_scores(model, examples, regions, data, method="exact")
-    guessed = psi_scores(model, examples, regions, data, method="projections", projections=16, seed=4)
-    assert (exact.exact_passes, guessed.projection_passes) == (3 * 144, 3 * 5 * 16)
-    assert np.all(guessed.standard_error < 0.1 * exact.mean)
-    assert np.all(guessed.standard_error > 0)
-    assert np.all(np.abs(guessed.mean - exact.mean) < 3.5 * guessed.standard_error)
-
-
-def test_the_stated_error_is_the_error() -> None:
-    """Over 150 seeds the error in units of the stated one has mean 0 and standard deviation 1, also with channels."""
-    model, examples = small_conv(), images((1, 2, 4, 4), 3)
-    regions = np.zeros((1, 4, 4), np.bool_)
-    regions[0, :2, :3] = True
-    exact = psi_scores(model, examples, regions, plain(2), method="exact").mean
-    runs = [
-        psi_scores(model, examples, regions, plain(2), method="projections", projections=16, seed=seed)
-        for seed in range(150)
-    ]
-    z = np.array([(one.mean - exact) / one.standard_error for one in runs])
-    assert np.all(np.abs(z.mean(0)) < 0.3)
-    assert np.all((z.std(0) > 0.8) & (z.std(0) < 1.35))
-    relative = np.mean([one.mean for one in runs], axis=0) / exact - 1
-    assert np.all(np.abs(relative) < 4 * np.std([one.mean / exact for one in runs], axis=0) / math.sqrt(150))
-
-
-def test_the_jackknife_takes_the_bias_of_the_root_away() -> None:
-    """Squares of a normal, the largest spread there is: the root of the mean of 4 has mean 0.940 (chi with 4 degrees of
-    freedom, over 2), its jackknife 4 * 0.940 - 3 * 0.921 = 0.996. With 16 the standard error squared is the variance,
-    within a few percent."""
-
-    def chi(count: int) -> float:
-        return math.sqrt(2 / count) * math.gamma((count + 1) / 2) / math.gamma(count / 2)
-
-    rng = np.random.default_rng(2)
-    squares = np.square(rng.standard_normal((20_000, 4, 1)))
-    found = np.array([jackknife(one)[0] for one in squares])
-    assert abs(np.sqrt(squares.mean(1)).mean() - chi(4)) < 0.01
-    assert abs(found.mean() - (4 * chi(4) - 3 * chi(3))) < 0.012
-    score, error = np.array([jackknife(one) for one in np.square(rng.standard_normal((10_000, 16, 1)))]).T
-    assert abs(score.mean() - 1) < 0.008
-    assert 0.9 < np.square(error).mean() / score.var() < 1.1
-
-
-def test_the_jackknife_keeps_what_pixels_share() -> None:
-    """A hundred pixels that move together are no more certain than one."""
-    one = np.square(np.random.default_rng(2).standard_normal((8, 1)))
-    np.testing.assert_allclose(jackknife(np.repeat(one, 100, axis=1)), jackknife(one), rtol=1e-12)
-
-
-def test_directions_follow_from_the_seed() -> None:
-    model, examples = small_conv(1), images((2, 1, 4, 4), 3)
-    first, again, other = (
-        psi_scores(model, examples, whole(examples), PLAIN, method="projections", seed=seed) for seed in (1, 1, 2)
-    )
-    np.testing.assert_array_equal(first.mean, again.mean)
-    assert (first.mean != other.mean).all()
-
-
 # -- the model ---------------------------------------------------------------------------------------------------------
 
 
@@ -366,52 +237,6 @@ def test_another_point_than_the_model_s() -> None:
     np.testing.assert_array_equal(psi_scores(model, examples, whole(examples), PLAIN).mean, there.mean)
     with pytest.raises(ValueError, match="must be float32"):
         psi_scores(model, examples, whole(examples), PLAIN, vector=vector[1:])
-
-
-# -- cost --------------------------------------------------------------------------------------------------------------
-
-
-class Largest(TorchDispatchMode):
-    """The largest tensor that any operation makes, in values."""
-
-    values = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        for one in found if isinstance(found, (tuple, list)) else [found]:
-            if isinstance(one, torch.Tensor):
-                self.values = max(self.values, one.numel())
-        return found
-
-
-@pytest.mark.parametrize("method", ["exact", "projections"])
-def test_the_jacobian_is_never_held_as_a_whole(method: Any) -> None:
-    """LeNet-5 on 28x28 has 61,706 x 784 entries, its first fully connected layer alone 48,120 x 784."""
-    model = LeNet5(LeNet5.Options()).build((1, 28, 28), 10, 1, "cpu")
-    examples = images((1, 1, 28, 28), 10)
-    watch = Largest()
-    with watch:
-        psi_scores(model, examples, whole(examples), PLAIN, method=method)
-    assert 48_120 <= watch.values <= jacobian._BYTES // 4 < 48_120 * 784 / 8
-
-
-def test_auto_is_exact_where_that_is_cheap() -> None:
-    """All of 8x8 by a linear model, or a few pixels of a larger image; else random projections."""
-    examples = images((1, 1, 8, 8), 3)
-    found = psi_scores(linear((1, 8, 8), 3), examples, whole(examples), PLAIN)
-    assert (found.exact_passes, found.projection_passes) == (64, 0)
-    model, examples = LeNet5(LeNet5.Options()).build((1, 32, 32), 10, 1, "cpu"), images((2, 1, 32, 32), 10)
-    regions = whole(examples)
-    regions[0] = False
-    regions[0, :4, :4] = True
-    found = psi_scores(model, examples, regions, PLAIN)
-    assert (found.exact_passes, found.projection_passes) == (16, 5 * jacobian.PROJECTIONS)
-    assert found.passes == 16 + 5 * jacobian.PROJECTIONS
-    assert np.all(found.standard_error > 0)
-
-
-def test_the_module_imports_no_torch() -> None:
-    assert import_problems("fedplug_fedre.jacobian") == ()
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""PDA-PAM: the weights that scores give, sums by layer, what only some clients show, and where it is the mean."""
+"""PDA-PAM: sums by layer, what only some clients show, and where it is the mean."""
 
 from __future__ import annotations
 
@@ -10,154 +10,16 @@ import fedplug_fedre.pda_pam
 import numpy as np
 import pytest
 from fedplug import (
-    Adds,
     Block,
-    Bound,
     Context,
     Examples,
-    Known,
-    Layout,
-    Noise,
-    Seal,
-    Server,
     add_blocks,
 )
-from fedplug.api.data import PublicData
-from fedplug.api.errors import DataError, ProtectionError, RecipeError
-from fedplug.api.types import BASE_ZONES
-from fedplug.recipe.recipe import Recipe
-from fedplug_fedre.jacobian import psi_scores
-from fedplug_fedre.pda_pam import PdaPam, layer_weights
-from fedplug_kit.static import check_component
+from fedplug.api.errors import ProtectionError
 from fedplug_lab import pictures  # fmt: skip
-from hypothesis import given
-from hypothesis import strategies as st
-from numpy.typing import NDArray
-from toy_components import recipe_of
-from toy_protocol import initial_vector, run_protocol
-
-LAYOUT = Layout.of([("a.weight", (4,)), ("b.weight", (3,)), ("a.bias", (2,)), ("c.weight", (1,))])
-LAYER = np.array([0, 0, 0, 0, 1, 1, 1, 0, 0, 2])
-LN = math.log
-matrices = st.integers(1, 6).flatmap(
-    lambda k: st.lists(st.lists(st.floats(-20, 20), min_size=3, max_size=3), min_size=k, max_size=k)
-).map(np.array)  # fmt: skip
-
-
-def everything(scores: NDArray[Any]) -> NDArray[np.bool_]:
-    return np.ones(scores.shape, np.bool_)
-
-
-def softmax(values: NDArray[Any]) -> NDArray[np.float64]:
-    powers = np.exp(values - values.max(0))
-    return powers / powers.sum(0)
-
-
-# -- the weights -------------------------------------------------------------------------------------------------------
-
-
-@given(matrices)
-def test_normalised_weights_are_the_softmax_of_minus_the_scores(scores: Any) -> None:
-    """And so the normalised inverses of alpha-hat (eq. 10)."""
-    factors, shares = layer_weights(scores, everything(scores))
-    assert np.array_equal(factors, shares)
-    count = len(scores)
-    assert factors / count == pytest.approx(softmax(-scores), abs=1e-11)
-    inverse = 1 / softmax(scores)
-    assert factors / count == pytest.approx(inverse / inverse.sum(0), rel=1e-9, abs=1e-11)
-    assert (factors / count).sum(0) == pytest.approx(np.ones(3))
-
-
-@given(matrices)
-def test_a_higher_score_never_weighs_more(scores: Any) -> None:
-    for weighting in ("normalised", "literal"):
-        factors, _ = layer_weights(scores, everything(scores), weighting)
-        for layer in range(3):
-            order = np.argsort(scores[:, layer], kind="stable")
-            assert (np.diff(factors[order, layer]) <= 1e-9 * factors[:, layer].max()).all()
-
-
-@given(st.integers(1, 9), st.floats(0, 1e6))
-def test_equal_scores_are_the_mean_to_the_bit(count: int, score: float) -> None:
-    """1 / K each; factors are K times that."""
-    for standardise in (False, True):
-        factors, shares = layer_weights(
-            np.full((count, 3), score), np.ones((count, 3), np.bool_), standardise=standardise
-        )
-        assert np.array_equal(factors, np.ones((count, 3)))
-        assert np.array_equal(shares, factors)
-
-
-def test_eq_11_with_scores_0_ln_2_ln_4_multiplies_by_4_08_in_all() -> None:
-    """alpha-hat is 1/7, 2/7, 4/7; the coefficients 1 / (3 alpha-hat) add up to 4.08 where a mean has 1."""
-    scores = np.array([[0.0], [LN(2)], [LN(4)]])
-    factors, shares = layer_weights(scores, everything(scores), "literal")
-    assert factors[:, 0].tolist() == pytest.approx([7, 3.5, 1.75])
-    assert (factors / shares.sum(0)).sum() == pytest.approx(4.0833, abs=1e-4)
-    normalised, _ = layer_weights(scores, everything(scores))
-    assert (normalised[:, 0] / 3).tolist() == pytest.approx([4 / 7, 2 / 7, 1 / 7])
-
-
-@given(matrices)
-def test_the_coefficients_of_eq_11_add_up_to_the_number_of_clients_at_least(scores: Any) -> None:
-    factors, shares = layer_weights(scores, everything(scores), "literal")
-    assert ((factors / shares.sum(0)).sum(0) >= len(scores) * (1 - 1e-9)).all()
-
-
-@given(matrices, st.floats(0.1, 10), st.floats(-5, 5))
-def test_standardised_scores_have_no_unit(scores: Any, factor: float, shift: float) -> None:
-    if (scores.std(0) < 1e-3).any():
-        return
-    one, other = (layer_weights(s, everything(scores), standardise=True)[0] for s in (scores, factor * scores + shift))
-    assert one == pytest.approx(other, rel=1e-6)
-
-
-def test_a_layer_counts_over_those_who_show_it() -> None:
-    scores = np.array([[0.0, 5.0], [LN(2), math.nan], [LN(4), 5.0]])
-    shows = np.array([[True, True], [True, False], [False, True]])
-    factors, shares = layer_weights(scores, shows)
-    assert factors[:, 0].tolist() == pytest.approx([4 / 3, 2 / 3, 0])
-    assert factors[:, 1].tolist() == [1, 0, 1]  # the score that is not a number is of nobody who counts
-    assert np.array_equal(factors, shares)
-    literal, ones = layer_weights(scores, shows, "literal")
-    assert literal[:, 0].tolist() == pytest.approx([3, 1.5, 0])
-    assert np.array_equal(ones, shows)
-
-
-def test_a_layer_that_cannot_be_scored_counts_all_alike() -> None:
-    scores = np.array([[math.inf, 1.0], [1.0, 2.0]])
-    for weighting in ("normalised", "literal"):
-        factors, shares = layer_weights(scores, everything(scores), weighting)
-        assert factors[:, 0].tolist() == shares[:, 0].tolist() == [1, 1]
-        assert factors[0, 1] > factors[1, 1]
-
+from pda_pam_toys import LAYER, LAYOUT, LN, SCORES, blocks_of, pda_pam, public_with, server_at, softmax, summed
 
 # -- sums --------------------------------------------------------------------------------------------------------------
-
-
-SOME = Examples(np.zeros((4, 1, 2, 2), np.uint8), np.arange(4) % 2)
-PUBLIC = PublicData(SOME, classes=("x", "y"), mean=(0.5,), std=(0.5,))
-
-
-def pda_pam(**options: Any) -> PdaPam:
-    component = PdaPam(PdaPam.Options.model_validate(options))
-    component.name = "fedre.pda_pam"
-    return component
-
-
-def server_at(public: PublicData | None = PUBLIC, round: int = 0) -> tuple[Server, Context]:
-    """A server that knows a model of zeros."""
-    server = Server(vector=np.zeros(LAYOUT.size, np.float32), model=SimpleNamespace())  # type: ignore[arg-type]
-    server.ctx = Context(round, 3, LAYOUT, BASE_ZONES, 3, 2, 7, "", server, public=public)
-    return server, server.ctx
-
-
-def blocks_of(values: dict[int, Any], where: dict[int, Any] | None = None, zone: str = "noised") -> dict[int, Block]:
-    found = {}
-    for client_id, one in values.items():
-        at = np.asarray((where or {}).get(client_id, np.arange(LAYOUT.size)), np.uint32)
-        found[client_id] = Block(zone, len(at), np.asarray(one, np.float32)[at], at)
-    return found
 
 
 @pytest.fixture
@@ -171,14 +33,6 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr(fedplug_fedre.pda_pam, "psi_scores", fake)
     return facts
-
-
-def summed(blocks: dict[int, Block], server: Server, ctx: Context, **options: Any) -> Block:
-    server.uploads = {client_id: {block.zone: block} for client_id, block in blocks.items()}
-    return pda_pam(**options).aggregate(blocks, dict.fromkeys(blocks, 1.0), ctx)
-
-
-SCORES = {1.0: [0.0, 1.0, 2.0], 2.0: [LN(2), 1.0, 0.0], 3.0: [LN(4), 1.0, 2.0]}
 
 
 def test_each_layer_is_the_mean_by_its_own_weights(scored: dict[str, Any]) -> None:
@@ -340,28 +194,6 @@ def test_scores_too_far_apart_for_eq_11(scored: dict[str, Any]) -> None:
         assert summed(blocks, server, ctx).mean()[4] == pytest.approx(1.0)
 
 
-def public_with(**changes: Any) -> PublicData:
-    examples = Examples(**{"inputs": PUBLIC.examples.inputs, "labels": PUBLIC.examples.labels} | changes)
-    return PublicData(examples, classes=("x", "y"), mean=(0.5,), std=(0.5,))
-
-
-@pytest.mark.parametrize(
-    ("public", "options", "problem"),
-    [
-        (public_with(labels=np.full(4, -1)), {}, "4 labels of the public examples are none of 0 to 1, such as -1"),
-        (public_with(labels=np.array([0, 1, 2, 0])), {}, "1 labels of the public examples are none .* such as 2"),
-        (PUBLIC, {"preference": {"fields": ["date"]}}, "fields"),
-        (PUBLIC, {"preference": {"box": [0, 0, 3, 3]}}, "lies outside"),
-        (public_with(regions=np.zeros((4, 2, 2), np.uint8)), {}, "marks no pixel in any of 4 examples"),
-    ],
-)  # fmt: skip
-def test_public_examples_that_cannot_be_scored_are_refused_before_training(
-    public: PublicData, options: Any, problem: str
-) -> None:
-    with pytest.raises(DataError, match=problem):
-        pda_pam(**options).setup(None, None, server_at(public)[1])  # type: ignore[arg-type]
-
-
 def test_examples_with_a_region_are_chosen_once(scored: dict[str, Any]) -> None:
     regions = np.zeros((4, 2, 2), np.uint8)
     regions[[1, 3], 0, 1] = 2
@@ -372,95 +204,3 @@ def test_examples_with_a_region_are_chosen_once(scored: dict[str, Any]) -> None:
     assert len(call["examples"]) == 2
     assert call["regions"].sum() == 2
     assert call["batch_norm"] == "examples"
-
-
-OURS = {"use": "fedre.pda_pam", "preference": {"box": [2, 2, 6, 6]}, "samples": 2}
-NOISE = {"use": "fedre.layer_budgets", "epsilon": 100, "delta": 1e-5, "norm": 0.3, "source": "reproducible"}
-GAUSSIAN = {"use": "std.gaussian", "noise_multiplier": 0.1, "source": "reproducible"}
-PSI = {"use": "fedre.psi", "preference": {"box": [2, 2, 6, 6]}, "samples": 2}
-
-
-def recipe(aggregate: Any = OURS, public: int = 16, **changes: Any) -> dict[str, Any]:
-    plain = recipe_of("noised", [], aggregate=aggregate, model={"use": "std.mlp", "hidden": [8]})
-    plain["data"] = {**plain["data"], "public": public}
-    return plain | changes
-
-
-def test_noise_at_the_server_is_refused() -> None:
-    central = {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 1.0}
-    plain = recipe(protect={"noised": [{"use": "std.clip", "norm": 1.0}]}, postprocess={"noised": [central]})
-    with pytest.raises(RecipeError) as error:
-        Recipe.from_plain(plain)
-    assert (
-        "std.central_gaussian needs a bound of the L2 norm earlier in the chain of zone noised; the weights of "
-        "fedre.pda_pam follow from single clients' values, which noise on the sum does not cover; add noise at the"
-    ) in str(error.value)
-    assert "or write aggregate: {use: std.mean}" in str(error.value)
-
-
-def test_what_is_known_of_a_sum_by_scores() -> None:
-    """Local noise stays, alone; no bound does. Zones that arrive encrypted are plain sums."""
-    ctx = server_at()[1]
-    noised = Known(zone="noised").after((Bound(1.0), Noise(mechanism="gaussian", scale=2.0)))
-    behind = noised.after(pda_pam().sums(noised, ctx))
-    (release,) = behind.releases
-    assert release.noise_multiplier == 2.0
-    assert "one client's noise may be almost all that a sum has" in release.uncredited
-    clipped = Known(zone="noised", bounds=(Bound(1.0),))
-    assert clipped.after(pda_pam().sums(clipped, ctx)).norm() is None
-    seal = Seal(scheme="BFV", opened_by="clients", range=1.0, step=0.1)
-    sealed = Known(zone="encrypted", sealed=(seal,), sealers=("std.bfv",))
-    assert pda_pam().sums(sealed, ctx) == (Adds(),)
-
-
-def test_a_preference_in_a_file_is_refused() -> None:
-    with pytest.raises(RecipeError, match="preference: mask names a file in a client's folder, which the"):
-        Recipe.from_plain(recipe(OURS | {"preference": {"mask": "mask.png"}}))
-
-
-def test_conforms() -> None:
-    check_component("fedre.pda_pam")
-
-
-# -- in a run ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_run_scores_the_models_of_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """FedRE whole: scores, layer budgets, PDA-PAM. The weights are those of the vectors that the server must see."""
-    calls: list[tuple[Any, Any]] = []
-
-    def watched(model: Any, *args: Any, **options: Any) -> Any:
-        calls.append((options["vector"], psi_scores(model, *args, **options)))
-        return calls[-1][1]
-
-    monkeypatch.setattr(fedplug_fedre.pda_pam, "psi_scores", watched)
-    plain = recipe(score_parameters=[PSI], protect={"noised": [NOISE]}, rounds=1)
-    outcome = run_protocol(plain)
-    assert len(calls) == 4
-    factors, _ = layer_weights(np.array([one.mean for _, one in calls]), np.ones((4, 2), np.bool_))
-    log, layer = outcome.rows[0].log, np.repeat([0, 1], [64 * 8 + 8, 8 * 10 + 10])
-    assert log["fedre.pda_pam.weight_min"] == pytest.approx(factors.min())
-    assert log["fedre.pda_pam.weight_max"] == pytest.approx(factors.max()) != 1
-    start = initial_vector(plain)
-    expected = start + sum(factors[k][layer] / 4 * (vector - start) for k, (vector, _) in enumerate(calls))
-    assert outcome.vector == pytest.approx(expected, abs=1e-5)
-    assert outcome.protocol.ledger.epsilon() == pytest.approx(100)
-
-
-def test_both_engines_give_the_same_model() -> None:
-    plain = recipe(protect={"noised": [{"use": "std.clip", "norm": 0.3}, GAUSSIAN]}, rounds=1)
-    outcome, other = run_protocol(plain), run_protocol(plain, "processes")
-    assert np.array_equal(outcome.vector, other.vector)
-    assert outcome.rows[0].log == other.rows[0].log
-
-
-def test_nothing_to_score_gives_the_uniform_mean() -> None:
-    mean = {"use": "std.mean", "weighting": "uniform"}
-    assert np.array_equal(run_protocol(recipe(public=0)).vector, run_protocol(recipe(mean, public=0)).vector)
-    sealed = {
-        "negotiate_mask": {"use": "std.single_zone", "zone": "encrypted"},
-        "protect": {"encrypted": [{"use": "std.bfv"}]}, "postprocess": {"encrypted": ["std.bfv"]},
-    }  # fmt: skip
-    outcome = run_protocol(recipe(**sealed))
-    assert outcome.rows[0].log["fedre.pda_pam.scored_layers"] == 0
-    assert outcome.vector == pytest.approx(run_protocol(recipe(mean)).vector, abs=1e-3)

@@ -1,0 +1,73 @@
+"""Small models and examples for PSI scores."""
+
+from __future__ import annotations
+
+import copy
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from fedplug import Examples
+from fedplug_std.torch_model import TorchModel
+from numpy.typing import NDArray
+from torch import nn
+
+PLAIN = SimpleNamespace(mean=(0.0,), std=(1.0,))
+
+
+def plain(channels: int) -> Any:
+    """Inputs become tensors as they are."""
+    return SimpleNamespace(mean=(0.0,) * channels, std=(1.0,) * channels)
+
+
+def images(shape: tuple[int, ...], classes: int, seed: int = 0, pixelwise: bool = False) -> Examples:
+    rng = np.random.default_rng(seed)
+    targets = rng.integers(0, classes, (shape[0], *shape[2:]), np.uint8) if pixelwise else None
+    return Examples(rng.random(shape, np.float32), rng.integers(0, classes, shape[0]), targets)
+
+
+def linear(shape: tuple[int, ...], classes: int, zero: bool = False) -> TorchModel:
+    """Softmax regression."""
+    torch.manual_seed(3)
+    layer = nn.Linear(math.prod(shape), classes)
+    if zero:
+        nn.init.zeros_(layer.weight)
+        nn.init.zeros_(layer.bias)
+    return TorchModel(nn.Sequential(nn.Flatten(), layer))
+
+
+def small_conv(channels: int = 2, classes: int = 3) -> TorchModel:
+    """Smooth, so that differences approach derivatives; two layers that train and one that is frozen."""
+    torch.manual_seed(5)
+    frozen = nn.Conv2d(3, 3, 1)
+    frozen.requires_grad_(False)
+    module = nn.Sequential(
+        nn.Conv2d(channels, 3, 3, padding=1), nn.Tanh(), frozen, nn.Flatten(), nn.Linear(3 * 16, classes)
+    )
+    return TorchModel(module)
+
+
+def segmenter(channels: int = 1, classes: int = 2) -> TorchModel:
+    """A logit a class for each pixel."""
+    torch.manual_seed(6)
+    return TorchModel(
+        nn.Sequential(nn.Conv2d(channels, 4, 3, padding=1), nn.Softplus(), nn.Conv2d(4, classes, 3, padding=1))
+    )
+
+
+def whole(examples: Examples) -> NDArray[np.bool_]:
+    return np.ones((len(examples), *examples.inputs.shape[2:]), np.bool_)
+
+
+def gradients_at(model: TorchModel, inputs: torch.Tensor, answer: torch.Tensor) -> list[torch.Tensor]:
+    """The gradient of one example's loss in double precision, one tensor a layer."""
+    module = copy.deepcopy(model.module).double().eval()
+    named = {name: tensor for name, tensor in module.named_parameters() if tensor.requires_grad}
+    loss = nn.functional.cross_entropy(module(inputs), answer)
+    found = dict(zip(named, torch.autograd.grad(loss, list(named.values())), strict=True))
+    layers = model.layout.layers
+    return [
+        torch.cat([found[p.name].reshape(-1) for p in model.layout.parameters if p.layer == layer]) for layer in layers
+    ]
