@@ -27,12 +27,7 @@ from fedplug_lab.compared import Shelf, of_folders
 from fedplug_lab.contest import is_comparison, read_contest, runs_of
 from fedplug_lab.jobs import _undisturbed
 from run_toys import stopped
-from toy_components import recipe_of, toy_catalog
-
-
-@pytest.fixture(scope="module")
-def catalog() -> Catalog:
-    return toy_catalog()
+from toy_components import recipe_of
 
 
 @pytest.fixture
