@@ -23,7 +23,8 @@ LAYOUT = Layout.of([("a.weight", (4,)), ("b.weight", (3,)), ("a.bias", (2,)), ("
 LAYER = np.array([0, 0, 0, 0, 1, 1, 1, 0, 0, 2])
 LN = math.log
 
-PUBLIC = PublicData(Examples(np.zeros((4, 1, 2, 2), np.uint8), np.arange(4) % 2), classes=("x", "y"), mean=(0.5,), std=(0.5,))
+SOME = Examples(np.zeros((4, 1, 2, 2), np.uint8), np.arange(4) % 2)
+PUBLIC = PublicData(SOME, classes=("x", "y"), mean=(0.5,), std=(0.5,))
 
 
 def pda_pam(**options: Any) -> PdaPam:

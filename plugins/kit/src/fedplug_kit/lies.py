@@ -6,7 +6,8 @@ round; whatever the key server sends may cost zones their sums. Nothing else may
 everybody, a lie may end the run, with an error of fedplug's own.
 
 Where honest clients answer to whoever is left, answers played back do not fit once somebody is left out: whether others
-are dropped is compared with what happens when the same party is gone.
+are dropped is compared with what happens when the same party is gone. Nor do they fit once a lie has other groups
+formed, as what clients say of their data may: nothing follows then from who is dropped.
 """
 
 from __future__ import annotations
@@ -127,6 +128,7 @@ class Lies:
         self._stage = Stage(None)
         self._books.protocol.office.transport = self._stage
         self._gone: dict[tuple[str, str], set[int]] = {}
+        self._usual: dict[str, set[frozenset[int]]] = {}  # the groups of each act where nobody lies
         self._everyone = set(self._books.protocol.client_ids)
 
     def told(self) -> list[tuple[Act, str, int]]:
@@ -155,9 +157,21 @@ class Lies:
             ends |= address != KEY_SERVER and outcome.endswith(_NOT_KEPT)
             return "" if ends else outcome
         others = outcome - ({int(address.partition(":")[2])} if address != KEY_SERVER else set())
-        if others and not others <= self._missing(act, address):
+        formed = self._groups()
+        if others and not others <= self._missing(act, address) and not self._regrouped(act, formed):
             return f"clients {sorted(others)} are left out"
         return ""
+
+    def _groups(self) -> set[frozenset[int]]:
+        """The groups that were formed last; none where a recipe forms none."""
+        return {frozenset(members) for members in self._books.protocol.server.remembered.groups.values()}
+
+    def _regrouped(self, act: Act, formed: set[frozenset[int]]) -> bool:
+        """Whether other groups were formed than in that part of the run where nobody lies."""
+        if act.name not in self._usual:
+            self._played(act, {})
+            self._usual[act.name] = self._groups()
+        return formed != self._usual[act.name]
 
     def _missing(self, act: Act, address: str) -> set[int]:
         """Who is left out where a party says nothing at all, since what is played back does not fit without it."""
