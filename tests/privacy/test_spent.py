@@ -12,7 +12,7 @@ from fedplug.api.known import Known
 from fedplug.api.releases import Release
 from fedplug.privacy.ledger_record import RoundEntry, ZoneEntry
 from fedplug.privacy.renyi import composed_epsilon
-from fedplug.privacy.spent import SoFar, Spent
+from fedplug.privacy.spent import SoFar, Spent, inverse_square
 from ledger_toys import DELTA, enter, laplace, ledger_of
 
 # -- the ledger --------------------------------------------------------------------------------------------------------
@@ -172,3 +172,8 @@ def test_what_one_release_says_holds_for_the_run() -> None:
     loud = [release(source="reproducible"), release(trust="local"), release(scored=True)]
     so_far = entered(entry(a={"local": 1.0, "releases": loud}, b={"local": 1.0, "releases": [release()]}))
     assert (so_far.reproducible, so_far.single, so_far.scored) == (True, {"a"}, {"a"})
+
+
+@pytest.mark.parametrize("multiplier", [1e150, 1e300, math.inf])
+def test_more_noise_than_squares_can_hold_counts_for_no_more_than_that(multiplier: float) -> None:
+    assert inverse_square(multiplier) == 1 / 1e150**2

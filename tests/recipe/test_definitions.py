@@ -134,3 +134,20 @@ def test_faulty_components_are_named(
     catalog = with_component(fake_classes, "aggregate", "odd", found)
     problem = changed(plain_recipe, catalog, aggregate="odd")[0]
     assert problem.partition(": ")[2].startswith(expected)
+
+
+@pytest.mark.parametrize("name", [{"a": "b"}, ["x"], 5, True, ""])
+def test_a_name_that_is_no_text_is_named_beside_every_other_mistake(
+    plain_recipe: dict[str, Any], fake_catalog: Catalog, name: object
+) -> None:
+    problems = changed(plain_recipe, fake_catalog, model=plain_recipe["model"] | {"name": name}, rounds=-1)
+    assert len(problems) == 2
+    assert any(problem.startswith(f"recipe.model.name: name={name!r} must be letters") for problem in problems)
+
+
+def test_more_clients_than_any_run_has_are_refused_before_anything_counts_them(
+    plain_recipe: dict[str, Any], fake_catalog: Catalog
+) -> None:
+    (problem,) = changed(plain_recipe, fake_catalog, data=plain_recipe["data"] | {"clients": 2**70})
+    assert "clients" in problem
+    assert "1000000" in problem

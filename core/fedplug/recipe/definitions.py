@@ -50,7 +50,7 @@ class _Reading:
         taken = dict(self._written_names(mappings))
         for place in mappings:
             use, name = self._full_name(place.group, place.raw["use"]), place.raw.get("name")
-            if name is None or taken.get(name) != place.path:
+            if not isinstance(name, str) or taken.get(name) != place.path:
                 own = _automatic(use)
                 name = own if own not in taken else f"{own}@{_second_name(place.path)}"
                 if name in taken:

@@ -276,3 +276,11 @@ def test_run_is_charged() -> None:
     assert stated is not None
     assert 0 < stated.zero_out["epsilon_rdp"] <= 1.0
     assert local.rows[-1].log["std.clip_l1.clipped"] == 1.0
+
+
+@pytest.mark.parametrize("epsilon", [5e-324, 1e308, math.inf])
+def test_the_multiplier_of_any_epsilon_comes_to_an_end(epsilon: float) -> None:
+    multiplier = Laplace.Options(epsilon=epsilon, delta=1e-5).multiplier(3)
+    assert multiplier == 0 if epsilon == math.inf else 0 < multiplier < math.inf
+    small = [Laplace.Options(epsilon=tiny, delta=1e-5).multiplier(3) for tiny in (1e-300, 5e-324)]
+    assert small[0] == small[1]  # delta alone decides

@@ -15,7 +15,7 @@ from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.privacy.accounting import effective_multiplier, epsilon_with_slack, gaussian_epsilon
 from fedplug.recipe.recipe import Recipe
 from fedplug_std.gaussian import Gaussian
-from fedplug_std.noise_sources import add_noise, default_grid, exact_slack
+from fedplug_std.noise_sources import add_noise, default_grid, exact_slack, laplace_grid
 from hypothesis import given
 from hypothesis import strategies as st
 from noise_toys import SIZE, after, block, client, clip, context, gaussian, known, noised, stated
@@ -236,3 +236,14 @@ def test_noise_follows_a_clip_and_comes_once() -> None:
             component.effects(noised_before, party.ctx)
         with pytest.raises(Misplaced, match="after encryption in the chain of zone noised"):
             component.effects(sealed, party.ctx)
+
+
+@pytest.mark.parametrize(
+    ("norm", "scale"), [(5e-324, 0.0), (1e-300, 1e-300), (1.0, 1e300), (1e300, 1.0), (0.0, math.inf)]
+)
+def test_bounds_that_float32_cannot_hold_are_named(norm: float, scale: float) -> None:
+    for grid in (default_grid, laplace_grid):
+        with pytest.raises(ProtectionError, match="are not numbers of float32"):
+            grid(norm, scale)
+    for reach in (2.0**-102, 2.0**127):
+        assert np.float32(default_grid(reach, 0.0)) * np.float32(2**24) == np.float32(reach)

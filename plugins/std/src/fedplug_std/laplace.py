@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
@@ -149,9 +150,9 @@ class Laplace(fedplug.Protector):
 def _calibrated(epsilon: float, delta: float | None, rounds: int) -> float:
     """The least multiplier with which that many rounds together cost epsilon, at delta or without one."""
     pure = rounds / epsilon
-    if delta is None:
+    if delta is None or pure == 0:  # an infinite epsilon asks for no noise
         return pure
-    low = high = pure
+    low = high = min(pure, sys.float_info.max)
     while composed_epsilon(0.0, [("laplace", low / 2, rounds)], delta) <= epsilon:
         low = high = low / 2
     low /= 2

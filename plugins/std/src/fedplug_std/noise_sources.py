@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 SOURCES = ("secure", "exact", "reproducible")
 _STEPS = 2.0**24
 """float32 represents k * grid exactly for every integer |k| <= 2^24."""
+_SMALLEST_REACH, _LARGEST_REACH = 2.0**-102, 2.0**127
+"""Between them every multiple of the grid, from one step to 2^24, is a normal float32."""
 _TAIL = 12.0
 """Standard deviations of noise that the grid leaves room for; P(|noise| > 12 std) is 4e-33 for each value."""
 _LAPLACE_TAIL = 74.0
@@ -40,8 +42,11 @@ def default_grid(norm: float, std: float) -> float:
     Args:
         norm: L2 bound of the values before noise, finite.
         std: standard deviation of the noise, in the same units.
+
+    Raises:
+        ProtectionError: float32 holds no such values.
     """
-    return 2.0 ** math.ceil(math.log2((norm + _TAIL * std) / _STEPS))
+    return _finest(norm, std, _TAIL)
 
 
 def laplace_grid(norm: float, scale: float) -> float:
@@ -50,8 +55,21 @@ def laplace_grid(norm: float, scale: float) -> float:
     Args:
         norm: L1 bound of the values before noise, finite; no single value exceeds it.
         scale: b of the Laplace noise, in the same units.
+
+    Raises:
+        ProtectionError: float32 holds no such values.
     """
-    return 2.0 ** math.ceil(math.log2((norm + _LAPLACE_TAIL * scale) / _STEPS))
+    return _finest(norm, scale, _LAPLACE_TAIL)
+
+
+def _finest(norm: float, scale: float, tail: float) -> float:
+    reach = norm + tail * scale
+    if not _SMALLEST_REACH <= reach <= _LARGEST_REACH:
+        raise ProtectionError(
+            f"values of up to {norm:g} with noise of scale {scale:g} are not numbers of float32, which reach from "
+            f"{_SMALLEST_REACH:.1g} to {_LARGEST_REACH:.1g} here; choose the clipping norm and the noise between them"
+        )
+    return 2.0 ** math.ceil(math.log2(reach / _STEPS))
 
 
 def power_of_two(grid: float | None) -> float | None:
