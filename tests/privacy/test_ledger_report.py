@@ -10,7 +10,7 @@ from fedplug.api.effects import Reveals
 from fedplug.api.releases import Release
 from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.privacy.ledger_views import priced_part
-from ledger_toys import DELTA, LOCAL, SIGMA, VECTORS, enter, exact, ledger_of, reason
+from ledger_toys import CLIENTS, DELTA, LOCAL, SIGMA, VECTORS, enter, exact, ledger_of, reason
 
 
 def test_dp_fedavg_states_epsilon_unit_trust_and_adjacency() -> None:
@@ -71,6 +71,8 @@ def test_unknown_noise_and_multiplier_zero_are_infinite() -> None:
 def test_delta_must_be_below_one_over_clients() -> None:
     assert any("delta=0.1 must be below" in warning for warning in ledger_of(delta=0.1).report().warnings)
     assert ledger_of().report().warnings == []
+    loose = enter(ledger_of(delta=1 / CLIENTS), {"noised": 1000}, {"noised": [LOCAL]})
+    assert loose.verdict().startswith(f"NO MEANINGFUL GUARANTEE (with δ not below 1 / {CLIENTS} clients): ε=")
 
 
 KEPT = {"encrypted": 0, "noised": 0, "retained": 1000}

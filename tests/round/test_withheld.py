@@ -83,3 +83,50 @@ def test_a_link_that_says_what_uploads_show_is_named_in_the_verdict(monkeypatch:
 
 def test_a_link_whose_values_stay_may_look(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ran(monkeypatch, [*NOISE, {"use": "toy.takes"}], "update", said=()).rows[-1].clients.dropped == {}
+
+
+class Keeps(fedplug.Protector):
+    """Keep the update where another component might find it."""
+
+    def effects(self, known: Any, ctx: Any) -> Effects:
+        return ()
+
+    @hookimpl
+    def protect(self, block: Block, client: Any, ctx: Any) -> Block:
+        client.cache["values"] = client.memory(self)["values"] = block.plain().copy()
+        return block
+
+
+@pytest.mark.parametrize("taken", ["cache", "state"])
+def test_behind_noise_nothing_is_handed_on_past_it(monkeypatch: pytest.MonkeyPatch, taken: str) -> None:
+    places: dict[str, Callable[[Any], Any]] = {
+        "cache": lambda client: client.cache["values"][0],
+        "state": lambda client: client.state["toy.keeps"]["values"][0],
+    }
+    monkeypatch.setitem(TOYS.setdefault("protect", {}), "toy.keeps", Keeps)
+    monkeypatch.setitem(TAKEN, taken, places[taken])
+    with pytest.raises(TooFewClients, match=r"component toy\.takes, .*KeyError"):
+        ran(monkeypatch, [{"use": "toy.keeps"}, *NOISE, {"use": "toy.takes"}], taken)
+
+
+class Adopts(fedplug.Opener):
+    """Add to the sum, at each client, what no noise covers."""
+
+    site = "client"
+    said: ClassVar[Effects | None] = (Changes(),)
+
+    def opens(self, known: Any, ctx: Any) -> Any:
+        return self.said
+
+    @hookimpl
+    def postprocess(self, block: Block, ctx: Any) -> Block:
+        return block.replace(values=block.plain() + np.float32(ctx.party.data.train.inputs.mean()))
+
+
+def test_a_link_that_clients_run_on_the_sum_goes_by_the_block_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TOYS.setdefault("postprocess", {}), "toy.adopts", Adopts)
+    plain = recipe_of("noised", NOISE, postprocess={"noised": [{"use": "toy.adopts"}]}, rounds=1)
+    outcome = run_protocol(plain)
+    assert all(np.array_equal(vector, outcome.vectors[0]) for vector in outcome.vectors.values())
+    monkeypatch.setattr(Adopts, "said", None)
+    assert not run_protocol(plain).protocol.ledger.verdict().startswith("DP")

@@ -160,8 +160,8 @@ class Known:
         """What is known behind a link that states nothing.
 
         Args:
-            at_client: it runs before the upload and has the client's data in hand, so noise added before it may have
-                been undone. At a server, local noise stays: whatever a server does with noised uploads costs no more.
+            at_client: it has the client's data in hand, so noise added before it may have been undone. At a server,
+                local noise stays: whatever a server does with noised uploads costs no more.
         """
         why = f"{self.link} states no effect, so nothing is promised behind it"
         kept = [] if at_client else [i for i, release in enumerate(self.releases) if release.trust == "local"]

@@ -114,7 +114,7 @@ def fold(
         try:
             effects = link.effects(known, ctx)
             _check_site(link, known, effects or ())
-            after = known.voided(at_client=link.hook == "protect") if effects is None else known.after(effects)
+            after = known.voided(at_client=link.site == "client") if effects is None else known.after(effects)
             if effects is not None and link.hook == "aggregate":
                 no_sum = _no_sum(link, effects)
                 loose = any(isinstance(effect, Changes) for effect in (*effects, *no_sum))

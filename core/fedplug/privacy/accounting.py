@@ -70,7 +70,7 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     if gaussian_delta(0.0, noise_multiplier) <= delta:
         return 0.0
     # Concentrated DP gives a bound above the solution, so the bracket needs no search.
-    bound = 1 / (2 * noise_multiplier**2) + math.sqrt(2 * math.log(1 / delta)) / noise_multiplier
+    bound = (1 / noise_multiplier) ** 2 / 2 + math.sqrt(2 * math.log(1 / delta)) / noise_multiplier
     bound = 1.001 * bound + 1e-300
     return first_that_holds(lambda epsilon: gaussian_delta(epsilon, noise_multiplier) <= delta, 0.0, bound)
 

@@ -83,7 +83,10 @@ def verdict(ledger: Ledger) -> str:
         how = " (as sums of encrypted updates)" if bare and ledger.sealed.issuperset(ledger.costs) else ""
         return _of_levels(ledger, voided, bare) if level_epsilons(ledger) else f"NO DP: {bare}{how}."
     epsilon, exchanged = joint.epsilon, quoted(joint.replace_one)
-    terms, meaningless = f"client, {_trust(ledger)}, zero-out", epsilon > LARGEST_MEANINGFUL
+    terms = f"client, {_trust(ledger)}, zero-out"
+    limits = [f"above ε={LARGEST_MEANINGFUL:g}"] * (epsilon > LARGEST_MEANINGFUL)
+    limits += [f"with δ not below 1 / {ledger.num_clients} clients"] * (ledger.delta >= 1 / ledger.num_clients)
+    limit = " and ".join(limits)
     stated = f"ε={_number(epsilon)}, δ={ledger.delta:g} ({terms}"
     server = toward_aggregator(ledger)
     aggregator = f"; toward the aggregator ε={_number(server)}" if server is not None and server > epsilon else ""
@@ -92,12 +95,11 @@ def verdict(ledger: Ledger) -> str:
         return f"NO DP: {SEED_IS_KNOWN}; {rest}nominal DP zone {stated}){given}."
     if bare or voided:
         why = "; ".join(part for part in (bare, voided) if part)
-        limit = f", no meaningful guarantee above ε={LARGEST_MEANINGFUL:g}"
-        meant = limit if meaningless and math.isfinite(epsilon) else ""
+        meant = f", no meaningful guarantee {limit}" if limit and math.isfinite(epsilon) else ""
         return f"NO end-to-end DP: {why}; DP zone {stated}){meant}{aggregator}{given}."
     if math.isinf(epsilon):
         return f"NO DP: the noise does not protect, ε=∞ ({terms})."
-    opening = "DP" if not meaningless else f"NO MEANINGFUL GUARANTEE (above ε={LARGEST_MEANINGFUL:g})"
+    opening = f"NO MEANINGFUL GUARANTEE ({limit})" if limit else "DP"
     both = f"{stated}; replace-one ε={_number(exchanged)})"
     return f"{opening}: {both} for everything released of the updates {in_rounds}{aggregator}{given}."
 

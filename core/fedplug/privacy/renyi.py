@@ -46,11 +46,12 @@ def gaussian_rdp_epsilon(noise_multiplier: float, delta: float) -> float:
     check_delta(delta)
     if noise_multiplier < 1e-150:
         return math.inf
-    slope = 1 / (2 * noise_multiplier**2)
+    slope = (1 / noise_multiplier) ** 2 / 2
     # The derivative in the order a vanishes where slope * (a-1)^2 = -log(a * delta); the left side grows, the right
     # side falls, so there is one minimum, and it lies between 1 and 1/delta. Every order gives a valid epsilon, so an
     # order that float64 cannot tell from 1 may be replaced by a slightly larger one.
-    best = first_that_holds(lambda excess: slope * excess**2 + math.log1p(excess) >= -math.log(delta), 1e-6, 1 / delta)
+    most = 1 / max(delta, 1e-300)
+    best = first_that_holds(lambda excess: slope * excess**2 + math.log1p(excess) >= -math.log(delta), 1e-6, most)
     return max(0.0, rdp_to_epsilon(1 + best, slope * (1 + best), delta))
 
 

@@ -176,8 +176,7 @@ class ZoneCost:
 
 def inverse_square(multiplier: float) -> float:
     """1/multiplier^2; infinite where there is no noise."""
-    # Below and above, squares leave the numbers that floats hold; more noise than 1e150 counts for no more than that.
-    return math.inf if multiplier < 1e-150 else 1 / min(multiplier, 1e150) ** 2
+    return math.inf if multiplier < 1e-150 else (1 / multiplier) ** 2  # so that it never overflows
 
 
 @dataclasses.dataclass(eq=False)

@@ -18,6 +18,7 @@ from fedplug.round.client_data import slice_of_test
 from fedplug.round.moves import Moves
 from fedplug.round.opening import opened_once, unsealed
 from fedplug.round.training import personalise
+from fedplug.round.withheld import withheld
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,7 +91,8 @@ class Adopting(PartySteps):
                             client.hands((block.values, block.positions))
                             for step in client.ctx.steps(zone):
                                 if _opens_here(step.link):
-                                    block = borders.run(self.composition, step, block, client.ctx)
+                                    with withheld(self.composition, step, client):
+                                        block = borders.run(self.composition, step, block, client.ctx)
                     opened[zone] = plan, block
                 except Exception as error:
                     _report_unopened(client, zone, error)

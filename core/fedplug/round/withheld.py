@@ -1,4 +1,4 @@
-"""What a link of `protect` is not handed: what it could put into an upload beside what is accounted for."""
+"""What a link at a client is not handed: what it could put into values beside what is accounted for."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ def withheld(composition: Composition, step: Step, client: HostedClient) -> Iter
     """Inside, a link that changes values cannot read what an account does not cover.
 
     Behind a component that keeps an account of single records or the like: the examples, and what scorers made of them.
-    Behind noise: the update and the client's own model besides, since what was added last would come without noise. A
-    link that says what of these an upload shows is left alone, if no epsilon is said to cover it: the verdict then
-    names that. So is one whose values stay, and one that states nothing, behind which nothing is promised anyway.
+    Behind noise: the update and the client's own model besides, since what was added last would come without noise; and
+    what other components keep at the client, where one before the noise may have left the values. A link that says what
+    of these an upload shows is left alone, if no epsilon is said to cover it: the verdict then names that. So is one
+    whose values stay, and one that states nothing, behind which nothing is promised anyway.
     """
     part = composition.components[step.link.name]
     levels = [level for level, keeper in composition.keepers.items() if keeper is not part]
@@ -39,6 +40,8 @@ def withheld(composition: Composition, step: Step, client: HostedClient) -> Iter
     told = f"component {part.name}, hook {step.link.hook}", behind
     hidden: Any = _Hidden(*told, len(client.data.train))
     held = {name: getattr(client, name) for name in ("data", "scores", "update", "personal")}
+    kept = [client.state, client.cache] if noises else []
+    others = [{key: corner.pop(key) for key in list(corner) if not _is_of(key, part.name)} for corner in kept]
     client.data = dataclasses.replace(client.data, train=hidden, own_test=hidden)
     scorers = ((name, composition.part(name, Scorer)) for name in client.scores)
     public = {name for name, scorer in scorers if scorer.scoring.public}
@@ -52,6 +55,13 @@ def withheld(composition: Composition, step: Step, client: HostedClient) -> Iter
     finally:
         for name, value in held.items():
             setattr(client, name, value)
+        for corner, other in zip(kept, others, strict=True):
+            corner |= other
+
+
+def _is_of(key: str, name: str) -> bool:
+    """Whether a component of that name keeps something under this key of a party's state or cache."""
+    return key == name or key.startswith((f"{name}.", f"{name} "))
 
 
 def _shows(shown: Reveals) -> bool:

@@ -27,7 +27,7 @@ _TAILS = 16.6
 
 def variance(multiplier: float, rate: float) -> float:
     """About the variance of the privacy loss of one sampled Gaussian release: its Renyi DP of order 2."""
-    return math.log1p(rate**2 * math.expm1(min(1 / multiplier**2, 700.0)))
+    return math.log1p(rate**2 * math.expm1(min((1 / multiplier) ** 2, 700.0)))
 
 
 def fits(multiplier: float, rate: float) -> bool:
