@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
-import importlib.util
 import io
 import json
 import math
@@ -36,6 +34,7 @@ from doc_pages import FENCE, PAGES, ROOT
 from fedplug import gaussian_epsilon, gaussian_noise_multiplier
 from fedplug.cli import main as cli
 from fedplug.recipe.recipe import load_recipe
+from scripts import script
 
 _PARTS = ("writing-a-plugin", "plugins/links", "plugins/learning", "plugins/around")
 TUTORIAL = [ROOT / f"docs/{name}.md" for name in _PARTS]
@@ -260,11 +259,7 @@ def test_every_recipe_of_the_example_plugin_is_right(acme: Path) -> None:
 
 
 def test_the_example_plugin_passes_its_own_tests(acme: Path) -> None:
-    spec = importlib.util.spec_from_file_location("test_acme", acme / "tests/test_acme.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = script(acme / "tests/test_acme.py")
     for name in module.COMPONENTS:
         module.test_conforms(name)
 

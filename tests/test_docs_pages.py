@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import re
 import tomllib
 from pathlib import Path
@@ -12,6 +11,7 @@ import fedplug
 import pytest
 from doc_pages import FENCE, PAGES, ROOT
 from fedplug.recipe.catalog import ADAPTER, COMMAND, DISPLAY, REPORT, SECTION, Catalog
+from scripts import script
 
 PLUGINS = (
     "std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "attacks", "baselines", "lab", "borda",
@@ -114,12 +114,7 @@ def test_every_command_of_fedplug_is_in_the_reference() -> None:
 
 
 def test_what_is_generated_is_fresh() -> None:
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    generate = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generate)
-    made = generate.made()
+    made = script(ROOT / "docs/generate.py").made()
     assert set(made) >= set((ROOT / "docs/reference").rglob("*.md")), "pages under docs/reference that nothing makes"
     stale = [page.name for page, text in made.items() if not page.is_file() or page.read_text(encoding="utf-8") != text]
     assert not stale, f"{stale} are stale; run: python docs/generate.py"

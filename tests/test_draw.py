@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts import script
 
 ROOT = Path(__file__).parent.parent
 
@@ -17,11 +17,7 @@ ROOT = Path(__file__).parent.parent
 @pytest.fixture
 def draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module, with an empty folder of numbers."""
-    spec = importlib.util.spec_from_file_location("draw", ROOT / "docs/draw.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = script(ROOT / "docs/draw.py")
     monkeypatch.setattr(module, "NUMBERS", tmp_path)
     return module
 

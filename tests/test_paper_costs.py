@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import fedplug
 import pytest
+from scripts import script
 
 ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
 def costs() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("paper_costs", ROOT / "benchmarks/paper_costs.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look their annotations up there
-    spec.loader.exec_module(module)
-    return module
+    return script(ROOT / "benchmarks/paper_costs.py")
 
 
 def test_every_setting_is_a_recipe_whose_data_are_known(costs: ModuleType) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fedplug.round.protocol import Protocol
+from scripts import script
 
 ROOT = Path(__file__).parent.parent
 
@@ -15,12 +15,7 @@ ROOT = Path(__file__).parent.parent
 @pytest.fixture
 def module() -> Any:
     """The benchmark."""
-    spec = importlib.util.spec_from_file_location("set_up", ROOT / "benchmarks/set_up.py")
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    return script(ROOT / "benchmarks/set_up.py")
 
 
 def test_scores_that_hold_for_a_run_are_counted_and_no_round_is_run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from scripts import script
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -45,18 +45,9 @@ def ids(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def draw() -> ModuleType:
-    return script("draw")
+    return script(DOCS / "draw.py")
 
 
 # ---- pages
@@ -182,7 +173,7 @@ def _picture(name: str) -> str:
 
 
 def test_tables_join_a_number_with_its_spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    generate = script("generate")
+    generate = script(DOCS / "generate.py")
     monkeypatch.setattr(generate, "NUMBERS", tmp_path)
     (tmp_path / "some.csv").write_text("of,x,x sd,y,y ratio\na|b,0.84,0.001,3,\nc,–,,4,2.0\n")
     table = generate.numbers_table("some", tmp_path / "page.md")
@@ -193,7 +184,7 @@ def test_tables_join_a_number_with_its_spread(tmp_path: Path, monkeypatch: pytes
 
 
 def test_the_reference_is_not_made_of_half_the_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    generate = script("generate")
+    generate = script(DOCS / "generate.py")
     assert generate.absent() == []
     (tmp_path / "plugins/far").mkdir(parents=True)
     (tmp_path / "plugins/far/pyproject.toml").write_text('[project]\nname = "fedplug-far"\n')
