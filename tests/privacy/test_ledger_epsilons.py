@@ -57,6 +57,10 @@ def test_records_are_stated_apart_and_for_the_worst_client() -> None:
     assert stated.levels["record"].epsilons["epsilon_toy"] == pytest.approx(2.0)
     assert stated.verdict.startswith("RECORD-LEVEL DP: ε=2.00")
     assert "NO DP for clients: 100.0%" in stated.verdict
+    weak = records_of([{0: (2.0, 0.1, 500), 1: (2.0, 0.1, 20), 2: (2.0, 0.1, 10)}])
+    assert weak.verdict().startswith("NO MEANINGFUL record-level guarantee (above ε=20): ε=25.00")
+    loose = records_of([dict.fromkeys(range(3), (2.0, 0.1, 10.0))], delta=0.5)
+    assert loose.verdict().startswith("NO MEANINGFUL record-level guarantee (with δ not below 1 / ")
     again = ledger_of(keepers=keepers())
     again.restore(ledger.state(), ledger.log)
     assert level_epsilons(again) == level_epsilons(ledger)
@@ -70,6 +74,9 @@ def test_no_verdict_opens_with_dp_of_records_beside_what_gives_them_away() -> No
     assert ledger.verdict().startswith(opening)
     assert "NO DP for clients: 100.0%" in ledger.verdict()
     assert "the aggregator sees vectors" in ledger.report().levels["record"].covers
+    vague = records_of([dict.fromkeys(range(3), (2.0, 0.1, 500.0))], reveals=[vectors]).verdict()
+    assert "record-level ε=25.00" in vague
+    assert ", no meaningful guarantee above ε=20; NO DP for clients" in vague
     asked = records_of(told)
     asked.message_uncovered("odd.vote", "asks clients for raw, and says nowhere what the answers show")
     assert asked.verdict().startswith("NO end-to-end DP: odd.vote asks clients for raw")

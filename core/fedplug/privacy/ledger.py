@@ -230,9 +230,10 @@ class Ledger:
 
     def verdict(self) -> str:
         """One line that says what is protected, toward whom, and what is not."""
+        from fedplug.privacy.ledger_epsilons import zone_epsilons
         from fedplug.privacy.ledger_report import verdict
 
-        return verdict(self)
+        return verdict(self, zone_epsilons(self))
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint needs beside the log; plain data."""

@@ -28,6 +28,7 @@ from fedplug.recipe.curves import PRICED
 if TYPE_CHECKING:
     from fedplug.api.releases import Release
     from fedplug.privacy.ledger import Ledger
+    from fedplug.privacy.ledger_record import Epsilons
 
 LARGEST_MEANINGFUL = 20.0
 """Epsilon above which no verdict opens with DP. The odds of a right guess about a client may then change by a factor of
@@ -36,20 +37,20 @@ e^20 = 5e8: whoever guessed one client in a million knows. No theorem: see docs/
 
 def report(ledger: Ledger) -> LedgerReport:
     """The whole ledger; see `Ledger.report`."""
-    why = why_not_amplified(ledger)
+    why, joint = why_not_amplified(ledger), zone_epsilons(ledger)
     # Whatever else is stated of a secret cohort would tell how often the client with the most rounds was drawn.
     stated = ledger if why else ledger.with_everybody()
     return LedgerReport(
         schema=SCHEMA,
         recipe=ledger.recipe_name,
-        verdict=verdict(ledger),
+        verdict=verdict(ledger, joint),
         warnings=list(dict.fromkeys(warnings(ledger))),
         unit="client: the whole update of a client; the same epsilon holds for each of its records",
         adjacency="zero-out: a client's contribution is replaced by zero; replace-one: by any other, with twice the "
         "sensitivity",
         delta=ledger.delta,
         trust=_trust(ledger),
-        epsilons=zone_epsilons(ledger),
+        epsilons=joint,
         epsilon_prices=priced_part(ledger) or "everything released of the updates",
         levels={level: _level(ledger, level, epsilons) for level, epsilons in levels(stated).items()},
         views=views(stated),
@@ -69,11 +70,11 @@ def report(ledger: Ledger) -> LedgerReport:
     )
 
 
-def verdict(ledger: Ledger) -> str:
-    """One line: end-to-end DP or not, epsilon of the zones with noise, and on what it rests."""
+def verdict(ledger: Ledger, joint: Epsilons | None) -> str:
+    """One line: end-to-end DP or not, epsilon of the zones with noise, as `zone_epsilons` gives it, and its terms."""
     if not ledger.log:
         return "NO DP STATEMENT: no round was recorded."
-    joint, bare, given, rounds = zone_epsilons(ledger), _bare_share(ledger), _unaccounted(ledger), _actual(ledger)
+    bare, given, rounds = _bare_share(ledger), _unaccounted(ledger), _actual(ledger)
     voided = headline_voided(ledger, of_level=joint is None)
     in_rounds = f"in {rounds} round{'' if rounds == 1 else 's'}"
     if not ledger.costs:  # as where clients retain everything; what else they sent stands beside
@@ -84,9 +85,7 @@ def verdict(ledger: Ledger) -> str:
         return _of_levels(ledger, voided, bare) if level_epsilons(ledger) else f"NO DP: {bare}{how}."
     epsilon, exchanged = joint.epsilon, quoted(joint.replace_one)
     terms = f"client, {_trust(ledger)}, zero-out"
-    limits = [f"above ε={LARGEST_MEANINGFUL:g}"] * (epsilon > LARGEST_MEANINGFUL)
-    limits += [f"with δ not below 1 / {ledger.num_clients} clients"] * (ledger.delta >= 1 / ledger.num_clients)
-    limit = " and ".join(limits)
+    limit = _limit(ledger, epsilon)
     stated = f"ε={_number(epsilon)}, δ={ledger.delta:g} ({terms}"
     server = toward_aggregator(ledger)
     aggregator = f"; toward the aggregator ε={_number(server)}" if server is not None and server > epsilon else ""
@@ -110,8 +109,11 @@ def _of_levels(ledger: Ledger, voided: str, bare: str) -> str:
     for level, epsilon in level_epsilons(ledger).items():
         terms = ledger.keepers[level].account.terms
         if math.isfinite(epsilon):
-            name = f"{level}-level" if voided else f"{level.upper()}-LEVEL DP:"
-            protects.append(f"{name} ε={_number(epsilon)}, δ={ledger.delta:g} ({terms}) for the updates")
+            limit = _limit(ledger, epsilon)
+            opening = f"NO MEANINGFUL {level}-level guarantee ({limit}):" if limit else f"{level.upper()}-LEVEL DP:"
+            meant = f", no meaningful guarantee {limit}" if voided and limit else ""
+            name = f"{level}-level" if voided else opening
+            protects.append(f"{name} ε={_number(epsilon)}, δ={ledger.delta:g} ({terms}) for the updates{meant}")
         else:  # the first of the terms is what the account protects, in the plural
             unit = terms.partition(",")[0]
             lost += f"the noise does not protect {unit}, or anyone who knows the seed can subtract it; "
@@ -119,6 +121,15 @@ def _of_levels(ledger: Ledger, voided: str, bare: str) -> str:
         return f"NO DP: {lost}{bare}."
     opening = f"NO end-to-end DP: {voided}; " if voided else ""
     return f"{opening}{'; '.join(protects)}; {lost}NO DP for clients: {bare}{_unaccounted(ledger)}."
+
+
+def _limit(ledger: Ledger, epsilon: float) -> str:
+    """Why an epsilon is no meaningful guarantee; empty if it may be one. Records are no fewer than clients."""
+    reasons = {
+        f"above ε={LARGEST_MEANINGFUL:g}": epsilon > LARGEST_MEANINGFUL,
+        f"with δ not below 1 / {ledger.num_clients} clients": ledger.delta >= 1 / ledger.num_clients,
+    }
+    return " and ".join(reason for reason, holds in reasons.items() if holds)
 
 
 def warnings(ledger: Ledger) -> Iterator[str]:
