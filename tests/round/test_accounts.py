@@ -126,11 +126,18 @@ class Peeks(fedplug.Protector):
         shift = client.data.train.inputs.mean() if self.taken == "examples" else len(client.data.train)
         if self.taken == "scores":
             shift = client.scores_by(None).mean()
+        if self.taken == "cache":
+            shift = client.cache["examples"].mean()
         return block.replace(values=block.plain() + np.float32(shift))
 
 
 class PeeksAtScores(Peeks):
     taken = "scores"
+    effects, protect = Peeks.effects, Peeks.protect
+
+
+class PeeksAtCache(Peeks):
+    taken = "cache"
     effects, protect = Peeks.effects, Peeks.protect
 
 
@@ -185,7 +192,9 @@ def with_account(monkeypatch: pytest.MonkeyPatch, kind: type[Peeks], **changes: 
     return run_protocol(recipe_of(chain=[{"use": "toy.labels"}, {"use": "toy.peeks"}], **changes))
 
 
-@pytest.mark.parametrize("kind", [Peeks, PeeksAtScores, Clips, Scaled, SaysItIsPaid, SaysItOfReplies, SaysItOfOthers])
+@pytest.mark.parametrize(
+    "kind", [Peeks, PeeksAtScores, PeeksAtCache, Clips, Scaled, SaysItIsPaid, SaysItOfReplies, SaysItOfOthers]
+)
 def test_a_link_behind_an_account_does_not_read_the_examples(
     monkeypatch: pytest.MonkeyPatch, kind: type[Peeks]
 ) -> None:

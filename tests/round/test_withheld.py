@@ -94,19 +94,44 @@ class Keeps(fedplug.Protector):
     @hookimpl
     def protect(self, block: Block, client: Any, ctx: Any) -> Block:
         client.cache["values"] = client.memory(self)["values"] = block.plain().copy()
+        client.cache[f"toy.takes.{block.plain()[0]}"] = client.cache["toy.takes.values"] = block.plain().copy()
         return block
 
 
-@pytest.mark.parametrize("taken", ["cache", "state"])
+@pytest.mark.parametrize("taken", ["cache", "state", "name", "keys"])
 def test_behind_noise_nothing_is_handed_on_past_it(monkeypatch: pytest.MonkeyPatch, taken: str) -> None:
     places: dict[str, Callable[[Any], Any]] = {
         "cache": lambda client: client.cache["values"][0],
         "state": lambda client: client.state["toy.keeps"]["values"][0],
+        "name": lambda client: client.cache["toy.takes.values"][0],
+        "keys": lambda client: float(next(iter(client.cache)).removeprefix("toy.takes.")),
     }
     monkeypatch.setitem(TOYS.setdefault("protect", {}), "toy.keeps", Keeps)
     monkeypatch.setitem(TAKEN, taken, places[taken])
-    with pytest.raises(TooFewClients, match=r"component toy\.takes, .*KeyError"):
+    how = "StopIteration" if taken == "keys" else "what others keep there"  # it sees no keys at all
+    with pytest.raises(TooFewClients, match=rf"component toy\.takes, .*{how}"):
         ran(monkeypatch, [{"use": "toy.keeps"}, *NOISE, {"use": "toy.takes"}], taken)
+
+
+class Remembers(fedplug.Protector):
+    """Count rounds under its own name, as a quantiser keeps what it has rounded away."""
+
+    @hookimpl
+    def protect(self, block: Block, client: Any, ctx: Any) -> Block:
+        own = client.memory(self)
+        own["rounds"] = own.get("rounds", 0) + 1
+        client.cache[f"{self.name} {block.zone}"] = own["rounds"]
+        assert client.cache.pop(f"{self.name} {block.zone}") == ctx.round + 1
+        return block
+
+    def effects(self, known: Any, ctx: Any) -> Effects:
+        return (Changes(),)
+
+
+def test_behind_noise_a_link_finds_what_it_keeps_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TOYS.setdefault("protect", {}), "toy.remembers", Remembers)
+    outcome = run_protocol(recipe_of("noised", [*NOISE, {"use": "toy.remembers"}], rounds=3))
+    assert all(row.clients.dropped == {} for row in outcome.rows)
 
 
 class Adopts(fedplug.Opener):

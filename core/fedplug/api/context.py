@@ -34,7 +34,8 @@ class Party:
         state: persistent plain data, one dictionary per component name; saved in every checkpoint.
         remembered: what the protocol itself remembers of the party; saved with `state`. Components have no business in
             it; what they may know of it has an attribute of the party.
-        cache: objects that can be rebuilt from `state` (encryption contexts, tables); never saved.
+        cache: objects that can be rebuilt from `state` (encryption contexts, tables), under the name of a component or
+            its name, a space, and more; never saved.
         ctx: the public facts of the round it is in.
         log: numbers a component wants in the metrics of this round, e.g. the share of saturated values.
         figures: pictures a component wants in the report, by name: whatever JSON can hold, and arrays.

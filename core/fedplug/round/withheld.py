@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from fedplug.api.errors import ProtectionError
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 def withheld(composition: Composition, step: Step, client: HostedClient) -> Iterator[None]:
     """Inside, a link that changes values cannot read what an account does not cover.
 
-    Behind a component that keeps an account of single records or the like: the examples, and what scorers made of them.
-    Behind noise: the update and the client's own model besides, since what was added last would come without noise; and
-    what other components keep at the client, where one before the noise may have left the values. A link that says what
-    of these an upload shows is left alone, if no epsilon is said to cover it: the verdict then names that. So is one
-    whose values stay, and one that states nothing, behind which nothing is promised anyway.
+    Behind a component that keeps an account of single records or the like: the examples, what scorers made of them, and
+    what other components keep at the client, where one may have left them. Behind noise: the update and the client's
+    own model besides, since what was added last would come without noise. A link that says what of these an upload
+    shows is left alone, if no epsilon is said to cover it: the verdict then names that. So is one whose values stay,
+    and one that states nothing, behind which nothing is promised anyway.
     """
     part = composition.components[step.link.name]
     levels = [level for level, keeper in composition.keepers.items() if keeper is not part]
@@ -39,13 +39,13 @@ def withheld(composition: Composition, step: Step, client: HostedClient) -> Iter
     )  # fmt: skip
     told = f"component {part.name}, hook {step.link.hook}", behind
     hidden: Any = _Hidden(*told, len(client.data.train))
-    held = {name: getattr(client, name) for name in ("data", "scores", "update", "personal")}
-    kept = [client.state, client.cache] if noises else []
-    others = [{key: corner.pop(key) for key in list(corner) if not _is_of(key, part.name)} for corner in kept]
+    held = {name: getattr(client, name) for name in ("data", "scores", "update", "personal", "state", "cache")}
     client.data = dataclasses.replace(client.data, train=hidden, own_test=hidden)
     scorers = ((name, composition.part(name, Scorer)) for name in client.scores)
     public = {name for name, scorer in scorers if scorer.scoring.public}
     client.scores = cast("dict[str, Any]", _Scores(client.scores, public, _Hidden(*told, 0)))
+    client.state = cast("dict[str, Any]", _Own(client.state, part.name, hidden))
+    client.cache = cast("dict[str, Any]", _Own(client.cache, part.name, hidden))
     if noises:
         client.update = cast("Any", _Hidden(*told, 0))
         client.personal = None if client.personal is None else cast("Any", _Hidden(*told, 0))
@@ -55,13 +55,6 @@ def withheld(composition: Composition, step: Step, client: HostedClient) -> Iter
     finally:
         for name, value in held.items():
             setattr(client, name, value)
-        for corner, other in zip(kept, others, strict=True):
-            corner |= other
-
-
-def _is_of(key: str, name: str) -> bool:
-    """Whether a component of that name keeps something under this key of a party's state or cache."""
-    return key == name or key.startswith((f"{name}.", f"{name} "))
 
 
 def _shows(shown: Reveals) -> bool:
@@ -86,8 +79,9 @@ class _Hidden:
         """
         reader, behind = self._told
         raise ProtectionError(
-            f"{reader}: it reads a client's examples, its scores or its update {behind}; go by the block alone, or "
-            "state in reveals what uploads show, without covered_by"
+            f"{reader}: it reads a client's examples, its scores, what others keep there or its update {behind}; go by "
+            "the block and by what is kept under the component's name, or state in reveals what uploads show, without "
+            "covered_by"
         )
 
     __getattr__ = __getitem__ = __iter__ = __contains__ = refuse
@@ -109,3 +103,31 @@ class _Scores(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._scores)
+
+
+class _Own(MutableMapping[str, Any]):
+    """Of what components keep at a client, what lies under the name of one, perhaps with more words behind it."""
+
+    def __init__(self, kept: dict[str, Any], name: str, hidden: _Hidden) -> None:
+        self._kept, self._name, self._hidden = kept, name, hidden
+
+    def _is_own(self, key: str) -> bool:
+        return key.partition(" ")[0] == self._name  # no name has a space in it
+
+    def _own(self, key: str) -> str:
+        return key if self._is_own(key) else self._hidden.refuse()
+
+    def __getitem__(self, key: str) -> Any:
+        return self._kept[self._own(key)]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._kept[self._own(key)] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self._kept[self._own(key)]
+
+    def __iter__(self) -> Iterator[str]:
+        return filter(self._is_own, self._kept)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
