@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import sys
 import time
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -187,3 +190,33 @@ def test_what_ends_a_worker_beside_its_parties_ends_the_run_with_its_reason(tmp_
             list(engine.exchange({"client:0": data, "client:1": data}))
     finally:
         engine.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere workers are not forked from a server")
+def test_ctrl_c_is_for_the_parent_alone_also_while_the_server_of_workers_imports() -> None:
+    """A terminal sends it to all processes of the group; the server would print a traceback amid an import."""
+    workers._context()
+    pid = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+    status = Path(f"/proc/{pid}/status").read_text("utf-8")
+    blocked = int(status.partition("SigBlk:")[2].split()[0], 16)
+    assert blocked >> (signal.SIGINT - 1) & 1
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+@pytest.mark.parametrize("built", [True, False])
+def test_a_worker_whose_parent_went_while_it_was_built_ends_quietly(
+    monkeypatch: pytest.MonkeyPatch, built: bool
+) -> None:
+    """As after Ctrl-C; what it raised would be a traceback on the terminal."""
+
+    def host_of(*_: Any) -> Any:
+        if not built:
+            raise SetupError("no data")
+
+    monkeypatch.setattr(workers, "host_of", host_of)
+    monkeypatch.setattr(workers, "draw_apart", lambda: None)  # of this process' generators
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    ours, theirs = multiprocessing.Pipe()
+    ours.close()
+    workers.serve(theirs, Job(recipe_of(rounds=1)), 0, [0], {})

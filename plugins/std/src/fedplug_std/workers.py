@@ -160,15 +160,19 @@ def _context() -> ForkServerContext | SpawnContext:
     """How workers are started. The first call in a process starts the server that they are forked from."""
     if sys.platform != "linux":  # elsewhere libraries of the system do not survive a fork
         return multiprocessing.get_context("spawn")
-    from multiprocessing.forkserver import ensure_running
+    from multiprocessing import forkserver, resource_tracker
 
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([name for name in _LIBRARIES if name in sys.modules])
     given = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = given or "1"  # a thread of a library would be lost in the fork
+    resource_tracker.ensure_running()  # would unblock Ctrl-C when it starts
+    # Ctrl-C is for this process. The server and its workers keep it blocked, also while they import.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        ensure_running()
+        forkserver.ensure_running()
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if given is None:
             del os.environ["OMP_NUM_THREADS"]
     return context
@@ -183,28 +187,23 @@ def serve(pipe: Connection, job: Job, number: int, client_ids: list[int], enviro
     os.environ.update(environ)  # the server that workers are forked from has that of its own start
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     draw_apart()
-    try:
-        host = host_of(job, None if number == KEY_SERVER_WORKER else client_ids)
-        pipe.send_bytes(codec.encode(""))
-    except Exception as error:
-        pipe.send_bytes(codec.encode(describe(error)))
-        return
-    while True:
+    with contextlib.suppress(EOFError, OSError):  # the parent has closed the pipe, perhaps while this was built
         try:
+            host = host_of(job, None if number == KEY_SERVER_WORKER else client_ids)
+        except Exception as error:
+            pipe.send_bytes(codec.encode(describe(error)))
+            return
+        pipe.send_bytes(codec.encode(""))
+        while True:
             command, argument = codec.decode(pipe.recv_bytes())
             data = pipe.recv_bytes()
-        except (EOFError, OSError):
-            return
-        reply: bytes | codec.Packed
-        try:
-            if command == "deliver":
-                reply = host.deliver(argument, data)
-            else:
-                getattr(host, command)(Path(argument))
-                reply = codec.encode("")
-        except (FedplugError, OSError) as error:
-            reply = (_FAILED if command == "deliver" else b"") + codec.encode(describe(error))
-        try:
+            reply: bytes | codec.Packed
+            try:
+                if command == "deliver":
+                    reply = host.deliver(argument, data)
+                else:
+                    getattr(host, command)(Path(argument))
+                    reply = codec.encode("")
+            except (FedplugError, OSError) as error:
+                reply = (_FAILED if command == "deliver" else b"") + codec.encode(describe(error))
             pipe.send_bytes(reply if isinstance(reply, bytes) else reply.to_bytes())
-        except OSError:
-            return
