@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
+import fedplug
 import numpy as np
 import pytest
 from border_toys import BLOCK, LAYOUT, SEALED, VALUES, Deed, as_it_is, spoilt, with_values
@@ -25,9 +26,13 @@ from fedplug import (
     Scales,
     Seal,
     Server,
+    hookimpl,
 )
+from fedplug.api.errors import TooFewClients
 from fedplug.api.links import Link, Step
 from fedplug.round.borders import block_problem
+from toy_components import TOYS, recipe_of
+from toy_protocol import run_protocol
 
 
 def passed(said: Effects | None, deed: Deed, before: Known | None = None, block: Block = BLOCK) -> str:
@@ -224,3 +229,48 @@ def test_noise_is_added_to_nothing_that_carries_more_than_values() -> None:
     noise = (Noise(mechanism="gaussian", scale=1.0),)
     assert "put meta beside the values" in passed(noise, as_it_is, block=BLOCK.replace(meta={"raw": 1.0}))
     assert passed(noise, as_it_is) == ""
+
+
+def at_once(block: Block) -> Block:
+    block.plain()[0] = 99.0
+    return block
+
+
+def beside(block: Block) -> Block:
+    block.meta["values"] = [99.0]  # type: ignore[index]
+    return block
+
+
+class Alters(fedplug.Protector):
+    """Change what it was handed, and give that back."""
+
+    deed: ClassVar[Deed]
+    said: ClassVar[Effects]
+
+    def effects(self, known: Known, ctx: Any) -> Effects:
+        return self.said
+
+    @hookimpl
+    def protect(self, block: Block, client: Any, ctx: Any) -> Block:
+        return type(self).deed(block)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("said", "deed", "problem"),
+    [
+        ((), at_once, "it states no change of the values, and changed them"),
+        ((Scales(1.0),), at_once, "it states Scales alone, and 1 of "),
+        ((), beside, "it changed the block's meta, which travel in the clear"),
+        ((), lambda block: block.replace(values=-block.plain() * 0), "it states no change of the values, and changed"),
+    ],
+)
+def test_what_a_link_changes_in_place_is_compared_as_well(
+    monkeypatch: pytest.MonkeyPatch, said: Effects, deed: Deed, problem: str
+) -> None:
+    """What it was handed had changed with what it gave, so that behind noise raw values passed under DP."""
+    monkeypatch.setitem(TOYS.setdefault("protect", {}), "toy.alters", Alters)
+    monkeypatch.setattr(Alters, "deed", staticmethod(deed), raising=False)
+    monkeypatch.setattr(Alters, "said", said, raising=False)
+    chain = [{"use": "std.clip", "norm": 1.0}, {"use": "std.gaussian", "noise_multiplier": 1.0}, {"use": "toy.alters"}]
+    with pytest.raises(TooFewClients, match=f"component toy.alters, hook protect, zone noised: {problem}"):
+        run_protocol(recipe_of("noised", chain, rounds=1))

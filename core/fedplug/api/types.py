@@ -6,6 +6,7 @@ consistent. The words are those of `docs/architecture.md`.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import math
@@ -234,6 +235,14 @@ class Block:
     def replace(self, **changes: Any) -> Block:
         """A copy with some fields changed."""
         return dataclasses.replace(self, **changes)
+
+    def apart(self) -> Block:
+        """A copy of which whoever is handed it may change whatever can be changed, while this block stays as it is."""
+        arrays = {
+            name: array.copy() if isinstance(array, np.ndarray) and not is_unchangeable(array) else array
+            for name, array in (("values", self.values), ("positions", self.positions), ("divisor", self.divisor))
+        }
+        return self.replace(**arrays, meta=copy.deepcopy(self.meta))
 
     def mean(self) -> NDArray[np.float32]:
         """Values over divisor; (size,). A position nobody contributed to is 0.

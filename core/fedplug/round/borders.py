@@ -42,7 +42,7 @@ def run(composition: Composition, step: Step, block: Block, ctx: Context, **argu
     Args:
         composition: whose component runs.
         step: the link, with what is known before and behind it.
-        block: what it is handed.
+        block: of which it is handed a copy, so that what it changes in place is compared as well.
         ctx: of the party; the component gets it with `known` set.
         arguments: further arguments of the hook.
 
@@ -52,7 +52,7 @@ def run(composition: Composition, step: Step, block: Block, ctx: Context, **argu
     link = step.link
     ctx = dataclasses.replace(ctx, known=step.before)
     with watch_streams() as drawn:
-        given: Any = composition.one(link.hook, link.name, block=block, ctx=ctx, **arguments)
+        given: Any = composition.one(link.hook, link.name, block=block.apart(), ctx=ctx, **arguments)
     if problem := (seed_problem(step) if drawn() else "") or block_problem(given, block, step, ctx):
         raise ProtectionError(f"component {link.name}, hook {link.hook}, zone {link.zone}: {problem}")
     return given  # type: ignore[no-any-return]
@@ -89,7 +89,7 @@ def block_problem(given: Any, before: Block, step: Step, ctx: Context) -> str:
         return ""
     if given.meta and any(isinstance(effect, Noise) for effect in step.effects or ()):
         return "a link before it put meta beside the values, which its noise does not hide; leave meta empty"
-    if step.effects == () and not np.array_equal(given.values, before.plain(), equal_nan=True):
+    if step.effects == () and given.plain().tobytes() != before.plain().tobytes():  # -0.0 is another value than 0.0
         return "it states no change of the values, and changed them; state what it does in its effects"
     if problem := _moved_problem(given, before, step.effects or ()) or _besides_problem(given, before, step):
         return problem

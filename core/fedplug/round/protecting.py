@@ -69,9 +69,8 @@ class Protecting(PartySteps):
                 positions = None if gathered else plan.positions(zone)
                 if size != plan.labels.size:
                     values = client.update.take(plan.positions(zone), mode="clip")  # none lies beyond
-                else:  # whoever protects may write to what it is handed, and read the update
-                    handed = any(step.link.hook == "protect" for step in steps)
-                    values = client.update.copy() if handed else client.update
+                else:
+                    values = client.update
                 block = Block(zone, size, values, positions, divisor=client.weight)
                 for step in steps:
                     if step.link.hook == "protect":
