@@ -43,6 +43,7 @@ def test_noise_that_is_stated_is_there(mechanism: str) -> None:
     assert "of 4000 values went elsewhere" in wrong(one, VALUES * 200 + noise)
     assert wrong(Expected.of((Noise(mechanism=mechanism, scale=3.0),)), VALUES + noise).startswith("values moved by ")
     assert wrong(Expected.of((Noise(mechanism=mechanism, scale=(1.0, 9.0)),)), VALUES + noise) == ""
+    assert "of 4000 values moved by less than a tenth" in wrong(one, VALUES + np.where(VALUES > 0.2, 2 * noise, 0))
     coarse = Expected.of((Noise(mechanism=mechanism, scale=0.1, grid=4.0),))
     assert wrong(coarse, np.zeros(4000)) == ""  # where the grid is coarser than the noise nothing need move
 
