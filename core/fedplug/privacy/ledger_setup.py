@@ -61,6 +61,12 @@ def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[R
     """What components and sections of the recipe say that they show, and what the protocol itself shows."""
     channels = [shown for component in composition.components.values() for shown in believed(component, ctx)]
     channels += _plans(composition, ctx)
+    if composition.aggregator.wants.num_examples:
+        note = (
+            "each client's, sent once, in the clear; clients are told the largest, and see the total of a sum as its "
+            "divisor where they open it; equal weights avoid it"
+        )
+        channels.append(Reveals("number of examples", ("aggregator", "client"), note=note))
     note = "training loss, accuracy counts, component logs and pictures, sent in the clear for the report"
     channels.append(Reveals("client metrics", ("aggregator",), note=note))
     channels += _divisors(composition, ctx)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import fedplug
-from fedplug import Adds, Block, Context, Effects, Field, Known, Reveals, Wants, add_blocks, hookimpl
+from fedplug import Adds, Block, Context, Effects, Field, Known, Wants, add_blocks, hookimpl
 
 
 class Mean(fedplug.Aggregator):
@@ -40,16 +40,6 @@ class Mean(fedplug.Aggregator):
     def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
         """Weighted sum, with its divisor."""
         return add_blocks(blocks, weights, ctx)
-
-    def reveals(self, ctx: Context) -> list[Reveals]:
-        """The number of examples, where it is used."""
-        if not self.wants.num_examples:
-            return []
-        note = (
-            "each client's, sent once, in the clear; clients are told the largest, and see the total of a sum as its "
-            "divisor where they open it; weighting: uniform avoids it"
-        )
-        return [Reveals("number of examples", ("aggregator", "client"), note=note)]
 
     def describe(self) -> str:
         return f"weighted mean, weights: {self.options.weighting}"
