@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import fedplug
@@ -19,7 +20,7 @@ from faulty_clients import (
     with_bytes,
     with_value,
 )
-from fedplug import Effects, Wants, hookimpl
+from fedplug import Changes, Effects, Wants, hookimpl
 from fedplug.api.errors import ProtectionError, TooFewClients
 from fedplug_std.mean import Mean
 from toy_components import TOYS, pushed, recipe_of
@@ -196,3 +197,59 @@ def test_links_behind_a_sum_see_neither_uploads_nor_how_many_took_part(
     run_protocol(plain)
     assert len(Looks.seen) == 2
     assert Looks.seen == [(1, 10.0, {})] * 2
+
+
+class Leaves(fedplug.Opener):
+    """Leave the sum, before the noise on it, where the next link may find it."""
+
+    site = "server"
+
+    def opens(self, known: Any, ctx: Any) -> Effects:
+        return ()
+
+    @hookimpl
+    def postprocess(self, block: Any, ctx: Any) -> Any:
+        ctx.party.memory(self)["sum"] = block.plain().copy()
+        ctx.party.cache["sum"] = block.plain().copy()
+        return block
+
+
+class Finds(fedplug.Opener):
+    site = "server"
+    taken: ClassVar[Callable[[Any], Any]]
+
+    def opens(self, known: Any, ctx: Any) -> Effects:
+        return (Changes(),)
+
+    @hookimpl
+    def postprocess(self, block: Any, ctx: Any) -> Any:
+        return block.replace(values=block.plain() + np.float32(type(self).taken(ctx.party)))
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        lambda server: server.state["toy.leaves"]["sum"],
+        lambda server: server.cache["sum"],
+        lambda server: len(server.cohort.client_ids),
+    ],
+)
+def test_behind_noise_on_a_sum_a_link_finds_nothing_kept_before_it_nor_who_takes_part(
+    monkeypatch: pytest.MonkeyPatch, taken: Callable[[Any], Any]
+) -> None:
+    toys = TOYS.setdefault("postprocess", {})
+    monkeypatch.setitem(toys, "toy.leaves", Leaves)
+    monkeypatch.setitem(toys, "toy.finds", Finds)
+    monkeypatch.setattr(Finds, "taken", staticmethod(taken), raising=False)
+    plain = recipe_of("noised", [{"use": "std.clip", "norm": 1.0}], rounds=1)
+    plain["data"]["clients"] = 20
+    noise = {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 2.0}
+    plain |= {
+        "aggregate": {"use": "std.mean", "weighting": "uniform"},
+        "sampling": {"scheme": "poisson", "rate": 0.5, "source": "reproducible"},
+        "postprocess": {"noised": [{"use": "toy.leaves"}, noise, {"use": "toy.finds"}]},
+    }
+    outcome = run_protocol(plain)
+    why = "component toy.finds, hook postprocess: it reads what others keep at the server or who takes part behind the"
+    assert any(why in note for note in outcome.notes), outcome.notes
+    assert np.array_equal(outcome.vector, initial_vector(plain))
