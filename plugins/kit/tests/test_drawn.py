@@ -29,13 +29,13 @@ class Honest(fedplug.Protector):
         return block.replace(values=block.plain() + noise.astype(np.float32))
 
 
-class Half(Honest):
-    """Twice the variance on every other scalar, and none on the rest."""
+class Gaps(Honest):
+    """More variance on three of four scalars, and none on the rest. Of half of them the borders find it."""
 
     effects, protect = Honest.effects, Honest.protect
 
     def noise(self, size: int, client_id: int, round: int) -> Any:
-        return super().noise(size, client_id, round) * np.where(np.arange(size) % 2, math.sqrt(2), 0)
+        return super().noise(size, client_id, round) * np.where(np.arange(size) % 4, math.sqrt(4 / 3), 0)
 
 
 class Opposite(Honest):
@@ -217,7 +217,7 @@ def test_all_clients_meet_in_pairs_and_none_twice_at_once(count: int) -> None:
 @pytest.mark.parametrize(
     ("link", "said"),
     [
-        (Half, "2210 of 4420 scalars have no noise in 8 draws"),
+        (Gaps, "1105 of 4420 scalars have no noise in 8 draws"),
         (Opposite, "have the noise of another one, or its opposite"),
         (Seeded, "its noise is that of another run of the same recipe: a correlation of .1.00"),
         (Coins, "its noise is not gaussian, as it states"),
@@ -255,13 +255,13 @@ class OnTheSum(fedplug.Opener):
         return block.replace(values=block.plain() + noise.astype(np.float32))
 
 
-class HalfOfTheSum(OnTheSum):
-    """Noise on every other scalar of the sum."""
+class GapsInTheSum(OnTheSum):
+    """Noise on three of four scalars of the sum."""
 
     opens, postprocess = OnTheSum.opens, OnTheSum.postprocess
 
     def noise(self, size: int, round: int) -> Any:
-        return super().noise(size, round) * np.where(np.arange(size) % 2, math.sqrt(2), 0)
+        return super().noise(size, round) * np.where(np.arange(size) % 4, math.sqrt(4 / 3), 0)
 
 
 class SeededSum(OnTheSum):
@@ -275,7 +275,7 @@ class SeededSum(OnTheSum):
 
 def test_noise_on_sums_is_looked_at_likewise() -> None:
     conformance(OnTheSum)
-    with pytest.raises(AssertionError, match="2210 of 4420 scalars have no noise in 2 draws"):
-        conformance(HalfOfTheSum)
+    with pytest.raises(AssertionError, match="1105 of 4420 scalars have no noise in 2 draws"):
+        conformance(GapsInTheSum)
     with pytest.raises(AssertionError, match="its noise is that of another run of the same recipe"):
         conformance(SeededSum)
