@@ -319,7 +319,7 @@ def _roles() -> Iterator[str]:
     yield "## Records\n\nRecords that a role declares:\n"
     for record in dict.fromkeys(RECORDS.values()):
         yield f"* `{record.__name__}({_fields(record)})`: {_first(record)}"
-    yield "\n## Effects\n\nWhat a link can state (`fedplug.api.effects`):\n"
+    yield "\n## Effects\n\nWhat a link can state (`fedplug.api.operations`):\n"
     for effect in effects.Effect.__args__:  # type: ignore[attr-defined]
         yield f"* `{effect.__name__}({_fields(effect)})`: {_first(effect)}"
     for record in (effects.Reveals, effects.Learns):

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from fedplug.api.effects import Reveals
+from fedplug.api.role_records import Reveals
 from fedplug.api.releases import Release
 from fedplug.privacy.accounting import gaussian_noise_multiplier
 from fedplug.privacy.ledger import Ledger

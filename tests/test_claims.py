@@ -25,7 +25,7 @@ from fedplug import (
     Seal,
     hookimpl,
 )
-from fedplug.api.effects import Misplaced
+from fedplug.api.operations import Misplaced
 from fedplug.api.errors import FedplugError, RecipeError
 from fedplug.api.links import Link, fold
 from fedplug.recipe.implementations import hook_problems

@@ -12,7 +12,7 @@ from fedplug import (
     Scramble,
     Seal,
 )
-from fedplug.api.effects import Misplaced, as_effects
+from fedplug.api.operations import Misplaced, as_effects
 
 PLAIN = Known(zone="noised", link="this", layers=(90, 10))
 

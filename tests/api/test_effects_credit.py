@@ -19,7 +19,7 @@ from fedplug import (
     Scales,
     Shifts,
 )
-from fedplug.api.effects import Misplaced
+from fedplug.api.operations import Misplaced
 
 PLAIN = Known(zone="noised", link="this", layers=(9, 1))
 NOISE = Noise(mechanism="gaussian", scale=1.0)

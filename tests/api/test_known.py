@@ -24,7 +24,7 @@ from fedplug import (
     Uncredited,
 )
 from fedplug.api import norms
-from fedplug.api.effects import Misplaced
+from fedplug.api.operations import Misplaced
 from fedplug.api.releases import Release
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -9,7 +9,7 @@ import fedplug
 import pytest
 from fedplug import Adds, Block, Bound, Client, Context, CoversSupport, Effects, Known, Layout, Noise, Scramble, Seal
 from fedplug.api.context import Server
-from fedplug.api.effects import Misplaced
+from fedplug.api.operations import Misplaced
 from fedplug.api.folded import uploaded
 from fedplug.api.links import Link, fold, misplaced_links
 

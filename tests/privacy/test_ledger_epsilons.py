@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from account_toys import Records, Steps
-from fedplug.api.effects import Reveals
+from fedplug.api.role_records import Reveals
 from fedplug.api.errors import PluginError
 from fedplug.api.releases import Release
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon

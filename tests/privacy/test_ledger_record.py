@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 import pytest
-from fedplug.api.effects import Reveals
+from fedplug.api.role_records import Reveals
 from fedplug.api.releases import Release
 from fedplug.privacy.ledger_record import SCHEMA, EncryptionReport, LedgerReport, RoundEntry, ZoneEntry
 from ledger_toys import CENTRAL, LOCAL, FakeAccountant, enter, ledger_of

@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 import pytest
-from fedplug.api.effects import Reveals
+from fedplug.api.role_records import Reveals
 from fedplug.api.releases import Release
 from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.privacy.ledger_views import priced_part

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from fedplug.api.effects import Reveals
+from fedplug.api.role_records import Reveals
 from fedplug.api.releases import Release
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
 from fedplug.privacy.ledger import Ledger

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.api.effects import Bound, Noise
+from fedplug.api.operations import Bound, Noise
 from fedplug.api.known import Known
 from fedplug.api.releases import Release
 from fedplug.privacy.ledger_record import RoundEntry, ZoneEntry

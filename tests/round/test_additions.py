@@ -20,7 +20,7 @@ from fedplug import (
     Server,
     Shifts,
 )
-from fedplug.api.effects import Effect, Misplaced
+from fedplug.api.operations import Effect, Misplaced
 from fedplug.api.links import Link, Step, fold
 from fedplug.round.borders import sum_problem
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from fedplug import RecipeError, Server
-from fedplug.api.effects import Adds
+from fedplug.api.operations import Adds
 from fedplug.api.types import Layout
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import abc
+import copy
+import types
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from fedplug.api.component import Options
+from fedplug.api.errors import ProtectionError
 from fedplug.api.members import add_role, misspelt
 
 if TYPE_CHECKING:
     from fedplug.api.context import Context
-    from fedplug.api.effects import Reveals
+    from fedplug.api.role_records import Reveals
     from fedplug.recipe.recipe import Recipe
     from fedplug.wire.cohort import Cohort
     from fedplug.wire.key_server_line import KeyServerLine
@@ -39,6 +42,32 @@ class Component(abc.ABC):
         elif problems := list(misspelt(cls)):
             raise TypeError(f"{cls.__module__}.{cls.__qualname__}: " + "; ".join(problems))
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self.__dict__.get("_frozen"):
+            raise ProtectionError(
+                f"component {self.name} keeps {name} on itself, where the other clients of its process would find it; keep "
+                "it in client.memory(self), or in client.cache where it can be made again"
+            )
+        super().__setattr__(name, value)
+
+    def freeze(self) -> None:
+        """From here on nothing can be kept on the component: it is the same for all clients and in all processes.
+
+        Raises:
+            TypeError: it holds a generator of random numbers, which would remember what was drawn.
+        """
+        for name, value in vars(self).items():
+            if hasattr(value, "bit_generator") or hasattr(value, "getrandbits"):
+                raise TypeError(f"{name} is a generator of random numbers; draw from client.rng(self) or ctx.rng(self.name)")
+            self.__dict__[name] = _fixed(value)
+        self.__dict__["_frozen"] = True
+
+    def varied(self, **changes: Any) -> Self:
+        """A copy of the component with other attributes."""
+        other = copy.copy(self)
+        other.__dict__.update(changes)
+        return other
+
     @property
     def cohort_secret(self) -> bool:
         """Whether the clients must agree on a secret before round 1 (`client.secret`)."""
@@ -62,6 +91,18 @@ class Component(abc.ABC):
             shown = (f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in given)
             return ", ".join(shown)
         return (type(self).__doc__ or "").strip().partition("\n")[0]
+
+
+def _fixed(value: Any) -> Any:
+    """The value, or of a container one with the same in it that cannot be changed."""
+    match value:
+        case dict():
+            return types.MappingProxyType({key: _fixed(inner) for key, inner in value.items()})
+        case list():
+            return tuple(map(_fixed, value))
+        case set():
+            return frozenset(value)
+    return value
 
 
 add_role(Component)

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fedplug.api import streams
 from fedplug.api.errors import ProtectionError
 from fedplug.api.openings import Openings
 from fedplug.api.party_memory import ClientMemory, KeyServerMemory, PartyMemory, ServerMemory
@@ -72,6 +71,19 @@ class Party:
         self.remembered = type(self.remembered).from_plain(plain.get("remembered"))
         self.state = state
 
+    def release(self, component: Any, what: str, values: Any) -> NDArray[np.float32]:
+        """Values with the noise of a component's ballots in this round, which the ledger charges.
+
+        Args:
+            component: whose `ballots` say what is done to them.
+            what: names the values: noise of each name is drawn from a stream of its own.
+            values: float32 (n,), of this client; at the server, which adds noise to their sum, such values by client.
+
+        Raises:
+            ProtectionError: its ballots have no noise that this party adds.
+        """
+        raise ProtectionError(f"{component.name}: nothing can be released outside a run")
+
     def saved(self, seconds: float) -> None:
         """Another party of this process has done work for both, which this one alone would take so long for; an
         operation, and what a client reports, count it.
@@ -104,7 +116,7 @@ class Server(Party):
 
     Attributes:
         uploads: what arrived in this round, by client and zone; from before `aggregate` on. Empty where the aggregator
-            adds uploads up as they arrive (`Wants.pieces`).
+            adds uploads up as they arrive, as weighted sums may be.
         cohort: while a sum is opened, the clients whose updates are in it: secret shares are asked for here.
         model: a model to try vectors with, where a component needs one (`Wants.model`, `Reads.at_server`).
         vector: float32 (P,), the global model as far as the server knows it; only where it has a model. The first one
@@ -239,7 +251,7 @@ class Context:
         components: every component of the recipe by name.
         public: examples that everybody has, where the recipe names some; None at the key server.
         links: for each zone that is sent, the links that its values pass, in order (`fedplug.api.links`).
-        known: inside a link's hook, what is known of the block that it is handed; None elsewhere.
+        known: inside a function of a link's operation, what is known of the block that it is handed; None elsewhere.
     """
 
     round: int
@@ -257,7 +269,7 @@ class Context:
     known: Known | None = None
 
     def steps(self, zone: str) -> tuple[Step, ...]:
-        """The links of a zone with what is known before and behind each, in this round.
+        """The links of a zone with what they do in this round, and what is known before and behind each operation.
 
         Raises:
             Misplaced: a link cannot stand where it stands.
@@ -288,6 +300,5 @@ class Context:
         return stream(self.seed, "server", self.round, *purpose)
 
     def public_rng(self, *purpose: object) -> np.random.Generator:
-        """The same for what hides nothing: a link with secret noise may draw rotations or samples from it."""
-        with streams.unwatched():
-            return self.rng("public", *purpose)
+        """The same for what hides nothing, such as rotations or samples that all parties draw alike."""
+        return self.rng("public", *purpose)

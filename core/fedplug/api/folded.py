@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from fedplug.api.effects import Opens, Scramble, Seal
+from fedplug.api.operations import Open, Scramble, Seal
 
 if TYPE_CHECKING:
     from fedplug.api.known import Known
@@ -19,16 +19,16 @@ def locked(steps: Iterable[Step]) -> bool:
     return any(
         isinstance(closed := step.before.sealed[-1], Seal) and closed.answers == "clients"
         for step in steps
-        if step.link.site == "key_server" and Opens() in (step.effects or ()) and step.before.sealed
+        if step.link.site == "key_server" and step.has(Open) and step.before.sealed
     )
 
 
 def seal_of(steps: Iterable[Step]) -> tuple[str, Seal] | None:
     """The encryption of a zone's uploads, with the name of the component; None where they are not encrypted."""
     for step in steps:
-        for effect in step.effects or ():
-            if step.link.hook == "protect" and isinstance(effect, Seal):
-                return step.link.name, effect
+        for operation in step.operations:
+            if isinstance(operation, Seal):
+                return step.link.name, operation
     return None
 
 
@@ -37,7 +37,7 @@ def closers(steps: Iterable[Step]) -> list[str]:
     return [
         step.link.name
         for step in steps
-        if step.link.hook == "protect" and any(isinstance(effect, Seal | Scramble) for effect in step.effects or ())
+        if step.has(Seal, Scramble)
     ]
 
 
@@ -52,24 +52,24 @@ def uploaded(steps: Iterable[Step]) -> Known | None:
     return known
 
 
-def stated_bounds(steps: Iterable[Step]) -> bytes:
-    """A fingerprint of the bounds and the noise that a zone's uploads are promised to have.
+def foretold(steps: Iterable[Step]) -> bytes:
+    """A fingerprint of the bounds that a zone's uploads are clipped to, and of what their noise costs.
 
-    Statements may follow from what a party keeps. A client that goes by others than the server would not have the
+    Operations may follow from what a party keeps. A client that goes by others than the server would not have the
     privacy that the ledger claims for it.
     """
-    return _stated_bounds(tuple(steps))
+    return _foretold(tuple(steps))
 
 
 @functools.lru_cache(maxsize=8)  # the clients of a process share their steps
-def _stated_bounds(steps: tuple[Step, ...]) -> bytes:
+def _foretold(steps: tuple[Step, ...]) -> bytes:
     known = uploaded(steps)
     assert known is not None  # a zone that is sent has an aggregator
     stated: list[Any] = [[clip.link, clip.bound.norm, clip.bound.order, clip.factor] for clip in known.clips]
-    for release, scale in zip(known.releases, known.scales, strict=True):
-        # Scales that follow from scores, or that differ between clients, are not known to all.
-        same = [] if release.scored or scale is None else [scale, release.noise_multiplier]
-        stated.append([release.link, release.clipping_norm, *same])
+    for release in known.releases:
+        # What follows from scores is not known to all; a client refuses if its noise costs more than was promised.
+        same = [] if release.scored else [release.noise_multiplier]
+        stated.append([release.link, *same])
     return hashlib.blake2b(repr(_rounded(stated)).encode(), digest_size=8).digest()
 
 

@@ -1,7 +1,7 @@
-"""What is known of one client's values at one place of a zone's chain, and what follows behind a link.
+"""What is known of one client's values at one place of a zone's chain, and what follows behind an operation.
 
-`Known.after` folds what a link states (`fedplug.api.effects`) into what was known before it. A link that states nothing
-voids every bound and every credit: what is not stated is not promised.
+`Known.after` folds an operation (`fedplug.api.operations`) into what was known before it: from what the core does
+follows what is known behind it, and of what a plugin's function does nothing is promised.
 """
 
 from __future__ import annotations
@@ -12,26 +12,28 @@ from typing import Literal
 
 from fedplug.api import norms
 from fedplug.api.checked import shared
-from fedplug.api.effects import (
+from fedplug.api.operations import (
     GAUSSIAN,
-    Adds,
     Bound,
-    Changes,
-    CoversSupport,
-    Effect,
-    Effects,
+    Clip,
+    Combine,
+    Look,
+    Map,
     Misplaced,
     Noise,
     NoiseTerms,
-    Opens,
-    Rounding,
-    Scales,
+    Open,
+    Operation,
+    Post,
+    Round,
+    Scale,
     Scramble,
     Seal,
-    Shifts,
-    Uncredited,
+    Shift,
+    WeightedSum,
+    Widen,
 )
-from fedplug.api.releases import Clip, Release
+from fedplug.api.releases import Clipped, Release
 
 _LOOSE = "what the sum is divided by may follow from values, which no noise on it hides; add the noise at the clients"
 
@@ -57,12 +59,12 @@ class Known:
         summed: True behind the aggregator.
         covers_support: True where positions do not show what clients keep.
         uncredited: why the noise of others earns no credit.
-        unstated: links that state no effect.
+        freed: links whose functions had a party in hand behind noise, so that nothing is promised behind them.
         loose: True of a sum that is divided, or comes with, what may follow from values without noise: noise on it is
             measured by nothing, whatever bounds it.
         beneath: bounds of what one client's data contributes to values that carry its noise: by so much, and the grid
             of the noise, values differ from those of a client with other data and the same noise.
-        lost: why no bound holds any more, where a link states it.
+        lost: why no bound holds any more, after a function of a plugin.
     """
 
     zone: str
@@ -72,7 +74,7 @@ class Known:
     grid: float = 0.0
     releases: tuple[Release, ...] = ()
     scales: tuple[float | tuple[float, ...] | None, ...] = ()
-    clips: tuple[Clip, ...] = ()
+    clips: tuple[Clipped, ...] = ()
     factor: float = 1.0
     sealed: tuple[Seal | Scramble, ...] = ()
     sealers: tuple[str, ...] = ()
@@ -80,7 +82,7 @@ class Known:
     summed: bool = False
     covers_support: bool = False
     uncredited: tuple[str, ...] = ()
-    unstated: tuple[str, ...] = ()
+    freed: tuple[str, ...] = ()
     loose: bool = False
     beneath: tuple[Bound, ...] = ()
     lost: str = ""
@@ -113,10 +115,10 @@ class Known:
         norm = self.norm(order)
         return norm if norm is not None else min(lengths, default=None)
 
-    # -- order rules, for links to state -------------------------------------------------------------------------------
+    # -- order rules, for links to ask for -------------------------------------------------------------------------------
 
     def before(self, what: Literal["noise", "encryption", "clip"], remedy: str) -> None:
-        """States that a link must come before any noise, encryption or clip.
+        """Asks that a link come before any noise, encryption or clip.
 
         Raises:
             Misplaced: it does not.
@@ -126,7 +128,7 @@ class Known:
             raise Misplaced(f"{self.link} must not come after {what} in the chain of zone {self.zone}; {remedy}")
 
     def need_norm(self, remedy: str, order: float = 2, *, central: bool = False) -> float:
-        """States that a link needs a bound of the norm; gives it.
+        """The bound of the norm that a link needs.
 
         Args:
             remedy: how to get one, as half a sentence.
@@ -138,9 +140,9 @@ class Known:
         """
         length = self.sensitivity(order) if central else self.norm(order)
         if length is None:
-            because = "".join(f" ({name} states no effect, so bounds do not hold behind it)" for name in self.unstated)
+            because = ""
             if noises := [release.link for release in self.releases if release.trust != "central"]:
-                because += f" (behind the noise of {noises[-1]} no bound holds)"
+                because = f" (behind the noise of {noises[-1]} no bound holds)"
             raise Misplaced(
                 f"{self.link} needs a bound of the L{order:g} norm earlier in the chain of zone {self.zone}{because}; "
                 f"{self.lost or (_LOOSE if self.loose else remedy)}"
@@ -149,35 +151,19 @@ class Known:
 
     # -- the fold ------------------------------------------------------------------------------------------------------
 
-    def after(self, effects: Effects) -> Known:
-        """What is known behind a link with these effects."""
+    def after(self, *operations: Operation) -> Known:
+        """What is known behind these operations."""
         known = self
-        for effect in effects:
-            known = known._apply(effect)
+        for operation in operations:
+            known = known._apply(operation)
         return known
 
-    def voided(self, *, at_client: bool) -> Known:
-        """What is known behind a link that states nothing.
-
-        Args:
-            at_client: it has the client's data in hand, so noise added before it may have been undone. At a server,
-                local noise stays: whatever a server does with noised uploads costs no more.
-        """
-        why = f"{self.link} states no effect, so nothing is promised behind it"
-        kept = [] if at_client else [i for i, release in enumerate(self.releases) if release.trust == "local"]
-        return dataclasses.replace(
-            self, bounds=(), grid=0.0, releases=tuple(self.releases[i] for i in kept),
-            scales=tuple(self.scales[i] for i in kept) if self.scales else (), factor=1.0, sealed=(), sealers=(),
-            beneath=(), loose=self.loose or not at_client,
-            uncredited=(*self.uncredited, why), unstated=(*self.unstated, self.link),
-        )  # fmt: skip
-
-    def _apply(self, effect: Effect) -> Known:
+    def _apply(self, operation: Operation) -> Known:
         replace = dataclasses.replace
-        match effect:
-            case Bound():
-                return self._bounded(effect)
-            case Scales(factor):
+        match operation:
+            case Clip():
+                return self._bounded(operation)
+            case Scale(factor):
                 size = abs(factor)
                 return replace(
                     self, bounds=tuple(norms.stretched(b, size) for b in self.bounds), grid=self.grid * size,
@@ -186,46 +172,74 @@ class Known:
                     factor=self.factor * factor,
                     releases=tuple(replace(r, step=r.step * size, range=r.range * size) for r in self.releases),
                 )  # fmt: skip
-            case Shifts():
-                # Without noise beneath, the sum of the shifts would show how many took part; and whether what was
-                # added to a sum was a public number, nobody can see.
-                beneath = (self.bounds or self.beneath) if self.releases and not self.summed else ()
+            case Shift():
+                # Without noise beneath, the sum of the shifts would show how many took part.
+                beneath = (self.bounds or self.beneath) if self.releases or self.summed else ()
                 return replace(self, grid=0.0, bounds=(), beneath=beneath)
-            case Rounding(step):
-                return self._rounded(step)
-            case Changes(effect_on_norms, why):
-                # That no norm grows says nothing of how far two sums come apart, which is what counts behind a sum.
-                kept = effect_on_norms == "kept" and not self.summed
-                return replace(
-                    self._altered(), grid=0.0, bounds=self.bounds if kept else (), beneath=(),
-                    lost=self.lost if kept else why or self.lost,
-                )  # fmt: skip
-            case CoversSupport():
+            case Round(step, toward_zero):
+                return self._rounded(step, toward_zero)
+            case Widen():
                 return replace(self, covers_support=True)
-            case Uncredited(why):
-                return replace(
-                    self, uncredited=(*self.uncredited, why),
-                    releases=tuple(replace(r, uncredited=r.uncredited or why) for r in self.releases),
-                )  # fmt: skip
             case Noise():
-                return self._noised(effect)
+                return self._noised(operation)
+            case Map():
+                return self._freed()
+            case Post():
+                lost = f"{self.link} computes values by a function; put a clip behind it"
+                return replace(self._altered(), grid=0.0, bounds=(), beneath=(), lost=lost)
+            case Look():
+                return self
             case Seal() | Scramble():
-                held = self._rounded(effect.step) if effect.step > 0 else self
-                if math.isnan(effect.range) or math.isnan(effect.step):
+                held = self._rounded(operation.step) if operation.step > 0 else self
+                if math.isnan(operation.range) or math.isnan(operation.step):
                     why = f"{self.link} does not say what values it holds, so others' noise earns no credit"
-                    held = replace(held._apply(Uncredited(why)), bounds=(), grid=0.0)
+                    held = replace(held._uncredited(why), bounds=(), grid=0.0)
                 return replace(
-                    held._saturated(effect.range), weighted=self.weighted or isinstance(effect, Seal),
-                    sealed=(*self.sealed, effect), sealers=(*self.sealers, self.link),
+                    held._saturated(operation.range), weighted=self.weighted or isinstance(operation, Seal),
+                    sealed=(*self.sealed, operation), sealers=(*self.sealers, self.link),
                 )  # fmt: skip
-            case Opens():
+            case Open():
                 return replace(self, sealed=self.sealed[:-1], sealers=self.sealers[:-1])
-            case Adds():
+            case WeightedSum():
                 grid = self.grid if self.sealed or self.weighted else 0.0
-                return replace(self, summed=True, grid=grid)
-        raise TypeError(f"{self.link} states {effect!r}, which is not an effect; see fedplug.api.effects")
+                summed = replace(self, summed=True, grid=grid)
+                if operation.layers is None:
+                    return summed
+                alone = f"by the weights of {self.link}, one client's noise may be almost all that a sum has"
+                lost = f"the weights of {self.link} follow from single clients' values; add the noise at the clients"
+                return replace(summed._uncredited(alone), grid=0.0, bounds=(), beneath=(), loose=True, lost=lost)
+            case Combine():
+                why = f"{self.link} does not add the uploads up"
+                lost = f"{why}; add the noise at the clients"
+                combined = self._uncredited(f"{why}, so others' noise earns no credit")
+                return replace(combined, summed=True, grid=0.0, bounds=(), beneath=(), loose=True, lost=lost)
+        raise TypeError(f"{self.link} gives {operation!r}, which is no operation; see fedplug.api.operations")
 
-    def _bounded(self, bound: Bound) -> Known:
+    def _uncredited(self, why: str) -> Known:
+        """The noise of other clients hides less of one of them than its size says."""
+        return dataclasses.replace(
+            self, uncredited=(*self.uncredited, why),
+            releases=tuple(dataclasses.replace(r, uncredited=r.uncredited or why) for r in self.releases),
+        )  # fmt: skip
+
+    def _freed(self) -> Known:
+        """Behind a function that has a party in hand.
+
+        Before any noise it has its price: no bound. Behind noise it may put what the party has over it, and then the
+        noise counts for nothing; at a server local noise stays, since a server has noised uploads alone.
+        """
+        lost = f"{self.link} changes values freely, with the data in hand; put a clip behind it"
+        kept = [i for i, release in enumerate(self.releases) if self.summed and release.trust != "central"]
+        freed = len(kept) < len(self.releases)
+        why = f"{self.link} changes values behind the noise, so others' noise earns no credit"
+        free = self._uncredited(why) if self.releases or self.summed else self
+        return dataclasses.replace(
+            free, bounds=(), beneath=(), grid=0.0, factor=1.0, loose=self.loose or self.summed, lost=lost,
+            releases=tuple(free.releases[i] for i in kept), scales=tuple(self.scales[i] for i in kept),
+            freed=(*self.freed, self.link) if freed else self.freed,
+        )  # fmt: skip
+
+    def _bounded(self, clip: Clip) -> Known:
         """Behind a clip. Only scaling down keeps other bounds, and a clip of one client's values does no more.
 
         Two sums that were clipped lie at most twice as far apart as each is long, whatever they were before.
@@ -233,12 +247,15 @@ class Known:
         Raises:
             Misplaced: it has norms for another number of layers than the model.
         """
-        if isinstance(bound.norm, tuple) and self.layers and len(bound.norm) != len(self.layers):
+        norm = clip.norm if clip.tighter is None else clip.tighter
+        bound = Bound(norm, order=clip.order, per=clip.per)
+        if isinstance(norm, tuple) and self.layers and len(norm) != len(self.layers):
             raise Misplaced(
-                f"{self.link} states norms of {len(bound.norm)} layers, and the model has {len(self.layers)}; give one "
-                "a layer, or one number for all of them"
+                f"{self.link} clips to norms of {len(norm)} layers, and the model has {len(self.layers)}; give one a "
+                "layer, or one number for all of them"
             )
-        clips = (*self.clips, Clip(self.link, bound, factor=self.factor))
+        promised = dataclasses.replace(bound, norm=clip.norm)
+        clips = (*self.clips, Clipped(self.link, promised, factor=self.factor))
         if self.summed:
             apart = (norms.stretched(bound, 2.0),)
             return dataclasses.replace(self, bounds=(), beneath=apart, clips=clips, grid=0.0, lost="")
@@ -258,38 +275,52 @@ class Known:
         """Uploads change behind their noise: their sum is then no sum of the noises that lie on it."""
         if self.summed or not self.releases:
             return self
-        return self._apply(Uncredited(f"{self.link} changes values behind the noise, so others' noise earns no credit"))
+        return self._uncredited(f"{self.link} changes values behind the noise, so others' noise earns no credit")
 
-    def _rounded(self, step: float) -> Known:
+    def _rounded(self, step: float, toward_zero: bool = False) -> Known:
         if self.summed:  # two sums go to multiples that lie apart as they did, and by up to a step more
             apart = norms.apart(self.bounds or self.beneath, step, self.layers)
             return dataclasses.replace(self, bounds=(), beneath=apart, grid=step)
-        bounds = tuple(norms.widened(bound, step / 2, self.layers) for bound in self.bounds)
+        bounds = self.bounds
+        if not toward_zero:
+            bounds = tuple(norms.widened(bound, step / 2, self.layers) for bound in self.bounds)
         releases = tuple(dataclasses.replace(r, step=max(r.step, step)) for r in self.releases)
         beneath = norms.apart(self.beneath, step, self.layers)
         return dataclasses.replace(self, bounds=bounds, beneath=beneath, grid=step, releases=releases)
 
+    def multiplier(self, noise: Noise) -> float:
+        """Noise over what bounds one client's values here: the size that is used, over the bound that is enforced.
+
+        0 where nothing bounds them; NaN while nobody can say how many values a bound of each is for.
+        """
+        norm = self.sensitivity(noise.order) if noise.trust == "central" else self.norm(noise.order)
+        if norm is None or (noise.std is None and noise.promised is None):
+            return 0.0
+        if noise.std is None or (math.isinf(norm) and not self.size):
+            return math.nan if noise.promised is None else noise.promised
+        return norms.multiplier(noise.std, norm, self.layer_norms(noise.order), noise.order)
+
     def _noised(self, noise: Noise) -> Known:
-        order = 1 if noise.mechanism == "laplace" else 2
-        norm = self.sensitivity(order) if noise.trust == "central" else self.norm(order)
-        multiplier = noise.multiplier
-        sized = noise.scale is not None and noise.mechanism in (*GAUSSIAN, "laplace")
-        if sized or multiplier is None:
-            # What is stated of noise whose size is stated holds only as far as that size bears it out.
-            weaker = norms.multiplier(noise.scale, norm, self.layer_norms(order), order)
-            multiplier = weaker if multiplier is None else min(multiplier, weaker)
+        norm = self.sensitivity(noise.order) if noise.trust == "central" else self.norm(noise.order)
+        multiplier = self.multiplier(noise)
+        if noise.promised is not None and norm is not None:
+            multiplier = noise.promised if math.isnan(noise.promised) else min(multiplier, noise.promised)
         why = self.uncredited[0] if self.uncredited else ""
-        if noise.mechanism in GAUSSIAN and not isinstance(noise.scale, int | float):
+        if noise.sample is not None:
+            why = why or f"the draws of {self.link} do not add up as the noise of the core does"
+        elif noise.mechanism in GAUSSIAN and not isinstance(noise.std, int | float):
             why = why or "each client's noise has sizes of its own, so others' noise earns no credit"
+        grid = noise.grid or 0.0
         release = Release(
             noise_multiplier=float(multiplier), clipping_norm=math.nan if norm is None else norm, uncredited=why,
-            step=noise.grid, link=self.link, **shared(noise, NoiseTerms),
+            step=grid, link=self.link, word=noise.word, **shared(noise, NoiseTerms),
         )  # fmt: skip
         # Whoever adds no noise leaves values and bounds as they were; noise that is worth nothing still moves them.
-        silent = noise.scale == 0 or (noise.scale is None and noise.multiplier == 0)
+        silent = noise.std == 0
         clips = self.clips if silent else tuple(dataclasses.replace(clip, noised=True) for clip in self.clips)
+        beneath = norms.apart(self.bounds or self.beneath, grid, self.layers) if noise.sample is None else ()
         return dataclasses.replace(
-            self, releases=(*self.releases, release), scales=(*self.scales, noise.scale), clips=clips,
-            bounds=self.bounds if silent else (), grid=self.grid if silent else noise.grid,
-            beneath=self.beneath if silent else norms.apart(self.bounds or self.beneath, noise.grid, self.layers),
+            self, releases=(*self.releases, release), scales=(*self.scales, noise.std), clips=clips,
+            bounds=self.bounds if silent else (), grid=self.grid if silent else grid,
+            beneath=self.beneath if silent else beneath,
         )  # fmt: skip

@@ -1,34 +1,39 @@
 """The one list of links: what a zone's values pass, in order, with the party at which each link runs, and what it does.
 
-The protocol executes this list; the check, the ledger, the plan of a run and the views of attacks read the same list,
-with the same folded effects. Nobody else works out who comes after whom.
+Each link gives operations; the protocol executes them; the check, the ledger, the plan of a run and the views of attacks
+read the same operations, folded the same way. Nobody else works out who comes after whom.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedplug.api.effects import (
-    Adds,
-    Changes,
-    CoversSupport,
-    Effects,
-    Misplaced,
-    Noise,
-    Opens,
-    Rounding,
-    Scales,
-    Scramble,
-    Seal,
-    Uncredited,
-    as_effects,
-)
+from fedplug.api import grids
 from fedplug.api.errors import FedplugError, PluginError, cause_of
 from fedplug.api.folded import uploaded
 from fedplug.api.known import Known
+from fedplug.api.operations import (
+    Clip,
+    Combine,
+    Look,
+    Map,
+    Misplaced,
+    Noise,
+    Open,
+    Operation,
+    Operations,
+    Post,
+    Round,
+    Scale,
+    Scramble,
+    Seal,
+    WeightedSum,
+    Widen,
+    as_operations,
+)
 from fedplug.api.role_records import Site
 
 if TYPE_CHECKING:
@@ -48,6 +53,7 @@ class Link:
         component: the instance.
         site: the party at which it runs.
         path: where in the recipe it stands.
+        call: calls a hook of a component by name, as a run does, so that extensions see it; None: the method alone.
     """
 
     zone: str
@@ -56,50 +62,63 @@ class Link:
     component: Any
     site: Site
     path: tuple[str | int, ...] = ()
+    call: Callable[..., Any] | None = None
 
-    def effects(self, known: Known, ctx: Context) -> Effects | None:
-        """What the component states of this link; None where it states nothing.
+    def operations(self, known: Known, ctx: Context) -> Operations:
+        """What the link does to values of which so much is known.
 
         Raises:
-            Misplaced: it cannot stand here.
-            PluginError: what it states fails by itself.
+            Misplaced: it cannot stand here, or gives something else than operations.
+            PluginError: the hook fails by itself.
         """
-        component = self.component
         try:
-            if self.hook == "protect":
-                stated = component.effects(known, ctx)
-            elif self.hook == "aggregate":
-                stated = component.sums(known, ctx)
+            if self.call is not None:
+                given = self.call(self.hook, self.name, known=known, ctx=ctx)
             else:
-                stated = component.opens(known, ctx)
+                given = getattr(self.component, self.hook)(known=known, ctx=ctx)
         except FedplugError:
             raise
         except Exception as error:
-            raise PluginError(
-                f"component {self.name}: its effects as a link of {self.hook} fail: {cause_of(error)}"
-            ) from error
-        return None if stated is None else as_effects(stated, self.name)
+            raise PluginError(f"component {self.name}, hook {self.hook}: {cause_of(error)}") from error
+        return as_operations(given, self.hook, self.name)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Step:
-    """A link with what is known before it, what it states, and what is known behind it."""
+    """A link with what is known before it, what it does, and what is known behind it.
+
+    Attributes:
+        link: the link.
+        operations: what it does, as it is executed and priced.
+        states: what is known before each of the operations, and behind the last one.
+    """
 
     link: Link
-    before: Known
-    effects: Effects | None
-    after: Known
+    operations: Operations
+    states: tuple[Known, ...]
+
+    @property
+    def before(self) -> Known:
+        """What is known before the link."""
+        return self.states[0]
+
+    @property
+    def after(self) -> Known:
+        """What is known behind it."""
+        return self.states[-1]
+
+    def has(self, *kinds: type) -> bool:
+        """Whether one of the operations is of these kinds."""
+        return any(isinstance(operation, kinds) for operation in self.operations)
 
 
-def fold(
-    links: Iterable[Link], ctx: Context, misplaced: Callable[[Link, str], None] | None = None
-) -> tuple[Step, ...]:
-    """What is known before and behind each link of a zone.
+def fold(links: Iterable[Link], ctx: Context, misplaced: Callable[[Link, str], None] | None = None) -> tuple[Step, ...]:
+    """What each link of a zone does, and what is known before and behind each operation.
 
     Args:
         links: of one zone, in order.
         ctx: of the round; before a run its layout may be empty.
-        misplaced: called with links that cannot stand where they stand, which then count as if they changed nothing.
+        misplaced: called with links that cannot stand where they stand, which then count as if they did nothing.
             None: the first one raises.
 
     Raises:
@@ -110,137 +129,211 @@ def fold(
     for link in links:
         known = known or Known(zone=link.zone, layers=ctx.layout.layer_sizes)
         known = dataclasses.replace(known, link=link.name)
-        effects: Effects | None
         try:
-            effects = link.effects(known, ctx)
-            _check_site(link, known, effects or ())
-            after = known.voided(at_client=link.site == "client") if effects is None else known.after(effects)
-            if effects is not None and link.hook == "aggregate":
-                no_sum = _no_sum(link, effects)
-                loose = any(isinstance(effect, Changes) for effect in (*effects, *no_sum))
-                after = dataclasses.replace(after.after(no_sum), loose=loose)
+            step = _step(link, known, ctx)
         except FedplugError as error:
             if misplaced is None:
                 raise
             misplaced(link, str(error))
-            effects, after = (), known
-        if link.hook == "aggregate":
-            after = dataclasses.replace(after, summed=True)
-        steps.append(Step(link, known, effects, after))
-        known = after
+            summed = dataclasses.replace(known, summed=known.summed or link.hook == "aggregate")
+            step = Step(link, (), (known, summed))
+        steps.append(step)
+        known = step.after
     return tuple(steps)
 
 
-def _no_sum(link: Link, effects: Effects) -> Effects:
-    """What follows where an aggregator does not give the sum of the uploads as they came, or of their multiples.
-
-    Then one client's data may move it by more than the client's own values are long.
-    """
-    why = ""
-    if not any(isinstance(effect, Adds) for effect in effects):
-        why = f"{link.name} does not add the uploads up"
-    elif any(isinstance(effect, Changes) and effect.norms == "kept" for effect in _of_uploads(effects)):
-        why = f"{link.name} changes uploads before it adds them up"
-    if not why:
-        return ()
-    return Uncredited(f"{why}, so others' noise earns no credit"), Changes(why=f"{why}; add the noise at the clients")
-
-
-def _of_uploads(effects: Effects) -> Effects:
-    """What an aggregator states of single uploads, before it adds them up."""
-    return tuple(itertools.takewhile(lambda effect: not isinstance(effect, Adds), effects))
+def _step(link: Link, known: Known, ctx: Context) -> Step:
+    operations, states = [], [known]
+    for operation in link.operations(known, ctx):
+        _check_place(link, states[-1], operation)
+        if isinstance(operation, Noise):
+            operation = settled(operation, states[-1], ctx, link.hook)
+        operations.append(operation)
+        states.append(states[-1].after(operation))
+    if link.hook == "aggregate" and not states[-1].summed:
+        raise Misplaced(
+            f"component {link.name}, hook aggregate: it gives no sum; give WeightedSum(), or Combine(function)"
+        )
+    return Step(link, tuple(operations), tuple(states) if operations else (known, known))
 
 
-def _check_site(link: Link, known: Known, effects: Effects) -> None:
-    """Compares what a link says that it does, and who hides or opens something, with its hook and with where it runs.
+def settled(noise: Noise, known: Known, ctx: Context, hook: str) -> Noise:
+    """The noise as it is executed at this place: where it is added, on which grid, and what its source takes of delta.
+
+    Args:
+        noise: as the component gives it.
+        known: what is known before it.
+        ctx: the round.
+        hook: `protect`, `postprocess` or `ballots`, which may be either.
 
     Raises:
-        Misplaced: an aggregator bounds single uploads, or adds noise to them; noise at a client that counts as noise on
-            the sum, or the other way round; noise on what clients have opened; a sum opened by those who do not hold
-            its key.
+        ProtectionError: float32 cannot hold the results, or the grid is too coarse for the source.
+        Misplaced: a component states what is the core's to say.
     """
-    for effect in _of_uploads(effects) if link.hook == "aggregate" else ():
-        if not isinstance(effect, Scales | Rounding | Uncredited | Changes):
-            raise Misplaced(
-                f"{link.name} states {type(effect).__name__} of single uploads, which nothing compares; state it "
-                "behind Adds(), of the sum, or have a link of protect do it"
-            )
-    for effect in effects:
-        if isinstance(effect, Noise):
-            if link.hook == "postprocess" and link.site == "client":
-                raise Misplaced(
-                    f"{link.name} adds noise at the clients to the {link.zone} sum, which they have in hand without "
-                    "it; add noise before the upload (protect), or where the sum is opened (key_holder: key_server)"
-                )
-            rule = ("local", "distributed") if link.hook == "protect" else ("central",)
-            if effect.trust not in rule:
-                where = "at the client, before the upload" if link.hook == "protect" else "to the sum, at a server"
-                raise Misplaced(
-                    f"{link.name} adds noise {where}, and states trust={effect.trust!r}; that is "
-                    f"{' or '.join(map(repr, rule))} noise"
-                )
-        closed = known.sealed[-1] if known.sealed else None
-        if isinstance(effect, Opens) and isinstance(closed, Seal) and link.site != _SITES[closed.opened_by]:
-            raise Misplaced(
-                f"{link.name} opens the {link.zone} sum at site={link.site!r}, but {known.sealers[-1]} states that "
-                f"{closed.opened_by} open it, which is site={_SITES[closed.opened_by]!r}"
-            )
+    if hook == "postprocess":
+        noise = dataclasses.replace(noise, trust="central")
+    if noise.sample is not None:
+        return dataclasses.replace(noise, word=known.link)
+    if noise.mechanism not in ("gaussian", "discrete_gaussian", "laplace"):
+        raise Misplaced(
+            f"{known.link}: the core has no {noise.mechanism} noise; write Noise.gaussian, Noise.laplace, or "
+            "Noise.own with a sampler"
+        )
+    bound = known.sensitivity(noise.order) if noise.trust == "central" else known.norm(noise.order)
+    if bound is None or noise.std == 0 or math.isinf(bound):  # no price, no noise, or no model yet
+        return dataclasses.replace(noise, grid=noise.grid or 0.0)
+    reach = bound * (ctx.num_clients if noise.trust == "central" else 1)  # of a sum: it shows not how many took part
+    if isinstance(noise.std, int | float):
+        finest = grids.finest(reach, noise.std, noise.mechanism)
+        if noise.grid is not None and noise.grid < finest:
+            raise grids.too_fine(noise.grid, finest)
+        grid = noise.grid or finest
+    else:
+        # Powers of two, so that values of every layer are multiples of the finest.
+        grid = min((g for g in grids_of_layers(noise, known) if g), default=0.0)
+    slack, note = 0.0, noise.note
+    if noise.source == "exact" and isinstance(noise.std, int | float):
+        grids.check_exact(noise.std, grid)
+        # A view of a sum rests on the samples of all clients in it, so each of theirs may be off.
+        slack = grids.exact_slack(noise.std / grid, float(ctx.layout.size) * ctx.rounds * ctx.num_clients)
+    elif noise.source == "exact" and noise.promised:
+        # The layer with the least noise has the coarsest grid beside it; the default grid may be half as fine.
+        steps = noise.promised / (2 * grids.finest(1.0, noise.promised, noise.mechanism))
+        slack = grids.exact_slack(steps, float(ctx.layout.size) * ctx.rounds)
+    said = grids.note_of(noise.source, noise.mechanism, slack)
+    return dataclasses.replace(noise, grid=grid, slack=slack, note=f"{note}; {said}" if note and said else note or said)
 
 
+def ballot_states(name: str, operations: Operations, ctx: Context) -> tuple[Operations, tuple[Known, ...]]:
+    """A ballot's operations as they are executed, and what is known before each and behind the last.
+
+    Raises:
+        Misplaced: one of them does not release values.
+    """
+    made: list[Operation] = []
+    states = [Known(zone="ballots", link=name)]
+    for operation in as_operations(operations, "ballots", name):
+        if not isinstance(operation, Clip | Scale | Round | Noise | Post):
+            raise Misplaced(
+                f"the ballots of {name} give {type(operation).__name__}; give Clip and Noise, with Scale, Round or Post"
+            )
+        operation = settled(operation, states[-1], ctx, "ballots") if isinstance(operation, Noise) else operation
+        made.append(operation)
+        states.append(states[-1].after(operation))
+    return tuple(made), tuple(states)
+
+
+def grids_of_layers(noise: Noise, known: Known) -> tuple[float, ...]:
+    """The finest grid of each layer, where layers are bounded one by one; 0 for layers without noise of a size."""
+    if not isinstance(noise.std, tuple):
+        return ()
+    bounds = known.layer_norms(noise.order) or (known.norm(noise.order) or 0.0,) * len(noise.std)
+    return tuple(
+        grids.finest(bound, std, noise.mechanism) if 0 < std < math.inf else 0.0
+        for bound, std in zip(bounds, noise.std, strict=True)
+    )
+
+
+_WORKS_CLOSED = (Look, Open, WeightedSum, Combine, Scramble, Seal)
+_OF_UPLOADS = (WeightedSum, Combine)
 _SITES = {"clients": "client", "key_server": "key_server", "shares": "server"}
 """Where those run who can open a seal; shares meet at the aggregation server."""
+
+
+def _check_place(link: Link, known: Known, operation: Operation) -> None:
+    """Compares an operation with the hook that gives it, and with what has been done to the values before it.
+
+    Raises:
+        Misplaced: it cannot be executed here, or what it releases would be seen without it.
+    """
+    kind = type(operation).__name__
+    where = f"component {link.name}, hook {link.hook}"
+    if isinstance(operation, _OF_UPLOADS):
+        if link.hook != "aggregate" or known.summed:
+            raise Misplaced(f"{where}: {kind} adds the uploads up, once, in the hook aggregate alone")
+    elif link.hook == "aggregate" and not known.summed:
+        raise Misplaced(
+            f"{where}: it gives {kind} before the uploads are added up; give WeightedSum() or Combine(function) first, "
+            f"and {kind} of the sum behind it, or let a link of protect do it"
+        )
+    if isinstance(operation, Widen) and link.hook != "protect":
+        raise Misplaced(f"{where}: Widen covers what a client keeps; give it in the hook protect")
+    if isinstance(operation, Seal | Scramble) and link.hook != "protect":
+        raise Misplaced(f"{where}: {kind} closes uploads; give it in the hook protect")
+    if isinstance(operation, Noise) and link.hook == "postprocess" and link.site == "client":
+        raise Misplaced(
+            f"{link.name} adds noise at the clients to the {link.zone} sum, which they have in hand without it; add "
+            "noise before the upload (protect), or where the sum is opened (key_holder: key_server)"
+        )
+    closed = known.sealed[-1] if known.sealed else None
+    if closed is not None and not isinstance(operation, _WORKS_CLOSED):
+        what, by = ("sum" if known.summed else "zone"), known.sealers[-1]
+        remedy = f"put {by} before {link.name} under postprocess" if known.summed else f"put {link.name} before {by}"
+        raise Misplaced(
+            f"{link.name} cannot work on the {link.zone} {what}, which {by} has closed; open it first: {remedy}"
+            if known.summed else
+            f"{link.name} must not come after encryption in the chain of zone {link.zone}, which {by} has closed; "
+            f"{remedy}"
+        )  # fmt: skip
+    if isinstance(operation, Open):
+        if closed is None:
+            raise Misplaced(f"{link.name} opens the {link.zone} sum, which nothing has closed; remove it there")
+        if isinstance(closed, Seal) and link.site != _SITES[closed.opened_by]:
+            raise Misplaced(
+                f"{link.name} opens the {link.zone} sum at site={link.site!r}, but {known.sealers[-1]} says that "
+                f"{closed.opened_by} open it, which is site={_SITES[closed.opened_by]!r}"
+            )
 
 
 def misplaced_links(links: tuple[Link, ...], ctx: Context) -> list[tuple[Link, str]]:
     """Every link that cannot run, or cannot stand, where it stands, with a sentence; folded without stopping."""
     problems: list[tuple[Link, str]] = []
     steps = fold(links, ctx, lambda link, message: problems.append((link, message)))
-    refused = {link for link, _ in problems}  # what those would do to closed values is not a second complaint
     at_clients: Link | None = None
     for step in steps:
         link = step.link
         if link.hook == "postprocess":
             if at_clients is not None and link.site != "client":
                 where = {"server": "the aggregation server", "key_server": "the key server"}[link.site]
-                problems.append((
-                    link,
-                    f"{link.name} runs at {where}, but {at_clients.name} before it runs at the clients, behind which "
-                    f"nothing reaches {where}: it would never run; put it before {at_clients.name}, or have "
-                    "the sum opened at the key server (key_holder: key_server)",
-                ))
+                problems.append(
+                    (
+                        link,
+                        f"{link.name} runs at {where}, but {at_clients.name} before it runs at the clients, behind which "
+                        f"nothing reaches {where}: it would never run; put it before {at_clients.name}, or have "
+                        "the sum opened at the key server (key_holder: key_server)",
+                    )
+                )
             at_clients = at_clients or (link if link.site == "client" else None)
-            closed = step.before.sealed[-1] if step.before.sealed else None
-            works = step.effects is not None and Opens() not in step.effects and link not in refused
-            if works and isinstance(closed, Seal | Scramble):
-                problems.append((
-                    link,
-                    f"{link.name} cannot work on the {link.zone} sum, which {step.before.sealers[-1]} has closed; open "
-                    f"it first: put {step.before.sealers[-1]} before {link.name} under postprocess",
-                ))
     # A link that is misplaced counts as if it did nothing, so what is missing behind others is not reported again.
     return problems or list(_unfinished_uploads(steps))
 
 
 def _unfinished_uploads(steps: Sequence[Step]) -> Iterator[tuple[Link, str]]:
-    """Links whose promise takes another link behind them, which they cannot see themselves, and which is not there."""
+    """Links that take another link behind them, which they cannot see themselves, and which is not there."""
     known = uploaded(steps)
     if known is None:
         return
     for step in steps:
         link, zone = step.link, step.link.zone
-        for effect in (step.effects or ()) if link.hook == "protect" else ():
-            if isinstance(effect, CoversSupport) and not _noise_everywhere(known):
-                yield link, (
-                    f"zone {zone} gets no noise, so the zeros would show what a client retains; put noise after "
-                    f"{link.name}, for instance {{use: std.gaussian, epsilon: 8, delta: 1.0e-5}}"
+        for operation in step.operations if link.hook == "protect" else ():
+            if isinstance(operation, Widen) and not _noise_everywhere(known):
+                yield (
+                    link,
+                    (
+                        f"zone {zone} gets no noise, so the zeros would show what a client retains; put noise after "
+                        f"{link.name}, for instance {{use: std.gaussian, epsilon: 8, delta: 1.0e-5}}"
+                    ),
                 )
             # Scrambled words are not ciphertexts that stay closed to the server, so they do not count.
             sealed = any(isinstance(closed, Seal) for closed in known.sealed)
-            if isinstance(effect, Noise) and effect.trust == "distributed" and not sealed:
-                yield link, (
-                    f"the noise of {link.name} is enough for a sum, not for an upload, and uploads of zone {zone} are "
-                    f"visible; encrypt the zone after {link.name}, or let it add as much as one upload needs "
-                    "(choice: local)"
+            if isinstance(operation, Noise) and operation.trust == "distributed" and not sealed:
+                yield (
+                    link,
+                    (
+                        f"the noise of {link.name} is enough for a sum, not for an upload, and uploads of zone {zone} are "
+                        f"visible; encrypt the zone after {link.name}, or let it add as much as one upload needs "
+                        "(choice: local)"
+                    ),
                 )
 
 
@@ -252,3 +345,31 @@ def _noise_everywhere(known: Known) -> bool:
         else scale > 0
         for release, scale in zip(known.releases, known.scales, strict=True)
     )  # fmt: skip
+
+
+def unpriced(steps: Iterable[Step]) -> Iterator[tuple[Link, str]]:
+    """Links whose noise has no price, or takes that of noise before it away, each with a sentence."""
+    for step in steps:
+        for number, operation in enumerate(step.operations):
+            before, behind = step.states[number : number + 2]
+            if isinstance(operation, Noise) and operation.std != 0 and _is_unbounded(operation, before):
+                yield (
+                    step.link,
+                    (
+                        f"nothing bounds the L{operation.order:g} norm of the {step.link.zone} values before the noise of "
+                        f"{step.link.name}, so it has no price and nothing is promised; put a clip of that norm before it"
+                    ),
+                )
+            elif isinstance(operation, Map) and len(behind.freed) > len(before.freed):
+                yield (
+                    step.link,
+                    (
+                        f"{step.link.name} changes {step.link.zone} values behind the noise with the data in hand, so the "
+                        "noise counts for nothing; give Post(function), which is handed values alone, or put it before the "
+                        "noise"
+                    ),
+                )
+
+
+def _is_unbounded(noise: Noise, known: Known) -> bool:
+    return (known.sensitivity(noise.order) if noise.trust == "central" else known.norm(noise.order)) is None

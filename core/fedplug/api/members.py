@@ -22,14 +22,13 @@ if TYPE_CHECKING:
 _CLOSE = 0.8
 """How alike two names must be for one to be taken for the other, by difflib."""
 _MEANT = {
-    "effect": "effects", "provides": "effects", "provide": "effects", "requires": "effects", "require": "effects",
-    "forbids_before": "effects", "release": "effects", "releases": "effects", "limits": "effects", "adds_up": "effects",
-    "side_channel": "reveals", "side_channels": "reveals", "reveal": "reveals", "zones": "plans", "own_zones": "plans",
-    "needs_cohort_secret": "cohort_secret", "must_undo": "effects", "descends": "learns", "one_step": "learns",
+    "release": "ballots", "releases": "ballots", "side_channel": "reveals", "side_channels": "reveals",
+    "reveal": "reveals", "zones": "plans", "own_zones": "plans", "needs_cohort_secret": "cohort_secret",
+    "descends": "learns", "one_step": "learns",
 }  # fmt: skip
 """Words that people reach for, and what says it here."""
 _PROMISES = (
-    "effects", "sums", "opens", "ballots", "learns", "plans", "reads", "wants", "scoring", "public_scores",
+    "ballots", "learns", "plans", "reads", "wants", "scoring", "public_scores",
     "client_weight", "round_release", "release_problem", "epsilon_of", "add_blocks", "open_upload", "open_reply",
 )  # fmt: skip
 """Members by which a role states or promises something. Other members have everyday names, such as a metric's `score`,
@@ -142,8 +141,8 @@ def _shown(method: Callable[..., Any]) -> str:
 
 
 _SAID_IN = (
-    ("protect", "effects"), ("aggregate", "sums"), ("postprocess", "opens"), ("score_parameters", "public_scores"),
-    ("train", "round_release"), ("protect", "round_release"), ("round_release", "release_problem"),
+    ("score_parameters", "public_scores"), ("train", "round_release"), ("protect", "round_release"),
+    ("round_release", "release_problem"),
 )  # fmt: skip
 """Which member states what a method does."""
 

@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedplug.api.effects import Bound
+    from fedplug.api.operations import Bound
 
 Layers = tuple[int, ...]
 Size = float | tuple[float, ...]

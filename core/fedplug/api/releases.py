@@ -6,11 +6,11 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from fedplug.api.effects import NoiseTerms
+from fedplug.api.operations import NoiseTerms
 from fedplug.api.record import Number, Text
 
 if TYPE_CHECKING:
-    from fedplug.api.effects import Bound
+    from fedplug.api.operations import Bound
 
 
 class Release(NoiseTerms):
@@ -24,6 +24,7 @@ class Release(NoiseTerms):
             values.
         uncredited: why the noise of others earns no credit, apart from what `range` and `step` say; empty if it may.
         link: who added it.
+        word: on whose word it has this price, where the core did not execute what it prices.
     """
 
     noise_multiplier: Number
@@ -33,10 +34,11 @@ class Release(NoiseTerms):
     range: Number = math.inf
     step: Number = 0.0
     link: Text = ""
+    word: Text = ""
 
 
 @dataclasses.dataclass(frozen=True)
-class Clip:
+class Clipped:
     """A public bound that a client's values were scaled down to, for whoever reads them.
 
     Attributes:

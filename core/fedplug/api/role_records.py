@@ -2,13 +2,71 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from fedplug.api.checked import Checked
+from fedplug.api.operations import Party
+from fedplug.api.record import Record, Text
 
 Site = Literal["client", "server", "key_server"]
 """A party at which methods of components run."""
+
+
+class Reveals(Checked, Record):
+    """Something that follows from clients' data and is visible to somebody beside the protected values.
+
+    Attributes:
+        what: for instance `mask`, `vote histogram`, `num_examples`.
+        to: who sees it, in the words of the ledger's views.
+        covered_by: what pays for it: `epsilon` (a noise in the ledger, such as the negotiation's own), or `nothing to
+            pay` where it does not follow from anybody's data, with the note saying why; None: nothing does.
+        asked: names of the methods, of clients or of the key server, whose replies carry it to the server. A reply
+            that no statement names makes the guarantee of whoever reads it `none`.
+        voids: True where it gives so much away that no epsilon can stand beside it: the guarantee of those who see it
+            is `none`.
+        note: one sentence.
+    """
+
+    whole: ClassVar[bool] = True
+    what: Text
+    to: tuple[Party, ...]
+    _: dataclasses.KW_ONLY
+    covered_by: Literal["epsilon", "nothing to pay"] | None = None
+    asked: tuple[Text, ...] = ()
+    voids: bool = False
+    note: Text = ""
+
+
+class Learns(Checked, kw_only=True):
+    """How an update follows from data: what the trainer says of itself, for whoever reads updates.
+
+    Attributes:
+        descends: what the steps descend; `cross_entropy` where updates are sums of gradients of its mean over a batch,
+            else in words, and attacks that need that loss do not apply.
+        lr: learning rate of the round; None where there is no such number.
+        batch_size: examples of a step; None: all.
+        epochs: times through the examples; None where a round is not counted so.
+        one_step: True where a round is one step on one batch.
+        momentum, weight_decay: of the optimiser.
+        class_weights: of the loss, one a class; None: all alike.
+        training_mode: False where gradients are computed in evaluation mode.
+        noise: standard deviation of what the trainer adds to an update; None: unknown, 0: nothing.
+        repeats: whether the same update can be made again from the same model and data.
+    """
+
+    descends: str = "cross_entropy"
+    lr: float | None = None
+    batch_size: int | None = None
+    epochs: int | None = None
+    one_step: bool = False
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    class_weights: tuple[float, ...] | None = None
+    training_mode: bool = True
+    noise: float | None = 0.0
+    repeats: bool = True
 
 
 class Scoring(Checked, kw_only=True):
@@ -68,15 +126,11 @@ class Wants(Checked, kw_only=True):
         num_examples: clients tell how many examples they have, and weights follow from it.
         positions: clients send positions with every zone that is not encrypted, so the server sees the masks.
         model: `ctx.party.model` and `ctx.party.vector` at the server.
-        pieces: nothing but sums: `aggregate` of some clients' blocks, joined with those of the others
-            (`fedplug.join_sums`), is that of all. Uploads are then added up as they arrive, and none is kept; without
-            it, `ctx.party.uploads` holds them all until they are added up.
     """
 
     num_examples: bool = False
     positions: bool = False
     model: bool = False
-    pieces: bool = False
 
 
 class Account(Checked, kw_only=True):
@@ -102,7 +156,7 @@ class Account(Checked, kw_only=True):
         if not (isinstance(self.level, str) and self.level.isidentifier() and self.level.islower()):
             raise TypeError(f"Account.level is {self.level!r:.60}; it must be one word in small letters, as record is")
         if self.level == "client":
-            raise TypeError("Account.level is client, of which the ledger keeps account itself; state effects instead")
+            raise TypeError("Account.level is client, of which the ledger keeps account itself; give operations instead")
         if not (isinstance(self.release, type) and hasattr(self.release, "_fields")):
             raise TypeError(f"Account.release is {self.release!r:.60}; it must be a NamedTuple of numbers")
 

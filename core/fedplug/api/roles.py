@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from fedplug.api.base import Component
-from fedplug.api.effects import Effects, Learns, Opens
+from fedplug.api.component import hookimpl
 from fedplug.api.errors import ProtectionError
-from fedplug.api.role_records import Account, Plans, Reads, Scoring, Site, Wants
+from fedplug.api.operations import Open, Operations
+from fedplug.api.role_records import Account, Learns, Plans, Reads, Scoring, Site, Wants
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,8 +85,12 @@ class Negotiation(Component, role=True):
         """
         return None
 
-    def ballots(self, round: int, ctx: Context) -> Effects:
-        """What clients send with noise for a round's negotiation, as a bound and a noise; the ledger charges it."""
+    def ballots(self, round: int, ctx: Context) -> Operations:
+        """What is done to the values that clients release for a round's negotiation, as a clip and a noise.
+
+        `client.release(self, name, values)` does it, or `ctx.party.release` where the server adds the noise; the ledger
+        charges everybody who was asked.
+        """
         return ()
 
 
@@ -104,8 +109,8 @@ class Groups(Component, role=True):
         May ask the clients and, in round 1, call `cohort.regroup({name: [client ids]})`, which stays in force.
         """
 
-    def ballots(self, round: int, ctx: Context) -> Effects:
-        """What clients send with noise so that groups can be formed, as a bound and a noise; the ledger charges it."""
+    def ballots(self, round: int, ctx: Context) -> Operations:
+        """What is done to the values that clients release so that groups can be formed; see `Negotiation.ballots`."""
         return ()
 
     def assess(self, server: Server, truth: GroundTruth) -> Mapping[str, float]:
@@ -122,23 +127,19 @@ class Protector(Component, role=True):
         return None
 
     @abc.abstractmethod
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """The block to hand on; that of the last link is sent to the server. `ctx.known` says what is known of it.
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        """What is done to the zone's values, as operations (`fedplug.api.operations`), which the core executes.
 
-        Whoever encrypts multiplies `client.weight` in first. `block` has plain values unless a link before closed it.
-        """
-
-    def effects(self, known: Known, ctx: Context) -> Effects | None:
-        """What `protect` does to the values. None, the default: nothing is stated or promised behind it.
+        Asked before a run, at the server for the ledger, and at each client, which refuses to pay more than the server
+        charges. A function alone counts as `Map(function)`.
 
         Args:
-            known: what is known before it; asks for order with `known.before` and `known.need_norm`.
+            known: what is known of the values; asks for order with `known.before` and `known.need_norm`.
             ctx: the round; before a run its layout may be empty and its party without memory.
 
         Raises:
             Misplaced: it cannot stand where it stands.
         """
-        return None
 
 
 class Aggregator(Component, role=True):
@@ -150,20 +151,14 @@ class Aggregator(Component, role=True):
         return Wants()
 
     @abc.abstractmethod
-    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
-        """The weighted sum, with `divisor` and `contributors` set; `fedplug.add_blocks` does it for all blocks.
-
-        `Block.mean()` of it is the mean over those who contributed to each position. Weights, in (0, 1], are in blocks
-        that are `weighted` already.
+    def aggregate(self, known: Known, ctx: Context) -> Operations:
+        """How the uploads become one: `WeightedSum()`, which the core adds up, or `Combine(function)`, which earns no
+        credit; then what is done to the sum.
         """
 
     def client_weight(self, num_examples: int, max_examples: int) -> float:
         """A client's weight, in (0, 1]; asked where `wants.num_examples`."""
         return 1.0
-
-    def sums(self, known: Known, ctx: Context) -> Effects | None:
-        """What `aggregate` does to the values: `(Adds(),)` for a weighted sum. None, the default: no promise."""
-        return None
 
 
 class Opener(Component, role=True):
@@ -175,24 +170,31 @@ class Opener(Component, role=True):
         return "client"
 
     @abc.abstractmethod
-    def postprocess(self, block: Block, ctx: Context) -> Block:
-        """The block with plain values, or with whatever the next link needs; `ctx.party` is the party it runs in.
+    def postprocess(self, known: Known, ctx: Context) -> Operations:
+        """What is done to the sum of a zone at this site, as operations which the core executes.
 
-        For the zone `retained` it runs at each client after the global model has moved: `block` holds the client's own
-        values, and `ctx.party.personal` is to be set, the model that this client goes on with.
-        """
-
-    def opens(self, known: Known, ctx: Context) -> Effects | None:
-        """What `postprocess` does to the values. None, the default: nothing is stated or promised behind it.
+        For the zone `retained` it runs at each client after the global model has moved, on the client's own values; a
+        `Map(function)` there may set `client.personal`, the model that this client goes on with.
 
         Raises:
             Misplaced: it cannot stand where it stands.
         """
-        return None
 
 
 class Sealer(Protector, Opener, role=True):
     """Closes a zone's values at the clients, adds them up closed, and opens the sum: an encryption, or a scrambling."""
+
+    @abc.abstractmethod
+    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
+        """The block closed, with `client.weight` multiplied in: `values` None, `sealed_by` this component's name.
+
+        Its `protect` gives the `Seal` or `Scramble` that says how. The client is handed without examples, scores and
+        update.
+        """
+
+    @abc.abstractmethod
+    def open(self, block: Block, ctx: Context) -> Block:
+        """The sum with plain values; `ctx.party` is the party that opens it."""
 
     @abc.abstractmethod
     def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
@@ -211,13 +213,14 @@ class Sealer(Protector, Opener, role=True):
         """
         raise ProtectionError(f"{self.name} does not add sums up; override join_sums, or leave joins at False")
 
-    def opens(self, known: Known, ctx: Context) -> Effects | None:
+    @hookimpl
+    def postprocess(self, known: Known, ctx: Context) -> Operations:
         """It undoes its own seal."""
-        return (Opens(),)
+        return (Open(),)
 
     def open_upload(self, block: Block, ctx: Context) -> Block:
         """One upload, opened by a party with the key: for the views of insiders. By default as a sum of one."""
-        return self.postprocess(block, ctx)
+        return self.open(block, ctx)
 
 
 class Trainer(Component, role=True):

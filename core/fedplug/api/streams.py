@@ -1,20 +1,16 @@
-"""Reproducible randomness: one stream for each purpose, and whether anybody drew from it."""
+"""Reproducible randomness: one stream for each purpose."""
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import functools
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-_watched: contextvars.ContextVar[list[np.random.Generator] | None] = contextvars.ContextVar("_watched", default=None)
 
 
 @functools.cache
@@ -42,39 +38,4 @@ def stream(seed: int, *purpose: object) -> np.random.Generator:
     """
     text = "\x1f".join([str(seed), *map(str, purpose)])
     key = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), np.uint64)
-    made = np.random.Generator(_philox()(key))
-    if (watched := _watched.get()) is not None:
-        watched.append(made)
-    return made
-
-
-@contextlib.contextmanager
-def watch_streams() -> Iterator[Callable[[], bool]]:
-    """Inside, notes reproducible streams; gives what tells whether any of them was drawn from."""
-    made: list[np.random.Generator] = []
-    token = _watched.set(made)
-
-    def drawn() -> bool:
-        if not made:
-            return False
-        states = [generator.bit_generator.state for generator in made]
-        fresh = np.random.Philox(key=0).state
-        return any(
-            state["state"]["counter"].any() or state["buffer_pos"] != fresh["buffer_pos"] or state["has_uint32"]
-            for state in states
-        )
-
-    try:
-        yield drawn
-    finally:
-        _watched.reset(token)
-
-
-@contextlib.contextmanager
-def unwatched() -> Iterator[None]:
-    """Inside, streams are not noted."""
-    token = _watched.set(None)
-    try:
-        yield
-    finally:
-        _watched.reset(token)
+    return np.random.Generator(_philox()(key))

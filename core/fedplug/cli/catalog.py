@@ -183,8 +183,6 @@ def _declared(component: type) -> list[tuple[str, str]]:
     served = [role for role in ROLES.values() if issubclass(component, role)]
     if served:
         facts.append(("roles", ", ".join(role.__name__ for role in served)))
-    if any(vars(role).get("effects", 0) is getattr(component, "effects", None) for role in served):
-        facts.append(("effects", "it states none, so nothing is promised behind it"))
     for record in map(vars(component).get, RECORDS):
         if isinstance(record, Plans):
             facts.append(("zones", ", ".join(sorted(record.zones))))

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fedplug.api.context import Server
-from fedplug.api.effects import Effects, Misplaced, Noise, Reveals
 from fedplug.api.errors import of_component
 from fedplug.api.events import (
     Asking,
@@ -24,7 +23,10 @@ from fedplug.api.events import (
 )  # fmt: skip
 from fedplug.api.folded import released
 from fedplug.api.known import Known
+from fedplug.api.links import ballot_states
+from fedplug.api.operations import Misplaced, Noise, Operations
 from fedplug.api.releases import Release
+from fedplug.api.role_records import Reveals
 from fedplug.api.roles import Groups, Negotiation
 from fedplug.privacy.ledger import NOTHING, Ledger
 from fedplug.recipe.composition import Composition, amplified
@@ -118,7 +120,7 @@ class Charging:
         """
         ctx = self._at(event.round)
         stated = stated_in(ctx.steps(zone) for zone in self.composition.links)
-        stated += [(f"the ballots of {name}", effects) for name, effects in self.composition.ballots(ctx)]
+        stated += [(f"the ballots of {name}", given) for name, given in self.composition.ballots(ctx)]
         for _, problem in curve_problems(stated, self.ledger.curves):
             raise Misplaced(f"round {event.round + 1}: {problem}")
         self._begun = event.round
@@ -128,8 +130,9 @@ class Charging:
 
         Reproducible noise repeats the very same ballots, which cost nothing more where a round is run `again`.
         """
-        asking = self.composition.ballots(self._at(round))
-        releases = {f"ballots of {name}": releases_of(name, effects) for name, effects in asking}
+        ctx = self._at(round)
+        asking = self.composition.ballots(ctx)
+        releases = {f"ballots of {name}": releases_of(name, given, ctx) for name, given in asking}
         if releases and not (again and not _is_new(releases)):
             sizes = dict.fromkeys(releases, float(self.size))
             self.ledger.record(round, charged=charged, zone_sizes=sizes, total=self.size, releases=releases)
@@ -181,10 +184,10 @@ class Charging:
         """
         if accounts is None:
             accounts = self.accounts(round, self.server.remembered.accounts if secret else charged)
-        unstated = {zone: known.unstated for zone, known in self._behind(round).items()}
+        freed = {zone: known.freed for zone, known in self._behind(round).items()}
         ledger.record(
             round, charged=charged, zone_sizes=sizes, total=self.size, releases=self.releases(round),
-            contributors=contributors, weights=weights, secret_cohort=secret, accounts=accounts, unstated=unstated,
+            contributors=contributors, weights=weights, secret_cohort=secret, accounts=accounts, freed=freed,
         )  # fmt: skip
 
     def accounts(self, round: int, charged: Iterable[int]) -> dict[str, dict[int, list[float]]]:
@@ -200,7 +203,7 @@ class Charging:
         return amplified(self.recipe.sampling, self._at(round))
 
     def releases(self, round: int) -> dict[str, list[Release]]:
-        """The noises of each zone's links in a round that count, as the fold of their effects has them."""
+        """The noises of each zone's links in a round that count, as the fold of their operations has them."""
         return {zone: list(known.releases) for zone, known in self._behind(round).items() if known.releases}
 
     def _behind(self, round: int) -> dict[str, Known]:
@@ -219,11 +222,11 @@ def believed(component: Component, ctx: Context) -> list[Reveals]:
             component.ballots(round, dataclasses.replace(ctx, round=round)) for round in range(ctx.rounds)
         )
     noisy = ballots or any(
-        step.link.name == component.name and any(isinstance(effect, Noise) for effect in step.effects or ())
+        step.link.name == component.name and step.has(Noise)
         for zone in ctx.links
         for step in ctx.steps(zone)
     )
-    why = f"not covered by epsilon, as {component.name} says: it states no noise in a link and no ballots"
+    why = f"not covered by epsilon, as {component.name} says: it adds no noise in a link and has no ballots"
     return [
         shown if noisy or shown.covered_by != "epsilon" or not shown.asked
         else dataclasses.replace(shown, covered_by=None, note=f"{shown.note}; {why}" if shown.note else why)
@@ -231,9 +234,10 @@ def believed(component: Component, ctx: Context) -> list[Reveals]:
     ]  # fmt: skip
 
 
-def releases_of(name: str, effects: Effects) -> list[Release]:
-    """What ballots with these effects cost each client that was asked for one."""
-    return list(Known(zone="ballots", link=name).after(effects).releases)
+def releases_of(name: str, operations: Operations, ctx: Context) -> list[Release]:
+    """What ballots cost each client that was asked for one."""
+    _, states = ballot_states(name, operations, ctx)
+    return list(states[-1].releases)
 
 
 def _is_new(releases: Mapping[str, list[Release]]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from fedplug.api.effects import GAUSSIAN, OF_EPSILON
+from fedplug.api.operations import GAUSSIAN, OF_EPSILON
 from fedplug.api.releases import Release
 from fedplug.privacy.ledger_record import ZoneEntry
 

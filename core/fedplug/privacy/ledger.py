@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedplug.api.effects import Curve, Reveals
+from fedplug.api.operations import Curve
 from fedplug.api.releases import Release
+from fedplug.api.role_records import Reveals
 from fedplug.api.types import RETAINED
 from fedplug.privacy.credit import entry_of
 from fedplug.privacy.ledger_record import RoundEntry
@@ -97,7 +98,7 @@ class Ledger:
         weights: Mapping[int, float] = NOTHING,
         secret_cohort: bool = False,
         accounts: Mapping[str, Mapping[int, Iterable[float]]] = NOTHING,
-        unstated: Mapping[str, Iterable[str]] = NOTHING,
+        freed: Mapping[str, Iterable[str]] = NOTHING,
     ) -> None:
         """Enters one round. A round that was repeated after an interruption is entered, and paid for, once a time.
 
@@ -116,7 +117,7 @@ class Ledger:
             accounts: by level and client, what this round releases at levels of which components keep account. Clients
                 tell it for all rounds before round 1, so that every charged client is there; where the cohort is
                 secret, everybody.
-            unstated: for each zone, the links that state no effect.
+            freed: for each zone, the links whose functions had data in hand behind the noise.
         """
         paying = sorted({int(client_id) for client_id in charged} | {int(client_id) for client_id in weights})
         zones = {
@@ -125,7 +126,7 @@ class Ledger:
             if zone != RETAINED and size > 0
         }
         for zone, entry in zones.items():
-            entry.unstated = list(unstated.get(zone, ()))
+            entry.freed = list(freed.get(zone, ()))
         kept = {
             level: {int(client_id): list(map(float, release)) for client_id, release in by_client.items()}
             for level, by_client in accounts.items()
@@ -134,7 +135,7 @@ class Ledger:
         self._enter(RoundEntry(round + 1, "all" if everyone else paying, int(total), zones, bool(secret_cohort), kept))
 
     def message_uncovered(self, component: str, what: str) -> None:
-        """Enters that the server was sent something that no effect and no statement of the component covers: `asks
+        """Enters that the server was sent something that no operation and no statement of the component covers: `asks
         clients for counts, and says nowhere what the answers show`.
         """
         if (note := f"{component} {what}") not in self.uncovered:

@@ -6,9 +6,10 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Literal, Self
 
-from fedplug.api.effects import NoiseKind, Reveals
+from fedplug.api.operations import NoiseKind
 from fedplug.api.record import Count, Number, Record, Text
 from fedplug.api.releases import Release
+from fedplug.api.role_records import Reveals
 
 
 class ZoneEntry(Record):
@@ -23,7 +24,7 @@ class ZoneEntry(Record):
             in the record of a run whose cohorts are secret: both follow from how many took part.
         uncredited: why the noise of others earns no credit; empty if it does, or none is needed.
         slack: by how much the mechanism may fail beside delta.
-        unstated: the links that state no effect.
+        freed: links whose functions had data in hand behind the noise, which counts for nothing then.
     """
 
     size: Number
@@ -35,7 +36,7 @@ class ZoneEntry(Record):
     peer_factor: Number | None = None
     uncredited: Text = ""
     slack: Number = 0.0
-    unstated: list[Text] = dataclasses.field(default_factory=list)
+    freed: list[Text] = dataclasses.field(default_factory=list)
 
     @property
     def is_bare(self) -> bool:
@@ -69,7 +70,7 @@ class RoundEntry(Record):
         return dataclasses.replace(self, charged="secret", zones=zones, accounts={})
 
 
-SCHEMA = 4
+SCHEMA = 5
 NEVER_COVERED = (
     "hyper-parameter search and earlier runs on the same data",
     "number of examples of a client",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fedplug.api.checked import shared
-from fedplug.api.effects import NoiseKind
+from fedplug.api.operations import NoiseKind
 from fedplug.privacy.ledger_epsilons import level_epsilons, levels, why_not_amplified, zone_epsilons
 from fedplug.privacy.ledger_record import (
     NEVER_COVERED,
@@ -107,7 +107,7 @@ def _of_levels(ledger: Ledger, voided: str, bare: str) -> str:
     """The verdict where the only noise protects what components keep an account of their own of."""
     protects, lost = [], ""
     for level, epsilon in level_epsilons(ledger).items():
-        terms = ledger.keepers[level].account.terms
+        terms = f"{ledger.keepers[level].account.terms}, as accounted by {ledger.keepers[level].name}"
         if math.isfinite(epsilon):
             limit = _limit(ledger, epsilon)
             opening = f"NO MEANINGFUL {level}-level guarantee ({limit}):" if limit else f"{level.upper()}-LEVEL DP:"
@@ -153,8 +153,8 @@ def warnings(ledger: Ledger) -> Iterator[str]:
     if ledger.sampling and releases and (why := why_not_amplified(ledger)):
         yield f"sampling earns no credit: {why}"
     entered = [(zone, facts) for entry in ledger.log for zone, facts in entry.zones.items()]
-    for link, zone in ((link, zone) for zone, facts in entered for link in facts.unstated):
-        yield f"zone {zone}: {link} states no effect, so no bound and no credit is promised behind it"
+    for link, zone in ((link, zone) for zone, facts in entered for link in facts.freed):
+        yield f"zone {zone}: {link} changes values behind the noise with data in hand, so the noise counts for nothing"
     for _, release in releases:
         if release.calibrated_delta not in (None, ledger.delta):
             yield (
@@ -255,7 +255,13 @@ def _bare_share(ledger: Ledger) -> str:
 
 def _unaccounted(ledger: Ledger) -> str:
     names = list(dict.fromkeys(channel.what for channel in ledger.reveals if channel.covered_by is None))
-    return f" given the UNACCOUNTED {', '.join(names)}" if names else ""
+    given = f" given the UNACCOUNTED {', '.join(names)}" if names else ""
+    return given + "".join(f", on the word of {name}" for name in _words(ledger))
+
+
+def _words(ledger: Ledger) -> list[str]:
+    """The components on whose word a price is, since the core did not execute what it prices."""
+    return sorted({release.word for _, release in _releases(ledger) if release.word})
 
 
 def _number(epsilon: float) -> str:

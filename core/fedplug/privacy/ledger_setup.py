@@ -6,9 +6,10 @@ import math
 from typing import TYPE_CHECKING
 
 from fedplug.api.context import Server
-from fedplug.api.effects import Misplaced, Party, Reveals
 from fedplug.api.folded import locked, seal_of
+from fedplug.api.operations import Misplaced, Party
 from fedplug.api.outer_roles import Accountant
+from fedplug.api.role_records import Reveals
 from fedplug.privacy.charging import believed
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_record import EncryptionReport

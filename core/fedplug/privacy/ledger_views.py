@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug.api.effects import Party
+from fedplug.api.operations import Party
 from fedplug.api.types import NOISED
 from fedplug.privacy.ledger_epsilons import sampled_epsilons, why_not_amplified
 from fedplug.privacy.ledger_record import Epsilons, ViewReport, quoted
@@ -139,8 +139,8 @@ def _voided(ledger: Ledger, name: Party) -> str:
 
 def _unsaid(ledger: Ledger) -> str:
     """What nobody stated, so that no view has a guarantee; empty where all is stated."""
-    if unstated := ledger.so_far.unstated:
-        return f"{listed(unstated)} states no effect, so nothing is promised behind it"
+    if freed := ledger.so_far.freed:
+        return f"{listed(freed)} changes values behind the noise with data in hand, so nothing is promised"
     if ledger.uncovered:
         # Groups, plans and models may follow from the answers, so that even the released model may repeat them.
         return f"{ledger.uncovered[0]}, so nothing is promised to anybody"

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedplug.api.effects import OF_EPSILON
+from fedplug.api.operations import OF_EPSILON
 from fedplug.privacy.accounting import check_delta, check_multiplier, first_that_holds, gaussian_epsilon
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fedplug.api.effects import Curve
+    from fedplug.api.operations import Curve
 
 _ORDERS: NDArray[np.float64] = 1 + np.logspace(-4, 6, 2001)
 _CONVERTED: NDArray[np.float64] = np.log1p(-1 / _ORDERS)

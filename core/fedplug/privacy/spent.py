@@ -17,7 +17,7 @@ from fedplug.privacy.renyi import composed_epsilon, gaussian_rdp_epsilon
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fedplug.api.effects import Curve
+    from fedplug.api.operations import Curve
     from fedplug.api.outer_roles import Accountant
     from fedplug.privacy.ledger_record import RoundEntry, ZoneEntry
 
@@ -32,8 +32,8 @@ class Spent:
 
     Attributes:
         gaussian: sum of 1/multiplier^2 of Gaussian releases, (K,); see `accounting.effective_multiplier`.
-        others: number of other releases, (K,), by (mechanism, noise multiplier); see `fedplug.api.effects.Release`.
-        slack: what mechanisms take of delta themselves, over the whole run; see `fedplug.api.effects.Noise`.
+        others: number of other releases, (K,), by (mechanism, noise multiplier); see `fedplug.api.releases.Release`.
+        slack: what mechanisms take of delta themselves, over the whole run; see `fedplug.api.operations.Noise`.
     """
 
     gaussian: NDArray[np.float64]
@@ -186,7 +186,7 @@ class SoFar:
     Attributes:
         central: how many rounds released all their zones together like one Gaussian release of this multiplier, noise
             at the server alone; in order of first appearance.
-        unstated: `link in zone`, of links that state no effect where no noise is known either; in that order too.
+        freed: `link in zone`, of links that state no effect where no noise is known either; in that order too.
         single: zones of which some release was that of one upload, and not of a sum.
         scored: zones whose noise has sizes that follow from scores of a model.
         reproducible: whether any noise follows from the recipe's seed.
@@ -194,7 +194,7 @@ class SoFar:
     """
 
     central: Counter[float] = dataclasses.field(default_factory=Counter)
-    unstated: dict[str, None] = dataclasses.field(default_factory=dict)
+    freed: dict[str, None] = dataclasses.field(default_factory=dict)
     single: set[str] = dataclasses.field(default_factory=set)
     scored: set[str] = dataclasses.field(default_factory=set)
     reproducible: bool = False
@@ -207,7 +207,7 @@ class SoFar:
         self.central[effective_multiplier(central)] += 1
         for zone, facts in entry.zones.items():
             if not (facts.local or facts.central or facts.other):
-                self.unstated |= dict.fromkeys(f"{link} in zone {zone}" for link in facts.unstated)
+                self.freed |= dict.fromkeys(f"{link} in zone {zone}" for link in facts.freed)
             for release in facts.releases:
                 self.reproducible |= release.source == "reproducible"
                 if release.trust != "distributed":

@@ -1,6 +1,6 @@
 """The rules between the parts of a recipe: zones, the order of links, what must be undone, who may stand where.
 
-Reads only what components declare in their roles, and the effects of the same list of links that the protocol executes
+Reads only what components declare in their roles, and the operations of the same list of links that the protocol executes
 (`fedplug.api.links`), so that a wrong recipe is refused before anything runs. Works on drafts: a part that is wrong by
 itself is left out, and everything else is still judged.
 """
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from fedplug.api.base import Component
 from fedplug.api.context import Context, Server
-from fedplug.api.effects import Seal
 from fedplug.api.errors import PluginError
 from fedplug.api.links import Step, fold, misplaced_links
 from fedplug.api.members import record_problems
+from fedplug.api.operations import Seal
 from fedplug.api.role_records import Reads
 from fedplug.api.roles import AccountKeeper, Groups, Negotiation, Opener, Protector, Scorer, Sealer
 from fedplug.api.types import BASE_ZONES, CLEAR, RETAINED, Layout
@@ -98,7 +98,7 @@ class _Rules:
         return server.ctx
 
     def steps(self, zone: str, round: int = 0) -> tuple[Step, ...]:
-        """The links of a zone with their effects in a round; what cannot stand is complained about by `order`."""
+        """The links of a zone with what they do in a round; what cannot stand is complained about by `order`."""
         ctx = self.context(round)
         return fold(ctx.links[zone], ctx, lambda link, message: None)
 
@@ -156,7 +156,7 @@ class _Rules:
             yield ("protect", zone), f"no plan of {negotiation.name} can hold zone {zone}; {hint}"
 
     def order(self) -> Iterator[Complaint]:
-        """Every link can stand, and can run, where it stands, as its effects say; in the first round and the last."""
+        """Every link can stand, and can run, where it stands, as its operations say; in the first round and the last."""
         for zone in self.foldable:
             for round in dict.fromkeys((0, self.last)):
                 ctx = self.context(round)
@@ -215,7 +215,7 @@ class _Rules:
         own = chosen[1].plans.own if chosen else frozenset()
         for zone in self.foldable if chosen else ():
             for step in self.steps(zone) if zone in own else ():
-                seals = [effect for effect in step.effects or () if isinstance(effect, Seal)]
+                seals = [one for one in step.operations if isinstance(one, Seal)]
                 if step.link.hook == "protect" and any(not seal.position_block for seal in seals) and chosen:
                     message = f"{step.link.name} needs a zone that lies alike at all clients, but {chosen[0].name} lets"
                     remedy = "choose another negotiation or protector"

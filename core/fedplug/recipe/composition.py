@@ -6,7 +6,7 @@ The core calls exactly one component per hook call, so a wrapper (an extension) 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pluggy
@@ -14,14 +14,15 @@ import pluggy
 from fedplug.api.base import Component
 from fedplug.api.errors import FedplugError, PluginError, cause_of
 from fedplug.api.folded import released
-from fedplug.api.links import Link
+from fedplug.api.links import Link, ballot_states
+from fedplug.api.outer_roles import Extension
 from fedplug.api.roles import AccountKeeper, Aggregator, Groups, Negotiation, Opener, Protector, Trainer
 from fedplug.api.types import RETAINED
 from fedplug.recipe.implementations import Hooks, Witness, marked_methods
 
 if TYPE_CHECKING:
     from fedplug.api.context import Context
-    from fedplug.api.effects import Effects
+    from fedplug.api.operations import Operations
     from fedplug.recipe.parts import Sampling, Use
     from fedplug.recipe.recipe import Recipe
 
@@ -37,6 +38,7 @@ class Composition:
         components: every component instance by name; extensions included.
         links: for each zone that is sent, the links that its values pass, in order: the one list that the protocol
             executes and that every claim is read from.
+        retained: the links that a client's own values of the zone `retained` pass, after the global model has moved.
     """
 
     def __init__(self, recipe: Recipe) -> None:
@@ -60,7 +62,11 @@ class Composition:
             self.components[use.name] = component
             register(self._manager, component, use.name)
         self.links: dict[str, tuple[Link, ...]] = chains(
-            recipe.protect, recipe.aggregate, recipe.postprocess, self.components
+            recipe.protect, recipe.aggregate, recipe.postprocess, self.components, self.one
+        )
+        self.retained = tuple(
+            Link(RETAINED, "postprocess", use.name, self.components[use.name], "client", use.path, self.one)
+            for use in recipe.postprocess.get(RETAINED, ())
         )
 
     def part(self, name: str, role: type[R]) -> R:
@@ -95,13 +101,13 @@ class Composition:
         keepers = (part for part in self.components.values() if isinstance(part, AccountKeeper))
         return {keeper.account.level: keeper for keeper in keepers}
 
-    def ballots(self, ctx: Context) -> list[tuple[str, Effects]]:
-        """Who asks clients for ballots with noise in the round of `ctx`, with what their noise does."""
+    def ballots(self, ctx: Context) -> list[tuple[str, Operations]]:
+        """Who asks clients for ballots with noise in the round of `ctx`, with what is done to them."""
         asking = []
         for use in (self.recipe.groups, self.recipe.negotiate_mask):
             part = self.components[use.name] if use else None
-            if isinstance(part, Groups | Negotiation) and (effects := part.ballots(ctx.round, ctx)):
-                asking.append((part.name, effects))
+            if isinstance(part, Groups | Negotiation) and (given := part.ballots(ctx.round, ctx)):
+                asking.append((part.name, ballot_states(part.name, given, ctx)[0]))
         return asking
 
     def add(self, component: Any, name: str) -> None:
@@ -110,7 +116,7 @@ class Composition:
         Raises:
             PluginError: it cannot be registered.
         """
-        component.name = name
+        component = component.varied(name=name)
         self.components[name] = component
         register(self._manager, component, name)
         self._callers.clear()
@@ -128,7 +134,6 @@ class Composition:
             target = self.components[name]
             others = [c for n, c in self.components.items() if c is not target and n not in self._extensions]
             caller = self._callers[hook, name] = self._manager.subset_hook_caller(hook, others)
-        handed = Witness.digest(arguments) if self._extensions else b""
         try:
             result = caller(**arguments)
         except FedplugError:
@@ -139,11 +144,11 @@ class Composition:
         if result is None and hook != "negotiate_mask":
             raise PluginError(f"component {name} gave nothing from its hook {hook}; the hook must return a value")
         seen = self._witness
-        if self._extensions and hook in seen.HOOKS and (seen.handed, seen.given) != (handed, seen.digest(result)):
+        if self._extensions and hook in seen.HOOKS and not seen.gave(result):
             raise PluginError(
-                f"an extension ({', '.join(sorted(self._extensions))}) changed what {name} was handed or gave in its "
-                f"hook {hook}; extensions look on. What changes values is a link of a chain: write it as a protector, "
-                "an aggregator or an opener, which states its effects"
+                f"an extension ({', '.join(sorted(self._extensions))}) changed what {name} gave in its hook {hook}; "
+                "extensions look on. What changes values is a link of a chain: write it as a protector, an aggregator or "
+                "an opener"
             )
         return result
 
@@ -175,6 +180,8 @@ def instantiate(use: Use) -> Any:
     try:
         component = component_class(use.options)
         component.name = use.name
+        if isinstance(component, Component) and not isinstance(component, Extension):
+            component.freeze()
     except Exception as error:
         cause = f"{type(error).__name__}: {error}"
         raise PluginError(f"component {use.name} ({use.use}) cannot be built: {cause}") from error
@@ -199,6 +206,7 @@ def chains(
     aggregate: Use | None,
     postprocess: Mapping[str, Iterable[Use]],
     components: Mapping[str, Component],
+    call: Callable[..., Any] | None = None,
 ) -> dict[str, tuple[Link, ...]]:
     """The links of every zone that is sent, in the order in which its values pass them; components that are missing, or
     of another role, are left out (a check says so).
@@ -207,12 +215,12 @@ def chains(
     def links(zone: str) -> Iterator[Link]:
         for use in protect[zone]:
             if isinstance(part := components.get(use.name), Protector):
-                yield Link(zone, "protect", use.name, part, "client", use.path)
+                yield Link(zone, "protect", use.name, part, "client", use.path, call)
         if aggregate is not None and isinstance(part := components.get(aggregate.name), Aggregator):
-            yield Link(zone, "aggregate", aggregate.name, part, "server", aggregate.path)
+            yield Link(zone, "aggregate", aggregate.name, part, "server", aggregate.path, call)
         for use in postprocess.get(zone, ()):
             if isinstance(opener := components.get(use.name), Opener):
-                yield Link(zone, "postprocess", use.name, opener, opener.site, use.path)
+                yield Link(zone, "postprocess", use.name, opener, opener.site, use.path, call)
 
     return {zone: tuple(links(zone)) for zone in protect if zone != RETAINED}
 

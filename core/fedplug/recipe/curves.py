@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from fedplug.api.effects import GAUSSIAN, OF_EPSILON, Effects, Noise
+from fedplug.api.operations import GAUSSIAN, OF_EPSILON, Noise, Operations
 
 if TYPE_CHECKING:
-    from fedplug.api.effects import Curve
     from fedplug.api.links import Step
+    from fedplug.api.operations import Curve
 
 PRICED = (*GAUSSIAN, *OF_EPSILON)
 """The mechanisms whose cost the core knows."""
 
-Stated = tuple[str, Effects]
-"""Who states effects, as `std.gaussian in zone noised`, and the effects."""
+Stated = tuple[str, Operations]
+"""Who gives operations, as `std.gaussian in zone noised`, and the operations."""
 
 
 def stated_in(chains: Iterable[Iterable[Step]]) -> list[Stated]:
-    """What the links of several zones state."""
+    """What the links of several zones do."""
     return [
-        (f"{step.link.name} in zone {step.link.zone}", step.effects or ()) for chain in chains for step in chain
+        (f"{step.link.name} in zone {step.link.zone}", step.operations) for chain in chains for step in chain
     ]
 
 
@@ -62,7 +62,7 @@ def curve_problems(stated: Iterable[Stated], curves: Mapping[str, Curve]) -> lis
 
 
 def _noises(stated: Iterable[Stated]) -> list[tuple[str, Noise]]:
-    return [(who, effect) for who, effects in stated for effect in effects if isinstance(effect, Noise)]
+    return [(who, one) for who, operations in stated for one in operations if isinstance(one, Noise)]
 
 
 def _alike(one: Curve | None, other: Curve) -> bool:

@@ -1,8 +1,9 @@
-"""The hooks that a class implements, what is wrong with it as a member of an entry-point group, and what it is truly
-handed and gives."""
+"""The hooks that a class implements, what is wrong with it as a member of an entry-point group, and what it truly gives.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -11,15 +12,13 @@ import pickle
 from collections.abc import Generator
 from typing import Any
 
+import numpy as np
 import pluggy
 
-from fedplug.api import codec
 from fedplug.api.component import hookimpl
-from fedplug.api.errors import FedplugError
 from fedplug.api.members import stale_statements, undecided
 from fedplug.api.outer_roles import Extension
 from fedplug.api.role_table import ROLES
-from fedplug.api.types import Block
 from fedplug.recipe.catalog import HOOK_GROUPS
 
 
@@ -90,28 +89,21 @@ def marked_methods(component_class: type) -> dict[str, dict[str, Any]]:
 
 
 class Witness:
-    """The innermost wrapper: notes what a component was handed and what it gave, before any extension can change it."""
+    """The innermost wrapper: notes what a component gave, before any extension can change it."""
 
     HOOKS = ("score_parameters", "protect", "aggregate", "postprocess", "attack")
 
     def __init__(self) -> None:
-        self.handed = self.given = b""
+        self._given: Any = None
+        self._digest = b""
 
-    @staticmethod
-    def digest(value: Any) -> bytes:
-        """Of blocks, arrays and reports of attacks; of hook arguments those that a component works on."""
-        if isinstance(value, dict):
-            value = [value.get("block"), value.get("blocks"), value.get("weights")]
-        report = dataclasses.is_dataclass(value) and not isinstance(value, Block)  # which never travels
-        try:
-            return hashlib.blake2b(pickle.dumps(value) if report else codec.encode(value), digest_size=16).digest()
-        except (FedplugError, pickle.PicklingError):  # what cannot travel is refused at the border
-            return b""
+    def gave(self, result: Any) -> bool:
+        """Whether this is what the component gave, unchanged."""
+        return result is self._given and self._digest == _digest(result)
 
-    def _note(self, *handed: Any) -> Generator[None, Any, Any]:
-        before = self.digest(dict(zip(("block", "blocks", "weights"), handed, strict=False)))
+    def _note(self) -> Generator[None, Any, Any]:
         result = yield
-        self.handed, self.given = before, self.digest(result)
+        self._given, self._digest = result, _digest(result)
         return result
 
     @hookimpl(wrapper=True)
@@ -120,9 +112,9 @@ class Witness:
         return (yield from self._note())
 
     @hookimpl(wrapper=True)
-    def protect(self, block: Block) -> Generator[None, Any, Any]:
-        """One client's block."""
-        return (yield from self._note(block))
+    def protect(self) -> Generator[None, Any, Any]:
+        """The operations on an upload."""
+        return (yield from self._note())
 
     @hookimpl(wrapper=True)
     def attack(self) -> Generator[None, Any, Any]:
@@ -130,11 +122,21 @@ class Witness:
         return (yield from self._note())
 
     @hookimpl(wrapper=True)
-    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float]) -> Generator[None, Any, Any]:
-        """The blocks and the sum."""
-        return (yield from self._note(None, blocks, weights))
+    def aggregate(self) -> Generator[None, Any, Any]:
+        """How uploads become one."""
+        return (yield from self._note())
 
     @hookimpl(wrapper=True)
-    def postprocess(self, block: Block) -> Generator[None, Any, Any]:
-        """The sum."""
-        return (yield from self._note(block))
+    def postprocess(self) -> Generator[None, Any, Any]:
+        """The operations on a sum."""
+        return (yield from self._note())
+
+
+def _digest(given: Any) -> bytes:
+    """Of what can be changed in place: arrays, and reports of attacks. Operations are frozen."""
+    if isinstance(given, np.ndarray):
+        return hashlib.blake2b(np.ascontiguousarray(given).data, digest_size=16).digest()
+    if dataclasses.is_dataclass(given):  # never travels
+        with contextlib.suppress(pickle.PicklingError, TypeError, AttributeError):
+            return hashlib.blake2b(pickle.dumps(given), digest_size=16).digest()
+    return b""

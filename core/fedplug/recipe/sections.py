@@ -22,7 +22,7 @@ from fedplug.recipe.option_errors import closest
 
 if TYPE_CHECKING:
     from fedplug.api.base import Component
-    from fedplug.api.effects import Reveals
+    from fedplug.api.role_records import Reveals
     from fedplug.recipe.catalog import Catalog, Entry
     from fedplug.recipe.parts import Use
     from fedplug.recipe.recipe import Recipe

@@ -9,22 +9,21 @@ from typing import TYPE_CHECKING, Any
 from fedplug.api import secrets
 from fedplug.api.component import at_client
 from fedplug.api.errors import OpenedBefore, ProtectionError, describe
+from fedplug.api.links import Link, fold
 from fedplug.api.reports import Evaluated
 from fedplug.api.types import RETAINED, Block
-from fedplug.round import borders
+from fedplug.mechanisms.execution import execute
 from fedplug.round.base import PartySteps
 from fedplug.round.buffers import BUFFERS, buffers_problem
 from fedplug.round.client_data import slice_of_test
 from fedplug.round.moves import Moves
 from fedplug.round.opening import opened_once, unsealed
 from fedplug.round.training import personalise
-from fedplug.round.withheld import withheld
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fedplug.api.data import Examples
-    from fedplug.api.links import Link
     from fedplug.api.types import Plan
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
@@ -88,11 +87,9 @@ class Adopting(PartySteps):
                     block = unsealed(block, client)
                     with opened_once(client, block, group, senders.get(zone, [])):
                         if any(map(_opens_here, client.ctx.links.get(zone, ()))):
-                            client.hands((block.values, block.positions))
                             for step in client.ctx.steps(zone):
                                 if _opens_here(step.link):
-                                    with withheld(self.composition, step, client):
-                                        block = borders.run(self.composition, step, block, client.ctx)
+                                    block = execute(step, block, client, client.ctx)
                     opened[zone] = plan, block
                 except Exception as error:
                     _report_unopened(client, zone, error)
@@ -111,7 +108,6 @@ class Adopting(PartySteps):
             reason = f"cannot take the batch-norm buffers of round {client.ctx.round + 1}: {wrong}"
             client.reports.unopened[BUFFERS] = reason
         elif buffers is not None:
-            client.hands(buffers.values())
             client.remembered.buffers = buffers
 
     def _merge(self, client: HostedClient) -> None:
@@ -119,8 +115,8 @@ class Adopting(PartySteps):
         block = client.remembered.retained
         if block is None:
             return
-        for use in self.recipe.postprocess[RETAINED]:
-            block = self.composition.one("postprocess", use.name, block=block, ctx=client.ctx)
+        for step in fold(self.composition.retained, client.ctx):
+            block = execute(step, block, client, client.ctx)
 
     @at_client
     def evaluate(self, client: HostedClient, members: list[int]) -> None:

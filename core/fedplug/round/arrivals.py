@@ -1,6 +1,6 @@
 """Uploads as they arrive: read, added up and forgotten, so that what the server holds does not grow with its clients.
 
-Where sums of some uploads may be joined (`Wants.pieces`), the clients of a group are added up piece by piece: a piece
+Where sums of some uploads may be joined, as weighted sums may, the clients of a group are added up piece by piece: a piece
 is a fixed part of those that were asked, and is summed as soon as each of them has answered or is lost. Pieces are
 joined in order, so no sum depends on who answered first. Where they may not be joined, one piece holds everybody, and
 the server keeps all uploads until the last one is there.
@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedplug.api.blocks import join_sums, other_size
-from fedplug.api.effects import CoversSupport
 from fedplug.api.errors import FedplugError, MessageError, ProtectionError
-from fedplug.api.folded import closers, stated_bounds
+from fedplug.api.folded import closers, foretold
+from fedplug.api.operations import WeightedSum, Widen
 from fedplug.api.roles import Sealer
-from fedplug.api.streams import watch_streams
-from fedplug.round import borders
+from fedplug.mechanisms.execution import add_up
 from fedplug.round.uploads import Shape, Upload, UploadRules, shapes_of, unlike
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ class Arrivals:
         self.composition, self.office, self.rules, self.ctx, self.clock = composition, office, rules, ctx, clock
         self.server: Server = ctx.party  # type: ignore[assignment]
         self.server_model = server_model
-        self.stated = {zone: stated_bounds(ctx.steps(zone)) for zone in composition.links}
+        self.stated = {zone: foretold(ctx.steps(zone)) for zone in composition.links}
         self.together = not joins(composition, ctx)
         self.arrived: dict[int, Arrived] = {}
         self._groups = {name: _Group(name, ids, self) for name, ids in groups.items()}
@@ -144,22 +143,14 @@ class Arrivals:
         """
         weights = dict(self.server.weights)
         step = next(step for step in self.ctx.steps(zone) if step.link.hook == "aggregate")
-        known = dataclasses.replace(self.ctx, known=step.before)
-        with watch_streams() as drawn:
-            total = self.composition.one("aggregate", step.link.name, blocks=blocks, weights=weights, ctx=known)
-        problem, spoilt = borders.sum_problem(total, blocks, weights, step)
-        problem = problem or (borders.seed_problem(step) if drawn() else "")
-        if spoilt is not None:
-            raise ProtectionError(problem).blame(spoilt)
-        if problem:
-            raise ProtectionError(f"component {step.link.name}, hook aggregate, zone {zone}: {problem}")
+        total = add_up(step, blocks, weights, self.ctx)
         if total.values is not None and _largest(total) > most:
             spoilt = max(blocks, key=lambda client_id: _largest(blocks[client_id]))
             raise ProtectionError(
                 f"client {spoilt} sent far too large values in the {zone} zone, which no mean survives; its training "
                 "diverged: lower lr in train"
             ).blame(spoilt)
-        return total  # type: ignore[no-any-return]
+        return total
 
 
 @dataclasses.dataclass(eq=False)
@@ -260,10 +251,13 @@ def joins(composition: Composition, ctx: Context) -> bool:
     wants, own = composition.aggregator.wants, composition.negotiation.plans.own
     closing = [ctx.component(name) for zone in composition.links for name in closers(ctx.steps(zone))]
     joining = all(isinstance(component, Sealer) and component.joins for component in closing)
-    # Whoever covers a support sends positions, and whoever says nothing of what it does may.
-    steps = [step for zone in composition.links for step in ctx.steps(zone) if step.link.hook == "protect"]
-    placed = all(step.effects is not None and CoversSupport() not in step.effects for step in steps)
-    return wants.pieces and not wants.positions and joining and placed and not own & set(composition.links)
+    steps = [step for zone in composition.links for step in ctx.steps(zone)]
+    placed = not any(step.has(Widen) for step in steps)  # which sends positions
+    adding = all(
+        isinstance(operation, WeightedSum) and operation.layers is None
+        for step in steps if step.link.hook == "aggregate" for operation in step.operations
+    )  # fmt: skip
+    return adding and not wants.positions and joining and placed and not own & set(composition.links)
 
 
 def _require_shared(upload: Upload) -> None:

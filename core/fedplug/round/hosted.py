@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedplug.api import codec
-from fedplug.api.context import Client, KeyServer
+from fedplug.api.context import Client, KeyServer, Server
 from fedplug.api.reports import Reports, drawn
 from fedplug.api.types import Plan
+from fedplug.mechanisms.execution import release
 
 if TYPE_CHECKING:
     from fedplug.api.model import Model
@@ -92,11 +93,9 @@ class HostedClient(Client):
         self.operations = {}
         return reports
 
-    def hands(self, arrays: Iterable[NDArray[Any] | None]) -> None:
-        """Says that a component is handed arrays that came in a message, which other clients may hold too."""
-        for array in arrays:
-            if array is not None:
-                self._host.hands(array)
+    def release(self, component: Any, what: str, values: Any) -> NDArray[np.float32]:
+        """See `Party.release`."""
+        return release(component, component.ballots(self.ctx.round, self.ctx), what, values, self, self.ctx)
 
     def take_vector(self, vector: NDArray[np.float32]) -> None:
         """Adopts a global model; clients of one process that hold equal models share one array."""
@@ -119,6 +118,14 @@ class HostedClient(Client):
         self.personal = None if saved["personal"] is None else fetch(saved["personal"])
         self.plan = plan and Plan(fetch(plan["labels"]), tuple(plan["zones"]), frozenset(plan["shared"]))
         self.scores, self.cache = {}, {}
+
+
+class HostedServer(Server):
+    """The aggregation server of a run."""
+
+    def release(self, component: Any, what: str, values: Any) -> NDArray[np.float32]:
+        """See `Party.release`."""
+        return release(component, component.ballots(self.ctx.round, self.ctx), what, values, self, self.ctx)
 
 
 class HostedKeyServer(KeyServer):

@@ -13,7 +13,7 @@ from fedplug.api.context import Client, KeyServer
 from fedplug.api.errors import MessageError, ProtectionError
 from fedplug.api.folded import locked
 from fedplug.api.types import Block
-from fedplug.round import borders
+from fedplug.mechanisms.execution import execute
 from fedplug.round.base import NAME, PartySteps
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Opening(PartySteps):
         if step is None:
             raise MessageError(f"{component} opens no sum of zone {block.zone} at the key server")
         with opened_once(key_server, block, group, senders):
-            opened = meet([borders.run(self.composition, step, block, key_server.ctx), *plain])
+            opened = meet([execute(step, block, key_server, key_server.ctx), *plain])
         if not locked(steps):
             return opened
         # Where values belong and what they are divided by follows from the uploads, so the server knows it. Positions

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,18 @@ from numpy.typing import NDArray
 
 from fedplug.api import codec
 from fedplug.api.codec import Message
+from fedplug.api.errors import ProtectionError
 from fedplug.api.links import Step
 from fedplug.api.model import Model
 from fedplug.api.openings import Openings
 from fedplug.api.types import Layout
 from fedplug.api.unchangeable import unchangeable
+from fedplug.mechanisms.execution import without
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.base import NAME, make_context
+from fedplug.round.base import make_context
 from fedplug.round.checkpoint import KEPT, Checkpoints
 from fedplug.round.hosted import HostedClient, HostedKeyServer
-from fedplug.round.own_state import OwnState
 from fedplug.round.residents import Residents
 from fedplug.round.state_files import file_name, holding, read_file, read_states, write_file, write_states
 from fedplug.round.steps import Steps
@@ -70,15 +71,13 @@ class ClientHost:
         self.recipe, self.composition = recipe, composition
         steps = Steps(recipe, composition)
         self.components = {**composition.components, steps.name: steps}
-        self._own = OwnState(composition.components)
-        self._receiver = Receiver("client", self.components, recipe.digest, run_dir, self._own.unchanged, self._hand)
+        self._receiver = Receiver("client", self.components, recipe.digest, run_dir, self._handing)
         world = World(recipe, composition, data_root) if world is None else world
         self.public = world.public
         self.model: Model = world.model(device)
         self.model_user: HostedClient | None = None
         self._last_vector: NDArray[np.float32] | None = None
         initial, buffers = unchangeable(self.model.get_vector()), self.model.get_buffers()
-        self._own.share(initial, model=True)
         sections = recipe.sections
         self.counts = counts_operations(recipe)
         self._folded: dict[int, dict[str, tuple[Step, ...]]] = {}
@@ -107,16 +106,11 @@ class ClientHost:
             self._residents.used(client)
         return reply
 
-    def hands(self, held: NDArray[Any] | Message) -> None:
-        """Has arrays that came to several clients looked at, since a component is handed them."""
-        self._own.share(held)
-
     def shared(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
         """The array with these values that was adopted last in this process, or else this one."""
         last = self._last_vector
         if last is None or (vector is not last and not np.array_equal(vector, last, equal_nan=True)):
             self._last_vector = last = unchangeable(vector)  # shared, so that no client may write to it
-            self._own.share(last, model=True)
         return last
 
     def save(self, folder: Path) -> None:
@@ -157,9 +151,32 @@ class ClientHost:
                 self._residents.loaded(client)
         self.model_user = None
 
-    def _hand(self, component: str, call: Message) -> None:
-        if component != NAME:  # what the protocol hands on it says itself: most sums go to no component
-            self.hands(call)
+    @contextlib.contextmanager
+    def _handing(self, component: str, method: str, client: HostedClient) -> Iterator[None]:
+        """Where plans are public, the negotiation's methods are handed what is public: a client without its data.
+
+        A method whose answers it says it shows has the data, and sets no plan.
+        """
+        negotiation = self.composition.negotiation
+        if component != negotiation.name or not negotiation.plans.public or client.ctx.round < 0:
+            yield
+            return
+        asked = {name for shown in negotiation.reveals(client.ctx) for name in shown.asked}
+        if method not in asked:
+            told = (
+                f"component {component}: its plans are public, so {method} is handed no examples, scores or update; name "
+                "it in Reveals.asked if its answer shows some, or write public=False in Plans"
+            )
+            with without(client, told, update=True):
+                yield
+            return
+        before = client.plan
+        yield
+        if client.plan is not before:
+            raise ProtectionError(
+                f"component {component}: its plans are public, and {method}, whose answer shows data, set one; set it in "
+                "a method that answers nothing, or write public=False in Plans"
+            )
 
     def _at_round(self, client: HostedClient, round: int) -> None:
         if client.ctx is None or client.ctx.round != round:

@@ -9,12 +9,12 @@ import numpy as np
 
 from fedplug.api.component import at_client
 from fedplug.api.errors import ProtectionError
-from fedplug.api.folded import seal_of, stated_bounds
+from fedplug.api.folded import foretold, seal_of
 from fedplug.api.types import CLEAR, RETAINED, Block
+from fedplug.mechanisms.execution import execute
 from fedplug.round import borders
 from fedplug.round.base import PartySteps
 from fedplug.round.uploads import Upload
-from fedplug.round.withheld import withheld
 
 if TYPE_CHECKING:
     from fedplug.api.context import Context
@@ -57,6 +57,7 @@ class Protecting(PartySteps):
             raise ProtectionError(f"component {negotiation.name}, hook negotiate_mask: {problem}")
         plan = client.plan = self._in_blocks(client.plan, client.ctx)
         blocks, sizes, stated = {}, plan.sizes(), {}
+        records = bool(self.composition.keepers)
         if self.recipe.postprocess.get(RETAINED):
             where = plan.positions(RETAINED)
             memory.retained = Block(RETAINED, len(where), client.local[where], where)
@@ -74,9 +75,8 @@ class Protecting(PartySteps):
                 block = Block(zone, size, values, positions, divisor=client.weight)
                 for step in steps:
                     if step.link.hook == "protect":
-                        with withheld(self.composition, step, client):
-                            block = borders.run(self.composition, step, block, client.ctx, client=client)
-                blocks[zone], stated[zone] = block, stated_bounds(steps)
+                        block = execute(step, block, client, client.ctx, records=records)
+                blocks[zone], stated[zone] = block, foretold(steps)
         upload = Upload(blocks, stated, memory.buffers if self.recipe.buffers == "mean" else None)
         client.reports.zones = {zone: size / plan.labels.size for zone, size in sizes.items()}
         if (before := client.previous_plan) is not None:

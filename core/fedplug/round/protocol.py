@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fedplug.api.context import Context, Server
+from fedplug.api.context import Context
 from fedplug.api.errors import (
     TooFewClients,
     of_component,
@@ -41,6 +41,7 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.round.arrivals import Arrivals
 from fedplug.round.base import make_context
 from fedplug.round.delivering import Delivery
+from fedplug.round.hosted import HostedServer
 from fedplug.round.sampling import sample
 from fedplug.round.server_model import ServerModel, wants_model
 from fedplug.round.set_up import SetUp
@@ -89,7 +90,7 @@ class Protocol:
     ) -> None:
         self.recipe, self.composition, self.engine = recipe, composition, engine
         self.layout, self.wire, self.events = layout, wire, events
-        self.server, self.public = Server(), public
+        self.server, self.public = HostedServer(), public
         self.server_model = ServerModel(self.server, model if wants_model(composition) else None)
         self.context(-1)
         self.steps = Steps(recipe, composition)

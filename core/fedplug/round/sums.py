@@ -9,9 +9,9 @@ from fedplug.api.errors import ClientError, OpenedBefore, ProtectionError, Refus
 from fedplug.api.events import SumWithheld, ZoneOpened
 from fedplug.api.folded import seal_of
 from fedplug.api.types import Block
+from fedplug.mechanisms.execution import execute
 from fedplug.recipe.composition import amplified
 from fedplug.round import borders
-from fedplug.round.withheld import withheld_at_server
 
 if TYPE_CHECKING:
     from fedplug.api.context import Context
@@ -126,7 +126,7 @@ class Sums:
         None if it stays closed.
         """
         zone, met, least = block.zone, False, self.recipe.min_clients
-        steps, secret = ctx.steps(zone), amplified(self.recipe.sampling, ctx)
+        steps = ctx.steps(zone)
         if block.sealed_by is not None and seal_of(steps) is not None and block.contributors < least:
             self.skip(f"zone {zone}", f"its sum holds {block.contributors} updates")
             return None
@@ -138,8 +138,7 @@ class Sums:
                     break
                 if step.link.site == "server":
                     try:
-                        with withheld_at_server(self.composition, step, ctx, zone in secret):
-                            block = borders.run(self.composition, step, block, ctx)
+                        block = execute(step, block, ctx.party, ctx)
                     except ProtectionError as error:
                         self._close(zone, error, isinstance(error, OpenedBefore))
                         return None

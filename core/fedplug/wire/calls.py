@@ -155,17 +155,16 @@ class Receiver:
         components: this party's own components by name.
         digest: of this party's own recipe.
         run_dir: the run folder, where tracebacks are kept, or None.
-        around: entered before the calls of a message are run, and left after them; what it raises fails them.
-        hand: is given the name of each component before it is called, and the call as it came.
+        handing: entered with the names of the component and the method, and the party, around each call: it keeps back
+            what the method must not be handed.
     """
 
     def __init__(
         self, site: str, components: dict[str, Any], digest: str, run_dir: Path | None = None,
-        around: Callable[[], AbstractContextManager[None]] = nullcontext,
-        hand: Callable[[str, Message], None] = lambda name, call: None,
+        handing: Callable[[str, str, Any], AbstractContextManager[None]] = lambda component, method, party: nullcontext(),
     ) -> None:  # fmt: skip
         self.site, self.components, self.digest, self.run_dir = site, components, digest, run_dir
-        self.around, self.hand = around, hand
+        self.handing = handing
 
     def handle(self, data: Message, party: Any, at_round: Callable[[int], None]) -> Message:
         """Runs a message at a party and gives the reply, packed if the message was.
@@ -187,26 +186,25 @@ class Receiver:
             message = self._open(data)
             if memory.done < message["known"]:
                 return _framed(Reply(memory.done, memory.saved, behind=True).to_plain(), stays)
-            with self.around():
-                for body in message["calls"]:
-                    sequence, round, component, name, payload = codec.decode(body)
-                    running = f"{component}.{name}"
-                    if sequence and sequence <= memory.done:
-                        continue
-                    method = remote_method(self.components.get(component), name, self.site)
-                    if method is None:
-                        raise MessageError(f"{running} is not a method that may be called at a {self.site}")
-                    if not sequence and round < memory.round:
-                        # Otherwise whoever kept a message could have an upload made again, with other noise.
-                        raise MessageError(
-                            f"{running} belongs to {_named(round)}, but this {self.site} has been in "
-                            f"{_named(memory.round)} already; an old message does not run again"
-                        )
-                    memory.round = max(memory.round, round)
-                    at_round(round)
-                    self.hand(component, body)
+            for body in message["calls"]:
+                sequence, round, component, name, payload = codec.decode(body)
+                running = f"{component}.{name}"
+                if sequence and sequence <= memory.done:
+                    continue
+                method = remote_method(self.components.get(component), name, self.site)
+                if method is None:
+                    raise MessageError(f"{running} is not a method that may be called at a {self.site}")
+                if not sequence and round < memory.round:
+                    # Otherwise whoever kept a message could have an upload made again, with other noise.
+                    raise MessageError(
+                        f"{running} belongs to {_named(round)}, but this {self.site} has been in "
+                        f"{_named(memory.round)} already; an old message does not run again"
+                    )
+                memory.round = max(memory.round, round)
+                at_round(round)
+                with self.handing(component, name, party):
                     value = method(party, *payload)
-                    memory.done = sequence or memory.done
+                memory.done = sequence or memory.done
         except Exception as error:
             log_error(self.run_dir, f"{self.site}, {running}", error)
             failure = Failure(running, type(error).__name__, describe(error))

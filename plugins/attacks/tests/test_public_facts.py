@@ -12,7 +12,7 @@ import pytest
 from attack_toys import Runs, attacked, observed
 from fedplug import Context, Layout
 from fedplug.api.context import Server
-from fedplug.api.effects import Bound, Changes, Effects, Learns, Noise, Rounding, Scales, Scramble, Seal
+from fedplug.api.operations import Bound, Changes, Effects, Learns, Noise, Rounding, Scales, Scramble, Seal
 from fedplug.api.known import Known
 from fedplug.api.links import Link
 from fedplug_attacks.api.needs import Needs

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.api.effects import Reveals
+from fedplug.api.role_records import Reveals
 from fedplug.api.releases import Release
 from fedplug.api.rows import Row
 from fedplug.privacy.ledger import Ledger

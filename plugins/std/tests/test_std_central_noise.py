@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fedplug import Block
-from fedplug.api.effects import Misplaced
+from fedplug.api.operations import Misplaced
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.recipe.recipe import Recipe
 from noise_toys import SIZE, block, central, context, known, stated

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Known, Sealer
-from fedplug.api.effects import Misplaced
+from fedplug.api.operations import Misplaced
 from fedplug.api.errors import ProtectionError
 from fedplug.api.types import Block
 from fedplug_kit.static import check_component

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Block, Noise, Seal
-from fedplug.api.effects import Misplaced
+from fedplug.api.operations import Misplaced
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.privacy.accounting import effective_multiplier, epsilon_with_slack, gaussian_epsilon
 from fedplug.recipe.recipe import Recipe

@@ -32,7 +32,7 @@ from fedplug import (
     at_client,
     hookimpl,
 )  # fmt: skip
-from fedplug.api.effects import Party
+from fedplug.api.operations import Party
 from fedplug.api.errors import ProtectionError
 from fedplug_std.noise_sources import add_noise, default_grid
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import math
 import os
 import warnings
@@ -113,9 +112,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
         once: dict[str, Any] = {"epochs": 1, "batch_size": batch_size, "momentum": 0.0}
         # Not what would be calibrated for one batch alone.
         once |= {"noise_multiplier": sigma, "epsilon": None, "delta": None, "calibration": "rdp"}
-        other = copy.copy(self)
-        other.options = self.options.model_copy(update=once)
-        return other
+        return self.varied(options=self.options.model_copy(update=once))
 
     # -- the algorithm -------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Self
 
 import fedplug
@@ -96,9 +95,7 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
 
     def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
         """One step on a batch that is all there is: of what is personal, and then of the rest."""
-        other = copy.copy(self)
-        other.options = self.options.model_copy(update={"epochs": 1, "batch_size": batch_size})
-        return other
+        return self.varied(options=self.options.model_copy(update={"epochs": 1, "batch_size": batch_size}))
 
     def personalise(self, client: Client, ctx: Context) -> None:
         """Step 2: the client's own values where M, the global ones elsewhere; before round 1 they are the same."""

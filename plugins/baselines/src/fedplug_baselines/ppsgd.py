@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Literal, Self
 
 import fedplug
@@ -57,9 +56,7 @@ class Ppsgd(fedplug.Trainer):
 
     def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
         """One gradient of a batch that is all there is."""
-        other = copy.copy(self)
-        other.options = self.options.model_copy(update={"batch_size": batch_size})
-        return other
+        return self.varied(options=self.options.model_copy(update={"batch_size": batch_size}))
 
     def personalise(self, client: Client, ctx: Context) -> None:
         """The client's own model: w + theta_i."""

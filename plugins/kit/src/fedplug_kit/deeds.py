@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fedplug.api.effects import Adds, Noise, Scramble, Seal
+from fedplug.api.operations import Adds, Noise, Scramble, Seal
 from fedplug.api.errors import FedplugError
 from fedplug.api.folded import closers
 from fedplug.api.types import Block, Plan

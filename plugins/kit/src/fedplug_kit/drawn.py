@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fedplug.api.effects import Noise, Scramble, Seal
+from fedplug.api.operations import Noise, Scramble, Seal
 from fedplug.api.errors import FedplugError, ProtectionError
 
 from fedplug_kit.deeds import protected, steps_of, within

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug.api.effects import Scramble, Seal
+from fedplug.api.operations import Scramble, Seal
 
 from fedplug_kit.deeds import steps_of
 

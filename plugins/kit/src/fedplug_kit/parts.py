@@ -10,7 +10,7 @@ import numpy as np
 from fedplug.api.blocks import add_blocks
 from fedplug.api.component import Options, hookimpl
 from fedplug.api.data import Dataset, Examples
-from fedplug.api.effects import Adds, Bound, Effects, Scales
+from fedplug.api.operations import Adds, Bound, Effects, Scales
 from fedplug.api.known import Known
 from fedplug.api.outer_roles import DataSource, Extension, ModelSource, Partition
 from fedplug.api.role_records import Scoring

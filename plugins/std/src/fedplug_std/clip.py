@@ -6,59 +6,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
 
 import fedplug
-import numpy as np
-from fedplug import Block, Bound, Client, Context, Effects, Field, Known, hookimpl
-from fedplug.api.errors import ProtectionError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from fedplug import Context, Field, Known, Operations, hookimpl
 
 
-class _Clip(fedplug.Protector):
-    """Both clips: a norm, the bound that it promises, and where it may stand."""
-
-    order: float
-
-    def __init__(self, options: Any) -> None:
-        self.options = options
-
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        """The values are at most `norm` long behind it; before noise and encryption."""
-        known.before("noise", f"a clip after the noise protects nobody and costs accuracy; put {self.name} before it")
-        known.before("encryption", f"ciphertexts cannot be clipped; put {self.name} before the encryption")
-        # An infinite norm scales nothing and promises nothing.
-        return () if math.isinf(self.options.norm) else (Bound(self.options.norm, order=self.order),)
-
-    def shrunk(self, block: Block, norm: float, client: Client) -> NDArray[np.float32]:
-        """The block's values, of that norm, scaled down to the limit if they exceed it; logs whether they do.
-
-        Args:
-            block: plain.
-            norm: of its values, in float64, because float32 squares overflow from 2e19 on.
-            client: in whose metrics it is logged.
-
-        Raises:
-            ProtectionError: the norm is NaN or infinite, which no scaling can bound.
-        """
-        values, limit = block.plain(), self.options.norm
-        if not math.isfinite(norm):
-            raise ProtectionError(
-                f"client {client.client_id}: the update of zone {block.zone} holds "
-                f"{int(np.count_nonzero(~np.isfinite(values)))} NaN or infinite values, which cannot be clipped; "
-                "its training diverged: lower lr in train"
-            )
-        client.log[f"{self.name}.clipped"] = float(norm > limit)
-        if norm <= limit:
-            return values
-        # In float64, where the scale cannot become denormal; and one part in 2^23 less, twice what rounding a value
-        # to float32 can add, so that the rounded values do not exceed the bound either.
-        return (values * np.float64(limit / norm * (1 - 2.0**-23))).astype(np.float32)
-
-
-class Clip(_Clip):
+class Clip(fedplug.Protector):
     """Scale a zone's values down to a given L2 norm where they exceed it.
 
     values * min(1, norm / ||values||_2), over the whole zone of one client (McMahan et al. 2018, flat clipping;
@@ -75,25 +28,22 @@ class Clip(_Clip):
             "update; .inf clips nothing",
         )
 
-    order = 2
-
     @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Clips the block.
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        """A clip; none for an infinite norm, which scales nothing and bounds nothing.
 
         Raises:
-            ProtectionError: the update holds NaN or infinity, which no scaling can bound.
+            Misplaced: the values are encrypted.
         """
-        # Not by BLAS, whose threads cost more than they save at this size when several processes share the cores.
-        norm = math.sqrt(float(np.square(block.plain(), dtype=np.float64).sum()))
-        return block.replace(values=self.shrunk(block, norm, client))
+        known.before("encryption", f"ciphertexts cannot be clipped; put {self.name} before the encryption")
+        return () if math.isinf(self.options.norm) else (fedplug.Clip(self.options.norm),)
 
     def describe(self) -> str:
         """One line for the plan of the run."""
         return f"clip to L2 norm {self.options.norm:g}"
 
 
-class ClipL1(_Clip):
+class ClipL1(fedplug.Protector):
     """Scale a zone's values down to a given L1 norm where they exceed it.
 
     values * min(1, norm / ||values||_1), over the whole zone of one client. This is the sensitivity of the Laplace
@@ -110,17 +60,15 @@ class ClipL1(_Clip):
             "update; .inf clips nothing",
         )
 
-    order = 1
-
     @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Clips the block.
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        """A clip; none for an infinite norm, which scales nothing and bounds nothing.
 
         Raises:
-            ProtectionError: the update holds NaN or infinity, which no scaling can bound.
+            Misplaced: the values are encrypted.
         """
-        norm = float(np.abs(block.plain()).sum(dtype=np.float64))
-        return block.replace(values=self.shrunk(block, norm, client))
+        known.before("encryption", f"ciphertexts cannot be clipped; put {self.name} before the encryption")
+        return () if math.isinf(self.options.norm) else (fedplug.Clip(self.options.norm, order=1),)
 
     def describe(self) -> str:
         """One line for the plan of the run."""

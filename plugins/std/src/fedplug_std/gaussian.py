@@ -7,12 +7,13 @@ import math
 from typing import Any, Literal
 
 import fedplug
-from fedplug import Block, Bound, Client, Context, Effects, Field, Known, Misplaced, Noise, hookimpl
+from fedplug import Context, Field, Known, Misplaced, Noise, Operations, hookimpl
 from fedplug.api.errors import ProtectionError
+from fedplug.api.grids import finest, power_of_two, too_fine
+from fedplug.api.operations import Bound
 from fedplug.privacy.accounting import gaussian_noise_multiplier
 from pydantic import field_validator, model_validator
 
-from fedplug_std.noise_sources import add_noise, check_exact, default_grid, exact_slack, power_of_two
 from fedplug_std.schedules import geometric_schedule
 
 CLIP_FIRST = "noise is scaled to a clipping norm; put {use: std.clip, norm: 1.0} before it"
@@ -108,7 +109,7 @@ class Gaussian(fedplug.Protector):
     Analytic calibration (Balle & Wang 2018) for all rounds together, valid for every epsilon. The standard deviation
     is noise_multiplier * clipping norm, the sensitivity to zeroing the client's values; the ledger also states
     replace-one, which is twice as sensitive. With `decay` the noise shrinks geometrically at equal total cost (Yuan et
-    al.). The result lies on a public grid (see `fedplug_std.noise_sources`).
+    al.). The result lies on a public grid (see `fedplug.api.grids`).
     """
 
     class Options(NoiseOptions):
@@ -119,31 +120,14 @@ class Gaussian(fedplug.Protector):
     def __init__(self, options: Options) -> None:
         self.options: Gaussian.Options = options
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
         """Noise of this round's standard deviation, scaled to the clip before it.
 
         Raises:
             Misplaced: nothing bounds the values, there is noise already, they are encrypted, or the grid does not suit.
         """
         return (local_noise(self.options, known, ctx),)
-
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Adds the noise of this round to values of the norm that is known.
-
-        Raises:
-            ProtectionError: nothing bounds the values, or the grid does not suit them.
-        """
-        values, multiplier = block.plain(), self.options.multiplier(ctx.round, ctx.rounds)
-        if multiplier == 0:
-            return block
-        bound = ctx.known.norm() if ctx.known else None
-        if bound is None:
-            raise ProtectionError(f"zone {block.zone}: no bound of the L2 norm is known; {CLIP_FIRST}")
-        std = multiplier * bound
-        stream = client.rng(self, block.zone)
-        noised = add_noise(values, std, _grid(self.options, bound, std), self.options.source, stream)
-        return block.replace(values=noised)
 
     def describe(self) -> str:
         """One line for the plan of the run."""
@@ -176,13 +160,18 @@ class CentralGaussian(fedplug.Opener):
     def __init__(self, options: Options) -> None:
         self.options: CentralGaussian.Options = options
 
-    def opens(self, known: Known, ctx: Context) -> Effects:
+    @hookimpl
+    def postprocess(self, known: Known, ctx: Context) -> Operations:
         """Noise on the sum, of a standard deviation that follows from `norm`; what it is worth, from the bound that
         holds.
 
         Raises:
-            Misplaced: nothing bounds what one client adds to the sum, or by more than `norm`.
+            Misplaced: nothing bounds what one client adds to the sum, or by more than `norm`; or it is encrypted.
         """
+        known.before(
+            "encryption", "it is encrypted at the server; add noise at the clients instead: put std.gaussian before the "
+            "encryption",
+        )  # fmt: skip
         norm = self.options.norm
         write = f"write {{use: std.clip, norm: {norm:g}}} in protect.{known.zone}"
         bound = known.need_norm(f"its noise is scaled to norm={norm:g}; {write}", central=True)
@@ -195,31 +184,11 @@ class CentralGaussian(fedplug.Opener):
                 f"{self.name}: zone {known.zone} is clipped to {clipped:g}, but its noise is scaled to norm={norm:g}; "
                 f"{write}"
             )
-        multiplier = self.options.multiplier(ctx.round, ctx.rounds)
-        std, reach = multiplier * norm, norm * ctx.num_clients
-        grid = _grid(self.options, reach, std) if multiplier else 0.0
-        return (_stated(self.options, ctx, "gaussian", std, grid, "central"),)
+        std = self.options.multiplier(ctx.round, ctx.rounds) * norm
+        # The grid must hold the sum of all clients, however many take part: it must not show how many there were.
+        grid = _grid(self.options, norm * ctx.num_clients, std) if std else None
+        return (Noise.gaussian(std, source=self.options.source, grid=grid, calibrated_delta=self.options.delta),)
 
-    @hookimpl
-    def postprocess(self, block: Block, ctx: Context) -> Block:
-        """Adds the noise of this round to the weighted sum; denominators stay.
-
-        Raises:
-            ProtectionError: the sum is encrypted, or the grid does not suit.
-        """
-        if block.values is None:
-            raise ProtectionError(
-                f"zone {block.zone} is encrypted at the server; add noise at the clients instead: "
-                "put std.gaussian before the encryption"
-            )
-        multiplier = self.options.multiplier(ctx.round, ctx.rounds)
-        if multiplier == 0:
-            return block
-        # The grid must hold the sum of all clients, whoever takes part: it must not show how many there were.
-        std, reach = multiplier * self.options.norm, self.options.norm * ctx.num_clients
-        stream = ctx.rng(self.name, block.zone)
-        noised = add_noise(block.values, std, _grid(self.options, reach, std), self.options.source, stream)
-        return block.replace(values=noised)
 
     def describe(self) -> str:
         """One line for the plan of the run."""
@@ -227,13 +196,10 @@ class CentralGaussian(fedplug.Opener):
 
 
 def _grid(options: NoiseOptions, reach: float, std: float) -> float:
-    finest = default_grid(reach, std)
-    if options.grid is not None and options.grid < finest:
-        raise ProtectionError(
-            f"grid={options.grid!r} must be at least {finest!r}, or float32 cannot hold the results; "
-            "use that, or leave grid out"
-        )
-    return options.grid or finest
+    least = finest(reach, std)
+    if options.grid is not None and options.grid < least:
+        raise too_fine(options.grid, least)
+    return options.grid or least
 
 
 def _whole(bound: Bound, known: Known) -> float:
@@ -245,9 +211,9 @@ def _whole(bound: Bound, known: Known) -> float:
 
 def local_noise(
     options: NoiseOptions, known: Known, ctx: Context, factor: float = 1.0,
-    trust: Literal["local", "distributed"] = "local",
+    trust: Literal["local", "distributed"] = "local", *, literal: bool = False, note: str = "",
 ) -> Noise:  # fmt: skip
-    """What noise at the client states of itself, scaled to the bound of the L2 norm that is known before it.
+    """Noise at the client, scaled to the bound of the L2 norm that is known before it.
 
     Args:
         options: how much noise.
@@ -255,44 +221,17 @@ def local_noise(
         ctx: the round.
         factor: on the multiplier of the options.
         trust: `distributed` where it is calibrated for the sum.
+        literal: the paper's own formula, which does not give what it claims.
+        note: one sentence for the ledger.
 
     Raises:
         Misplaced: nothing bounds the values, there is noise already, or they are encrypted.
-        ProtectionError: no such schedule exists, or the grid does not suit the bound.
+        ProtectionError: no such schedule exists.
     """
     known.before("noise", "this zone has noise already; keep one noise component in the chain")
     known.before("encryption", "noise is added to plain values; put it before the encryption")
-    bound = known.need_norm(CLIP_FIRST)
-    multiplier = factor * options.multiplier(ctx.round, ctx.rounds)
-    std = multiplier * bound
-    if multiplier == 0:
-        return Noise(mechanism="gaussian", scale=0.0, trust=trust, source=options.source)
-    if not math.isfinite(bound):  # of scalars, while nobody knows how many there are
-        return Noise(mechanism="gaussian", multiplier=multiplier, trust=trust, source=options.source)
-    grid = _grid(options, bound, std)
-    if options.source == "exact":
-        check_exact(std, grid)
-    return _stated(options, ctx, "gaussian", std, grid, trust)
-
-
-def _stated(
-    options: NoiseOptions, ctx: Context, mechanism: str, std: float, grid: float,
-    trust: Literal["local", "central", "distributed"],
-) -> Noise:  # fmt: skip
-    note, slack = "", 0.0
-    if options.source == "secure":
-        note = (
-            "floating-point samples of a cryptographic stream, the result rounded to a public grid; the proof leaves "
-            "out the rounding inside the sampler"
-        )
-    elif options.source == "exact" and std > 0:
-        # A view of a sum rests on the samples of all clients in it, so each of theirs may be off.
-        slack = exact_slack(std / grid, float(ctx.layout.size) * ctx.rounds * ctx.num_clients)
-        mechanism = "discrete_gaussian"
-        note = f"discrete Gaussian; over the run delta grows by less than (1 + e^epsilon) * {slack:.0e}"
-    elif options.source == "reproducible":
-        note = "anyone who knows the seed can subtract this noise"
-    return Noise(
-        mechanism=mechanism, scale=std, trust=trust, source=options.source, grid=grid, slack=slack,
-        calibrated_delta=options.delta, note=note,
+    std = factor * options.multiplier(ctx.round, ctx.rounds) * known.need_norm(CLIP_FIRST)
+    return Noise.gaussian(
+        std, source=options.source, grid=options.grid, trust=trust, literal=literal, note=note,
+        calibrated_delta=options.delta if std else None,
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """What every additive encryption component shares, and what a new one must provide.
 
-A component encrypts a zone at the clients (`protect`), adds ciphertexts at a server without a key (`add_blocks`), and
-opens sums where the key is (`postprocess`). A new scheme is a subclass of `Encryption` with
+A component encrypts a zone at the clients (`seal`), adds ciphertexts at a server without a key (`add_blocks`), and
+opens sums where the key is (`open`). A new scheme is a subclass of `Encryption` with
 
     Options         a nested subclass of `he_keys.Options`: who holds the key, `range`, `max_clients`, and its own
     name            such as "std.bfv"; a class attribute
@@ -35,7 +35,7 @@ from fedplug import Seal, at_client, at_key_server, hookimpl
 from fedplug_std import he_keys, he_sums
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Cohort, Context, Effects, KeyServer, KeyServerLine, Known, Recipe, Reveals
+    from fedplug import Block, Client, Cohort, Context, KeyServer, KeyServerLine, Known, Operations, Recipe, Reveals
     from fedplug.api.role_records import Site
     from numpy.typing import NDArray
 
@@ -163,7 +163,8 @@ class Encryption(fedplug.Sealer):
         """One line for the plan of a run."""
         return f"{self.scheme()}; secret key at {'every client' if self.site == 'client' else 'the key server'}"
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
         """Values leave encrypted, rounded to the scheme's grid; once, as the last link.
 
         Raises:
@@ -212,10 +213,9 @@ class Encryption(fedplug.Sealer):
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
         """Multiplies the client's weight in, encodes and encrypts; logs the share of values that saturated."""
-        return he_sums.protect(self, block, client, ctx)
+        return he_sums.seal(self, block, client, ctx)
 
     def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
         """Adds the clients' ciphertexts at the server, which holds no secret key."""
@@ -230,7 +230,6 @@ class Encryption(fedplug.Sealer):
         """Adds the ciphertexts of sums of different clients."""
         return he_sums.join_sums(self, sums, ctx)
 
-    @hookimpl
-    def postprocess(self, block: Block, ctx: Context) -> Block:
+    def open(self, block: Block, ctx: Context) -> Block:
         """Decrypts the weighted sum where the key is, unless it holds too few updates."""
-        return he_sums.postprocess(self, block, ctx)
+        return he_sums.open_sum(self, block, ctx)

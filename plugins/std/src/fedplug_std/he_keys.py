@@ -24,7 +24,7 @@ from fedplug.api.typed import is_count, shown
 if TYPE_CHECKING:
     import numpy as np
     from fedplug import Client, Cohort, Context, KeyServer, KeyServerLine, Party
-    from fedplug.api.effects import Party as SeenBy
+    from fedplug.api.operations import Party as SeenBy
     from numpy.typing import NDArray
 
     from fedplug_std.he_blocks import Encryption

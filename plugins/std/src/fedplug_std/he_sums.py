@@ -35,7 +35,7 @@ _KEPT_BYTES = 1 << 24
 """Ciphertexts of a sum that is kept, opened, until the next one: that of a large model would take too much memory."""
 
 
-def protect(component: Encryption, block: Block, client: Client, ctx: Context) -> Block:
+def seal(component: Encryption, block: Block, client: Client, ctx: Context) -> Block:
     """Multiplies the client's weight in and encrypts; an empty block gives no ciphertexts.
 
     Raises:
@@ -121,7 +121,7 @@ def join_sums(component: Encryption, sums: Sequence[Block], ctx: Context) -> Blo
     return sums[0].replace(ciphertexts=ciphertexts, contributors=contributors, divisor=divisor, meta={})
 
 
-def postprocess(component: Encryption, block: Block, ctx: Context) -> Block:
+def open_sum(component: Encryption, block: Block, ctx: Context) -> Block:
     """Decrypts a sum, after checking how many updates it really holds; values become the weighted sum.
 
     Raises:

@@ -5,25 +5,15 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import fedplug
-from fedplug import Effects, Field, Known, Noise, hookimpl
-from fedplug.api.errors import ProtectionError
+from fedplug import Context, Field, Known, Noise, Operations, hookimpl
+from fedplug.api.grids import power_of_two
 from fedplug.privacy.renyi import composed_epsilon
 from pydantic import field_validator, model_validator
 
-from fedplug_std.noise_sources import add_laplace, laplace_grid, power_of_two
-
-if TYPE_CHECKING:
-    from fedplug import Block, Client, Context
-
 CLIP_FIRST = "noise is scaled to a bound of the L1 norm; put {use: std.clip_l1, norm: 1.0} before it"
-_NOTES = {
-    "secure": "floating-point samples of a cryptographic stream, the result rounded to a public grid; the proof leaves "
-    "out the rounding inside the sampler",
-    "reproducible": "anyone who knows the seed can subtract this noise",
-}
 
 
 class Laplace(fedplug.Protector):
@@ -39,7 +29,7 @@ class Laplace(fedplug.Protector):
     less than epsilon). That the ledger's curves, which are those of one scalar, hold for a whole vector: the overlap of
     two log-concave densities is log-concave in the shift between them (Prekopa), so the hockey-stick divergence is
     quasi-convex in the shift, and over the L1 ball it is largest at a vertex, where the norm lies in one scalar. The
-    result lies on a public grid (see `fedplug_std.noise_sources`).
+    result lies on a public grid (see `fedplug.api.grids`).
     """
 
     class Options(fedplug.Options):
@@ -97,43 +87,19 @@ class Laplace(fedplug.Protector):
     def __init__(self, options: Options) -> None:
         self.options: Laplace.Options = options
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
         """Noise of this round's scale, relative to the bound of the L1 norm before it.
 
         Raises:
             Misplaced: nothing bounds the values, there is noise already, or they are encrypted.
-            ProtectionError: the grid does not suit the bound.
         """
         known.before("noise", "this zone has noise already; keep one noise component in the chain")
         known.before("encryption", "noise is added to plain values; put it before the encryption")
-        bound, multiplier = known.need_norm(CLIP_FIRST, order=1), self.options.multiplier(ctx.rounds)
-        scale, source = multiplier * bound, self.options.source
-        if multiplier == 0:
-            return (Noise(mechanism="laplace", scale=0.0, source=source),)
-        grid = _grid(self.options.grid, bound, scale)
-        delta = self.options.delta
-        return (
-            Noise(mechanism="laplace", scale=scale, source=source, grid=grid, calibrated_delta=delta,
-                  note=_NOTES[source]),
-        )  # fmt: skip
-
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Adds the noise of this round to values of the norm that is known.
-
-        Raises:
-            ProtectionError: nothing bounds the values, or the grid does not suit them.
-        """
-        values, multiplier = block.plain(), self.options.multiplier(ctx.rounds)
-        if multiplier == 0:
-            return block
-        bound = ctx.known.norm(order=1) if ctx.known else None
-        if bound is None:
-            raise ProtectionError(f"zone {block.zone}: no bound of the L1 norm is known; {CLIP_FIRST}")
-        scale = multiplier * bound
-        grid = _grid(self.options.grid, bound, scale)
-        noised = add_laplace(values, scale, grid, self.options.source, client.rng(self, block.zone))
-        return block.replace(values=noised)
+        options = self.options
+        scale = options.multiplier(ctx.rounds) * known.need_norm(CLIP_FIRST, order=1)
+        delta = options.delta if scale else None
+        return (Noise.laplace(scale, source=options.source, grid=options.grid, calibrated_delta=delta),)
 
     def describe(self) -> str:
         """One line for the plan of the run."""
@@ -161,18 +127,3 @@ def _calibrated(epsilon: float, delta: float | None, rounds: int) -> float:
         enough = composed_epsilon(0.0, [("laplace", middle, rounds)], delta) <= epsilon
         low, high = (low, middle) if enough else (middle, high)
     return high
-
-
-def _grid(given: float | None, norm: float, scale: float) -> float:
-    """The grid that the recipe gives, or the finest.
-
-    Raises:
-        ProtectionError: it is too fine for float32.
-    """
-    finest = laplace_grid(norm, scale)
-    if given is not None and given < finest:
-        raise ProtectionError(
-            f"grid={given!r} must be at least {finest!r}, or float32 cannot hold the results; use that, or leave grid "
-            "out"
-        )
-    return given or finest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import fedplug
-from fedplug import Adds, Block, Context, Effects, Field, Known, Wants, add_blocks, hookimpl
+from fedplug import Context, Field, Known, Operations, Wants, WeightedSum, hookimpl
 
 
 class Mean(fedplug.Aggregator):
@@ -25,21 +25,16 @@ class Mean(fedplug.Aggregator):
     @property
     def wants(self) -> Wants:
         """Clients must tell how many examples they hold, where weights follow from that."""
-        adds = type(self).aggregate is Mean.aggregate  # what another rule gives of some clients says nothing of all
-        return Wants(num_examples=self.options.weighting == "examples", pieces=adds)
+        return Wants(num_examples=self.options.weighting == "examples")
 
     def client_weight(self, num_examples: int, max_examples: int) -> float:
         """Weight of a client, in (0, 1]: relative to the largest data set."""
         return num_examples / max_examples
 
-    def sums(self, known: Known, ctx: Context) -> Effects:
-        """A weighted sum, weights in (0, 1]."""
-        return (Adds(),)
-
     @hookimpl
-    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
-        """Weighted sum, with its divisor."""
-        return add_blocks(blocks, weights, ctx)
+    def aggregate(self, known: Known, ctx: Context) -> Operations:
+        """The weighted sum, with the total weight at each position as its divisor."""
+        return (WeightedSum(),)
 
     def describe(self) -> str:
         return f"weighted mean, weights: {self.options.weighting}"

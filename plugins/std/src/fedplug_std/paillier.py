@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from fedplug import Field, hookimpl
+from fedplug import Field
 from fedplug.api.errors import MessageError, ProtectionError
 from pydantic import model_validator
 
@@ -255,14 +255,11 @@ class Paillier(Encryption):
         """How values become slots, as agreed when the keys were made."""
         return OnePerField(self.agree(terms["max_clients"]))
 
-    effects = Encryption.effects
-
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
         """Multiplies the client's weight in, encodes and encrypts; logs the share of values that saturated."""
         # Before the clock of the first encryption runs, which would otherwise seem to take as long as the table.
         _public(he_keys.context_of(self, client)[0]).prepare(self.options.short_exponents)
-        return super().protect(block, client, ctx)
+        return super().seal(block, client, ctx)
 
 
 def _public(context: PublicKey | SecretKey) -> PublicKey:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -70,9 +69,7 @@ class Sgd(fedplug.Trainer):
 
     def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
         """One epoch over a batch that is all there is: one step, without momentum."""
-        other = copy.copy(self)
-        other.options = self.options.model_copy(update={"epochs": 1, "batch_size": batch_size, "momentum": 0.0})
-        return other
+        return self.varied(options=self.options.model_copy(update={"epochs": 1, "batch_size": batch_size, "momentum": 0.0}))
 
     def local_objective(
         self, client: Client, loss: torch.Tensor, parameters: list[torch.Tensor], start: list[torch.Tensor]

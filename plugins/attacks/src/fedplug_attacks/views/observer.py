@@ -31,7 +31,7 @@ from fedplug_attacks.views.public_facts import Sent
 
 if TYPE_CHECKING:
     from fedplug.api.data import PublicData
-    from fedplug.api.effects import Learns
+    from fedplug.api.operations import Learns
     from fedplug.api.links import Step
     from fedplug.api.model import Model
     from fedplug.recipe.composition import Composition

@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fedplug.api.effects import Bound, Scramble
+from fedplug.api.operations import Bound, Scramble
 from fedplug.api.folded import uploaded
 
 from fedplug_attacks.api.observation import Clipped, Meaning, Seen
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fedplug.api.context import Context
-    from fedplug.api.effects import Learns
+    from fedplug.api.operations import Learns
     from fedplug.api.known import Known as Folded
     from fedplug.api.links import Step
     from fedplug.api.releases import Clip
@@ -66,7 +66,7 @@ class Sent:
         found = uploaded(steps)
         if found is None:
             return cls()
-        known, size = not found.unstated and found.factor != 0, abs(found.factor) or 1.0
+        known, size = not found.freed and found.factor != 0, abs(found.factor) or 1.0
         own = _trainer_variance(trainer, bool(found.clips))
         return cls(
             factor=found.factor or 1.0, grid=found.grid / size, clips=found.clips if known else (),

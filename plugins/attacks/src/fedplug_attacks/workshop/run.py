@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from fedplug.api.context import Server
-from fedplug.api.effects import Seal
+from fedplug.api.operations import Seal
 from fedplug.api.errors import DataError, ViewError, describe
 from fedplug.api.outer_roles import Attack, Metric
 from fedplug.api.streams import stream

@@ -1,0 +1,100 @@
+"""Public grids: every noised value is a multiple of a power of two that was fixed beforehand.
+
+The low bits of a floating-point sum `value + noise` depend on `value` in ways that the analysis does not cover (Mironov,
+CCS 2012; Haney et al., CCS 2022); rounding to a grid removes them. Every result is a float32 without further rounding.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fedplug.api.errors import ProtectionError
+
+STEPS = 2.0**24
+"""float32 represents k * grid exactly for every integer |k| <= 2^24."""
+_SMALLEST_REACH, _LARGEST_REACH = 2.0**-102, 2.0**127
+"""Between them every multiple of the grid, from one step to 2^24, is a normal float32."""
+_TAILS = {"laplace": 74.0}
+_TAIL = 12.0
+"""Standard deviations of Gaussian noise that the grid leaves room for; P(|noise| > 12 std) is 4e-33 for each value.
+Beyond 74 scales of Laplace noise lie as few."""
+_FINEST_EXACT = 2.0**15
+"""Fewest grid steps in a standard deviation for which the discrete Gaussian is accounted as the continuous one."""
+
+
+def finest(reach: float, std: float, mechanism: str = "gaussian") -> float:
+    """The finest power of two on which every value of the zone is a float32: values of that reach, and the noise.
+
+    For Gaussian multipliers of 1 and more that is about 2^-20 of the standard deviation, so that rounding adds less
+    than 1e-12 of the noise's variance. It follows from public numbers alone.
+
+    Args:
+        reach: bound of the values before noise, finite.
+        std: standard deviation, or b of Laplace noise, in the same units.
+        mechanism: of the noise.
+
+    Raises:
+        ProtectionError: float32 holds no such values.
+    """
+    far = reach + _TAILS.get(mechanism, _TAIL) * std
+    if not _SMALLEST_REACH <= far <= _LARGEST_REACH:
+        raise ProtectionError(
+            f"values of up to {reach:g} with noise of scale {std:g} are not numbers of float32, which reach from "
+            f"{_SMALLEST_REACH:.1g} to {_LARGEST_REACH:.1g} here; choose the clipping norm and the noise between them"
+        )
+    return 2.0 ** math.ceil(math.log2(far / STEPS))
+
+
+def power_of_two(grid: float | None) -> float | None:
+    """A grid that is a power of two, or None; for validators of options.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if grid is not None and math.frexp(grid)[0] != 0.5:
+        nearest = 2.0 ** round(math.log2(grid))
+        raise ValueError(f"grid={grid} must be a power of two, such as {nearest!r}; or leave it out")
+    return grid
+
+
+def too_fine(grid: float, least: float) -> ProtectionError:
+    """What is wrong with a grid that is finer than the finest."""
+    return ProtectionError(
+        f"grid={grid!r} must be at least {least!r}, or float32 cannot hold the results; use that, or leave grid out"
+    )
+
+
+def check_exact(std: float, grid: float) -> None:
+    """Refuses a grid on which the discrete Gaussian differs too much from the continuous one.
+
+    Raises:
+        ProtectionError: fewer than 2^15 steps to a standard deviation.
+    """
+    if std < _FINEST_EXACT * grid:
+        raise ProtectionError(
+            f"grid={grid:g} must be at most std / 2^15 = {std / _FINEST_EXACT:g} for source exact; leave grid "
+            "out, use more noise, or source secure"
+        )
+
+
+def exact_slack(std_in_steps: float, samples: float) -> float:
+    """Bound on the total variation between discrete Gaussian samples and rounded continuous ones.
+
+    Rounding the continuous mechanism on grid values is post-processing, so the exact Gaussian curve holds for it. With
+    s = std / grid, one sample of the discrete Gaussian differs from it by a Kullback-Leibler divergence of
+    1 / (576 s^4) to leading order (doubled here); Pinsker's inequality bounds the rest. delta grows by at most
+    (1 + e^epsilon) times this.
+    """
+    return math.sqrt(samples * 2 / (576 * std_in_steps**4) / 2)
+
+
+def note_of(source: str, mechanism: str, slack: float) -> str:
+    """What a reader of the ledger should know of a source, as a sentence; empty if nothing."""
+    if source == "reproducible":
+        return "anyone who knows the seed can subtract this noise"
+    if source == "exact":
+        return f"discrete Gaussian; over the run delta grows by less than (1 + e^epsilon) * {slack:.0e}"
+    return (
+        "floating-point samples of a cryptographic stream, the result rounded to a public grid; the proof leaves out "
+        "the rounding inside the sampler"
+    )

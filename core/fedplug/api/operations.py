@@ -1,0 +1,421 @@
+"""What is done to a zone's values: a small vocabulary of operations, which the core executes and prices.
+
+A hook of a link (`protect`, `aggregate`, `postprocess`) or a ballot gives a tuple of operations, as a function of what
+is `Known` before it and of the round. The core executes that tuple (`fedplug.mechanisms`), and the same tuple is what
+the check of a recipe folds, the ledger prices, the plan of a run prints and the views of attacks read. What a plugin
+computes itself is a function in it (`Map`, `Post`, `Combine`), which earns nothing.
+
+Norms and standard deviations are in units of the update, before the client's weight, which lies in (0, 1] and shortens
+only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
+
+from fedplug.api.checked import Checked, at_least
+from fedplug.api.errors import FedplugError
+from fedplug.api.record import Number, Record, Text
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from fedplug.api.context import Context
+    from fedplug.api.context import Party as AnyParty
+    from fedplug.api.types import Block, Layout
+
+    Vector = NDArray[np.float32]
+    Handed = Callable[[Block, AnyParty, Context], Block | Vector]
+    Looking = Callable[[Block, AnyParty, Context], None]
+    Blind = Callable[[Vector, "Public"], Vector]
+    OfFacts = Callable[["Public"], Vector]
+    Sampler = Callable[[Vector, "Public", np.random.Generator], Vector]
+    Shares = Mapping[int, tuple[NDArray[np.float64], NDArray[np.float64]]]
+    OfLayers = Callable[[Mapping[int, Block], Context], Shares]
+    OfBlocks = Callable[[dict[int, Block], dict[int, float], Context], Block]
+else:  # a record looks its types up, and needs no more of these
+    Handed = Looking = Blind = OfFacts = Sampler = OfLayers = OfBlocks = Callable
+
+Party = Literal["aggregator", "key_holder", "client", "client_and_aggregator", "released_model"]
+"""Who sees something, in the words of the ledger's views."""
+GAUSSIAN = ("gaussian", "discrete_gaussian")
+OF_EPSILON = ("laplace", "pure")
+"""The other mechanisms whose cost is known here: each has an epsilon without a delta."""
+Source = Literal["secure", "exact", "reproducible"]
+"""Where noise comes from: a cryptographic stream of the system, the same with an exact sampler of discrete Gaussian
+noise, or the recipe's seed, which protects nobody."""
+
+
+class Misplaced(FedplugError):
+    """A link cannot stand where it stands; the message says why and what to do. Raised by hooks of links."""
+
+
+class Curve(Protocol):
+    """The cost of a mechanism of a plugin's own, as the ledger composes it."""
+
+    def rdp(self, orders: NDArray[np.float64], multiplier: float) -> NDArray[np.float64]:
+        """Renyi DP of one release at several orders > 1.
+
+        Args:
+            orders: the Renyi orders.
+            multiplier: scale of the noise over the sensitivity; half of it under replace-one adjacency.
+        """
+        ...
+
+
+class Bound(Checked):
+    """One client's values are at most this long.
+
+    Attributes:
+        norm: the largest norm; one for each layer of the model where it is `per="layer"`.
+        order: 2 or 1, of the norm; infinity for magnitudes.
+        per: of the whole zone (`update`), of each layer's values in it, or of each scalar.
+    """
+
+    norm: float | tuple[float, ...] = at_least(0)
+    order: float = at_least(1, default=2)
+    per: Literal["update", "layer", "scalar"] = "update"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Public:
+    """What a function of values is handed besides: facts that everybody may know, and a memory of such values.
+
+    Attributes:
+        zone: of the values.
+        round, rounds: 0-based number of the round, and how many are planned.
+        layout: of the model.
+        positions: uint32 (n,), where the values lie in the model; None where this party does not know.
+        start: float32 (n,), the global model of the round at these positions; None where this party does not know it.
+        memory: plain data that earlier calls at this party have kept here, and no other function can reach.
+        stream: reproducible random numbers, which hide nothing.
+    """
+
+    zone: str
+    round: int
+    rounds: int
+    layout: Layout
+    positions: NDArray[np.uint32] | None
+    start: NDArray[np.float32] | None
+    memory: dict[str, Any]
+    stream: np.random.Generator
+
+
+# -- what the core does itself ---------------------------------------------------------------------------------------
+
+
+class Clip(Bound):
+    """Scales values down to a norm where they exceed it; within it they pass unchanged, bit for bit.
+
+    v * min(1, norm / ||v||), with one part in 2^23 less, so that rounding to float32 does not lift the norm again;
+    `per="scalar"` cuts each value off at the norm.
+
+    Attributes:
+        tighter: a smaller norm of this client's own, to which it clips; what is promised to all is `norm`.
+    """
+
+    _: dataclasses.KW_ONLY
+    tighter: float | None = at_least(0, default=None)
+
+
+class Scale(Checked):
+    """Multiplies every value by a public number."""
+
+    factor: float = at_least(-math.inf)
+
+
+class Shift(Checked):
+    """Adds a public vector, so that two clients' values lie apart as they did.
+
+    Attributes:
+        by: gives it, float32 (n,), of the public facts; it is not handed the values.
+    """
+
+    by: OfFacts
+
+
+class Round(Checked):
+    """Takes every value to the nearest multiple of a step, or with `toward_zero` to the next one toward 0.
+
+    A value moves by at most step/2, and at most doubles, since what is shorter than step/2 becomes 0. So a norm over n
+    scalars grows by at most step/2 * n^(1/order), and at most doubles. Toward zero no norm grows.
+    """
+
+    step: float = at_least(0)
+    toward_zero: bool = False
+
+
+class Widen(Checked):
+    """Puts zeros where the client keeps values to itself, so that the block's positions no longer show that.
+
+    Noise has to follow, or the zeros would show it.
+    """
+
+
+class NoiseKind(Checked, Record):
+    """What a noise is: of what a link states, of what the ledger enters, and in its report.
+
+    Attributes:
+        mechanism: `gaussian`, `discrete_gaussian`, `laplace`; `pure` (any other with an epsilon and no delta, which
+            replacing a client by another instead of zero at most doubles); or a name of the plugin's own, with a curve.
+        trust: `local` (added before upload), `central` (added to the sum by a trusted party), or `distributed` (local,
+            but calibrated for the sum).
+        source: `secure`, `exact`, or `reproducible` (from the recipe's seed, which protects nobody).
+        literal: True where the paper's own formula is used although it does not give what it claims.
+        note: one sentence for the ledger; may be empty.
+    """
+
+    mechanism: Text
+    _: dataclasses.KW_ONLY
+    trust: Literal["local", "central", "distributed"] = "local"
+    source: Literal["secure", "exact", "reproducible"] = "secure"
+    literal: bool = False
+    note: Text = ""
+
+
+class NoiseTerms(NoiseKind, kw_only=True):
+    """The same with what its epsilon depends on beside its size.
+
+    Attributes:
+        slack: the share of delta that the mechanism itself takes for all rounds of the recipe: delta grows by (1 +
+            e^epsilon) times this, and by as much again where rounds that are repeated make more releases.
+        calibrated_delta: the delta that an epsilon among the options is meant for; None without one.
+        scored: True where the scale follows from scores of a model, so that it tells of whatever moved that model.
+    """
+
+    slack: Number = at_least(0, default=0.0)
+    calibrated_delta: Number | None = None
+    scored: bool = False
+
+
+class Noise(NoiseTerms, kw_only=True):
+    """Random noise, independent for each scalar, which the core draws from a stream of its own; priced by the size that
+    is used over the bound that is enforced before it. Without such a bound it has no price, and nothing is promised.
+
+    Written `Noise.gaussian(...)`, `Noise.laplace(...)`, or `Noise.own(...)` for a mechanism of a plugin's own. In
+    `protect` noise is `local`, or `distributed` where it is enough for a sum alone; on a sum it is `central`.
+
+    Attributes:
+        std: standard deviation (of Laplace noise: its b), one number or one for each layer. None where this party does
+            not know it: nobody can execute the noise then, and `promised` is its price.
+        promised: the least multiplier, scale over sensitivity, of any client, where sizes follow from scores or differ
+            between clients. A client whose noise has less refuses to upload.
+        grid: results are multiples of it, a power of two; None: the finest that float32 can hold.
+        sample: of a plugin's own mechanism: gives the values anew, of the values, the public facts and a reproducible
+            stream.
+        curve: the cost of a mechanism that the core does not know.
+        order: of the norm that bounds the values before a mechanism of a plugin's own.
+        word: on whose word the price is, where the core does not execute what it prices; empty where it does.
+    """
+
+    std: float | tuple[float, ...] | None = at_least(0, default=None)
+    promised: float | None = at_least(0, default=None, nan=True)
+    grid: float | None = at_least(0, default=None)
+    sample: Sampler | None = None
+    curve: Curve | None = None
+    order: float = at_least(1, default=2)
+    word: Text = ""
+
+    @classmethod
+    def gaussian(
+        cls, std: float | tuple[float, ...] | None, *, source: Source = "secure", grid: float | None = None,
+        promised: float | None = None, calibrated_delta: float | None = None, scored: bool = False,
+        trust: Literal["local", "central", "distributed"] = "local", literal: bool = False, note: str = "",
+    ) -> Self:  # fmt: skip
+        """Gaussian noise; discrete where `source` is `exact`.
+
+        Args:
+            std: standard deviation, one number or one a layer; None where this party does not know it.
+            source: where it comes from.
+            grid: a power of two of which results are multiples; None: the finest that float32 can hold.
+            promised: see the class.
+            calibrated_delta: the delta that an epsilon among the options is meant for.
+            scored: sizes follow from scores of a model.
+            trust: `distributed` where it is enough for the sum of several clients alone, so that the zone has to be
+                closed behind it; `central` in ballots whose noise the server adds. In `postprocess` all noise is.
+            literal: the paper's own formula, which does not give what it claims.
+            note: one sentence for the ledger.
+        """
+        mechanism = "discrete_gaussian" if source == "exact" and std != 0 else "gaussian"
+        return cls(
+            mechanism=mechanism, std=std, source=source, grid=grid, promised=promised,
+            trust=trust, calibrated_delta=calibrated_delta, scored=scored,
+            literal=literal, note=note,
+        )  # fmt: skip
+
+    @classmethod
+    def laplace(
+        cls, scale: float, *, source: Literal["secure", "reproducible"] = "secure", grid: float | None = None,
+        calibrated_delta: float | None = None, literal: bool = False, note: str = "",
+    ) -> Self:  # fmt: skip
+        """Laplace noise of density exp(-|x| / scale) / (2 scale), behind a bound of the L1 norm.
+
+        Args:
+            scale: b, in units of the update.
+            source, grid, calibrated_delta, literal, note: as of `gaussian`.
+        """
+        return cls(
+            mechanism="laplace", std=scale, source=source, grid=grid, calibrated_delta=calibrated_delta,
+            literal=literal, note=note, order=1,
+        )  # fmt: skip
+
+    @classmethod
+    def own(
+        cls, mechanism: str, sample: Sampler, *, multiplier: float, source: Source,
+        order: float, curve: Curve | None = None, grid: float = 0.0, calibrated_delta: float | None = None,
+        literal: bool = False, note: str = "",
+    ) -> Self:  # fmt: skip
+        """A mechanism that the plugin executes; every verdict says that its price is on the component's word.
+
+        Args:
+            mechanism: `gaussian` or `pure` where it costs what that does, else a name of the plugin's own.
+            sample: see the class.
+            multiplier: scale over sensitivity; of a pure mechanism 1 / epsilon.
+            source: where `sample` draws from, as it says itself.
+            order: of the norm that has to be bounded before it.
+            curve: its cost, under a name of the plugin's own.
+            grid: what the results are multiples of; 0: unknown.
+            calibrated_delta, literal, note: as of `gaussian`.
+        """
+        return cls(
+            mechanism=mechanism, sample=sample, promised=multiplier, source=source, order=order, curve=curve, grid=grid,
+            calibrated_delta=calibrated_delta, literal=literal, note=note,
+        )  # fmt: skip
+
+
+# -- what a plugin's function does -----------------------------------------------------------------------------------
+
+
+class Map(Checked):
+    """A function of the plugin that has the party in hand. Values change freely: every bound before it is lost, and so
+    is the credit for noise before it, over which it may put anything. A `Clip` behind it makes a new bound.
+
+    Attributes:
+        function: of the block, the party and the round; gives the values, (n,), or a block.
+        examples: True where it needs the client's examples also where a component keeps an account of single records,
+            which does not cover what it takes from them.
+    """
+
+    function: Handed
+    examples: bool = False
+
+
+class Post(Checked):
+    """A function of the plugin that is handed values, public facts and nothing else. So it keeps the price of noise
+    before it: a sign, a momentum, half of the values. Of a sum it is handed the mean.
+
+    Attributes:
+        function: of the values, float32 (n,), and the public facts; gives values (n,).
+    """
+
+    function: Blind
+
+
+class Look(Checked):
+    """A function of the plugin that looks at the values, with the party in hand, and hands nothing on.
+
+    Attributes:
+        function: of a copy of the block, the party and the round.
+    """
+
+    function: Looking
+
+
+class Seal(Checked, kw_only=True):
+    """The component's `seal` multiplies the client's weight in and makes ciphertexts that can be added and not read.
+
+    Attributes:
+        scheme: its parameters in a line, for the record.
+        opened_by: `clients` or `key_server`, who hold a key; `shares`, which many clients would have to put together.
+        opens_with: how many of those together open a sum: 1 where each holds a key.
+        answers: whom the key server tells what it opened: the aggregation `server`, or the `clients` alone.
+        range: largest magnitude of a weighted value; larger ones saturate. Infinity: none does; NaN: unknown.
+        step: distance of neighbouring values; values are rounded to it. 0: none is; NaN: unknown.
+        position_block: how many consecutive global positions share a ciphertext where clients have masks of their own;
+            0 where they must share the mask.
+    """
+
+    scheme: str
+    opened_by: Literal["clients", "key_server", "shares"]
+    opens_with: int = 1
+    range: float = at_least(0, nan=True)
+    step: float = at_least(0, nan=True)
+    answers: Literal["server", "clients"] = "server"
+    position_block: int = 0
+
+
+class Scramble(Checked, kw_only=True):
+    """The component's `seal` makes bytes that parties with a key turn back; no encryption whose sums stay closed to a
+    server.
+
+    Attributes:
+        hides: `values` from everybody else; `nothing proved` where no argument says so.
+        range, step: as in `Seal`.
+    """
+
+    hides: Literal["values", "nothing proved"]
+    range: float = at_least(0, nan=True)
+    step: float = at_least(0, nan=True)
+
+
+class Open(Checked):
+    """The component's `open` undoes the last seal or scramble of the zone: the sum is plain where this link runs."""
+
+
+class WeightedSum(Checked, kw_only=True):
+    """The core adds the clients' blocks up, plain or through what closed them, each times its weight in (0, 1].
+
+    Attributes:
+        divided_by: each position by the weight of the clients that `sent` it, or of `all` whose blocks are added.
+        rate: public factor on the mean; divisors are so many times smaller.
+        layers: gives what the update of each client counts in each layer, and what that adds to the divisor, by
+            client: two arrays (L,); of the blocks and the round. One client's values then move the weights of others,
+            so that noise on the sum is measured by nothing.
+    """
+
+    divided_by: Literal["sent", "all"] = "sent"
+    rate: float = at_least(0, default=1.0)
+    layers: OfLayers | None = None
+
+
+class Combine(Checked):
+    """A function of the plugin that makes one block of the clients' blocks, such as a trimmed mean. It earns no credit:
+    one client may move it by any amount.
+
+    Attributes:
+        function: of the blocks and the weights by client, and the round; gives a block with its divisor.
+    """
+
+    function: OfBlocks
+
+
+Operation = (
+    Clip | Scale | Shift | Round | Widen | Noise | Map | Post | Look | Seal | Scramble | Open | WeightedSum | Combine
+)
+Operations = tuple[Operation, ...]
+"""In the order in which they are executed. Empty: the values pass as they came."""
+
+_KINDS = get_args(Operation)
+
+
+def as_operations(given: Any, hook: str, link: str) -> Operations:
+    """What a hook gave, as operations: one operation, or a function, counts as a tuple of it.
+
+    Raises:
+        Misplaced: it is something else.
+    """
+    if isinstance(given, _KINDS):
+        given = (given,)
+    elif callable(given):
+        given = (Combine(given) if hook == "aggregate" else Map(given),)
+    if not isinstance(given, tuple) or not all(isinstance(operation, _KINDS) for operation in given):
+        shown = ", ".join(kind.__name__ for kind in _KINDS)
+        raise Misplaced(
+            f"component {link}, hook {hook}: it gave {given!r:.80}; give a tuple of operations ({shown}), or a function, "
+            "from which nothing is promised; an empty tuple changes nothing"
+        )
+    return given

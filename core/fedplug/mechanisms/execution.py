@@ -1,0 +1,530 @@
+"""Executes the operations of links: what was folded and priced (`fedplug.api.links`) is what is done here.
+
+A plugin's functions are called here too. What they give is looked at as anything that comes from outside: its shape, its
+type, and that its values are numbers. What they must not read they are not handed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+import numpy as np
+
+from fedplug.api import grids, norms
+from fedplug.api.blocks import add_blocks
+from fedplug.api.context import Client, Server
+from fedplug.api.errors import FedplugError, PluginError, ProtectionError, cause_of
+from fedplug.api.links import Link, ballot_states, grids_of_layers
+from fedplug.api.operations import (
+    Clip,
+    Combine,
+    Look,
+    Map,
+    Noise,
+    Open,
+    Operation,
+    Post,
+    Public,
+    Round,
+    Scale,
+    Scramble,
+    Seal,
+    Shift,
+    WeightedSum,
+    Widen,
+)
+from fedplug.api.typed import block_problem as fields_problem
+from fedplug.api.types import RETAINED, Block
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fedplug.api.context import Context, Party
+    from fedplug.api.known import Known
+    from fedplug.api.links import Step
+    from fedplug.api.operations import Operations
+
+_MARGIN = 1 - 2.0**-23
+"""Twice what rounding a value to float32 can add, so that the rounded values do not exceed the bound either."""
+_LAST_DIGITS = 1 - 1e-9
+"""What machines may differ in, of numbers that two of them compute."""
+
+
+def execute(step: Step, block: Block, party: Party, ctx: Context, *, records: bool = False) -> Block:
+    """Does what a link does to a block; of an aggregator, what it does to the sum.
+
+    Args:
+        step: the link, with its operations and what is known before each.
+        block: the block; left as it is.
+        party: at which it runs.
+        ctx: the round.
+        records: True where a component keeps an account of single records, so that examples are handed to no function
+            that does not ask for them.
+
+    Raises:
+        ProtectionError: values that no clip can bound, or a function that gives what it must not.
+        PluginError: a function fails.
+    """
+    for operation, known in zip(step.operations, step.states, strict=False):
+        if not isinstance(operation, WeightedSum | Combine):
+            block = _Execution(step.link, known, party, ctx, records).run(operation, block)
+    return block
+
+
+def add_up(step: Step, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+    """The sum of the clients' blocks of one zone as the aggregator gives it.
+
+    Raises:
+        ProtectionError: it cannot be one; blames the client whose upload spoilt it, if one did.
+        PluginError: a function fails.
+    """
+    first, *_ = step.operations
+    if isinstance(first, Combine):
+        total = _called(
+            step.link, first, first.function, blocks, dict(weights), dataclasses.replace(ctx, known=step.before)
+        )
+        if problem := shape_problem(total, step.link.zone):
+            raise _refusal(step.link, first, problem)
+        if wrong := not_finite(total):
+            spoilt = next((client_id for client_id, block in blocks.items() if not_finite(block)), None)
+            if spoilt is not None:
+                what = f"client {spoilt} sent values that are NaN or infinite, which no sum survives"
+                raise ProtectionError(what).blame(spoilt)
+            what = f"it made {wrong} of {total.size} values NaN or infinite of uploads that are finite"
+            raise _refusal(step.link, first, what)
+    else:
+        assert isinstance(first, WeightedSum)
+        total = _weighted_sum(step.link, first, blocks, weights, ctx)
+    return execute(step, total, ctx.party, ctx)
+
+
+def release(
+    component: Any, operations: Operations, what: str, values: Any, party: Party, ctx: Context
+) -> NDArray[np.float32]:
+    """Values with the noise of a ballot: a client's own, or at the server the sum of what clients have said.
+
+    Args:
+        component: whose ballot it is.
+        operations: of its ballots in this round.
+        what: names the values; the noise of each name is drawn from a stream of its own.
+        values: float32 (n,); at the server such values by client.
+        party: that releases them.
+        ctx: the round.
+
+    Raises:
+        ProtectionError: the ballot has no noise, or noise that another party adds.
+    """
+    link = Link("ballots", "protect", component.name, component, "server" if isinstance(party, Server) else "client")
+    central = isinstance(party, Server)
+    made, states = ballot_states(component.name, operations, ctx)
+    noises = [operation for operation in made if isinstance(operation, Noise)]
+    if not noises or any((noise.trust == "central") != central for noise in noises):
+        where = "to the sum, at the server" if central else "at the client"
+        raise ProtectionError(
+            f"component {component.name}: its ballots of round {ctx.round + 1} have no noise that is added {where}; "
+            "give it in ballots(), with trust='central' where the server adds it"
+        )
+    each = values if isinstance(values, Mapping) else {0: values}
+    added: NDArray[np.float64] | None = None
+    noised = False
+    block = Block("ballots", 0, np.zeros(0, np.float32))
+    blocks = {c: Block("ballots", np.size(v), np.asarray(v, np.float32).reshape(-1)) for c, v in sorted(each.items())}
+    for operation, known in zip(made, states, strict=False):
+        run = _Execution(link, known, party, ctx, False, purpose=what)
+        if isinstance(operation, Noise) and not noised:
+            for one in blocks.values():
+                added = one.plain().astype(np.float64) if added is None else added + one.plain()
+            total = np.zeros(0) if added is None else added
+            block, noised = Block("ballots", total.size, total.astype(np.float32)), True
+        if noised:
+            block = run.run(operation, block)
+        else:
+            blocks = {client_id: run.run(operation, one) for client_id, one in blocks.items()}
+    return block.plain()
+
+
+class NotHanded:
+    """In place of what a function is not handed. How many examples there are is public."""
+
+    def __init__(self, told: str, size: int = 0) -> None:
+        self._told, self._size = told, size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def refuse(self, *_: Any) -> NoReturn:
+        """Says what is not there, and why.
+
+        Raises:
+            ProtectionError: always.
+        """
+        raise ProtectionError(self._told)
+
+    __getattr__ = __getitem__ = __iter__ = __array__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = refuse
+
+
+@contextlib.contextmanager
+def without(party: Party, told: str, *, update: bool) -> Iterator[None]:
+    """Inside, a client has no examples and no scores, and without `update` no update and no model of its own either."""
+    if not isinstance(party, Client):
+        yield
+        return
+    names = ("data", "scores", "update", "personal") if update else ("data", "scores")
+    held = {name: getattr(party, name) for name in names}
+    hidden: Any = NotHanded(told, len(party.data.train) if party.data is not None else 0)
+    party.scores = hidden
+    if party.data is not None:
+        party.data = dataclasses.replace(party.data, train=hidden, own_test=hidden)
+    if update:
+        party.update = party.personal = hidden
+    try:
+        yield
+    finally:
+        for name, value in held.items():
+            setattr(party, name, value)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Execution:
+    """One operation at one place."""
+
+    link: Link
+    known: Known
+    party: Party
+    ctx: Context
+    records: bool
+    purpose: str = ""
+
+    def run(self, operation: Operation, block: Block) -> Block:
+        match operation:
+            case Clip():
+                return block.replace(values=self._clipped(operation, block))
+            case Scale(factor):
+                return block.replace(values=_float32(block.plain() * np.float64(factor)))
+            case Round(step, toward_zero):
+                steps = block.plain().astype(np.float64) / step
+                return block.replace(values=_float32((np.trunc if toward_zero else np.rint)(steps) * step))
+            case Shift():
+                by = _called(self.link, operation, operation.by, self._public(block))
+                return block.replace(values=block.plain() + self._values(operation, by, block))
+            case Widen():
+                return self._widened(block)
+            case Noise():
+                return block.replace(values=self._noised(operation, block))
+            case Map():
+                with self._handing(operation):
+                    given = _called(self.link, operation, operation.function, block, self.party, self._told())
+                return block.replace(values=self._values(operation, given, block))
+            case Post():
+                return self._post(operation, block)
+            case Look():
+                seen = block.replace(values=_locked(block.plain()))
+                _called(self.link, operation, operation.function, seen, self.party, self._told())
+                return block
+            case Seal() | Scramble():
+                return self._closed(operation, block)
+            case Open():
+                return self._opened(operation, block)
+        raise TypeError(f"{operation!r} is no operation on a block")
+
+    # -- what the core does --------------------------------------------------------------------------------------------
+
+    def _clipped(self, clip: Clip, block: Block) -> NDArray[np.float32]:
+        values = block.plain()
+        limit = clip.norm if clip.tighter is None else clip.tighter
+        if clip.per == "layer":
+            return self._clipped_by_layer(clip, limit, block)
+        if norms.of_scalars(clip):
+            if not np.isfinite(values).all():
+                raise self._diverged(block)
+            most = np.float32(min(max(norms.each(limit)), float(np.finfo(np.float32).max)))
+            return np.clip(values, -most, most)
+        assert isinstance(limit, int | float)
+        # In float64, because float32 squares overflow from 2e19 on; and not by BLAS, whose threads cost more than they
+        # save at this size when several processes share the cores.
+        if clip.order == 2:
+            norm = math.sqrt(float(np.square(values, dtype=np.float64).sum()))
+        elif clip.order == 1:
+            norm = float(np.abs(values).sum(dtype=np.float64))
+        else:
+            norm = float(np.linalg.norm(values.astype(np.float64), clip.order))
+        if not math.isfinite(norm):
+            raise self._diverged(block)
+        self.party.log[f"{self.link.name}.clipped"] = float(norm > limit)
+        # The scale is of float64, where it cannot become denormal.
+        return values if norm <= limit else _float32(values * np.float64(limit / norm * _MARGIN))
+
+    def _clipped_by_layer(self, clip: Clip, limit: Any, block: Block) -> NDArray[np.float32]:
+        values, layer = block.plain().astype(np.float64), self._layers(block)
+        limits = np.broadcast_to(np.asarray(limit, np.float64), (len(self.ctx.layout.layers),))
+        present, place = np.unique(layer, return_inverse=True)
+        clips = limits[present]
+        powers = np.square(values) if clip.order == 2 else np.abs(values) ** clip.order
+        sums = np.bincount(place, powers, len(present))
+        if not np.isfinite(sums).all():
+            raise self._diverged(block)
+        lengths = np.sqrt(sums) if clip.order == 2 else sums ** (1 / clip.order)
+        factors = np.where(lengths > clips, clips / np.maximum(lengths, clips) * _MARGIN, 1.0)
+        return _float32(values * factors[place])
+
+    def _diverged(self, block: Block) -> ProtectionError:
+        whose = f"client {self.party.client_id}: the update" if isinstance(self.party, Client) else "the sum"
+        return ProtectionError(
+            f"{whose} of zone {block.zone} holds {int(np.count_nonzero(~np.isfinite(block.plain())))} NaN or infinite "
+            f"values, which {self.link.name} cannot clip; training diverged: lower lr in train"
+        )
+
+    def _noised(self, noise: Noise, block: Block) -> NDArray[np.float32]:
+        from fedplug.mechanisms.noise import add_laplace, add_noise
+
+        values = block.plain()
+        if noise.sample is not None:
+            drawn = _called(self.link, noise, noise.sample, values, self._public(block), self._stream())
+            return self._values(noise, drawn, block)
+        if noise.std is None:
+            raise _refusal(self.link, noise, "it gives no std here, where the noise is to be added")
+        self._check_promise(noise)
+        if noise.std == 0:
+            return values
+        stream, add = self._stream(), add_laplace if noise.mechanism == "laplace" else add_noise
+        if isinstance(noise.std, tuple):
+            return self._noised_by_layer(noise, block, stream)
+        if not noise.grid:  # nothing bounds the values, and nothing is promised: the grid is as good as any
+            largest = float(np.abs(values).max(initial=0.0))
+            return add(values, noise.std, grids.finest(largest, noise.std, noise.mechanism), noise.source, stream)
+        return add(values, noise.std, noise.grid, noise.source, stream)
+
+    def _noised_by_layer(self, noise: Noise, block: Block, stream: np.random.Generator) -> NDArray[np.float32]:
+        from fedplug.mechanisms.noise import add_laplace, add_noise
+
+        values, layer = block.plain(), self._layers(block)
+        add = add_laplace if noise.mechanism == "laplace" else add_noise
+        own, stds = grids_of_layers(noise, self.known), cast("tuple[float, ...]", noise.std)
+        noised = np.empty_like(values)
+        present, place = np.unique(layer, return_inverse=True)
+        order = np.argsort(place, kind="stable")
+        for number, where in zip(present, np.split(order, np.cumsum(np.bincount(place))[:-1]), strict=True):
+            std, grid = stds[number], own[number]
+            if not math.isfinite(std):
+                raise _refusal(self.link, noise, f"it gives no noise to layer {number}, which has values here")
+            noised[where] = add(values[where], std, grid, noise.source, stream) if std else values[where]
+        return noised
+
+    def _check_promise(self, noise: Noise) -> None:
+        """Refuses noise that costs more than the server charges for it: what a client pays must have been foretold."""
+        if noise.promised is None or math.isnan(noise.promised) or noise.std is None:
+            return
+        used = self.known.multiplier(noise)
+        if used < noise.promised * _LAST_DIGITS:
+            raise _refusal(
+                self.link, noise,
+                f"its noise has a multiplier of {used:.9g} at this client, and {noise.promised:.9g} is what is charged for; "
+                "promise no more than the least of any client",
+            )  # fmt: skip
+
+    def _widened(self, block: Block) -> Block:
+        plan = self.party.plan if isinstance(self.party, Client) else None
+        if plan is None:
+            raise ProtectionError(f"{self.link.name} covers what a client retains, and there is no plan here")
+        values = np.zeros(plan.labels.size, np.float32)
+        values[plan.positions(block.zone) if block.positions is None else block.positions] = block.plain()
+        sent = np.isin(plan.labels, [plan.zones.index(block.zone), plan.zones.index(RETAINED)])
+        positions = np.flatnonzero(sent).astype(np.uint32)
+        return block.replace(size=len(positions), values=values[positions], positions=positions)
+
+    # -- what a plugin's functions do ----------------------------------------------------------------------------------
+
+    def _post(self, post: Post, block: Block) -> Block:
+        if not self.known.summed:
+            given = _called(self.link, post, post.function, block.plain(), self._public(block))
+            return block.replace(values=self._values(post, given, block))
+        given = _called(self.link, post, post.function, block.mean(), self._public(block))
+        mean = self._values(post, given, block)
+        if block.positions is None:
+            return block.replace(values=mean, divisor=1.0)
+        # Sums of other zones may lie at the same positions, and share the divisor.
+        return block.replace(values=_float32(mean * np.asarray(block.divisor, np.float64)))
+
+    def _closed(self, seal: Seal | Scramble, block: Block) -> Block:
+        told = f"component {self.link.name}: what closes values is handed them, its keys and the client's weight alone"
+        with without(self.party, told, update=True):
+            given = _called(self.link, seal, self.link.component.seal, block, self.party, self._told())
+        problem = shape_problem(given, block.zone)
+        if not problem and (given.values is not None or given.sealed_by != self.link.name):
+            found = "plain values" if given.values is not None else f"a block closed by {given.sealed_by}"
+            problem = f"it closes values, and gave {found}"
+        if problem or given.size != block.size:
+            raise _refusal(self.link, seal, problem or f"it gave {given.size} scalars of {block.size}")
+        return cast("Block", given)
+
+    def _opened(self, opening: Open, block: Block) -> Block:
+        given = _called(self.link, opening, self.link.component.open, block, self._told())
+        problem = shape_problem(given, block.zone)
+        under = self.known.sealers[-2:-1]
+        if not problem and (given.sealed_by or "") != (under[0] if under else ""):
+            problem = f"it opens the sum, and gave a block closed by {given.sealed_by}"
+        if not problem and (wrong := not_finite(given)):
+            problem = f"it made {wrong} of {given.size} values that it opened NaN or infinite"
+        if problem:
+            raise _refusal(self.link, opening, problem)
+        return cast("Block", given)
+
+    @contextlib.contextmanager
+    def _handing(self, operation: Map) -> Iterator[None]:
+        if not self.records or operation.examples:
+            yield
+            return
+        told = (
+            f"component {self.link.name}: examples are not handed to it where an account of single records is kept, which "
+            "covers what training released and nothing else; go by the block, or give Map(function, examples=True), "
+            "which takes that guarantee away"
+        )
+        with without(self.party, told, update=False):
+            yield
+
+    # -- what all of them need -----------------------------------------------------------------------------------------
+
+    def _told(self) -> Context:
+        return dataclasses.replace(self.ctx, known=self.known)
+
+    def _stream(self) -> np.random.Generator:
+        purpose = self.purpose or self.known.zone
+        if isinstance(self.party, Client):
+            return self.party.rng(self.link.component, purpose)
+        return self.ctx.rng(self.link.name, purpose)
+
+    def _positions(self, block: Block) -> NDArray[np.uint32] | None:
+        if block.positions is None and isinstance(self.party, Client) and self.party.plan is not None:
+            return self.party.plan.positions(block.zone)
+        return block.positions
+
+    def _layers(self, block: Block) -> NDArray[np.int64]:
+        """The number of the layer that each value belongs to, (n,).
+
+        Raises:
+            ProtectionError: nobody can tell here.
+        """
+        where, layout = self._positions(block), self.ctx.layout
+        numbers = layout.per_scalar(np.arange(len(layout.layers)))
+        if where is None and block.size == layout.size:
+            return numbers
+        if where is None or len(where) != block.size:
+            raise ProtectionError(
+                f"{self.link.name} works layer by layer, and where the {block.zone} values lie is not known here"
+            )
+        return cast("NDArray[np.int64]", numbers[where])
+
+    def _public(self, block: Block) -> Public:
+        where, party = self._positions(block), self.party
+        model = party.vector if isinstance(party, Client | Server) else None
+        whole = block.size == self.ctx.layout.size
+        start = None if model is None or (where is None and not whole) else model if whole else model[where]
+        return Public(
+            zone=block.zone, round=self.ctx.round, rounds=self.ctx.rounds, layout=self.ctx.layout, positions=where,
+            start=start, memory=party.state.setdefault(f"{self.link.name} {block.zone}", {}),
+            stream=self.ctx.public_rng(self.link.name, block.zone),
+        )  # fmt: skip
+
+    def _values(self, operation: Operation, given: Any, block: Block) -> NDArray[np.float32]:
+        """What a function gave as values, of which nothing else is taken.
+
+        Raises:
+            ProtectionError: it is not as many numbers, or no numbers where they were.
+        """
+        values = given.values if isinstance(given, Block) else given
+        if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.shape != (block.size,):
+            what = f"{values.dtype}{list(values.shape)}" if isinstance(values, np.ndarray) else type(given).__name__
+            raise _refusal(self.link, operation, f"it gave {what}; its function must give floats [{block.size}]")
+        values = values if values.dtype == np.float32 else _float32(values)
+        wrong = int(np.count_nonzero(~np.isfinite(values)))
+        if wrong and (block.values is None or np.isfinite(block.values).all()):
+            what = f"it made {wrong} finite values of {block.size} NaN or infinite; values that are not numbers cannot be used"
+            raise _refusal(self.link, operation, what)
+        return values
+
+
+def _weighted_sum(
+    link: Link, adds: WeightedSum, blocks: dict[int, Block], weights: dict[int, float], ctx: Context
+) -> Block:
+    if adds.layers is not None:
+        return _sum_by_layers(link, adds, blocks, weights, ctx)
+    total = add_blocks(blocks, weights, ctx)
+    divisor = total.divisor if adds.divided_by == "sent" else float(sum(weights[client_id] for client_id in blocks))
+    return total if divisor is total.divisor and adds.rate == 1 else total.replace(divisor=divisor / adds.rate)
+
+
+def _sum_by_layers(
+    link: Link, adds: WeightedSum, blocks: dict[int, Block], weights: dict[int, float], ctx: Context
+) -> Block:
+    blocks = dict(sorted(blocks.items()))
+    add_blocks(blocks, weights, ctx)  # blames whoever sent what cannot be added
+    assert adds.layers is not None
+    shares = _called(link, adds, adds.layers, blocks, ctx)
+    layer = ctx.layout.per_scalar(np.arange(len(ctx.layout.layers)))
+    divisor, scaled = np.zeros(ctx.layout.size), {}
+    for client_id, block in blocks.items():
+        if block.positions is None:
+            problem = f"the {block.zone} blocks came without positions, so nobody knows their layers; ask for Wants(positions=True)"
+            raise _refusal(link, adds, problem)
+        factor, share = shares[client_id]
+        with np.errstate(over="ignore"):  # an infinite result is blamed on its client where blocks are added
+            values = (block.plain() * factor[layer[block.positions]]).astype(np.float32)
+        scaled[client_id] = block.replace(values=values, weighted=True)
+        divisor[block.positions] += share[layer[block.positions]]
+    total = add_blocks(scaled, weights, ctx)
+    return total.replace(divisor=divisor[total.positions])
+
+
+def shape_problem(given: Any, zone: str) -> str:
+    """What keeps something from being a block of a zone; empty if it is one."""
+    if not isinstance(given, Block):
+        what = f"an array {given.dtype}{list(given.shape)}" if isinstance(given, np.ndarray) else type(given).__name__
+        return f"it gave {what}; it must give a Block (block.replace(values=...) makes one)"
+    if given.zone != zone:
+        return f"it gave a block of zone {given.zone}; a link gives the zone that it is handed"
+    if given.values is None and given.sealed_by is None:
+        return "it gave a block without values that nobody has closed"
+    return fields_problem(given)
+
+
+def not_finite(block: Block) -> int:
+    """How many plain values of a block are NaN or infinite."""
+    return 0 if block.values is None else int(np.count_nonzero(~np.isfinite(block.values)))
+
+
+def _called(link: Link, operation: Operation, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a plugin's function gives.
+
+    Raises:
+        PluginError: it fails by itself; names the component, the hook and the operation.
+    """
+    try:
+        return function(*arguments)
+    except FedplugError:
+        raise
+    # A component that calls sys.exit() fails as any other does; it must not end the program without a word.
+    except (Exception, SystemExit) as error:
+        raise PluginError(f"{_place(link, operation)}: {cause_of(error)}") from error
+
+
+def _place(link: Link, operation: Operation) -> str:
+    return f"component {link.name}, hook {link.hook}, zone {link.zone}, {type(operation).__name__}"
+
+
+def _refusal(link: Link, operation: Operation, problem: str) -> ProtectionError:
+    return ProtectionError(f"{_place(link, operation)}: {problem}")
+
+
+def _locked(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    seen = values.view()
+    seen.flags.writeable = False
+    return seen
+
+
+def _float32(values: NDArray[Any]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        return cast("NDArray[np.float32]", values.astype(np.float32))
