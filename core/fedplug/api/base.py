@@ -45,8 +45,8 @@ class Component(abc.ABC):
     def __setattr__(self, name: str, value: Any) -> None:
         if self.__dict__.get("_frozen"):
             raise ProtectionError(
-                f"component {self.name} keeps {name} on itself, where the other clients of its process would find it; keep "
-                "it in client.memory(self), or in client.cache where it can be made again"
+                f"component {self.name} keeps {name} on itself, where the other clients of its process would find it; "
+                "keep it in client.memory(self), or in client.cache where it can be made again"
             )
         super().__setattr__(name, value)
 
@@ -58,7 +58,8 @@ class Component(abc.ABC):
         """
         for name, value in vars(self).items():
             if hasattr(value, "bit_generator") or hasattr(value, "getrandbits"):
-                raise TypeError(f"{name} is a generator of random numbers; draw from client.rng(self) or ctx.rng(self.name)")
+                remedy = "draw from client.rng(self) or ctx.rng(self.name)"
+                raise TypeError(f"{name} is a generator of random numbers; {remedy}")
             self.__dict__[name] = _fixed(value)
         self.__dict__["_frozen"] = True
 

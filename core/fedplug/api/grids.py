@@ -1,7 +1,8 @@
 """Public grids: every noised value is a multiple of a power of two that was fixed beforehand.
 
-The low bits of a floating-point sum `value + noise` depend on `value` in ways that the analysis does not cover (Mironov,
-CCS 2012; Haney et al., CCS 2022); rounding to a grid removes them. Every result is a float32 without further rounding.
+The low bits of a floating-point sum `value + noise` depend on `value` in ways that the analysis does not cover
+(Mironov, CCS 2012; Haney et al., CCS 2022); rounding to a grid removes them. Every result is a float32 without further
+rounding.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class Known:
         norm = self.norm(order)
         return norm if norm is not None else min(lengths, default=None)
 
-    # -- order rules, for links to ask for -------------------------------------------------------------------------------
+    # -- order rules, for links to ask for -----------------------------------------------------------------------------
 
     def before(self, what: Literal["noise", "encryption", "clip"], remedy: str) -> None:
         """Asks that a link come before any noise, encryption or clip.

@@ -1,7 +1,7 @@
 """The one list of links: what a zone's values pass, in order, with the party at which each link runs, and what it does.
 
-Each link gives operations; the protocol executes them; the check, the ledger, the plan of a run and the views of attacks
-read the same operations, folded the same way. Nobody else works out who comes after whom.
+Each link gives operations; the protocol executes them; the check, the ledger, the plan of a run and the views of
+attacks read the same operations, folded the same way. Nobody else works out who comes after whom.
 """
 
 from __future__ import annotations
@@ -295,14 +295,12 @@ def misplaced_links(links: tuple[Link, ...], ctx: Context) -> list[tuple[Link, s
         if link.hook == "postprocess":
             if at_clients is not None and link.site != "client":
                 where = {"server": "the aggregation server", "key_server": "the key server"}[link.site]
-                problems.append(
-                    (
-                        link,
-                        f"{link.name} runs at {where}, but {at_clients.name} before it runs at the clients, behind which "
-                        f"nothing reaches {where}: it would never run; put it before {at_clients.name}, or have "
-                        "the sum opened at the key server (key_holder: key_server)",
-                    )
-                )
+                problems.append((
+                    link,
+                    f"{link.name} runs at {where}, but {at_clients.name} before it runs at the clients, behind which "
+                    f"nothing reaches {where}: it would never run; put it before {at_clients.name}, or have "
+                    "the sum opened at the key server (key_holder: key_server)",
+                ))
             at_clients = at_clients or (link if link.site == "client" else None)
     # A link that is misplaced counts as if it did nothing, so what is missing behind others is not reported again.
     return problems or list(_unfinished_uploads(steps))
@@ -317,23 +315,17 @@ def _unfinished_uploads(steps: Sequence[Step]) -> Iterator[tuple[Link, str]]:
         link, zone = step.link, step.link.zone
         for operation in step.operations if link.hook == "protect" else ():
             if isinstance(operation, Widen) and not _noise_everywhere(known):
-                yield (
-                    link,
-                    (
-                        f"zone {zone} gets no noise, so the zeros would show what a client retains; put noise after "
-                        f"{link.name}, for instance {{use: std.gaussian, epsilon: 8, delta: 1.0e-5}}"
-                    ),
+                yield link, (
+                    f"zone {zone} gets no noise, so the zeros would show what a client retains; put noise after "
+                    f"{link.name}, for instance {{use: std.gaussian, epsilon: 8, delta: 1.0e-5}}"
                 )
             # Scrambled words are not ciphertexts that stay closed to the server, so they do not count.
             sealed = any(isinstance(closed, Seal) for closed in known.sealed)
             if isinstance(operation, Noise) and operation.trust == "distributed" and not sealed:
-                yield (
-                    link,
-                    (
-                        f"the noise of {link.name} is enough for a sum, not for an upload, and uploads of zone {zone} are "
-                        f"visible; encrypt the zone after {link.name}, or let it add as much as one upload needs "
-                        "(choice: local)"
-                    ),
+                yield link, (
+                    f"the noise of {link.name} is enough for a sum, not for an upload, and uploads of zone {zone} are "
+                    f"visible; encrypt the zone after {link.name}, or let it add as much as one upload needs "
+                    "(choice: local)"
                 )
 
 
@@ -353,21 +345,15 @@ def unpriced(steps: Iterable[Step]) -> Iterator[tuple[Link, str]]:
         for number, operation in enumerate(step.operations):
             before, behind = step.states[number : number + 2]
             if isinstance(operation, Noise) and operation.std != 0 and _is_unbounded(operation, before):
-                yield (
-                    step.link,
-                    (
-                        f"nothing bounds the L{operation.order:g} norm of the {step.link.zone} values before the noise of "
-                        f"{step.link.name}, so it has no price and nothing is promised; put a clip of that norm before it"
-                    ),
+                yield step.link, (
+                    f"nothing bounds the L{operation.order:g} norm of the {step.link.zone} values before the noise of "
+                    f"{step.link.name}, so it has no price and nothing is promised; put a clip of that norm before it"
                 )
             elif isinstance(operation, Map) and len(behind.freed) > len(before.freed):
-                yield (
-                    step.link,
-                    (
-                        f"{step.link.name} changes {step.link.zone} values behind the noise with the data in hand, so the "
-                        "noise counts for nothing; give Post(function), which is handed values alone, or put it before the "
-                        "noise"
-                    ),
+                yield step.link, (
+                    f"{step.link.name} changes {step.link.zone} values behind the noise with the data in hand, so the "
+                    "noise counts for nothing; give Post(function), which is handed values alone, or put it before "
+                    "the noise"
                 )
 
 

@@ -415,7 +415,7 @@ def as_operations(given: Any, hook: str, link: str) -> Operations:
     if not isinstance(given, tuple) or not all(isinstance(operation, _KINDS) for operation in given):
         shown = ", ".join(kind.__name__ for kind in _KINDS)
         raise Misplaced(
-            f"component {link}, hook {hook}: it gave {given!r:.80}; give a tuple of operations ({shown}), or a function, "
-            "from which nothing is promised; an empty tuple changes nothing"
+            f"component {link}, hook {hook}: it gave {given!r:.80}; give a tuple of operations ({shown}), or a "
+            "function, from which nothing is promised; an empty tuple changes nothing"
         )
     return given

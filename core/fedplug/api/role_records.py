@@ -156,7 +156,7 @@ class Account(Checked, kw_only=True):
         if not (isinstance(self.level, str) and self.level.isidentifier() and self.level.islower()):
             raise TypeError(f"Account.level is {self.level!r:.60}; it must be one word in small letters, as record is")
         if self.level == "client":
-            raise TypeError("Account.level is client, of which the ledger keeps account itself; give operations instead")
+            raise TypeError("Account.level is client, of which the ledger keeps account; give operations instead")
         if not (isinstance(self.release, type) and hasattr(self.release, "_fields")):
             raise TypeError(f"Account.release is {self.release!r:.60}; it must be a NamedTuple of numbers")
 

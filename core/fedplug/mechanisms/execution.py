@@ -1,7 +1,7 @@
 """Executes the operations of links: what was folded and priced (`fedplug.api.links`) is what is done here.
 
-A plugin's functions are called here too. What they give is looked at as anything that comes from outside: its shape, its
-type, and that its values are numbers. What they must not read they are not handed.
+A plugin's functions are called here too. What they give is looked at as anything that comes from outside: its shape,
+its type, and that its values are numbers. What they must not read they are not handed.
 """
 
 from __future__ import annotations
@@ -322,8 +322,8 @@ class _Execution:
         if used < noise.promised * _LAST_DIGITS:
             raise _refusal(
                 self.link, noise,
-                f"its noise has a multiplier of {used:.9g} at this client, and {noise.promised:.9g} is what is charged for; "
-                "promise no more than the least of any client",
+                f"its noise has a multiplier of {used:.9g} at this client, and {noise.promised:.9g} is what is charged "
+                "for; promise no more than the least of any client",
             )  # fmt: skip
 
     def _widened(self, block: Block) -> Block:
@@ -379,9 +379,9 @@ class _Execution:
             yield
             return
         told = (
-            f"component {self.link.name}: examples are not handed to it where an account of single records is kept, which "
-            "covers what training released and nothing else; go by the block, or give Map(function, examples=True), "
-            "which takes that guarantee away"
+            f"component {self.link.name}: examples are not handed to it where an account of single records is kept, "
+            "which covers what training released and nothing else; go by the block, or give Map(function, "
+            "examples=True), which takes that guarantee away"
         )
         with without(self.party, told, update=False):
             yield
@@ -442,7 +442,7 @@ class _Execution:
         values = values if values.dtype == np.float32 else _float32(values)
         wrong = int(np.count_nonzero(~np.isfinite(values)))
         if wrong and (block.values is None or np.isfinite(block.values).all()):
-            what = f"it made {wrong} finite values of {block.size} NaN or infinite; values that are not numbers cannot be used"
+            what = f"it made {wrong} finite values of {block.size} NaN or infinite, which cannot be used"
             raise _refusal(self.link, operation, what)
         return values
 
@@ -468,7 +468,8 @@ def _sum_by_layers(
     divisor, scaled = np.zeros(ctx.layout.size), {}
     for client_id, block in blocks.items():
         if block.positions is None:
-            problem = f"the {block.zone} blocks came without positions, so nobody knows their layers; ask for Wants(positions=True)"
+            remedy = "ask for Wants(positions=True)"
+            problem = f"the {block.zone} blocks came without positions, so nobody knows their layers; {remedy}"
             raise _refusal(link, adds, problem)
         factor, share = shares[client_id]
         with np.errstate(over="ignore"):  # an infinite result is blamed on its client where blocks are added

@@ -57,8 +57,8 @@ def add_noise(
         values: float32 (n,), of norm at most 2^24 grid steps.
         std: standard deviation, > 0, in units of the values.
         grid: a power of two; `fedplug.api.grids.finest` or coarser.
-        source: `secure` (AES-256 keyed by the operating system, see `fedplug.mechanisms.secure`; 8 ns a sample), `exact` (discrete
-            Gaussian, OpenDP, about 10 us a sample) or `reproducible` (`stream`, no protection).
+        source: `secure` (AES-256 keyed by the operating system, see `fedplug.mechanisms.secure`; 8 ns a sample),
+            `exact` (discrete Gaussian, OpenDP, about 10 us a sample) or `reproducible` (`stream`, no protection).
         stream: used by `reproducible` alone.
 
     Returns:

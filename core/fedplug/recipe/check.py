@@ -1,8 +1,8 @@
 """The rules between the parts of a recipe: zones, the order of links, what must be undone, who may stand where.
 
-Reads only what components declare in their roles, and the operations of the same list of links that the protocol executes
-(`fedplug.api.links`), so that a wrong recipe is refused before anything runs. Works on drafts: a part that is wrong by
-itself is left out, and everything else is still judged.
+Reads only what components declare in their roles, and the operations of the same list of links that the protocol
+executes (`fedplug.api.links`), so that a wrong recipe is refused before anything runs. Works on drafts: a part that is
+wrong by itself is left out, and everything else is still judged.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class _Rules:
             yield ("protect", zone), f"no plan of {negotiation.name} can hold zone {zone}; {hint}"
 
     def order(self) -> Iterator[Complaint]:
-        """Every link can stand, and can run, where it stands, as its operations say; in the first round and the last."""
+        """Every link can stand, and can run, where it stands, in the first round and the last."""
         for zone in self.foldable:
             for round in dict.fromkeys((0, self.last)):
                 ctx = self.context(round)

@@ -147,8 +147,8 @@ class Composition:
         if self._extensions and hook in seen.HOOKS and not seen.gave(result):
             raise PluginError(
                 f"an extension ({', '.join(sorted(self._extensions))}) changed what {name} gave in its hook {hook}; "
-                "extensions look on. What changes values is a link of a chain: write it as a protector, an aggregator or "
-                "an opener"
+                "extensions look on. What changes values is a link of a chain: write it as a protector, an aggregator "
+                "or an opener"
             )
         return result
 

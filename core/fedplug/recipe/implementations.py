@@ -1,5 +1,4 @@
-"""The hooks that a class implements, what is wrong with it as a member of an entry-point group, and what it truly gives.
-"""
+"""The hooks that a class implements, what is wrong with it as a member of an entry-point group, and what it gives."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Uploads as they arrive: read, added up and forgotten, so that what the server holds does not grow with its clients.
 
-Where sums of some uploads may be joined, as weighted sums may, the clients of a group are added up piece by piece: a piece
-is a fixed part of those that were asked, and is summed as soon as each of them has answered or is lost. Pieces are
-joined in order, so no sum depends on who answered first. Where they may not be joined, one piece holds everybody, and
+Where sums of some uploads may be joined, as weighted sums may, the clients of a group are added up piece by piece: a
+piece is a fixed part of those that were asked, and is summed as soon as each of them has answered or is lost. Pieces
+are joined in order, so no sum depends on who answered first. Where they may not be joined, one piece holds everybody, and
 the server keeps all uploads until the last one is there.
 """
 

@@ -164,8 +164,8 @@ class ClientHost:
         asked = {name for shown in negotiation.reveals(client.ctx) for name in shown.asked}
         if method not in asked:
             told = (
-                f"component {component}: its plans are public, so {method} is handed no examples, scores or update; name "
-                "it in Reveals.asked if its answer shows some, or write public=False in Plans"
+                f"component {component}: its plans are public, so {method} is handed no examples, scores or update; "
+                "name it in Reveals.asked if its answer shows some, or write public=False in Plans"
             )
             with without(client, told, update=True):
                 yield
@@ -174,8 +174,8 @@ class ClientHost:
         yield
         if client.plan is not before:
             raise ProtectionError(
-                f"component {component}: its plans are public, and {method}, whose answer shows data, set one; set it in "
-                "a method that answers nothing, or write public=False in Plans"
+                f"component {component}: its plans are public, and {method}, whose answer shows data, set one; set it "
+                "in a method that answers nothing, or write public=False in Plans"
             )
 
     def _at_round(self, client: HostedClient, round: int) -> None:

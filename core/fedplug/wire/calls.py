@@ -161,7 +161,7 @@ class Receiver:
 
     def __init__(
         self, site: str, components: dict[str, Any], digest: str, run_dir: Path | None = None,
-        handing: Callable[[str, str, Any], AbstractContextManager[None]] = lambda component, method, party: nullcontext(),
+        handing: Callable[[str, str, Any], AbstractContextManager[None]] = lambda *_: nullcontext(),
     ) -> None:  # fmt: skip
         self.site, self.components, self.digest, self.run_dir = site, components, digest, run_dir
         self.handing = handing

@@ -169,8 +169,8 @@ class CentralGaussian(fedplug.Opener):
             Misplaced: nothing bounds what one client adds to the sum, or by more than `norm`; or it is encrypted.
         """
         known.before(
-            "encryption", "it is encrypted at the server; add noise at the clients instead: put std.gaussian before the "
             "encryption",
+            "it is encrypted at the server; add noise at the clients instead: put std.gaussian before the encryption",
         )  # fmt: skip
         norm = self.options.norm
         write = f"write {{use: std.clip, norm: {norm:g}}} in protect.{known.zone}"

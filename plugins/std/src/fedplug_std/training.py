@@ -69,7 +69,8 @@ class Sgd(fedplug.Trainer):
 
     def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
         """One epoch over a batch that is all there is: one step, without momentum."""
-        return self.varied(options=self.options.model_copy(update={"epochs": 1, "batch_size": batch_size, "momentum": 0.0}))
+        changed = {"epochs": 1, "batch_size": batch_size, "momentum": 0.0}
+        return self.varied(options=self.options.model_copy(update=changed))
 
     def local_objective(
         self, client: Client, loss: torch.Tensor, parameters: list[torch.Tensor], start: list[torch.Tensor]
