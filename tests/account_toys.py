@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import fedplug
-from fedplug import Account, Block, hookimpl
+from fedplug import Account, hookimpl
 
 
 class Flips(NamedTuple):
@@ -25,11 +25,7 @@ class Labels(fedplug.Protector, fedplug.AccountKeeper):
     )  # fmt: skip
 
     @hookimpl
-    def protect(self, block: Block, client: Any, ctx: Any) -> Block:
-        """The block as it is."""
-        return block
-
-    def effects(self, known: Any, ctx: Any) -> tuple[()]:
+    def protect(self, known: Any, ctx: Any) -> tuple[()]:
         """Nothing happens to the values."""
         return ()
 

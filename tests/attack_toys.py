@@ -15,17 +15,15 @@ from typing import Any, ClassVar, Literal
 import fedplug
 import numpy as np
 from fedplug import (
-    Block,
-    Bound,
-    Client,
+    Clip,
     Context,
-    Effects,
     Field,
     Finds,
     Known,
     Measures,
     Noise,
-    Scales,
+    Operations,
+    Scale,
     hookimpl,
 )
 from fedplug.api.errors import MetricError, ViewError
@@ -156,23 +154,13 @@ class LayerClip(Toy, fedplug.Protector):
         scale: float = Field(0.0, ge=0, description="of the noise on the first layer; 0: no noise")
         told: bool = Field(True, description="whether the sizes of the noise are stated")
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
         """A public factor, a clip a layer and noise a layer."""
         scales = tuple((self.options.scale * 2.0 ** np.arange(len(ctx.layout.layers))).tolist())
-        noise = Noise(mechanism="gaussian", scale=scales if self.options.told else None, multiplier=1.0,
-                      source="reproducible")  # fmt: skip
-        effects = Scales(self.options.factor), Bound((self.options.norm,) * len(scales), per="layer")
-        return (*effects, noise) if self.options.scale else effects
-
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Of a zone that is the whole model."""
-        layer = ctx.layout.per_scalar(np.arange(len(ctx.layout.layers)))
-        values = self.options.factor * block.plain().astype(np.float64)
-        lengths = np.sqrt(np.bincount(layer, values**2))
-        values *= np.minimum(1.0, self.options.norm / lengths)[layer] * (1 - 2.0**-23)
-        noise = client.rng(self).standard_normal(len(values)) * (self.options.scale * 2.0**layer)
-        return block.replace(values=(values + noise).astype(np.float32))
+        std = scales if self.options.told else None
+        clip = Scale(self.options.factor), Clip((self.options.norm,) * len(scales), per="layer")
+        return (*clip, Noise.gaussian(std, promised=1.0, source="reproducible")) if self.options.scale else clip
 
 
 class Measure(Toy, fedplug.Metric):

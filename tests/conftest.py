@@ -13,21 +13,19 @@ import pytest
 from cli_calls import GOOD
 from fedplug import (
     Accountant,
-    Adds,
     Aggregator,
     Block,
-    Bound,
     Client,
     Component,
     Context,
     DataSource,
-    Effects,
     Extension,
     Field,
     Known,
     ModelSource,
     Negotiation,
     Opener,
+    Operations,
     Options,
     Partition,
     Plans,
@@ -35,10 +33,12 @@ from fedplug import (
     Scorer,
     Sealer,
     Trainer,
+    WeightedSum,
     hookimpl,
 )  # fmt: skip
-from fedplug import Noise as NoiseEffect
-from fedplug import Seal as SealEffect
+from fedplug import Clip as ClipTo
+from fedplug import Noise as NoiseOf
+from fedplug import Seal as SealBy
 from fedplug.recipe.catalog import Catalog
 from numpy.typing import NDArray
 
@@ -125,23 +125,20 @@ class OneZone(Base, Negotiation):
 
 
 class Clip(Base, Protector):
-    """Halve the values."""
+    """Clip."""
 
     class Options(Options):
         norm: float = Field(gt=0, description="L2 bound")
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
         known.before("noise", "put the clip first")
         known.before("encryption", "put the clip before the encryption")
-        return (Bound(self.options.norm),)
-
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        return block.replace(values=block.plain() / 2)
+        return (ClipTo(self.options.norm),)
 
 
 class Noise(Base, Protector):
-    """Add one."""
+    """Add noise of the size of the bound."""
 
     class Options(Options):
         epsilon: float = Field(
@@ -149,16 +146,13 @@ class Noise(Base, Protector):
             json_schema_extra={"remedy": "to switch the noise off, write noised: []"},
         )  # fmt: skip
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        known.before("encryption", "put the noise before the encryption")
-        return (NoiseEffect(mechanism="gaussian", scale=known.need_norm("put {use: std.clip, norm: 1.0} before it")),)
-
     @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        return block.replace(values=block.plain() + 1)
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        known.before("encryption", "put the noise before the encryption")
+        return (NoiseOf.gaussian(known.need_norm("put {use: std.clip, norm: 1.0} before it")),)
 
 
-NEGATION = SealEffect(scheme="negation", opened_by="key_server", range=math.inf, step=0.0, position_block=1)
+NEGATION = SealBy(scheme="negation", opened_by="key_server", range=math.inf, step=0.0, position_block=1)
 
 
 class Seal(Base, Sealer):
@@ -166,19 +160,18 @@ class Seal(Base, Sealer):
 
     site = "key_server"
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
         known.before("encryption", "encrypt once")
         return (NEGATION,)
 
     def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
         return next(iter(blocks.values()))
 
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
         return block.replace(values=None, ciphertexts=((-block.plain()).tobytes(),), sealed_by=self.name)
 
-    @hookimpl
-    def postprocess(self, block: Block, ctx: Context) -> Block:
+    def open(self, block: Block, ctx: Context) -> Block:
         values = -np.frombuffer(block.ciphertexts[0], np.float32)
         return block.replace(values=values, ciphertexts=(), sealed_by=None)
 
@@ -186,33 +179,28 @@ class Seal(Base, Sealer):
 class Outer(Seal):
     """A second seal that may lie over the first."""
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
         return (NEGATION,)
 
 
 class SumNoise(Base, Opener):
-    """Add two to the sum."""
+    """Add noise to the sum."""
 
     site = "server"
 
-    def opens(self, known: Known, ctx: Context) -> Effects:
-        known.before("encryption", "open the sum first")
-        return (NoiseEffect(mechanism="gaussian", scale=known.need_norm("clip at the clients"), trust="central"),)
-
     @hookimpl
-    def postprocess(self, block: Block, ctx: Context) -> Block:
-        return block.replace(values=block.plain() + 2)
+    def postprocess(self, known: Known, ctx: Context) -> Operations:
+        known.before("encryption", "open the sum first")
+        return (NoiseOf.gaussian(known.need_norm("clip at the clients")),)
 
 
 class Mean(Base, Aggregator):
     """Average."""
 
-    def sums(self, known: Known, ctx: Context) -> Effects:
-        return (Adds(),)
-
     @hookimpl
-    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
-        return next(iter(blocks.values()))
+    def aggregate(self, known: Known, ctx: Context) -> Operations:
+        return (WeightedSum(),)
 
 
 class Book(Base, Accountant):
@@ -222,21 +210,17 @@ class Book(Base, Accountant):
         return {"book": 1.0}
 
 
-def shown(block: Block) -> str:
-    return f"closed by {block.sealed_by}" if block.values is None else str(block.values.tolist())
-
-
 class Spy(Base, Extension):
-    """Count protect calls."""
+    """Keep what protect calls give."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
         self.seen: list[str] = []
 
     @hookimpl(wrapper=True)
-    def protect(self, block: Block) -> Generator[None, Block, Block]:
+    def protect(self, known: Known) -> Generator[None, Operations, Operations]:
         result = yield
-        self.seen.append(f"{block.zone}: {shown(block)} -> {shown(result)}")
+        self.seen.append(f"{known.zone}: {', '.join(type(operation).__name__ for operation in result)}")
         return result
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 HALVE = """\
 import fedplug
-from fedplug import Field, hookimpl
+from fedplug import Field, Scale, hookimpl
 
 
 class Halve(fedplug.Protector):
@@ -14,8 +14,8 @@ class Halve(fedplug.Protector):
         factor: float = Field(0.5, gt=0, description="share that is kept")
 
     @hookimpl
-    def protect(self, block, client, ctx):
-        return block.replace(values=block.plain() * self.options.factor)
+    def protect(self, known, ctx):
+        return (Scale(self.options.factor),)
 
 
 class Median:

@@ -14,17 +14,19 @@ from typing import Any, ClassVar, Literal
 import fedplug
 import numpy as np
 from fedplug import (
-    Adds,
     Block,
     Client,
+    Combine,
     Context,
     Dataset,
-    Effects,
     Examples,
     Field,
     Finds,
     Known,
+    Look,
     Model,
+    Operations,
+    Party,
     Reveals,
     Server,
     Wants,
@@ -74,7 +76,7 @@ class Fail(Toy, fedplug.Scorer, fedplug.Protector):
 
         clients: tuple[int, ...] = Field((), description="at which clients")
         rounds: tuple[int, ...] = Field((0,), description="in which rounds, 0-based")
-        how: Literal["raise", "kill", "send_object"] = Field("raise", description="what happens")
+        how: Literal["raise", "kill"] = Field("raise", description="what happens")
 
     def _fail(self, client: Client) -> None:
         if client.client_id in self.options.clients and client.ctx.round in self.options.rounds:
@@ -88,17 +90,15 @@ class Fail(Toy, fedplug.Scorer, fedplug.Protector):
         self._fail(client)
         return np.zeros(ctx.layout.size, np.float32)
 
-    def effects(self, known: Known, ctx: Context) -> Effects | None:
-        """It leaves values as they are; what is stated of a block is compared, so an odd one comes without."""
-        return None if self.options.how == "send_object" else ()
-
     @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Fails before the upload, or puts something into it that may not travel."""
-        if self.options.how == "send_object" and client.client_id in self.options.clients:
-            return block.replace(meta={"oops": object()})
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        """It leaves values as they are, or fails before the upload."""
+        return (Look(self.look),)
+
+    def look(self, block: Block, client: Party, ctx: Context) -> None:
+        """Fails."""
+        assert isinstance(client, Client)
         self._fail(client)
-        return block
 
 
 class Draws(Toy, fedplug.Scorer):
@@ -117,18 +117,16 @@ class Draws(Toy, fedplug.Scorer):
 class Keep(Toy, fedplug.Opener):
     """Eq. 27 of SelectiveShield: keep the local values of the retained zone, take the global ones elsewhere."""
 
-    def opens(self, known: Known, ctx: Context) -> Effects:
-        """The block leaves as it came."""
-        return ()
-
     @hookimpl
-    def postprocess(self, block: Block, ctx: Context) -> Block:
+    def postprocess(self, known: Known, ctx: Context) -> Operations:
+        """The block leaves as it came."""
+        return (Look(self.keep),)
+
+    def keep(self, block: Block, client: Party, ctx: Context) -> None:
         """Makes the client's own model."""
-        client = ctx.party
         assert isinstance(client, Client)
         client.personal = client.vector.copy()
         client.personal[block.positions] = block.plain()
-        return block
 
 
 class NarrowBfv(Bfv):
@@ -171,12 +169,12 @@ class Peek(Toy, fedplug.Aggregator):
         """All alike."""
         return 1.0
 
-    def sums(self, known: Known, ctx: Context) -> Effects:
-        """A weighted sum."""
-        return (Adds(),)
-
     @hookimpl
-    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+    def aggregate(self, known: Known, ctx: Context) -> Operations:
+        """A weighted sum."""
+        return (Combine(self.add),)
+
+    def add(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
         """Notes, and adds."""
         server = ctx.party
         assert isinstance(server, Server)
@@ -191,22 +189,20 @@ class AskAgain(Toy, fedplug.Opener):
     site = "server"
     heard: ClassVar[list[dict[int, int]]] = []
 
-    def opens(self, known: Known, ctx: Context) -> Effects:
-        """The sum leaves as it came."""
-        return ()
-
     def reveals(self, ctx: Context) -> list[Reveals]:
         """Numbers that everybody knows."""
         return [Reveals("numbers of clients", ("aggregator",), covered_by="nothing to pay", asked=("answer",))]
 
     @hookimpl
-    def postprocess(self, block: Block, ctx: Context) -> Block:
+    def postprocess(self, known: Known, ctx: Context) -> Operations:
+        """The sum leaves as it came."""
+        return (Look(self.ask),)
+
+    def ask(self, block: Block, server: Party, ctx: Context) -> None:
         """Asks."""
-        server = ctx.party
         assert isinstance(server, Server)
         assert server.cohort is not None
         self.heard.append(server.cohort.ask(self.answer))
-        return block
 
     @at_client
     def answer(self, client: Client) -> int:

@@ -8,13 +8,13 @@ from typing import Literal
 import fedplug
 import numpy as np
 from fedplug import (
-    Bound,
     Client,
+    Clip,
     Cohort,
     Context,
-    Effects,
     Field,
     Noise,
+    Operations,
     Plan,
     Plans,
     Reveals,
@@ -96,10 +96,9 @@ class Halves(Toy, fedplug.Groups):
         """Whether this client's number is odd."""
         return client.client_id % 2 == 1
 
-    def ballots(self, round: int, ctx: Context) -> Effects:
+    def ballots(self, round: int, ctx: Context) -> Operations:
         """What the ballots of round 1 cost."""
-        noise = Noise(mechanism="gaussian", scale=2.0, source=self.options.source)
-        return (Bound(1.0), noise) if round == 0 else ()
+        return (Clip(1.0), Noise.gaussian(2.0, source=self.options.source)) if round == 0 else ()
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """The ballots are paid for."""
