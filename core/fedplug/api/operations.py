@@ -25,12 +25,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fedplug.api.context import Context
-    from fedplug.api.context import Party as AnyParty
     from fedplug.api.types import Block, Layout
 
     Vector = NDArray[np.float32]
-    Handed = Callable[[Block, AnyParty, Context], Block | Vector]
-    Looking = Callable[[Block, AnyParty, Context], None]
+    Handed = Callable[[Block, Any, Context], Block | Vector]  # of a client, a server or a key server, as the hook runs
+    Looking = Callable[[Block, Any, Context], None]
     Blind = Callable[[Vector, "Public"], Vector]
     OfFacts = Callable[["Public"], Vector]
     Sampler = Callable[[Vector, "Public", np.random.Generator], Vector]
@@ -335,6 +334,7 @@ class Seal(Checked, kw_only=True):
         answers: whom the key server tells what it opened: the aggregation `server`, or the `clients` alone.
         range: largest magnitude of a weighted value; larger ones saturate. Infinity: none does; NaN: unknown.
         step: distance of neighbouring values; values are rounded to it. 0: none is; NaN: unknown.
+        by_chance: values are rounded up or down by chance, so that one moves by up to a step, and 0 may not stay 0.
         position_block: how many consecutive global positions share a ciphertext where clients have masks of their own;
             0 where they must share the mask.
     """
@@ -344,6 +344,7 @@ class Seal(Checked, kw_only=True):
     opens_with: int = 1
     range: float = at_least(0, nan=True)
     step: float = at_least(0, nan=True)
+    by_chance: bool = False
     answers: Literal["server", "clients"] = "server"
     position_block: int = 0
 

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from fedplug.api import grids, norms
 from fedplug.api.blocks import add_blocks
 from fedplug.api.context import Client, Server
 from fedplug.api.errors import FedplugError, PluginError, ProtectionError, cause_of
+from fedplug.api.handed import without
 from fedplug.api.links import Link, ballot_states, grids_of_layers
 from fedplug.api.operations import (
     Clip,
@@ -147,47 +148,6 @@ def release(
     return block.plain()
 
 
-class NotHanded:
-    """In place of what a function is not handed. How many examples there are is public."""
-
-    def __init__(self, told: str, size: int = 0) -> None:
-        self._told, self._size = told, size
-
-    def __len__(self) -> int:
-        return self._size
-
-    def refuse(self, *_: Any) -> NoReturn:
-        """Says what is not there, and why.
-
-        Raises:
-            ProtectionError: always.
-        """
-        raise ProtectionError(self._told)
-
-    __getattr__ = __getitem__ = __iter__ = __array__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = refuse
-
-
-@contextlib.contextmanager
-def without(party: Party, told: str, *, update: bool) -> Iterator[None]:
-    """Inside, a client has no examples and no scores, and without `update` no update and no model of its own either."""
-    if not isinstance(party, Client):
-        yield
-        return
-    names = ("data", "scores", "update", "personal") if update else ("data", "scores")
-    held = {name: getattr(party, name) for name in names}
-    hidden: Any = NotHanded(told, len(party.data.train) if party.data is not None else 0)
-    party.scores = hidden
-    if party.data is not None:
-        party.data = dataclasses.replace(party.data, train=hidden, own_test=hidden)
-    if update:
-        party.update = party.personal = hidden
-    try:
-        yield
-    finally:
-        for name, value in held.items():
-            setattr(party, name, value)
-
-
 @dataclasses.dataclass(frozen=True)
 class _Execution:
     """One operation at one place."""
@@ -242,6 +202,7 @@ class _Execution:
             if not np.isfinite(values).all():
                 raise self._diverged(block)
             most = np.float32(min(max(norms.each(limit)), float(np.finfo(np.float32).max)))
+            self._log_clipped(float(np.mean(np.abs(values) > most)) if values.size else 0.0)
             return np.clip(values, -most, most)
         assert isinstance(limit, int | float)
         # In float64, because float32 squares overflow from 2e19 on; and not by BLAS, whose threads cost more than they
@@ -254,7 +215,7 @@ class _Execution:
             norm = float(np.linalg.norm(values.astype(np.float64), clip.order))
         if not math.isfinite(norm):
             raise self._diverged(block)
-        self.party.log[f"{self.link.name}.clipped"] = float(norm > limit)
+        self._log_clipped(float(norm > limit))
         # The scale is of float64, where it cannot become denormal.
         return values if norm <= limit else _float32(values * np.float64(limit / norm * _MARGIN))
 
@@ -270,6 +231,10 @@ class _Execution:
         lengths = np.sqrt(sums) if clip.order == 2 else sums ** (1 / clip.order)
         factors = np.where(lengths > clips, clips / np.maximum(lengths, clips) * _MARGIN, 1.0)
         return _float32(values * factors[place])
+
+    def _log_clipped(self, share: float) -> None:
+        if not self.purpose:  # of updates alone: the clip of a ballot would take the place of theirs
+            self.party.log[f"{self.link.name}.clipped"] = share
 
     def _diverged(self, block: Block) -> ProtectionError:
         whose = f"client {self.party.client_id}: the update" if isinstance(self.party, Client) else "the sum"
@@ -351,7 +316,7 @@ class _Execution:
 
     def _closed(self, seal: Seal | Scramble, block: Block) -> Block:
         told = f"component {self.link.name}: what closes values is handed them, its keys and the client's weight alone"
-        with without(self.party, told, update=True):
+        with without(self.party, told):
             given = _called(self.link, seal, self.link.component.seal, block, self.party, self._told())
         problem = shape_problem(given, block.zone)
         if not problem and (given.values is not None or given.sealed_by != self.link.name):
@@ -383,7 +348,7 @@ class _Execution:
             "which covers what training released and nothing else; go by the block, or give Map(function, "
             "examples=True), which takes that guarantee away"
         )
-        with without(self.party, told, update=False):
+        with without(self.party, told, update=True):
             yield
 
     # -- what all of them need -----------------------------------------------------------------------------------------
