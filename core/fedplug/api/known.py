@@ -192,8 +192,9 @@ class Known:
             case Seal() | Scramble():
                 held = self._rounded(operation.step) if operation.step > 0 else self
                 if math.isnan(operation.range) or math.isnan(operation.step):
-                    why = f"{self.link} does not say what values it holds, so others' noise earns no credit"
-                    held = replace(held._uncredited(why), bounds=(), grid=0.0)
+                    lost = f"{self.link} does not say what values it holds"
+                    free = held._uncredited(f"{lost}, so others' noise earns no credit")
+                    held = replace(free, bounds=(), beneath=(), grid=0.0, lost=f"{lost}, or how it rounds them")
                 return replace(
                     held._saturated(operation.range), weighted=self.weighted or isinstance(operation, Seal),
                     sealed=(*self.sealed, operation), sealers=(*self.sealers, self.link),
@@ -234,7 +235,7 @@ class Known:
         why = f"{self.link} changes values behind the noise, so others' noise earns no credit"
         free = self._uncredited(why) if self.releases or self.summed else self
         return dataclasses.replace(
-            free, bounds=(), beneath=(), grid=0.0, factor=1.0, loose=self.loose or self.summed, lost=lost,
+            free, bounds=(), beneath=(), grid=0.0, factor=1.0, clips=(), loose=self.loose or self.summed, lost=lost,
             releases=tuple(free.releases[i] for i in kept), scales=tuple(self.scales[i] for i in kept),
             freed=(*self.freed, self.link) if freed else self.freed,
         )  # fmt: skip
@@ -247,7 +248,7 @@ class Known:
         Raises:
             Misplaced: it has norms for another number of layers than the model.
         """
-        norm = clip.norm if clip.tighter is None else clip.tighter
+        norm = clip.limit
         bound = Bound(norm, order=clip.order, per=clip.per)
         if isinstance(norm, tuple) and self.layers and len(norm) != len(self.layers):
             raise Misplaced(

@@ -120,6 +120,12 @@ class Clip(Bound):
     _: dataclasses.KW_ONLY
     tighter: float | None = at_least(0, default=None)
 
+    @property
+    def limit(self) -> float | tuple[float, ...]:
+        """What is enforced: the norm, or where that is less the client's own."""
+        own = math.inf if self.tighter is None else self.tighter
+        return tuple(min(norm, own) for norm in self.norm) if isinstance(self.norm, tuple) else min(self.norm, own)
+
 
 class Scale(Checked):
     """Multiplies every value by a public number."""
@@ -334,7 +340,6 @@ class Seal(Checked, kw_only=True):
         answers: whom the key server tells what it opened: the aggregation `server`, or the `clients` alone.
         range: largest magnitude of a weighted value; larger ones saturate. Infinity: none does; NaN: unknown.
         step: distance of neighbouring values; values are rounded to it. 0: none is; NaN: unknown.
-        by_chance: values are rounded up or down by chance, so that one moves by up to a step, and 0 may not stay 0.
         position_block: how many consecutive global positions share a ciphertext where clients have masks of their own;
             0 where they must share the mask.
     """
@@ -344,7 +349,6 @@ class Seal(Checked, kw_only=True):
     opens_with: int = 1
     range: float = at_least(0, nan=True)
     step: float = at_least(0, nan=True)
-    by_chance: bool = False
     answers: Literal["server", "clients"] = "server"
     position_block: int = 0
 
@@ -372,7 +376,7 @@ class WeightedSum(Checked, kw_only=True):
 
     Attributes:
         divided_by: each position by the weight of the clients that `sent` it, or of `all` whose blocks are added.
-        rate: public factor on the mean; divisors are so many times smaller.
+        rate: public factor on the mean, > 0; divisors are so many times smaller.
         layers: gives what the update of each client counts in each layer, and what that adds to the divisor, by
             client: two arrays (L,); of the blocks and the round. One client's values then move the weights of others,
             so that noise on the sum is measured by nothing.
@@ -381,6 +385,12 @@ class WeightedSum(Checked, kw_only=True):
     divided_by: Literal["sent", "all"] = "sent"
     rate: float = at_least(0, default=1.0)
     layers: OfLayers | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError, naming the field, the value and what it must be."""
+        super().__post_init__()
+        if not 0 < self.rate < math.inf:
+            raise ValueError(f"WeightedSum(rate={self.rate!r}): it must be a finite number > 0")
 
 
 class Combine(Checked):

@@ -182,7 +182,7 @@ class _Execution:
             case Post():
                 return self._post(operation, block)
             case Look():
-                seen = block.replace(values=_locked(block.plain()))
+                seen = block if block.values is None else block.replace(values=_locked(block.values))
                 _called(self.link, operation, operation.function, seen, self.party, self._told())
                 return block
             case Seal() | Scramble():
@@ -195,7 +195,7 @@ class _Execution:
 
     def _clipped(self, clip: Clip, block: Block) -> NDArray[np.float32]:
         values = block.plain()
-        limit = clip.norm if clip.tighter is None else clip.tighter
+        limit = clip.limit
         if clip.per == "layer":
             return self._clipped_by_layer(clip, limit, block)
         if norms.of_scalars(clip):
@@ -429,6 +429,8 @@ def _sum_by_layers(
     add_blocks(blocks, weights, ctx)  # blames whoever sent what cannot be added
     assert adds.layers is not None
     shares = _called(link, adds, adds.layers, blocks, ctx)
+    if problem := _shares_problem(shares, blocks, len(ctx.layout.layers)):
+        raise _refusal(link, adds, problem)
     layer = ctx.layout.per_scalar(np.arange(len(ctx.layout.layers)))
     divisor, scaled = np.zeros(ctx.layout.size), {}
     for client_id, block in blocks.items():
@@ -443,6 +445,18 @@ def _sum_by_layers(
         divisor[block.positions] += share[layer[block.positions]]
     total = add_blocks(scaled, weights, ctx)
     return total.replace(divisor=divisor[total.positions])
+
+
+def _shares_problem(given: Any, blocks: Mapping[int, Block], layers: int) -> str:
+    """What keeps something from being the weights of each client's layers; empty if they are."""
+    for client_id in blocks:
+        of_client = given.get(client_id) if isinstance(given, Mapping) else None
+        pair = of_client if isinstance(of_client, tuple) else ()
+        if len(pair) != 2 or not all(np.shape(part) == (layers,) and np.isfinite(part).all() for part in pair):
+            return f"its function must give for client {client_id} two arrays of finite floats [{layers}]"
+        if (np.asarray(pair[1]) < 0).any():
+            return f"it adds less than 0 to the divisor for client {client_id}"
+    return ""
 
 
 def shape_problem(given: Any, zone: str) -> str:
