@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedplug.api import grids
 from fedplug.api.errors import FedplugError, PluginError, cause_of
 from fedplug.api.folded import uploaded
+from fedplug.api.handed import without
 from fedplug.api.known import Known
 from fedplug.api.operations import (
     Clip,
@@ -71,11 +72,17 @@ class Link:
             Misplaced: it cannot stand here, or gives something else than operations.
             PluginError: the hook fails by itself.
         """
+        told = (
+            f"component {self.name}, hook {self.hook}: what is done follows from public facts, from what the component "
+            "keeps in memory, and from scores where `reads` names them; what follows from data is done in Map(function)"
+        )
+        reads = getattr(self.component, "reads", None)
         try:
-            if self.call is not None:
-                given = self.call(self.hook, self.name, known=known, ctx=ctx)
-            else:
-                given = getattr(self.component, self.hook)(known=known, ctx=ctx)
+            with without(ctx.party, told, scores=reads is not None):
+                if self.call is not None:
+                    given = self.call(self.hook, self.name, known=known, ctx=ctx)
+                else:
+                    given = getattr(self.component, self.hook)(known=known, ctx=ctx)
         except FedplugError:
             raise
         except Exception as error:
@@ -179,6 +186,11 @@ def settled(noise: Noise, known: Known, ctx: Context, hook: str) -> Noise:
             f"{known.link}: the core has no {noise.mechanism} noise; write Noise.gaussian, Noise.laplace, or "
             "Noise.own with a sampler"
         )
+    if isinstance(noise.std, tuple) and known.layers and len(noise.std) != len(known.layers):
+        raise Misplaced(
+            f"{known.link} gives noise for {len(noise.std)} layers, and the model has {len(known.layers)}; give one "
+            "size a layer, or one number for all of them"
+        )
     bound = known.sensitivity(noise.order) if noise.trust == "central" else known.norm(noise.order)
     if bound is None or noise.std == 0 or math.isinf(bound):  # no price, no noise, or no model yet
         return dataclasses.replace(noise, grid=noise.grid or 0.0)
@@ -266,6 +278,11 @@ def _check_place(link: Link, known: Known, operation: Operation) -> None:
             "noise before the upload (protect), or where the sum is opened (key_holder: key_server)"
         )
     closed = known.sealed[-1] if known.sealed else None
+    if closed is not None and isinstance(operation, WeightedSum) and operation.layers is not None:
+        raise Misplaced(
+            f"{where}: it weighs layers of uploads of zone {link.zone}, which {known.sealers[-1]} has closed; give "
+            "WeightedSum() without layers, or leave the zone open"
+        )
     if closed is not None and not isinstance(operation, _WORKS_CLOSED):
         what, by = ("sum" if known.summed else "zone"), known.sealers[-1]
         remedy = f"put {by} before {link.name} under postprocess" if known.summed else f"put {link.name} before {by}"

@@ -2,8 +2,8 @@
 
 Where sums of some uploads may be joined, as weighted sums may, the clients of a group are added up piece by piece: a
 piece is a fixed part of those that were asked, and is summed as soon as each of them has answered or is lost. Pieces
-are joined in order, so no sum depends on who answered first. Where they may not be joined, one piece holds everybody, and
-the server keeps all uploads until the last one is there.
+are joined in order, so no sum depends on who answered first. Where they may not be joined, one piece holds everybody,
+and the server keeps all uploads until the last one is there.
 """
 
 from __future__ import annotations

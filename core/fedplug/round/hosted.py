@@ -34,6 +34,7 @@ class HostedClient(Client):
         self.reports = Reports()
         self.previous_plan: Plan | None = None
         self.tells_classes = False
+        self._released: NDArray[np.float32] | None = None
 
     @property
     def model(self) -> Model:
@@ -95,7 +96,13 @@ class HostedClient(Client):
 
     def release(self, component: Any, what: str, values: Any) -> NDArray[np.float32]:
         """See `Party.release`."""
-        return release(component, component.ballots(self.ctx.round, self.ctx), what, values, self, self.ctx)
+        ballots = component.ballots(self.ctx.round, self.ctx)
+        self._released = release(component, ballots, what, values, self, self.ctx)
+        return self._released
+
+    def has_released(self, answer: Any) -> bool:
+        """Whether an answer is what was released last, and nothing else."""
+        return answer is self._released
 
     def take_vector(self, vector: NDArray[np.float32]) -> None:
         """Adopts a global model; clients of one process that hold equal models share one array."""
@@ -121,10 +128,20 @@ class HostedClient(Client):
 
 
 class HostedServer(Server):
-    """The aggregation server of a run."""
+    """The aggregation server of a run.
+
+    Attributes:
+        released: rounds and components whose ballots it has added noise to.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released: set[tuple[int, str]] = set()
 
     def release(self, component: Any, what: str, values: Any) -> NDArray[np.float32]:
         """See `Party.release`."""
+        self.released = {(round, name) for round, name in self.released if round == self.ctx.round}
+        self.released.add((self.ctx.round, component.name))
         return release(component, component.ballots(self.ctx.round, self.ctx), what, values, self, self.ctx)
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +20,14 @@ from numpy.typing import NDArray
 from fedplug.api import codec
 from fedplug.api.codec import Message
 from fedplug.api.errors import ProtectionError
+from fedplug.api.handed import without
 from fedplug.api.links import Step
 from fedplug.api.model import Model
 from fedplug.api.openings import Openings
+from fedplug.api.operations import Noise
+from fedplug.api.roles import Groups, Negotiation
 from fedplug.api.types import Layout
 from fedplug.api.unchangeable import unchangeable
-from fedplug.mechanisms.execution import without
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import make_context
@@ -37,6 +39,9 @@ from fedplug.round.steps import Steps
 from fedplug.round.world import World
 from fedplug.wire.calls import Receiver
 from fedplug.wire.record import KEY_SERVER, client_address
+
+if TYPE_CHECKING:
+    from fedplug.api.context import Context
 
 
 class ClientHost:
@@ -152,31 +157,42 @@ class ClientHost:
         self.model_user = None
 
     @contextlib.contextmanager
-    def _handing(self, component: str, method: str, client: HostedClient) -> Iterator[None]:
-        """Where plans are public, the negotiation's methods are handed what is public: a client without its data.
-
-        A method whose answers it says it shows has the data, and sets no plan.
-        """
-        negotiation = self.composition.negotiation
-        if component != negotiation.name or not negotiation.plans.public or client.ctx.round < 0:
-            yield
+    def _handing(self, component: str, method: str, client: HostedClient) -> Iterator[Callable[[Any], Any]]:
+        """Keeps back what a negotiation's or a group's method must not read, and looks at what it answers."""
+        part = self.composition.components.get(component)
+        if not isinstance(part, Groups | Negotiation) or client.ctx.round < 0:
+            yield lambda answer: answer
             return
-        asked = {name for shown in negotiation.reveals(client.ctx) for name in shown.asked}
-        if method not in asked:
+        asked = [shown for shown in part.reveals(client.ctx) if method in shown.asked]
+        paid = any(shown.covered_by == "epsilon" for shown in asked)
+        central = any(noise.trust == "central" for noise in _noises(part, client.ctx))
+        noised = paid and not central and bool(_noises(part, client.ctx))
+
+        def answered(answer: Any) -> Any:
+            if noised and not client.has_released(answer):
+                raise ProtectionError(
+                    f"component {component}: its ballots have noise, and {method} answers with values that did not "
+                    "pass through it; answer with client.release(self, name, values), and with nothing else"
+                )
+            return answer
+
+        if not isinstance(part, Negotiation) or not part.plans.public:
+            yield answered
+        elif asked:
+            before = client.plan
+            yield answered
+            if client.plan is not before:
+                raise ProtectionError(
+                    f"component {component}: its plans are public, and {method}, whose answer shows data, set one; set "
+                    "it in a method that answers nothing, or write public=False in Plans"
+                )
+        else:
             told = (
                 f"component {component}: its plans are public, so {method} is handed no examples, scores or update; "
                 "name it in Reveals.asked if its answer shows some, or write public=False in Plans"
             )
-            with without(client, told, update=True):
-                yield
-            return
-        before = client.plan
-        yield
-        if client.plan is not before:
-            raise ProtectionError(
-                f"component {component}: its plans are public, and {method}, whose answer shows data, set one; set it "
-                "in a method that answers nothing, or write public=False in Plans"
-            )
+            with without(client, told):
+                yield answered
 
     def _at_round(self, client: HostedClient, round: int) -> None:
         if client.ctx is None or client.ctx.round != round:
@@ -225,6 +241,11 @@ class KeyServerHost:
 
     def _at_round(self, round: int) -> None:
         self.party.ctx = make_context(self.recipe, self.composition, self.layout, round, self.party)
+
+
+def _noises(part: Groups | Negotiation, ctx: Context) -> list[Noise]:
+    """Of the ballots of a round."""
+    return [operation for operation in part.ballots(ctx.round, ctx) if isinstance(operation, Noise)]
 
 
 def counts_operations(recipe: Recipe) -> bool:

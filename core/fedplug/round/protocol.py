@@ -19,10 +19,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedplug.api.context import Context
-from fedplug.api.errors import (
-    TooFewClients,
-    of_component,
-)  # fmt: skip
+from fedplug.api.errors import ProtectionError, TooFewClients, of_component
 from fedplug.api.events import (
     Asking,
     Events,
@@ -34,6 +31,7 @@ from fedplug.api.events import (
     SetUpDone,
     Uploaded,
 )  # fmt: skip
+from fedplug.api.operations import Noise
 from fedplug.api.roles import Groups
 from fedplug.api.types import Layout
 from fedplug.recipe.composition import Composition
@@ -170,6 +168,13 @@ class Protocol:
                 self.negotiate(cohort, ctx)
         finally:
             self._note_uncovered(ctx)  # now: the round may end before its uploads are entered
+        for name, operations in self.composition.ballots(ctx):
+            noises = [one for one in operations if isinstance(one, Noise) and one.trust == "central"]
+            if noises and (ctx.round, name) not in self.server.released:
+                raise ProtectionError(
+                    f"component {name}: its ballots of round {ctx.round + 1} have noise that the server adds, and it "
+                    "added none; use what ctx.party.release(self, name, values) gives"
+                )
         self.events.tell(Negotiated(ctx.round, tuple(asked), groups))
         self.office.require(len(cohort))
 

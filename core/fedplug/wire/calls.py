@@ -156,12 +156,14 @@ class Receiver:
         digest: of this party's own recipe.
         run_dir: the run folder, where tracebacks are kept, or None.
         handing: entered with the names of the component and the method, and the party, around each call: it keeps back
-            what the method must not be handed.
+            what the method must not be handed, and gives what looks at the answer.
     """
 
     def __init__(
         self, site: str, components: dict[str, Any], digest: str, run_dir: Path | None = None,
-        handing: Callable[[str, str, Any], AbstractContextManager[None]] = lambda *_: nullcontext(),
+        handing: Callable[[str, str, Any], AbstractContextManager[Callable[[Any], Any]]] = (
+            lambda *_: nullcontext(lambda answer: answer)
+        ),
     ) -> None:  # fmt: skip
         self.site, self.components, self.digest, self.run_dir = site, components, digest, run_dir
         self.handing = handing
@@ -202,8 +204,8 @@ class Receiver:
                     )
                 memory.round = max(memory.round, round)
                 at_round(round)
-                with self.handing(component, name, party):
-                    value = method(party, *payload)
+                with self.handing(component, name, party) as answered:
+                    value = answered(method(party, *payload))
                 memory.done = sequence or memory.done
         except Exception as error:
             log_error(self.run_dir, f"{self.site}, {running}", error)

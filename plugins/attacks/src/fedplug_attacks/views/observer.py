@@ -18,6 +18,7 @@ from fedplug.api.component import remote_method
 from fedplug.api.context import Client, Party, Server
 from fedplug.api.roles import Negotiation, Sealer
 from fedplug.api.types import RETAINED, Block, Layout, Plan
+from fedplug.mechanisms.execution import execute
 from fedplug.round.base import make_context
 from fedplug.round.opening import unsealed
 from fedplug.round.steps import Steps
@@ -71,7 +72,7 @@ class Observer:
         layout: of the model.
         initial: float32 (P,), the public initial weights.
         public: examples that everybody has.
-        model: for effects that follow from the model of a round, such as noise by public scores; left as it is.
+        model: for operations that follow from the model of a round, such as noise by public scores; left as it is.
     """
 
     def __init__(
@@ -257,7 +258,7 @@ class Observer:
                         if adder is None and sender >= 0:
                             opened = sealer.open_upload(opened, known)
                         else:
-                            opened = self.composition.one("postprocess", step.link.name, block=opened, ctx=known)
+                            opened = execute(step, opened, insider.party, ctx)
                 except Exception:  # another key, or none: it stays closed
                     continue
                 if opened.values is not None:
@@ -278,7 +279,7 @@ class Observer:
         """The links behind the aggregation of a zone; none where what they do follows from what this party lacks."""
         try:
             return [step for step in ctx.steps(zone) if step.link.hook == "postprocess"]
-        except Exception:  # whatever a plugin's effects come to at a party that has not what they need
+        except Exception:  # whatever a plugin's operations come to at a party that has not what they need
             return []
 
     def _sum_opened(self, zone: str, block: Block, client: Client, insiders: Sequence[Insider]) -> Block | None:
@@ -287,8 +288,7 @@ class Observer:
             opened = block
             for step in self._opening(zone, client.ctx):
                 if step.link.site == "client":
-                    ctx = dataclasses.replace(client.ctx, known=step.before)
-                    opened = self.composition.one("postprocess", step.link.name, block=opened, ctx=ctx)
+                    opened = execute(step, opened, client, client.ctx)
             if opened.values is not None:
                 return opened
         except Exception:  # it is sealed, and the receiver's key is needed

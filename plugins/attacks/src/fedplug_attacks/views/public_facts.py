@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fedplug.api.operations import Learns
     from fedplug.api.known import Known as Folded
     from fedplug.api.links import Step
-    from fedplug.api.releases import Clip
+    from fedplug.api.releases import Clipped as Bounded
     from fedplug.api.types import Layout
     from numpy.typing import NDArray
 
@@ -45,7 +45,7 @@ class Sent:
 
     factor: float = 1.0
     grid: float = 0.0
-    clips: tuple[Clip, ...] = ()
+    clips: tuple[Bounded, ...] = ()
     closed: Seen = Seen.ENCRYPTED
     known: bool = True
     _variances: tuple[float | tuple[float, ...], ...] = ()
@@ -56,7 +56,7 @@ class Sent:
 
         Args:
             zone: a zone that is sent.
-            ctx: the round, at a party that has what the links' effects need.
+            ctx: the round, at a party that has what the links' operations need.
             trainer: what it says of itself.
         """
         try:

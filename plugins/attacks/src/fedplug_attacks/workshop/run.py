@@ -128,10 +128,10 @@ class AttackRun:
         public = self.rewound.public
         self.observer = Observer(self.ran, self.composition, self.model.layout, self.initial, public, self.model)
         self.shared_key = any(
-            isinstance(effect, Seal) and effect.opened_by == "clients"
+            isinstance(operation, Seal) and operation.opened_by == "clients"
             for zone in self.composition.links
             for step in ctx.steps(zone)
-            for effect in step.effects or ()
+            for operation in step.operations
         )
         self.adversaries: dict[str, str] = {}
         self.done = self.total = 0

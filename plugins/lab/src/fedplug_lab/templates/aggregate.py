@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fedplug
 import numpy as np
-from fedplug import Block, Changes, Context, Effects, Field, Known, hookimpl
+from fedplug import Block, Combine, Context, Field, Known, Operations, hookimpl
 from fedplug.api.errors import ProtectionError
 
 
@@ -14,14 +14,14 @@ class Thing(fedplug.Aggregator):
     class Options(fedplug.Options):
         trim: int = Field(1, ge=0, description="how many of the largest and of the smallest values are left out")
 
-    def sums(self, known: Known, ctx: Context) -> Effects:
-        """What `aggregate` does to the values; the privacy account goes by it. It is not a sum."""
+    @hookimpl
+    def aggregate(self, known: Known, ctx: Context) -> Operations:
+        """How the uploads become one. It is no sum, which would be WeightedSum(), so it earns no credit."""
         if known.sealed:
             raise fedplug.Misplaced(f"{self.name} compares plain values; take the encryption of zone {known.zone} out")
-        return (Changes(),)
+        return (Combine(self.middle),)
 
-    @hookimpl
-    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+    def middle(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
         """Runs at the server."""
         first = next(iter(blocks.values()))
         if any(block.positions is not None or block.size != first.size for block in blocks.values()):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import fedplug
-import numpy as np
-from fedplug import Block, Client, Context, Effects, Field, Known, Rounding, hookimpl
+from fedplug import Context, Field, Known, Operations, Round, hookimpl
 
 
 class Thing(fedplug.Protector):
@@ -13,13 +12,8 @@ class Thing(fedplug.Protector):
     class Options(fedplug.Options):
         step: float = Field(0.001, gt=0, description="distance of neighbouring values, in units of the update")
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        """What `protect` does to the values; the privacy account goes by it, so it must be true."""
-        known.before("encryption", "ciphertexts cannot be rounded; put sketch.thing before it")
-        return (Rounding(self.options.step),)
-
     @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Runs at the client, before anything is sent."""
-        rounded = np.rint(block.plain() / self.options.step) * self.options.step
-        return block.replace(values=rounded.astype(np.float32))
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        """What is done to the values, which the core executes and the privacy account prices."""
+        known.before("encryption", "ciphertexts cannot be rounded; put sketch.thing before it")
+        return (Round(self.options.step),)

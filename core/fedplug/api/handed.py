@@ -1,0 +1,61 @@
+"""What a function must not read it is not handed: a client without its examples, its scores and its update."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from fedplug.api.context import Client
+from fedplug.api.errors import ProtectionError
+
+if TYPE_CHECKING:
+    from fedplug.api.context import Party
+
+
+class NotHanded:
+    """In place of what a function is not handed. How many examples there are is public."""
+
+    def __init__(self, told: str, size: int = 0) -> None:
+        self._told, self._size = told, size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def refuse(self, *_: Any) -> NoReturn:
+        """Says what is not there, and why.
+
+        Raises:
+            ProtectionError: always.
+        """
+        raise ProtectionError(self._told)
+
+    __getattr__ = __getitem__ = __iter__ = __array__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = refuse
+
+
+@contextlib.contextmanager
+def without(party: Party, told: str, *, scores: bool = False, update: bool = False) -> Iterator[None]:
+    """Inside, a client has no examples, and unless they are left to it no scores, no update and no model of its own.
+
+    Args:
+        party: a client; of other parties nothing is taken.
+        told: what an error says where one of them is used.
+        scores, update: whether these are left to it.
+    """
+    if not isinstance(party, Client):
+        yield
+        return
+    names = [*([] if scores else ["scores"]), *([] if update else ["update", "personal"])]
+    held = {name: getattr(party, name) for name in ["data", *names]}
+    hidden: Any = NotHanded(told, len(party.data.train) if party.data is not None else 0)
+    if party.data is not None:
+        party.data = dataclasses.replace(party.data, train=hidden, own_test=hidden)
+    for name in names:
+        if held[name] is not None:
+            setattr(party, name, hidden)
+    try:
+        yield
+    finally:
+        for name, value in held.items():
+            setattr(party, name, value)
