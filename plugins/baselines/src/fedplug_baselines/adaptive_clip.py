@@ -17,24 +17,23 @@ import fedplug
 import numpy as np
 from fedplug import (
     Block,
-    Bound,
-    Changes,
     Client,
+    Clip,
     Cohort,
     Context,
-    Effects,
     Field,
     Known,
+    Map,
     Noise,
+    Operations,
     Plan,
     Plans,
     Reveals,
     at_client,
     hookimpl,
 )  # fmt: skip
-from fedplug.api.operations import Party
 from fedplug.api.errors import ProtectionError
-from fedplug_std.noise_sources import add_noise, default_grid
+from fedplug.api.operations import Party
 
 if TYPE_CHECKING:
     from fedplug import Recipe
@@ -130,13 +129,15 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
             self._keep(ctx, norm)
             cohort.tell(self.adopt, norm)
             within = self._answers(cohort, cohort.ask(self.is_within))
-            share = 0.5 + self._noised_count(sum(within) - len(within) / 2, len(within), ctx) / max(1, len(within))
+            # Of each 1/2 less, so that one client moves the count by 1/2 against none.
+            centred = {client_id: np.array([answer - 0.5], np.float32) for client_id, answer in within.items()}
+            count = ctx.party.release(self, "count", centred)
             # The share of a noised count can be anything; cutting it off costs nothing and keeps one step small.
-            share = min(1.0, max(0.0, share))
+            share = min(1.0, max(0.0, 0.5 + float(count.sum()) / max(1, len(within))))
             memory["next"] = norm * math.exp(-self.options.rate * (share - self.options.quantile))
             ctx.party.log[f"{self.name}.share_within"] = share
         else:
-            lengths = self._answers(cohort, cohort.ask(self.length))
+            lengths = [*self._answers(cohort, cohort.ask(self.length)).values()]
             middle = float(np.quantile(lengths, self.options.quantile)) if lengths else 0.0
             # Where half the clients have nothing to say, the norm stays: there is no clip to 0.
             norm = middle or self._norm(ctx)
@@ -144,9 +145,9 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
             cohort.tell(self.adopt, norm)
         ctx.party.log[f"{self.name}.norm"] = norm
 
-    def _answers(self, cohort: Cohort, replies: dict[int, Any]) -> list[float]:
-        """The replies that can be right; whoever sent another is left out of the round."""
-        found = []
+    def _answers(self, cohort: Cohort, replies: dict[int, Any]) -> dict[int, float]:
+        """The replies that can be right, by client; who sent another is left out of the round."""
+        found = {}
         for client_id, reply in replies.items():
             if self.is_noised:
                 fits, rule = isinstance(reply, bool), "true or false"
@@ -154,20 +155,10 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
                 fits = isinstance(reply, float) and math.isfinite(reply) and reply >= 0
                 rule = "a finite number >= 0"
             if fits:
-                found.append(float(reply))
+                found[client_id] = float(reply)
             else:
                 cohort.drop(client_id, f"its answer about its norm is {reply!r:.40}, which must be {rule}")
         return found
-
-    def _noised_count(self, centred: float, clients: int, ctx: Context) -> float:
-        """The number within the norm less half of all, with noise: one client moves it by 1/2 against none."""
-        std = self._count_multiplier() / 2
-        stream = ctx.rng(self.name, "count")
-        grid = default_grid(clients / 2, std)
-        return float(add_noise(np.array([centred], np.float32), std, grid, self.options.source, stream)[0])
-
-    def _count_multiplier(self) -> float:
-        return self.options.noise_multiplier / math.sqrt(self.options.count_share)
 
     def _sum_multiplier(self) -> float:
         share = self.options.count_share if self.is_noised else 0.0
@@ -204,19 +195,19 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
 
     # -- the clip ------------------------------------------------------------------------------------------------------
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        """A clip to the round's norm; of an exact median no bound is public, so none is stated.
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        """A clip to the round's norm. An exact median follows from the data, so nothing is promised of that clip.
 
         Raises:
             Misplaced: noise, a clip or an encryption stands before it.
         """
         for what in ("noise", "clip", "encryption"):
             known.before(what, f"it clips the update as it is; put {self.name} first")
-        return (Bound(self._norm(ctx)),) if self.is_noised else (Changes(why=EXACT),)
+        return (Clip(self._norm(ctx)),) if self.is_noised else (Map(self.clipped),)
 
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Clips the block to the norm that the server told.
+    def clipped(self, block: Block, client: Client, ctx: Context) -> NDArray[np.float32]:
+        """The values scaled down to the exact median where they exceed it, (n,).
 
         Raises:
             ProtectionError: the update is not finite.
@@ -224,55 +215,25 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
         values, limit = block.plain(), self._norm(ctx)
         norm = norm_of(values, client)
         client.log[f"{self.name}.clipped"] = float(norm > limit)
-        if norm <= limit:
-            return block
-        # A little less than the norm, so that rounding to float32 does not lift the update over it.
-        clipped: NDArray[np.float32] = (values * np.float64(limit / norm * (1 - 2.0**-23))).astype(np.float32)
-        return block.replace(values=clipped)
+        return values if norm <= limit else (values * np.float64(limit / norm)).astype(np.float32)
 
     # -- the noise -----------------------------------------------------------------------------------------------------
 
-    def opens(self, known: Known, ctx: Context) -> Effects:
-        """Noise on the sum, scaled to the round's norm."""
-        note = f"literal: {EXACT}" if not self.is_noised else ""
-        std, grid = self._std_and_grid(ctx)
-        return (
-            Noise(mechanism="gaussian", scale=std, grid=grid, trust="central", source=self.options.source,
-                  literal=not self.is_noised, note=note),
-        )  # fmt: skip
-
     @hookimpl
-    def postprocess(self, block: Block, ctx: Context) -> Block:
-        """Adds the noise of this round to the weighted sum.
-
-        Raises:
-            ProtectionError: the sum is encrypted.
-        """
-        if block.values is None:
-            raise ProtectionError(
-                f"zone {block.zone} is encrypted at the server, which can add no noise to it; take the encryption out"
-            )
-        std, grid = self._std_and_grid(ctx)
-        noised = add_noise(block.values, std, grid, self.options.source, ctx.rng(self.name, block.zone))
-        return block.replace(values=noised)
-
-    def _std_and_grid(self, ctx: Context) -> tuple[float, float]:
-        norm = self._norm(ctx)
-        std = self._sum_multiplier() * norm
-        return std, default_grid(norm * ctx.num_clients, std)
+    def postprocess(self, known: Known, ctx: Context) -> Operations:
+        """Noise on the sum, scaled to the round's norm."""
+        std, note = self._sum_multiplier() * self._norm(ctx), "" if self.is_noised else f"literal: {EXACT}"
+        return (Noise.gaussian(std, source=self.options.source, literal=not self.is_noised, note=note),)
 
     # -- what it costs and shows ---------------------------------------------------------------------------------------
 
-    def ballots(self, round: int, ctx: Context) -> Effects:
+    def ballots(self, round: int, ctx: Context) -> Operations:
         """The noised count: what a client says is half a client from the middle."""
         if not self.is_noised:
             return ()
         note = "noised count of the clients within the norm, by the server, which sees each answer"
-        noise = Noise(
-            mechanism="gaussian", scale=self._count_multiplier() / 2, trust="central", source=self.options.source,
-            note=note,
-        )  # fmt: skip
-        return (Bound(0.5), noise)
+        std = self.options.noise_multiplier / math.sqrt(self.options.count_share) / 2
+        return (Clip(0.5), Noise.gaussian(std, trust="central", source=self.options.source, note=note))
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What the server reads of each client, and what everybody learns."""

@@ -13,8 +13,9 @@ import fedplug
 import numpy as np
 from fedplug import Account, Field, Learns
 from fedplug.api.errors import ProtectionError, SetupError
+from fedplug.api.grids import finest
 from fedplug.api.typed import MOST_EXAMPLES
-from fedplug_std.noise_sources import add_noise, default_grid
+from fedplug.mechanisms.noise import add_noise
 from pydantic import model_validator
 
 from fedplug_baselines.dp_sgd_accounting import (
@@ -193,7 +194,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
         if sigma == 0:
             return total
         std = sigma * self.options.clipping_norm
-        grid = default_grid(self.options.clipping_norm * client.num_examples, std)
+        grid = finest(self.options.clipping_norm * client.num_examples, std)
         return add_noise(total, std, grid, self.options.source, client.rng(self, "noise", step))
 
     def _stream(self, client: Client, purpose: str) -> np.random.Generator:

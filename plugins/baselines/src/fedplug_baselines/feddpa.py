@@ -8,15 +8,15 @@ import fedplug
 import numpy as np
 from fedplug import (
     Block,
-    Changes,
     Client,
     Cohort,
     Context,
-    Effects,
     Field,
     Known,
     Layout,
     Learns,
+    Map,
+    Operations,
     Plan,
     Plans,
     Reveals,
@@ -202,8 +202,9 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
         kept = mask if round == client.ctx.round else np.zeros(size, np.bool_)
         client.plan = Plan.of(options.zone, size, zones, **{RETAINED: kept})
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        """The update becomes another one of the same client, of which nothing is known.
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        """With `send_personal`: what is sent is w - w_g, also where training did not start from w_g.
 
         Raises:
             Misplaced: something has been done to the values already.
@@ -212,15 +213,13 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
         known.before("noise", remedy)
         known.before("encryption", remedy)
         known.before("clip", remedy)
-        return (Changes(),)
+        return (Map(self.whole_way),)
 
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """With `send_personal`: what is sent is w - w_g, also where training did not start from w_g."""
-        if client.plan is None:
-            raise ProtectionError(f"client {client.client_id} has no plan in round {ctx.round + 1}")
-        where = client.plan.positions(block.zone)
-        return block.replace(values=block.plain() + (client.start - client.vector)[where])
+    def whole_way(self, block: Block, client: Client, ctx: Context) -> NDArray[np.float32]:
+        """The way of the zone's values from the global model to the local one, (n,)."""
+        assert client.plan is not None  # nobody is asked for an upload without one
+        found: NDArray[np.float32] = block.plain() + (client.start - client.vector)[client.plan.positions(block.zone)]
+        return found
 
     def check(self, recipe: Recipe) -> list[str]:
         """It stands in both sections; the clip is that of R2; it stands in the zone's chain if personal values go."""

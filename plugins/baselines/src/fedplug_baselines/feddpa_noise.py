@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 import warnings
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
-from fedplug import Block, Client, Context, Effects, Field, Known, Misplaced, Trainer, hookimpl
+from fedplug import Context, Field, Known, Misplaced, Operations, Trainer, hookimpl
 from fedplug.api.errors import ProtectionError
 from fedplug_std.gaussian import Gaussian, local_noise
 
@@ -58,7 +57,8 @@ class FedDpaNoise(fedplug.Protector):
             "of all clients together"
         ]
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
         """Noise of the size that is really added, whatever is claimed.
 
         Raises:
@@ -67,9 +67,10 @@ class FedDpaNoise(fedplug.Protector):
             ProtectionError: there is no noise for the claim.
         """
         self._compare(ctx)
-        noise = local_noise(self._gaussian(ctx).options, known, ctx)
-        note = f"its code claims epsilon={self.options.epsilon:g} at delta={self.options.delta:g}; {noise.note}"
-        return (dataclasses.replace(noise, literal=True, note=note),)
+        multiplier = self.multiplier(ctx.rounds, ctx.num_clients)
+        options = Gaussian.Options(noise_multiplier=multiplier, source=self.options.source)
+        note = f"its code claims epsilon={self.options.epsilon:g} at delta={self.options.delta:g}"
+        return (local_noise(options, known, ctx, literal=True, note=note),)
 
     def _compare(self, ctx: Context) -> None:
         """The batches of the claim are those of the training; of FedDPA the code counts half of the epochs.
@@ -95,28 +96,10 @@ class FedDpaNoise(fedplug.Protector):
         )
         return sigma / math.sqrt(num_clients)
 
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Adds the noise.
-
-        Raises:
-            ProtectionError: nothing bounds the values, or there is no noise for the claim.
-        """
-        return self._gaussian(ctx).protect(block, client, ctx)
-
     def describe(self) -> str:
         """One line for the plan of the run."""
         claim = f"epsilon {self.options.epsilon:g}, delta {self.options.delta:g}"
         return f"Gaussian noise of std C sigma / sqrt(K) at the client (literal): claims {claim}, which does not hold"
-
-    def _gaussian(self, ctx: Context) -> Gaussian:
-        """`std.gaussian` with the true multiplier, under this component's name, which keys its stream."""
-        options = Gaussian.Options(
-            noise_multiplier=self.multiplier(ctx.rounds, ctx.num_clients), source=self.options.source
-        )
-        gaussian = Gaussian(options)
-        gaussian.name = self.name
-        return gaussian
 
 
 @functools.cache

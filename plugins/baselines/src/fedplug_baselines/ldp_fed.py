@@ -10,29 +10,28 @@ between participants; the shuffling of uploads through anonymous channels.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
 from fedplug import (
-    Block,
-    Bound,
     Client,
+    Clip,
     Cohort,
     Context,
-    Effects,
     Field,
     Known,
     Layout,
     Noise,
+    Operations,
     Plan,
     Plans,
-    Uncredited,
     at_client,
     hookimpl,
 )  # fmt: skip
-from fedplug.api.errors import ProtectionError, SetupError
+from fedplug.api.errors import SetupError
 from fedplug.api.types import NOISED, RETAINED
 from pydantic import field_validator, model_validator
 
@@ -46,7 +45,8 @@ from fedplug_baselines.ldp_fed_mechanism import (
 )
 
 if TYPE_CHECKING:
-    from fedplug import KeyServerLine
+    from fedplug import KeyServerLine, Public
+    from numpy.typing import NDArray
 
 
 class LdpFed(fedplug.Protector):
@@ -113,7 +113,8 @@ class LdpFed(fedplug.Protector):
     def __init__(self, options: Options) -> None:
         self.options: LdpFed.Options = options
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
         """Each value is clipped, and drawn anew on its grid; what all that a client sends in the round cost together.
 
         Raises:
@@ -137,34 +138,26 @@ class LdpFed(fedplug.Protector):
         note += "; the proof leaves out the rounding inside the sampler"
         if options.source == "reproducible":
             note += "; anyone who knows the seed can draw the same"
-        # How far a value moves depends on how near the ends of the universe it lies, so there is no one scale.
-        drawn = Noise(
-            mechanism="gaussian" if mu else "pure", multiplier=1 / (mu * math.sqrt(counted)) if mu else 1 / epsilon,
-            source=options.source, grid=10.0**-options.precision, literal=options.epsilon is None, note=note,
-            calibrated_delta=None if options.epsilon is None else options.delta,
+        return (
+            Clip(options.bound, order=math.inf, per="scalar"),
+            # How far a value moves depends on how near the ends of the universe it lies, so there is no one scale.
+            Noise.own(
+                "gaussian" if mu else "pure", functools.partial(self.drawn, alpha), order=math.inf,
+                multiplier=1 / (mu * math.sqrt(counted)) if mu else 1 / epsilon, grid=10.0**-options.precision,
+                source=options.source, literal=options.epsilon is None, note=note,
+                calibrated_delta=None if options.epsilon is None else options.delta,
+            ),
         )  # fmt: skip
-        alone = Uncredited("draws do not add up as Gaussian noise does, so others' noise earns no credit")
-        return (Bound(options.bound, order=math.inf, per="scalar"), *((alone,) if mu else ()), drawn)
 
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Clips, rounds to the universe, and draws each value anew.
-
-        Raises:
-            ProtectionError: the update holds NaN or infinity.
-        """
-        values, options = block.plain(), self.options
-        if not np.isfinite(values).all():
-            raise ProtectionError(
-                f"client {client.client_id}: the update of zone {block.zone} holds NaN or infinite values, which "
-                "cannot be randomised; its training diverged: lower lr in train"
-            )
-        client.log[f"{self.name}.clipped"] = float(np.mean(np.abs(values) > options.bound)) if block.size else 0.0
-        steps = np.rint(np.clip(values.astype(np.float64), -options.bound, options.bound) * 10.0**options.precision)
+    def drawn(
+        self, alpha: float, values: NDArray[np.float32], public: Public, stream: np.random.Generator
+    ) -> NDArray[np.float32]:
+        """Each clipped value rounded to the universe and drawn anew, (n,)."""
+        options = self.options
+        steps = np.rint(values.astype(np.float64) * 10.0**options.precision)
         steps = np.clip(steps, -options.largest, options.largest).astype(np.int64)
-        generator = uniform_source(options.source, client.rng(self, block.zone))
-        drawn = perturb(steps, options.largest, self.alpha(ctx), generator)
-        return block.replace(values=(drawn / 10.0**options.precision).astype(np.float32))
+        found = perturb(steps, options.largest, alpha, uniform_source(options.source, stream))
+        return (found / 10.0**options.precision).astype(np.float32)
 
     def alpha(self, ctx: Context) -> float:
         """alpha of each value: as given, or such that all values of all rounds together cost `epsilon`."""

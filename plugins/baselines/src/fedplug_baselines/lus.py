@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
-from fedplug import AccountKeeper, Changes, Field, Reveals, Uncredited, hookimpl
+from fedplug import AccountKeeper, Field, Map, Reveals, hookimpl
 from fedplug.api.errors import ProtectionError
 from fedplug_std.per_sample import mean_gradient
 
 from fedplug_baselines.masks import count_of
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Context, Effects, Known, Layout, Recipe
+    from fedplug import Block, Client, Context, Known, Layout, Operations, Recipe
     from numpy.typing import NDArray
 
 
@@ -33,9 +33,8 @@ class Lus(fedplug.Protector):
 
     What is zeroed depends on the data. With noise on everything, as the default has it, the guarantee covers that.
     `noise: kept` is the literal form: written once more, by its name, after the noise, the component takes the noise
-    off the zeroed values again. Then everybody reads where they are, which no epsilon covers; what the ledger states is
-    for the values that are left, once their places are known. A value that one client alone keeps has that client's
-    noise and no other, so the noise of others earns no credit.
+    off the zeroed values again. Then everybody reads where they are, which follows from the data and which no noise
+    covers: the noise counts for nothing, and the ledger promises nothing.
     """
 
     class Options(fedplug.Options):
@@ -46,7 +45,9 @@ class Lus(fedplug.Protector):
             "utility", description="cost of zeroing a value: utility |gradient * update|, magnitude |update|"
         )
         noise: Literal["all", "kept"] = Field(
-            "all", description="all: zeroed values get noise too; kept: they do not, which shows them (literal)"
+            "all",
+            description="all: zeroed values get noise too; kept: they do not (literal), which shows them, so that the "
+            "noise counts for nothing",
         )
 
     name: str
@@ -54,9 +55,11 @@ class Lus(fedplug.Protector):
     def __init__(self, options: Options) -> None:
         self.options: Lus.Options = options
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        """Values become zero, so no norm grows; behind the noise, where `noise: kept` has it, others' noise counts no
-        more.
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        """What matters least becomes zero; behind the noise, where `noise: kept` has it, once more.
+
+        What is zeroed follows from the data, so a clip has to come behind it, and noise before it counts for nothing.
 
         Raises:
             Misplaced: it comes after an encryption, or after noise that it must leave where it is.
@@ -64,10 +67,7 @@ class Lus(fedplug.Protector):
         known.before("encryption", f"ciphertexts cannot be sparsified; put {self.name} before the encryption")
         if self.options.noise == "all":
             known.before("noise", f"zeroing noised values shows what is zeroed; put {self.name} before the noise")
-        if not known.releases or not self.options.sparsity:
-            return (Changes("kept"),)
-        why = f"{self.name} takes the noise off what it zeroes, so a scalar that one client keeps has the noise of one"
-        return (Uncredited(why), Changes("kept"))
+        return (Map(self.zeroed, examples=self.options.by == "utility"),) if self.options.sparsity else ()
 
     def check(self, recipe: Recipe) -> list[str]:
         """With `noise: kept`, it stands at both ends of the noise."""
@@ -78,24 +78,22 @@ class Lus(fedplug.Protector):
         remedy = f"write {self.name} once more at the end of the chain, by its name"
         return [f"with noise: kept it takes the noise off again; {remedy}"] if wrong else []
 
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Zeroes what matters least; at its second place in a chain, the same values again.
+    def zeroed(self, block: Block, client: Client, ctx: Context) -> NDArray[np.float32]:
+        """The values with zeros for what matters least, (n,); at its second place in a chain, zeros for the same.
 
         Raises:
-            ProtectionError: there is no plan, or a cost is NaN.
+            ProtectionError: a cost is NaN.
         """
-        if client.plan is None:
-            raise ProtectionError(f"{self.name} needs a plan, to know the tensors of zone {block.zone}; there is none")
         place = f"{self.name} {ctx.round} {block.zone}"
         keep = client.cache.pop(place, None)  # what the first place in the chain has left for the second
         if keep is None:
+            assert client.plan is not None  # nobody is asked for an upload without one
             where = client.plan.positions(block.zone)
             keep = kept(self.costs(block, client, where), tensors(ctx.layout)[where], self.options.sparsity)
             client.log[f"{self.name}.zeroed"] = float(np.mean(~keep)) if len(keep) else 0.0
             if self.options.noise == "kept":
                 client.cache[place] = keep
-        return block.replace(values=np.where(keep, block.plain(), np.float32(0)))
+        return np.where(keep, block.plain(), np.float32(0))
 
     def costs(self, block: Block, client: Client, where: NDArray[np.uint32]) -> NDArray[np.float32]:
         """What zeroing each of the zone's values would cost, (n,)."""
@@ -125,8 +123,7 @@ class Lus(fedplug.Protector):
         if self.options.noise == "kept":
             note = (
                 "which values are zeroed follows from the client's data, and zeros without noise show it, in an upload "
-                "and, where all clients agree, in scalars of the model that do not move; the epsilon of the noise on "
-                "the others does not cover that"
+                "and, where all clients agree, in scalars of the model that do not move; no epsilon covers that"
             )
             found.append(Reveals("support of the update", ("aggregator", "released_model"), note=note))
         return found

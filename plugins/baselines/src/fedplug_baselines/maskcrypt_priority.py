@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import fedplug
 import numpy as np
-from fedplug import hookimpl
+from fedplug import Look, hookimpl
 from fedplug.api.types import ENCRYPTED, RETAINED
 from fedplug_std.per_sample import mean_gradient
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Context, Effects, Known, Recipe
+    from fedplug import Block, Client, Context, Known, Operations, Recipe
     from fedplug.api.types import Scores
     from numpy.typing import NDArray
 
@@ -74,27 +74,25 @@ class MaskCryptPriority(fedplug.Scorer, fedplug.Protector):
         gradient = mean_gradient(client.model, client.data.train, client.data, vector=client.local)
         return (exposed - client.local) * gradient
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        """None: it looks at what leaves, and hands it on.
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        """It looks at what leaves, and hands it on.
 
         Raises:
             Misplaced: the values are encrypted, so there is nothing to take down.
         """
         known.before("encryption", "what is encrypted exposes nothing; leave it out of this chain")
-        return ()
+        return (Look(self.take_down),)
 
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Takes down what this zone shows of the local model, noise included; hands the block on as it is."""
-        if client.plan is None:
-            raise ValueError("an upload needs a plan; the negotiation has set none")
+    def take_down(self, block: Block, client: Client, ctx: Context) -> None:
+        """Notes what this zone shows of the local model, noise included."""
+        assert client.plan is not None  # nobody is asked for an upload without one
         memory, where = client.memory(self), client.plan.positions(block.zone)
         exposed = memory["exposed"].copy()
         exposed[where] = client.start[where] + block.plain()
         seen = _mask(memory["seen"], len(exposed))
         seen[where] = True
         memory.update(exposed=exposed, seen=np.packbits(seen))
-        return block
 
     def exposed(self, client: Client) -> NDArray[np.float32]:
         """The adversary's estimate of this client's model when a round begins, (P,).

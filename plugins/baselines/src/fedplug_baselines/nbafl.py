@@ -8,17 +8,20 @@ by the noise, or clip each coordinate, were not followed.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Block, Bound, Changes, Client, Context, Effects, Field, Known, Misplaced, Noise, Shifts, hookimpl
+from fedplug import Block, Client, Clip, Context, Field, Known, Map, Misplaced, Noise, Operations, Post, Shift, hookimpl
 from fedplug.api.errors import ProtectionError
-from fedplug_std.noise_sources import add_noise, default_grid
+from fedplug.api.grids import finest
+from fedplug.mechanisms.noise import add_noise
 
 if TYPE_CHECKING:
-    from fedplug import Recipe
+    from fedplug import Public, Recipe
+    from numpy.typing import NDArray
 
 
 class NbAFL(fedplug.Protector):
@@ -67,11 +70,13 @@ class NbAFL(fedplug.Protector):
         norm, epsilon, examples, constant, exposures = self.constants(rounds)
         return uplink_std(norm, epsilon, examples, constant, exposures)
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        """The update becomes the client's weights, which are clipped and noised, and then a difference again.
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        """The update becomes the client's weights, which are clipped and noised, and then a difference again
+        (Algorithm 1, at the clients).
 
         The bound is one of the weights: a client moves its upload by at most C against one whose weights are zero. What
-        is taken off again is the global model, which everybody has.
+        is taken off again is the global model, which everybody has, so the model moves to the mean of noised weights.
 
         Raises:
             Misplaced: there is noise already, or a clip of the update, or the values are encrypted.
@@ -79,7 +84,7 @@ class NbAFL(fedplug.Protector):
         known.before("noise", "this zone has noise already; keep one noise component in the chain")
         known.before("encryption", "noise is added to plain values; put it before the encryption")
         known.before("clip", "it clips the weights itself; take the clip of the update out")
-        options, std = self.options, self.std(ctx.rounds)
+        options = self.options
         note = (
             f"the paper claims epsilon {options.epsilon:g} by a sensitivity of 2C/m = "
             f"{2 * options.norm / options.min_examples:.3g}, as if weights were averages over records; that of a "
@@ -87,44 +92,27 @@ class NbAFL(fedplug.Protector):
         )
         if options.epsilon >= 1:
             note += f"; and its constant c holds below epsilon 1, not at {options.epsilon:g}"
-        if options.source == "reproducible":
-            note += "; anyone who knows the seed can subtract this noise"
-        noise = Noise(
-            mechanism="gaussian", scale=std, source=options.source, grid=default_grid(options.norm, std), literal=True,
-            note=note,
-        )  # fmt: skip
-        return (Changes(), Bound(options.norm), noise, Shifts())
+        return (
+            Map(self.weights),
+            Clip(options.norm),
+            Noise.gaussian(self.std(ctx.rounds), source=options.source, literal=True, note=note),
+            Shift(minus_the_model),
+        )
 
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Local weights, clipped and noised, as a difference from the global model (Algorithm 1, at the clients).
+    def weights(self, block: Block, client: Client, ctx: Context) -> NDArray[np.float32]:
+        """The local weights of the zone, (n,), of a client as large as promised.
 
         Raises:
-            ProtectionError: the client has fewer than `min_examples`, no plan, or weights that cannot be clipped.
+            ProtectionError: the client has fewer than `min_examples`.
         """
-        options, values = self.options, block.plain()
-        if client.num_examples < options.min_examples:
+        if client.num_examples < self.options.min_examples:
             raise ProtectionError(
                 f"client {client.client_id} has {client.num_examples} examples, and min_examples="
-                f"{options.min_examples} in {self.name} promises more of every client; lower it"
+                f"{self.options.min_examples} in {self.name} promises more of every client; lower it"
             )
-        if client.plan is None:
-            raise ProtectionError(f"{self.name} needs a plan, to know the weights of zone {block.zone}; there is none")
-        where = client.plan.positions(block.zone)
-        weights = client.start[where].astype(np.float64) + values
-        norm = math.sqrt(float(np.square(weights).sum()))
-        if not math.isfinite(norm):
-            raise ProtectionError(
-                f"client {client.client_id}: the weights of zone {block.zone} are not finite and cannot be clipped; "
-                "its training diverged: lower lr in train"
-            )
-        client.log[f"{self.name}.clipped"] = float(norm > options.norm)
-        clipped = (weights / max(1.0, norm / options.norm * (1 + 2.0**-23))).astype(np.float32)
-        std = self.std(ctx.rounds)
-        stream = client.rng(self, block.zone)
-        noised = add_noise(clipped, std, default_grid(options.norm, std), options.source, stream)
-        # Clients subtract the same model, so it moves to the mean of their noised weights.
-        return block.replace(values=noised - client.vector[where])
+        assert client.plan is not None  # nobody is asked for an upload without one
+        found: NDArray[np.float32] = client.start[client.plan.positions(block.zone)] + block.plain()
+        return found
 
     def describe(self) -> str:
         """One line for the plan of the run."""
@@ -170,8 +158,11 @@ class NbAFLDownlink(fedplug.Opener):
             )
         return problems
 
-    def opens(self, known: Known, ctx: Context) -> Effects:
-        """The sum becomes a mean with more noise, which earns no credit: the server has seen the uploads.
+    @hookimpl
+    def postprocess(self, known: Known, ctx: Context) -> Operations:
+        """Noise on the mean of the uploads (Algorithm 1, at the server; Theorem 1), where the paper asks for it.
+
+        It earns no credit, so the server adds it itself: it has seen the uploads.
 
         Raises:
             Misplaced: there is no uplink whose noise it could top up.
@@ -188,7 +179,8 @@ class NbAFLDownlink(fedplug.Opener):
                 f"{self.name}: uplink: {name!r} protects no zone {zone} as baselines.nbafl does; name the component of "
                 f"protect.{zone}: {', '.join(uplinks) or 'there is none'}"
             )
-        return (Changes(),) if self.std(ctx) else ()
+        std = self.std(ctx)
+        return (Post(functools.partial(noised, std, self.uplink(ctx).options.source)),) if std else ()
 
     def uplink(self, ctx: Context) -> NbAFL:
         """The component whose constants hold here too.
@@ -206,28 +198,22 @@ class NbAFLDownlink(fedplug.Opener):
         constants, clients = self.uplink(ctx).constants(ctx.rounds), ctx.num_clients
         return scheduled_std(*constants, rounds=ctx.rounds, clients=clients, drawn=self.options.scheduled or clients)
 
-    @hookimpl
-    def postprocess(self, block: Block, ctx: Context) -> Block:
-        """Noise on the mean of the uploads (Algorithm 1, at the server; Theorem 1).
-
-        Raises:
-            ProtectionError: the sum is encrypted.
-        """
-        if block.values is None:
-            raise ProtectionError(f"zone {block.zone} is encrypted at the server, which can add no noise to it")
-        std = self.std(ctx)
-        ctx.party.log[f"{self.name}.std"] = std
-        if std == 0:
-            return block
-        source, mean = self.uplink(ctx).options.source, block.mean()
-        reach = float(np.abs(mean).max(initial=0.0))  # of values that are noised already: the grid gives nothing away
-        noised = add_noise(mean, std, default_grid(reach, std), source, ctx.rng(self.name, block.zone))
-        return block.replace(values=noised, divisor=1.0)
-
     def describe(self) -> str:
         """One line for the plan of the run."""
         who = "all clients" if self.options.scheduled is None else f"{self.options.scheduled} clients a round"
         return f"noise on the broadcast mean of {who}, where the paper asks for it; no credit in the ledger"
+
+
+def minus_the_model(public: Public) -> NDArray[np.float32]:
+    """The global model at these positions, (n,), taken off: what the server has anyway."""
+    assert public.start is not None  # clients know the model, and where their values lie
+    return -public.start
+
+
+def noised(std: float, source: str, mean: NDArray[np.float32], public: Public) -> NDArray[np.float32]:
+    """The mean with Gaussian noise, (n,)."""
+    reach = float(np.abs(mean).max(initial=0.0))  # of values that are noised already: the grid gives nothing away
+    return add_noise(mean, std, finest(reach, std), source, public.stream)
 
 
 def gaussian_constant(delta: float) -> float:
