@@ -78,7 +78,7 @@ class Masks(Toy, fedplug.Negotiation):
 
 
 class Halves(Toy, fedplug.Groups):
-    """Two groups, of clients with even and with odd numbers, formed once from ballots with noise."""
+    """Two groups, of clients with even and with odd numbers, formed once, when ballots with noise are in."""
 
     class Options(fedplug.Options):
         """Where the noise comes from."""
@@ -88,13 +88,14 @@ class Halves(Toy, fedplug.Groups):
     def form_groups(self, cohort: Cohort, ctx: Context) -> None:
         """Asks everyone in round 1."""
         if ctx.round == 0:
-            parity = cohort.ask(self.parity)
-            cohort.regroup({n: [c for c, odd in parity.items() if odd == (n == "odd")] for n in ("even", "odd")})
+            cohort.ask(self.parity)
+            everyone = range(ctx.num_clients)
+            cohort.regroup({"even": [c for c in everyone if c % 2 == 0], "odd": [c for c in everyone if c % 2]})
 
     @at_client
-    def parity(self, client: Client) -> bool:
-        """Whether this client's number is odd."""
-        return client.client_id % 2 == 1
+    def parity(self, client: Client) -> NDArray[np.float32]:
+        """Whether this client's number is odd, under noise that hides it."""
+        return client.release(self, "parity", [client.client_id % 2])
 
     def ballots(self, round: int, ctx: Context) -> Operations:
         """What the ballots of round 1 cost."""
