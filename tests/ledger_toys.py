@@ -47,7 +47,10 @@ class FakeAccountant:
 def closed(key_holders: Mapping[str, str], published: list[str] | None = None) -> dict[str, EncryptionReport]:
     """Zones with who can decrypt them; sums that the key server opens pass through the server, or those `published`."""
     seen = [zone for zone, by in key_holders.items() if by == "key_server"] if published is None else published
-    return {zone: EncryptionReport(by, zone in seen) for zone, by in key_holders.items()}
+    return {
+        zone: EncryptionReport(by, zone in seen, opens_with=3 if by == "shares" else 1)
+        for zone, by in key_holders.items()
+    }
 
 
 def ledger_of(

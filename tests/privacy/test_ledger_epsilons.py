@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 from account_toys import Records, Steps
-from fedplug.api.role_records import Reveals
 from fedplug.api.errors import PluginError
 from fedplug.api.releases import Release
+from fedplug.api.role_records import Reveals
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_epsilons import level_epsilons
+from fedplug.privacy.ledger_record import EncryptionReport
 from fedplug.privacy.ledger_views import view_epsilons
 from ledger_toys import CENTRAL, DELTA, LOCAL, SIGMA, FakeAccountant, enter, exact, laplace, ledger_of
 
@@ -33,6 +34,21 @@ def test_secret_shares_are_held_by_nobody() -> None:
     assert least is not None
     assert most is not None
     assert least < most
+
+
+@pytest.mark.parametrize("shares", [1, 2])
+def test_a_view_of_as_many_clients_as_open_an_upload_opens_it(shares: int) -> None:
+    """One share that opens is a key that every client has; two are more than the one client of these views has."""
+    closed = {"encrypted": EncryptionReport("shares", True, opens_with=shares)}
+    noise = {"encrypted": [dataclasses.replace(LOCAL, trust="distributed")]}
+    together = enter(ledger_of(encryption=closed), {"encrypted": 1000}, noise).report().views["client_and_aggregator"]
+    keyed = enter(ledger_of(key_holders={"encrypted": "clients"}), {"encrypted": 1000}, noise)
+    opened = keyed.report().views["client_and_aggregator"]
+    assert together.epsilon is not None
+    assert opened.epsilon is not None
+    assert (together.epsilon == opened.epsilon) == (shares == 1)
+    assert together.epsilon <= opened.epsilon
+    assert ("those of 2 clients do" in together.reason) == (shares == 2)
 
 
 def keepers(kind: type[Records] = Records) -> dict[str, Records]:

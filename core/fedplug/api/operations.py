@@ -336,7 +336,8 @@ class Seal(Checked, kw_only=True):
     Attributes:
         scheme: its parameters in a line, for the record.
         opened_by: `clients` or `key_server`, who hold a key; `shares`, which many clients would have to put together.
-        opens_with: how many of those together open a sum: 1 where each holds a key.
+        opens_with: how many of those together open a sum, or an upload: 1 where each holds a key. A view with so many
+            clients who collude sees uploads.
         answers: whom the key server tells what it opened: the aggregation `server`, or the `clients` alone.
         range: largest magnitude of a weighted value; larger ones saturate. Infinity: none does; NaN: unknown.
         step: distance of neighbouring values; values are rounded to it. 0: none is; NaN: unknown.
@@ -346,7 +347,7 @@ class Seal(Checked, kw_only=True):
 
     scheme: str
     opened_by: Literal["clients", "key_server", "shares"]
-    opens_with: int = 1
+    opens_with: int = at_least(1, default=1)
     range: float = at_least(0, nan=True)
     step: float = at_least(0, nan=True)
     answers: Literal["server", "clients"] = "server"

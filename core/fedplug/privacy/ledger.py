@@ -69,7 +69,11 @@ class Ledger:
     presence: float = 1.0
 
     def __post_init__(self) -> None:
-        self.key_holders = {zone: closed.key_holder for zone, closed in self.encryption.items()}
+        # Where the share of one client opens, every client holds a key, whatever it is called.
+        self.key_holders = {
+            zone: "clients" if closed.key_holder == "shares" and closed.opens_with < 2 else closed.key_holder
+            for zone, closed in self.encryption.items()
+        }
         self.sealed = frozenset(self.encryption)
         self.opened = frozenset(zone for zone, closed in self.encryption.items() if closed.sums_seen_by_aggregator)
         self._reset()

@@ -192,12 +192,14 @@ class EncryptionReport(Record):
         key_holder: who can decrypt: `clients`, `key_server`, or `shares`, which many clients would put together.
         sums_seen_by_aggregator: whether decrypted sums pass through the aggregation server.
         component, parameters: of the encryption.
+        opens_with: how many clients, or what they hold, open an upload together; 1 where each holds a key.
     """
 
     key_holder: Text
     sums_seen_by_aggregator: bool
     component: Text = ""
     parameters: Text = ""
+    opens_with: Count = 1
 
 
 class NoiseReport(NoiseKind, kw_only=True):

@@ -6,10 +6,11 @@ import math
 from typing import TYPE_CHECKING
 
 from fedplug.api.context import Server
-from fedplug.api.folded import locked, seal_of
-from fedplug.api.operations import Misplaced, Party
+from fedplug.api.folded import locked, released, seal_of
+from fedplug.api.operations import Misplaced, Party, WeightedSum
 from fedplug.api.outer_roles import Accountant
 from fedplug.api.role_records import Reveals
+from fedplug.api.types import RETAINED
 from fedplug.privacy.charging import believed
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_record import EncryptionReport
@@ -47,7 +48,9 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
         delta=recipe.delta,
         sampling=recipe.sampling,
         encryption={
-            zone: EncryptionReport(seal.opened_by, zone in seen and not locked(steps[zone]), name, seal.scheme)
+            zone: EncryptionReport(
+                seal.opened_by, zone in seen and not locked(steps[zone]), name, seal.scheme, seal.opens_with
+            )
             for zone, (name, seal) in seals.items()
         },
         accountant=composition.part(recipe.accountant.name, Accountant) if recipe.accountant else None,
@@ -70,7 +73,7 @@ def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[R
         channels.append(Reveals("number of examples", ("aggregator", "client"), note=note))
     note = "training loss, accuracy counts, component logs and pictures, sent in the clear for the report"
     channels.append(Reveals("client metrics", ("aggregator",), note=note))
-    channels += _divisors(composition, ctx)
+    channels += [*_divisors(composition, ctx), *_senders(composition, ctx)]
     channels += [shown for section in recipe.sections.values() for shown in section.reveals(recipe)]
     if recipe.buffers == "mean":
         note = "means and variances of activations, averaged in the clear; buffers: local keeps them at the client"
@@ -121,3 +124,28 @@ def _divisors(composition: Composition, ctx: Context) -> list[Reveals]:
         "what the others sent there is counted too"
     )
     return [Reveals("divisors of positions", tuple(to), note=note)]
+
+
+def _senders(composition: Composition, ctx: Context) -> list[Reveals]:
+    """What noised means show beside their values where clients chose the positions: how many sent each.
+
+    A sum on a public grid, divided by a number of clients, gives that number away to the bit. It is public where every
+    sum is divided by all clients, or where clients cover what they keep and share all other positions.
+    """
+    plans = composition.negotiation.plans
+    to: tuple[Party, ...] = ("key_holder", "client", "released_model")
+    found = []
+    for zone in sorted(plans.own & ctx.links.keys()) if not plans.public else ():
+        steps = ctx.steps(zone)
+        known = released(steps)
+        adds = [one for step in steps for one in step.operations if isinstance(one, WeightedSum)]
+        constant = all(one.divided_by == "all" and one.layers is None for one in adds) and bool(adds)
+        covered = known is not None and known.covers_support and plans.own <= {zone, RETAINED}
+        if known is None or not known.releases or constant or covered:
+            continue
+        note = (
+            f"the {zone} mean is a sum on a public grid over the number of clients that sent each position: it gives "
+            "that number away, which follows from data. Divide by all clients, or have all send the same positions"
+        )
+        found.append(Reveals("how many clients sent each position", to, voids=True, note=note))
+    return found

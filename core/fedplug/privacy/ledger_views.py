@@ -222,7 +222,7 @@ def _key_holder(ledger: Ledger) -> Guarantee | str:
     if not ledger.sealed:
         return "nothing is encrypted, so nobody holds a key"
     if holders == {"shares"}:
-        return "nobody holds a key: only enough clients together could open an upload"
+        return f"nobody holds a key: the shares of {_fewest_shares(ledger)} clients together could open an upload"
     noised = ledger.noised
     if central := [zone for zone, cost in noised.items() if cost.central and zone in ledger.sealed]:
         return f"opens sums of the {listed(central)} zone before the noise is added"
@@ -252,8 +252,16 @@ def _collusion(ledger: Ledger) -> Guarantee | str:
     own = ledger.priced(noised, lambda zone, cost: cost.peer if zone in shared and not cost.beneath else cost.own)
     because = "sees every upload after the noise, decrypted where a client has the key"
     if shared:
-        because = f"sees sums of the {listed(sorted(shared))} zone, which one client's shares do not open"
+        because = (
+            f"sees sums of the {listed(sorted(shared))} zone, whose uploads one client's shares do not open: those of "
+            f"{_fewest_shares(ledger)} clients do, and for so many who collude nothing is promised here"
+        )
     return Guarantee(own, own.doubled(), because)
+
+
+def _fewest_shares(ledger: Ledger) -> int:
+    """With the shares of how many clients an upload of some zone opens."""
+    return min(closed.opens_with for zone, closed in ledger.encryption.items() if ledger.key_holders[zone] == "shares")
 
 
 def _everybody(ledger: Ledger, price: Callable[[str, ZoneCost], NDArray[np.float64]], because: str) -> Guarantee | str:
