@@ -117,7 +117,8 @@ class Catalog:
 
     Attributes:
         strays: entry points in groups that fedplug does not know, as `group name (distribution)`.
-        right: digests of recipes that were checked against it and are right: every party of a process reads its copy.
+        right: by digest, the notes on recipes that were checked against it and are right: every party of a process
+            reads its copy.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class Catalog:
         self.groups: dict[str, dict[str, Entry]] = {group: dict(entries.get(group, {})) for group in GROUPS}
         self.strays = strays
         self._sections = sections
-        self.right: set[str] = set()
+        self.right: dict[str, list[str]] = {}
 
     @classmethod
     def discover(cls) -> Catalog:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fedplug.api.base import Component
 from fedplug.api.context import Context, Server
 from fedplug.api.errors import PluginError
-from fedplug.api.links import Step, fold, misplaced_links
+from fedplug.api.links import Step, fold, misplaced_links, unpriced
 from fedplug.api.members import record_problems
 from fedplug.api.operations import Seal
 from fedplug.api.role_records import Reads
@@ -34,8 +34,11 @@ if TYPE_CHECKING:
 Complaint = tuple["KeyPath", str]
 
 
-def find_problems(draft: Draft, recipe: Recipe | None) -> list[Complaint]:
-    """Everything that is wrong between the parts of a recipe, with its place; None: some of them are wrong alone."""
+def find_problems(draft: Draft, recipe: Recipe | None) -> tuple[list[Complaint], list[str]]:
+    """Everything that is wrong between the parts of a recipe, with its place, and what is right and promises nothing.
+
+    Without a recipe some parts are wrong alone.
+    """
     rules = _Rules(draft, recipe)
     problems = [
         *rules.hooks(), *rules.clients(), *rules.zones(), *rules.order(), *rules.curves(),
@@ -43,7 +46,8 @@ def find_problems(draft: Draft, recipe: Recipe | None) -> list[Complaint]:
     ]  # fmt: skip
     if recipe is not None and not problems and not rules.failed:
         problems += rules.own_checks(recipe)
-    return rules.failed + problems
+    found = rules.failed + problems
+    return found, [] if found else rules.unpriced()
 
 
 class _Rules:
@@ -164,6 +168,12 @@ class _Rules:
                 yield from ((link.path, message) for link, message in misplaced)
                 if misplaced:
                     break
+
+    def unpriced(self) -> list[str]:
+        """Sentences on noise that has no price, or loses it."""
+        return list(dict.fromkeys(
+            message for zone in self.foldable for _, message in unpriced(self.steps(zone))
+        ))  # fmt: skip
 
     def curves(self) -> Iterator[Complaint]:
         """Every mechanism that only a plugin knows has one cost, in the first round and the last."""

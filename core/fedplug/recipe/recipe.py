@@ -180,14 +180,16 @@ def _finish(source: Source, catalog: Catalog | None) -> Recipe:
         catalog = catalog or Catalog.discover()
         draft = Draft(source, catalog)
         fields = draft.fields()
-        recipe = Recipe(**fields, notes=tuple(overlay.dropped_options(source, draft.uses))) if fields else None
-        if recipe is None or recipe.digest not in catalog.right:
-            for path, message in find_problems(draft, recipe):
+        recipe = Recipe(**fields) if fields else None
+        notes = catalog.right.get(recipe.digest) if recipe else None
+        if notes is None:
+            problems, notes = find_problems(draft, recipe)
+            for path, message in problems:
                 of_zone = path[0] in ("protect", "postprocess") and len(path) == 2
                 source.complain(path, message, key=of_zone)  # of a zone, point at its name
         if recipe is not None and not source.problems:
-            catalog.right.add(recipe.digest)
-            return recipe
+            catalog.right[recipe.digest] = notes
+            return dataclasses.replace(recipe, notes=(*overlay.dropped_options(source, draft.uses), *notes))
     elif not source.problems:
         kind = "empty" if source.data is None else f"a {type(source.data).__name__}"
         source.complain((), f"a recipe is a mapping of keys such as name, rounds, protect; this one is {kind}")

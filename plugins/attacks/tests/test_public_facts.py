@@ -1,4 +1,4 @@
-"""What everybody knows of the values that clients send, from what components state, against what they do."""
+"""What everybody knows of the values that clients send, from what is executed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 from attack_toys import Runs, attacked, observed
 from fedplug import Context, Layout
 from fedplug.api.context import Server
-from fedplug.api.operations import Bound, Changes, Effects, Learns, Noise, Rounding, Scales, Scramble, Seal
+from fedplug.api.operations import Clip, Map, Noise, Operations, Round, Scale, Scramble, Seal
+from fedplug.api.role_records import Learns
 from fedplug.api.known import Known
 from fedplug.api.links import Link
 from fedplug_attacks.api.needs import Needs
@@ -31,19 +32,19 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     return Runs(tmp_path_factory.mktemp("runs"))
 
 
-class Stating:
-    """A link that states what it is told to."""
+class Giving:
+    """A link that gives the operations that it is told to."""
 
-    def __init__(self, effects: Effects | None) -> None:
-        self.stated = effects
+    def __init__(self, operations: Operations) -> None:
+        self.operations = operations
 
-    def effects(self, known: Known, ctx: Context) -> Effects | None:
-        return self.stated
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return self.operations
 
 
-def sent(*effects: Effects | None, learns: Learns | None = None) -> Sent:
-    """The facts of a zone whose links state these effects."""
-    links = tuple(Link("noised", "protect", f"link{i}", Stating(each), "client") for i, each in enumerate(effects))
+def sent(*operations: Operations, learns: Learns | None = None) -> Sent:
+    """The facts of a zone whose links give these operations."""
+    links = tuple(Link("noised", "protect", f"link{i}", Giving(each), "client") for i, each in enumerate(operations))
     ctx = Context(0, 1, LAYOUT, ("noised",), 4, 2, 0, "", Server(), links={"noised": links})
     return Sent.of("noised", ctx, learns or Learns())
 
@@ -52,19 +53,19 @@ def sent(*effects: Effects | None, learns: Learns | None = None) -> Sent:
 
 
 def test_noise_of_each_layer_goes_to_its_scalars_in_units_of_the_update() -> None:
-    clip, noise = (Bound((1.0, 2.0), per="layer"),), (Noise(mechanism="gaussian", scale=(0.5, 3.0)),)
+    clip, noise = (Clip((1.0, 2.0), per="layer"),), (Noise.gaussian((0.5, 3.0)),)
     assert sent(clip, noise).sigma(LAYOUT).tolist() == [0.5] * 8 + [3.0] * 4
-    scaled = sent(clip, noise, (Scales(10.0),))
+    scaled = sent(clip, noise, (Scale(10.0),))
     assert scaled.sigma(LAYOUT).tolist() == pytest.approx([0.5] * 8 + [3.0] * 4)
     assert scaled.factor == 10
-    both = sent(clip, noise, (Noise(mechanism="laplace", scale=1.0),))
+    both = sent(clip, noise, (Noise.laplace(1.0),))
     assert both.sigma(LAYOUT)[0] == pytest.approx(math.sqrt(0.25 + 2))
 
 
-def test_what_nobody_states_is_not_known() -> None:
-    clip = (Bound(1.0),)
-    assert np.isnan(sent(clip, (Noise(mechanism="gaussian", multiplier=1.0),)).sigma(LAYOUT)).all()
-    unsaid = sent(clip, None)
+def test_what_cannot_be_foretold_is_not_known() -> None:
+    clip = (Clip(1.0),)
+    assert np.isnan(sent(clip, (Noise.gaussian(None, promised=1.0),)).sigma(LAYOUT)).all()
+    unsaid = sent(clip, (Noise.gaussian(1.0),), (Map(lambda block, party, ctx: block),))
     assert np.isnan(unsaid.sigma(LAYOUT)).all()
     assert not unsaid.clipped(LAYOUT, EVERYWHERE, np.ones(12, np.float32))
     # What a trainer adds is smaller behind a clip, by nobody knows how much.
@@ -75,27 +76,27 @@ def test_what_nobody_states_is_not_known() -> None:
 
 
 def test_the_grid_is_that_of_the_update() -> None:
-    assert sent((Rounding(0.5),), (Scales(2.0),)).grid == 0.5
-    assert sent((Rounding(0.5),), (Changes(),)).grid == 0.0
+    assert sent((Round(0.5),), (Scale(2.0),)).grid == 0.5
+    assert sent((Round(0.5),), (Map(lambda block, party, ctx: block),)).grid == 0.0
 
 
 # -- clips -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_clip_of_clear_values_counts_in_the_layers_where_it_acted() -> None:
-    clip = (Bound((1.0, 2.0), per="layer"),)
+    clip = (Clip((1.0, 2.0), per="layer"),)
     values = np.zeros(12, np.float32)
     values[0], values[8] = 1.0, 0.5
     (found,) = sent(clip).clipped(LAYOUT, EVERYWHERE, values)
     assert found.norm == (1.0, math.inf)
     assert not found.noised
     assert not sent(clip).clipped(LAYOUT, EVERYWHERE, values / 2)
-    (noised,) = sent(clip, (Noise(mechanism="gaussian", scale=1.0),)).clipped(LAYOUT, EVERYWHERE, values / 2)
+    (noised,) = sent(clip, (Noise.gaussian(1.0),)).clipped(LAYOUT, EVERYWHERE, values / 2)
     assert (noised.norm, noised.noised) == ((1.0, 2.0), True)
 
 
 def test_one_norm_for_all_layers_is_one_for_each() -> None:
-    (found,) = sent((Bound(1.0, per="layer"),), (Noise(mechanism="gaussian", scale=1.0),)).clipped(
+    (found,) = sent((Clip(1.0, per="layer"),), (Noise.gaussian(1.0),)).clipped(
         LAYOUT, EVERYWHERE, np.ones(12, np.float32)
     )
     assert found.norm == (1.0, 1.0)
