@@ -1,4 +1,4 @@
-"""What follows from effects: the fold over a zone's links, number by number."""
+"""What follows from operations: the fold over a zone's links, number by number."""
 
 from __future__ import annotations
 
@@ -6,25 +6,28 @@ import dataclasses
 import math
 from typing import Any
 
-import fedplug
 import numpy as np
 import pytest
 from fedplug import (
-    Adds,
-    Bound,
-    Changes,
-    CoversSupport,
+    Clip,
+    Combine,
     Known,
+    Look,
+    Map,
+    Misplaced,
     Noise,
-    Opens,
-    Rounding,
-    Scales,
+    Open,
+    Post,
+    Round,
+    Scale,
     Scramble,
     Seal,
-    Uncredited,
+    Shift,
+    WeightedSum,
+    Widen,
 )
 from fedplug.api import norms
-from fedplug.api.operations import Misplaced
+from fedplug.api.operations import Bound
 from fedplug.api.releases import Release
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,12 +37,19 @@ PLAIN = Known(zone="noised", link="this", layers=(90, 10))
 SEAL = Seal(scheme="a test", opened_by="clients", range=8.0, step=0.5)
 
 
-def behind(*effects: Any, before: Known = PLAIN) -> Known:
-    return before.after(effects)
+ADD = WeightedSum()
+MAP = Map(lambda block, client, ctx: block)
+POST = Post(lambda values, public: values)
+COMBINE = Combine(lambda blocks, weights, ctx: blocks[0])
+SHIFT = Shift(lambda public: np.ones(100, np.float32))
 
 
-def gaussian(scale: Any, **facts: Any) -> Noise:
-    return Noise(mechanism="gaussian", scale=scale, **facts)
+def behind(*operations: Any, before: Known = PLAIN) -> Known:
+    return before.after(*operations)
+
+
+def gaussian(std: Any, **facts: Any) -> Noise:
+    return Noise.gaussian(std, **facts)
 
 
 def only(known: Known) -> Release:
@@ -52,63 +62,64 @@ def only(known: Known) -> Release:
 
 def test_a_bound_implies_others_only_where_that_is_true() -> None:
     assert PLAIN.norm() is None
-    assert behind(Bound(2.0)).norm() == 2.0
-    assert behind(Bound(2.0)).norm(1) is None
-    assert behind(Bound(2.0, order=1)).norm(1) == 2.0
-    for scalar in (Bound(0.5, per="scalar"), Bound(0.5, order=math.inf)):
+    assert behind(Clip(2.0)).norm() == 2.0
+    assert behind(Clip(2.0)).norm(1) is None
+    assert behind(Clip(2.0, order=1)).norm(1) == 2.0
+    for scalar in (Clip(0.5, per="scalar"), Clip(0.5, order=math.inf)):
         assert behind(scalar).norm() == pytest.approx(0.5 * math.sqrt(100))
         assert behind(scalar).norm(1) == pytest.approx(0.5 * 100)
-    assert behind(Bound((3.0, 4.0), per="layer")).norm() == 5.0
-    assert behind(Bound((3.0, 4.0), order=1, per="layer")).norm(1) == 7.0
-    assert behind(Bound(3.0, per="layer")).norm() == pytest.approx(3 * math.sqrt(2))
-    assert behind(Bound((3.0, 4.0), per="layer")).layer_norms() == (3.0, 4.0)
-    assert behind(Bound(5.0)).layer_norms() is None
+    assert behind(Clip((3.0, 4.0), per="layer")).norm() == 5.0
+    assert behind(Clip((3.0, 4.0), order=1, per="layer")).norm(1) == 7.0
+    assert behind(Clip(3.0, per="layer")).norm() == pytest.approx(3 * math.sqrt(2))
+    assert behind(Clip((3.0, 4.0), per="layer")).layer_norms() == (3.0, 4.0)
+    assert behind(Clip(5.0)).layer_norms() is None
 
 
 def test_before_a_model_is_known_magnitudes_bound_no_norm() -> None:
     """The check of a recipe knows no layers; a link there must take what it is given."""
     early = Known(zone="noised", link="this")
-    assert behind(Bound(0.5, per="scalar"), before=early).norm() == math.inf
-    assert only(behind(Bound(0.5, per="scalar"), gaussian(1.0), before=early)).noise_multiplier == 0
+    assert behind(Clip(0.5, per="scalar"), before=early).norm() == math.inf
+    # What the noise costs is known once the model is.
+    assert math.isnan(only(behind(Clip(0.5, per="scalar"), gaussian(1.0), before=early)).noise_multiplier)
 
 
 def test_of_several_bounds_the_least_counts_and_a_second_clip_replaces_its_like() -> None:
-    assert behind(Bound(2.0), Bound(0.1, per="scalar")).norm() == pytest.approx(1.0)
-    assert behind(Bound(2.0), Bound(0.5, per="scalar")).norm() == 2.0
-    again = behind(Bound(2.0), Bound(3.0))
+    assert behind(Clip(2.0), Clip(0.1, per="scalar")).norm() == pytest.approx(1.0)
+    assert behind(Clip(2.0), Clip(0.5, per="scalar")).norm() == 2.0
+    again = behind(Clip(2.0), Clip(3.0))
     assert again.bounds == (Bound(3.0),)
     assert [clip.bound.norm for clip in again.clips] == [2.0, 3.0]
 
 
 def test_scaling_stretches_bounds_noise_grid_and_what_an_encryption_holds() -> None:
-    found = behind(Bound(2.0), gaussian(4.0, grid=0.25), SEAL, Opens(), Scales(-3.0))
+    found = behind(Clip(2.0), gaussian(4.0, grid=0.25), SEAL, Open(), Scale(-3.0))
     assert found.factor == -3.0
     assert found.scales == (12.0,)
     assert found.grid == pytest.approx(1.5)  # the seal's step is the coarser
     release = only(found)
     assert (release.range, release.step) == (24.0, 1.5)
     assert release.noise_multiplier == 2.0  # of the clip before the noise: scaling costs nothing
-    assert behind(Bound((1.0, 2.0), per="layer"), Scales(0.5)).layer_norms() == (0.5, 1.0)
+    assert behind(Clip((1.0, 2.0), per="layer"), Scale(0.5)).layer_norms() == (0.5, 1.0)
 
 
 @pytest.mark.parametrize(
     ("bound", "norm"),
     [
-        (Bound(9.0), 9.0 + 0.25 * math.sqrt(100)),
-        (Bound(90.0, order=1), 90.0 + 0.25 * 100),
-        (Bound((9.0, 3.0), per="layer"), (9.0 + 0.25 * math.sqrt(90), 3.0 + 0.25 * math.sqrt(10))),
-        (Bound(9.0, per="layer"), (9.0 + 0.25 * math.sqrt(90), 9.0 + 0.25 * math.sqrt(10))),
-        (Bound(2.0, per="scalar"), 2.25),
-        (Bound(2.0, order=math.inf), 2.25),
+        (Clip(9.0), 9.0 + 0.25 * math.sqrt(100)),
+        (Clip(90.0, order=1), 90.0 + 0.25 * 100),
+        (Clip((9.0, 3.0), per="layer"), (9.0 + 0.25 * math.sqrt(90), 3.0 + 0.25 * math.sqrt(10))),
+        (Clip(9.0, per="layer"), (9.0 + 0.25 * math.sqrt(90), 9.0 + 0.25 * math.sqrt(10))),
+        (Clip(2.0, per="scalar"), 2.25),
+        (Clip(2.0, order=math.inf), 2.25),
         # What is smaller than half a step goes to 0, so that no value more than doubles.
-        (Bound(1.0), 2.0),
-        (Bound(1.0, order=1), 2.0),
-        (Bound((1.0, 3.0), per="layer"), (2.0, 3.0 + 0.25 * math.sqrt(10))),
+        (Clip(1.0), 2.0),
+        (Clip(1.0, order=1), 2.0),
+        (Clip((1.0, 3.0), per="layer"), (2.0, 3.0 + 0.25 * math.sqrt(10))),
     ],
     ids=str,
 )
-def test_rounding_lengthens_norms_by_half_a_step_a_scalar(bound: Bound, norm: Any) -> None:
-    found = behind(bound, Rounding(0.5))
+def test_rounding_lengthens_norms_by_half_a_step_a_scalar(bound: Clip, norm: Any) -> None:
+    found = behind(bound, Round(0.5))
     assert found.bounds[0].norm == pytest.approx(norm)
     assert found.grid == 0.5
 
@@ -118,37 +129,60 @@ def test_rounding_lengthens_norms_by_half_a_step_a_scalar(bound: Bound, norm: An
 def test_rounded_values_keep_the_widened_bound(values: Any, step: float, order: int) -> None:
     norm = float(np.linalg.norm(values, order))
     rounded = np.rint(values / step) * step
-    most = behind(Bound(norm, order=order), Rounding(step)).norm(order)
+    most = behind(Clip(norm, order=order), Round(step)).norm(order)
     assert most is not None
     assert np.linalg.norm(rounded, order) <= most * (1 + 1e-12)
 
 
-def test_changes_keep_norms_only_where_that_is_said() -> None:
-    assert behind(Bound(1.0), Rounding(0.5), Changes("kept")).bounds != ()
-    assert behind(Bound(1.0), Rounding(0.5), Changes("kept")).grid == 0
-    assert behind(Bound(1.0), Changes()).bounds == ()
-    assert behind(Bound(1.0)) == behind(Bound(1.0), *())
+def test_rounding_toward_zero_lengthens_no_norm() -> None:
+    found = behind(Clip(1.0), Round(0.5, toward_zero=True))
+    assert (found.bounds, found.grid) == ((Bound(1.0),), 0.5)
+
+
+def test_what_a_function_gives_has_no_bound_until_it_is_clipped() -> None:
+    for function in (MAP, POST):
+        assert behind(Clip(1.0), Round(0.5), function).bounds == ()
+        assert behind(Clip(1.0), Round(0.5), function).grid == 0
+        assert behind(function, Clip(1.0)).norm() == 1.0
+    assert behind(Clip(1.0), Look(lambda block, client, ctx: None)) == behind(Clip(1.0)) == behind(Clip(1.0), *())
+
+
+def test_a_public_vector_moves_values_out_of_their_bounds_and_no_further_apart() -> None:
+    assert behind(Clip(1.0), SHIFT).norm() is None
+    noised = behind(Clip(1.0), gaussian(2.0, grid=0.0), SHIFT)
+    assert noised.sensitivity() == 1.0
+    assert not only(noised).uncredited  # the same numbers for all
+    # Of bare uploads the sum of all shifts would show how many there were.
+    assert behind(Clip(1.0), SHIFT, ADD).sensitivity() is None
+    assert behind(Clip(1.0), ADD, SHIFT).sensitivity() == 1.0
+
+
+def test_a_clip_that_a_client_makes_tighter_promises_the_norm_of_all() -> None:
+    own = behind(Clip(2.0, tighter=0.5))
+    assert (own.norm(), own.clips[0].bound.norm) == (0.5, 2.0)
+    assert behind(Clip(2.0, tighter=5.0)).norm() == 2.0
+    assert behind(Clip((1.0, 3.0), per="layer", tighter=2.0)).layer_norms() == (1.0, 2.0)
 
 
 # -- noise -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_noise_costs_its_scale_over_the_bound_of_its_norm() -> None:
-    release = only(behind(Bound(0.5), gaussian(2.0, source="exact", slack=1e-9, calibrated_delta=1e-5, grid=0.1)))
+    noise = dataclasses.replace(gaussian(2.0, source="exact", calibrated_delta=1e-5, grid=0.1), slack=1e-9)
+    release = only(behind(Clip(0.5), noise))
     assert (release.noise_multiplier, release.clipping_norm, release.link) == (4.0, 0.5, "this")
     assert (release.source, release.slack, release.calibrated_delta, release.step) == ("exact", 1e-9, 1e-5, 0.1)
-    assert only(behind(Bound(0.5, order=1), Noise(mechanism="laplace", scale=2.0))).noise_multiplier == 4.0
+    assert only(behind(Clip(0.5, order=1), Noise.laplace(2.0))).noise_multiplier == 4.0
     # Of a norm of another order nothing follows, and where nothing is known no noise hides anything.
-    for chain in ((gaussian(2.0),), (Bound(0.5, order=1), gaussian(2.0)), (Bound(0.5), Noise(mechanism="laplace",
-                  scale=2.0))):  # fmt: skip
+    for chain in ((gaussian(2.0),), (Clip(0.5, order=1), gaussian(2.0)), (Clip(0.5), Noise.laplace(2.0))):
         assert only(behind(*chain)).noise_multiplier == 0
         assert math.isnan(only(behind(*chain)).clipping_norm)
 
 
 def test_noise_ends_every_bound_unless_it_is_none() -> None:
-    noised = behind(Bound(0.5), gaussian(2.0, grid=0.25))
+    noised = behind(Clip(0.5), gaussian(2.0, grid=0.25))
     assert (noised.norm(), noised.grid, noised.clips[0].noised) == (None, 0.25, True)
-    silent = behind(Bound(0.5), Rounding(0.5), gaussian(0.0))
+    silent = behind(Clip(0.5), Round(0.5), gaussian(0.0))
     assert silent.norm() is not None
     assert (silent.grid, silent.clips[0].noised) == (0.5, False)
     assert only(silent).noise_multiplier == 0
@@ -156,96 +190,177 @@ def test_noise_ends_every_bound_unless_it_is_none() -> None:
 
 def test_noise_of_a_size_for_each_layer_is_one_release_of_all_of_them() -> None:
     """(sum of (C_l / s_l)^2)^(-1/2), without credit for the noise of others."""
-    release = only(behind(Bound((3.0, 4.0), per="layer"), gaussian((6.0, 16.0))))
+    release = only(behind(Clip((3.0, 4.0), per="layer"), gaussian((6.0, 16.0))))
     assert release.noise_multiplier == pytest.approx(1 / math.hypot(0.5, 0.25))
     assert "sizes of its own, so others' noise earns no credit" in release.uncredited
-    assert only(behind(Bound((3.0, 4.0), per="layer"), gaussian((6.0, 0.0)))).noise_multiplier == 0
+    assert only(behind(Clip((3.0, 4.0), per="layer"), gaussian((6.0, 0.0)))).noise_multiplier == 0
     # A bound of the whole update may lie in the layer with the least noise.
-    assert only(behind(Bound(2.0), gaussian((6.0, 16.0)))).noise_multiplier == 3.0
+    assert only(behind(Clip(2.0), gaussian((6.0, 16.0)))).noise_multiplier == 3.0
 
 
-def test_a_stated_multiplier_counts_where_the_scale_is_not_one_number() -> None:
-    release = only(behind(Bound(1.0), gaussian(None, multiplier=2.5)))
+def test_what_is_promised_is_the_price_where_nobody_knows_the_size() -> None:
+    release = only(behind(Clip(1.0), gaussian(None, promised=2.5)))
     assert release.noise_multiplier == 2.5
     assert "sizes of its own" in release.uncredited
-    assert only(behind(Bound(1.0), gaussian(None))).noise_multiplier == 0
-    pure = only(behind(Noise(mechanism="pure", multiplier=0.5)))
-    assert (pure.noise_multiplier, pure.uncredited) == (0.5, "")
+    assert only(behind(Clip(1.0), gaussian(None))).noise_multiplier == 0
+    assert only(behind(gaussian(None, promised=2.5))).noise_multiplier == 0  # no bound, no price
+    assert math.isnan(only(behind(Clip(1.0), gaussian(None, promised=math.nan))).noise_multiplier)
 
 
-def test_what_keeps_others_noise_from_counting_stays_with_the_release() -> None:
-    before = behind(Bound(1.0), Uncredited("values are drawn alike"), gaussian(2.0))
-    after = behind(Bound(1.0), gaussian(2.0), Uncredited("values are drawn alike"))
-    assert only(before).uncredited == only(after).uncredited == "values are drawn alike"
-    twice = behind(Bound(1.0), gaussian(2.0), Uncredited("first"), Uncredited("second"))
-    assert (only(twice).uncredited, twice.uncredited) == ("first", ("first", "second"))
+def test_no_more_is_charged_than_was_promised_and_no_less_than_the_size_bears_out() -> None:
+    assert only(behind(Clip(1.0), gaussian(3.0, promised=2.5))).noise_multiplier == 2.5
+    assert only(behind(Clip(1.0), gaussian(2.0, promised=2.5))).noise_multiplier == 2.0
+
+
+def test_a_mechanism_of_a_plugins_own_costs_what_it_says_behind_a_bound_and_on_its_word() -> None:
+    own = Noise.own("pure", lambda values, public, stream: values, multiplier=0.5, source="secure", order=1)
+    release = only(behind(Clip(1.0, order=1), own))
+    assert release.noise_multiplier == 0.5
+    assert release.uncredited == "the draws of this do not add up as the noise of the core does"
+    assert only(behind(own)).noise_multiplier == only(behind(Clip(1.0), own)).noise_multiplier == 0
+    assert behind(Clip(1.0, order=1), own).sensitivity(1) is None  # nobody knows what it did to the values
+
+
+@pytest.mark.parametrize(
+    ("operations", "multiplier"),
+    [
+        # Laplace: epsilons of the layers add up, 1 / (2 / 4 + 3 / 2).
+        ((Clip((2.0, 3.0), 1, "layer"), dataclasses.replace(Noise.laplace(1.0), std=(4.0, 2.0))), 0.5),
+        ((Clip((2.0, 3.0), 2, "layer"), dataclasses.replace(Noise.laplace(1.0), std=(4.0, 2.0))), 0.0),
+        ((Clip((3.0, 4.0), 2, "layer"), gaussian((3.0, 4.0))), 1 / math.sqrt(2)),
+        ((Clip(50.0), gaussian(1.0)), 0.02),
+        ((Clip(50.0), Clip(1.0), gaussian(1.0)), 1.0),
+        ((gaussian(1.0),), 0.0),
+    ],
+)  # fmt: skip
+def test_no_more_is_believed_of_noise_than_its_size_over_the_bound(operations: Any, multiplier: float) -> None:
+    assert only(behind(*operations)).noise_multiplier == pytest.approx(multiplier)
+
+
+# -- behind noise ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [Clip(0.1), Clip(0.1, order=1), Clip(0.1, per="scalar"), Scale(0.5), Round(0.5), Round(0.5, True), SHIFT, POST],
+    ids=lambda operation: repr(operation)[:30],
+)  # fmt: skip
+def test_what_the_core_does_to_noised_values_keeps_their_price(operation: Any) -> None:
+    before = only(behind(Clip(1.0), gaussian(2.0)))
+    after = behind(Clip(1.0), gaussian(2.0), operation)
+    assert only(after).noise_multiplier == before.noise_multiplier == 2.0
+    assert after.freed == ()
+
+
+def test_changes_behind_noise_end_the_credit_for_others_noise_and_public_numbers_do_not() -> None:
+    why = "this changes values behind the noise, so others' noise earns no credit"
+    for operation in (POST, Clip(0.1)):
+        assert only(behind(Clip(1.0), gaussian(2.0), operation)).uncredited == why
+        assert behind(Clip(1.0), gaussian(2.0), operation).uncredited == (why,)
+    for operation in (SHIFT, Scale(2.0), Round(0.5)):
+        assert not only(behind(Clip(1.0), gaussian(2.0), operation)).uncredited
+    for clamp in (Clip(0.01, math.inf, "scalar"), Clip(0.01, order=math.inf)):
+        assert only(behind(Clip(1.0), gaussian(2.0), clamp)).range == 0.01
+    # A server that works on the sum of noised uploads takes nothing of their noise away.
+    for operation in (POST, Clip(0.1)):
+        assert not only(behind(Clip(1.0), gaussian(2.0), ADD, operation)).uncredited
+    twice = behind(Clip(1.0), gaussian(2.0), POST, COMBINE)
+    assert only(twice).uncredited == why
+    assert len(twice.uncredited) == 2
+
+
+def test_a_function_with_the_party_in_hand_voids_the_noise_before_it() -> None:
+    known = behind(Clip(1.0), Round(0.5), gaussian(2.0), Scale(2.0), MAP)
+    assert (known.bounds, known.releases, known.scales, known.grid, known.factor) == ((), (), (), 0.0, 1.0)
+    assert known.freed == ("this",)
+    assert behind(MAP).freed == ()
+    # Noise of its own may count again, without that of others.
+    later = behind(Clip(1.0), gaussian(2.0), before=known)
+    assert only(later).noise_multiplier == 2.0
+    assert only(later).uncredited == "this changes values behind the noise, so others' noise earns no credit"
+
+
+def test_a_function_on_a_sum_leaves_local_noise() -> None:
+    """Whatever a server does with noised uploads costs no more; noise that it added itself may be gone."""
+    local, central = gaussian(2.0), gaussian(9.0, trust="central")
+    known = behind(Clip(1.0), local, ADD, central, MAP)
+    assert [release.trust for release in known.releases] == ["local"]
+    assert known.scales == (2.0,)
+    assert (known.bounds, known.factor, known.freed) == ((), 1.0, ("this",))
+    assert behind(Clip(1.0), local, ADD, MAP).freed == ()
+
+
+def test_a_function_on_a_bare_sum_leaves_nothing_that_noise_could_be_measured_by() -> None:
+    """What the sum is divided by may be anything then; a clip of it bounds its values alone."""
+    for known in (behind(Clip(1.0), ADD, MAP, Clip(1.0)), behind(Clip(1.0), COMBINE, Clip(1.0)),
+                  behind(Clip(1.0), WeightedSum(layers=lambda blocks, ctx: {}), Clip(1.0))):  # fmt: skip
+        assert known.sensitivity() is None
+        assert known.uncredited
+        assert only(behind(gaussian(1.0, trust="central"), before=known)).noise_multiplier == 0
+
+
+def test_behind_a_sum_bounds_are_of_how_far_two_sums_lie_apart() -> None:
+    total = behind(Clip(1.0), ADD)
+    assert total.sensitivity() == 1.0
+    assert total.after(POST).sensitivity() is None
+    assert total.after(Clip(1.0)).sensitivity() == 2.0  # from one end of the ball to the other
+    assert behind(ADD, Clip(1.0)).sensitivity() == 2.0
+    assert behind(Clip(1.0), Scale(0.5), ADD).sensitivity() == 0.5
+    assert total.after(Round(1.0)).sensitivity() == pytest.approx(1.0 + math.sqrt(100))
+    assert total.after(gaussian(3.0, trust="central")).releases[0].noise_multiplier == 3.0
+
+
+def test_a_combination_earns_no_credit_and_names_the_remedy() -> None:
+    known = behind(Clip(1.0), gaussian(2.0), COMBINE)
+    assert only(known).noise_multiplier == 2.0
+    assert only(known).uncredited == "this does not add the uploads up, so others' noise earns no credit"
+    with pytest.raises(Misplaced, match="this does not add the uploads up; add the noise at the clients"):
+        behind(Clip(1.0), COMBINE).need_norm("clip it", central=True)
 
 
 # -- seals -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_seal_says_what_it_holds_of_the_noise_before_it() -> None:
-    sealed = behind(Bound(1.0), gaussian(2.0), SEAL)
+    sealed = behind(Clip(1.0), gaussian(2.0), SEAL)
     assert (only(sealed).range, only(sealed).step) == (8.0, 0.5)
     assert (sealed.sealed, sealed.sealers, sealed.weighted, sealed.grid) == ((SEAL,), ("this",), True, 0.5)
-    assert behind(Bound(9.0), SEAL).norm() == pytest.approx(9.0 + 0.25 * math.sqrt(100))
+    assert behind(Clip(9.0), SEAL).norm() == pytest.approx(9.0 + 0.25 * math.sqrt(100))
     # Noise that is added to the opened sum has never been under it.
-    central = behind(Bound(9.0), SEAL, Adds(), Opens(), gaussian(2.0, trust="central"))
+    central = behind(Clip(9.0), SEAL, ADD, Open(), gaussian(2.0, trust="central"))
     assert (only(central).range, only(central).step, central.sealed) == (math.inf, 0.0, ())
     assert only(central).noise_multiplier == pytest.approx(2.0 / 11.5)
 
 
 def test_of_two_seals_the_narrower_and_the_coarser_count_and_the_outer_opens_first() -> None:
     outer = dataclasses.replace(SEAL, range=2.0, step=0.125)
-    both = behind(Bound(1.0), gaussian(2.0), SEAL, outer)
+    both = behind(Clip(1.0), gaussian(2.0), SEAL, outer)
     assert (only(both).range, only(both).step) == (2.0, 0.5)
-    assert behind(Opens(), before=both).sealed == (SEAL,)
+    assert behind(Open(), before=both).sealed == (SEAL,)
 
 
 @pytest.mark.parametrize("unknown", [{"range": math.nan}, {"step": math.nan}])
 def test_a_seal_of_which_nobody_knows_what_it_holds_earns_no_credit(unknown: dict[str, Any]) -> None:
-    found = behind(Bound(1.0), gaussian(2.0), dataclasses.replace(SEAL, **unknown))
+    found = behind(Clip(1.0), gaussian(2.0), dataclasses.replace(SEAL, **unknown))
     assert only(found).uncredited == "this does not say what values it holds, so others' noise earns no credit"
     assert (found.bounds, found.sealed != ()) == ((), True)
 
 
 def test_a_scramble_leaves_the_weight_out_and_a_sum_of_plain_values_has_no_grid() -> None:
     scramble = Scramble(hides="values", range=4.0, step=0.25)
-    scrambled = behind(Rounding(0.5), scramble)
+    scrambled = behind(Round(0.5), scramble)
     assert (scrambled.weighted, scrambled.grid) == (False, 0.25)
-    assert behind(Rounding(0.5), Adds()).grid == 0  # weights are not whole numbers
-    assert behind(Rounding(0.5), Adds()).summed
-    assert behind(SEAL, Adds()).grid == 0.5
-    assert behind(CoversSupport()).covers_support
+    assert behind(Round(0.5), ADD).grid == 0  # weights are not whole numbers
+    assert behind(Round(0.5), ADD).summed
+    assert behind(SEAL, ADD).grid == 0.5
+    assert behind(Widen()).covers_support
 
 
-# -- what nobody says --------------------------------------------------------------------------------------------------
-
-
-def test_a_link_at_a_client_that_states_nothing_voids_everything() -> None:
-    known = behind(Bound(1.0), Rounding(0.5), gaussian(2.0), Scales(2.0), SEAL).voided(at_client=True)
-    assert (known.bounds, known.releases, known.scales, known.sealed, known.grid) == ((), (), (), (), 0.0)
-    assert known.unstated == ("this",)
-    # Its own noise may count again, without that of others.
-    later = behind(Bound(1.0), gaussian(2.0), before=known)
-    assert only(later).noise_multiplier == 2.0
-    assert only(later).uncredited == "this states no effect, so nothing is promised behind it"
-
-
-def test_a_link_at_the_server_that_states_nothing_leaves_local_noise() -> None:
-    """Whatever a server does with noised uploads costs no more; noise that it added itself may be gone."""
-    local, central = gaussian(2.0), gaussian(9.0, trust="central", multiplier=9.0)
-    known = behind(Bound(1.0), local, Adds(), central).voided(at_client=False)
-    assert [release.trust for release in known.releases] == ["local"]
-    assert known.scales == (2.0,)
-    assert (known.bounds, known.factor) == ((), 1.0)
-
-
-# -- order rules and statements ----------------------------------------------------------------------------------------
+# -- order rules -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("there", "what"), [(gaussian(2.0), "noise"), (SEAL, "encryption"), (Bound(1.0), "clip")], ids=["n", "e", "c"]
+    ("there", "what"), [(gaussian(2.0), "noise"), (SEAL, "encryption"), (Clip(1.0), "clip")], ids=["n", "e", "c"]
 )
 def test_an_order_rule_names_link_rule_zone_and_remedy(there: Any, what: Any) -> None:
     PLAIN.before(what, "move it")
@@ -255,13 +370,15 @@ def test_an_order_rule_names_link_rule_zone_and_remedy(there: Any, what: Any) ->
 
 
 def test_a_missing_norm_names_who_took_it() -> None:
-    assert behind(Bound(1.0)).need_norm("clip") == 1.0
+    assert behind(Clip(1.0)).need_norm("clip") == 1.0
     with pytest.raises(Misplaced, match=r"^this needs a bound of the L1 norm .* in the chain of zone noised; clip"):
-        behind(Bound(1.0)).need_norm("clip", order=1)
-    silent = dataclasses.replace(behind(Bound(1.0)), link="odd").voided(at_client=True)
-    with pytest.raises(Misplaced, match=r"zone noised \(odd states no effect, so bounds do not hold behind it\); clip"):
-        silent.need_norm("clip")
-    noised = dataclasses.replace(behind(Bound(1.0), gaussian(1.0)), link="that")
+        behind(Clip(1.0)).need_norm("clip", order=1)
+    free = dataclasses.replace(behind(Clip(1.0)), link="odd").after(MAP)
+    with pytest.raises(Misplaced, match=r"zone noised; odd changes values freely, .* in hand; put a clip behind it"):
+        free.need_norm("clip")
+    with pytest.raises(Misplaced, match=r"zone noised; this computes values by a function; put a clip behind it"):
+        behind(Clip(1.0), POST).need_norm("clip")
+    noised = dataclasses.replace(behind(Clip(1.0), gaussian(1.0)), link="that")
     with pytest.raises(Misplaced, match=r"zone noised \(behind the noise of this no bound holds\); clip"):
         noised.need_norm("clip")
 
@@ -269,14 +386,14 @@ def test_a_missing_norm_names_who_took_it() -> None:
 @settings(deadline=None, max_examples=50)
 @given(
     noised=arrays(np.float64, 100, elements=st.floats(-1, 1)), moved=arrays(np.float64, 100, elements=st.floats(-1, 1)),
-    clip=st.sampled_from([Bound(1.0), Bound(2.0, order=1), Bound(0.1, order=math.inf), Bound(0.5, per="layer")]),
-    first=st.sampled_from([Bound(1.0), Bound(1.0, order=1), Bound((0.6, 0.8), per="layer"), Bound(0.1, per="scalar")]),
+    clip=st.sampled_from([Clip(1.0), Clip(2.0, order=1), Clip(0.1, order=math.inf), Clip(0.5, per="layer")]),
+    first=st.sampled_from([Clip(1.0), Clip(1.0, order=1), Clip((0.6, 0.8), per="layer"), Clip(0.1, per="scalar")]),
     order=st.sampled_from([1, 2]),
 )  # fmt: skip
 def test_a_clip_behind_noise_brings_values_no_further_apart_than_is_said(
-    noised: Any, moved: Any, clip: Bound, first: Bound, order: int
+    noised: Any, moved: Any, clip: Clip, first: Clip, order: int
 ) -> None:
-    known = behind(first, gaussian(1.0), clip, Adds())
+    known = behind(first, gaussian(1.0), clip, ADD)
     stated = min([n for b in known.beneath if (n := norms.implied(b, order, known.layers)) is not None], default=None)
     if stated is None:
         return
@@ -294,7 +411,7 @@ def scaled(values: Any, norm: float, order: float = 2) -> Any:
     return values * min(1, norm / max(float(np.linalg.norm(values, order)), 1e-12))
 
 
-def clipped(values: Any, clip: Bound) -> Any:
+def clipped(values: Any, clip: Clip) -> Any:
     assert isinstance(clip.norm, float)
     if clip.order == math.inf:
         return np.clip(values, -clip.norm, clip.norm)
@@ -305,22 +422,26 @@ def clipped(values: Any, clip: Bound) -> Any:
 
 def test_a_clip_in_another_norm_behind_noise_ends_what_lies_beneath() -> None:
     """Scaled down to an L1 norm of 10, two vectors that lie 1 apart in L2 come to lie 5 apart."""
-    assert behind(Bound(1.0), gaussian(0.1), Bound(10.0, order=1), Adds()).sensitivity() is None
+    assert behind(Clip(1.0), gaussian(0.1), Clip(10.0, order=1), ADD).sensitivity() is None
     one = np.zeros(100)
     one[0] = 10.0
     apart = scaled(one + 0.1, 10.0, 1) - scaled(one, 10.0, 1)
     assert np.linalg.norm(apart) > 4.9 * np.linalg.norm(np.full(100, 0.1))
-    laplace = Noise(mechanism="laplace", scale=0.1)
-    assert behind(Bound(1.0, order=1), laplace, Bound(5.0), Adds()).sensitivity(1) is None
-    assert behind(Bound(1.0), gaussian(0.1), Bound(0.5), Adds()).sensitivity() == 0.5
+    laplace = Noise.laplace(0.1)
+    assert behind(Clip(1.0, order=1), laplace, Clip(5.0), ADD).sensitivity(1) is None
+    assert behind(Clip(1.0), gaussian(0.1), Clip(0.5), ADD).sensitivity() == 0.5
 
 
 def test_central_noise_is_measured_by_what_lies_beneath_local_noise() -> None:
     """Noise that does not depend on the data does not raise a sensitivity; its grid does, by one step a scalar."""
-    clipped = Known(zone="noised", layers=(100,)).after((Bound(1.0),))
-    local = clipped.after((Noise(mechanism="gaussian", scale=0.5, grid=2.0**-10),))
+    local = behind(Clip(1.0), gaussian(0.5, grid=2.0**-10))
     assert local.norm() is None  # the values themselves have no bound
     assert local.sensitivity() == pytest.approx(1 + 2.0**-10 * 10)
-    both = local.after((fedplug.Adds(), Noise(mechanism="gaussian", scale=2.0, trust="central")))
+    both = local.after(ADD, gaussian(2.0, trust="central"))
     assert [release.noise_multiplier for release in both.releases] == pytest.approx([0.5, 2 / (1 + 2.0**-10 * 10)])
-    assert local.after((fedplug.Changes("kept"),)).sensitivity() is None
+    assert local.after(POST).sensitivity() is None
+
+
+def test_what_is_no_operation_is_refused() -> None:
+    with pytest.raises(TypeError, match="this gives 'noise', which is no operation"):
+        PLAIN.after("noise")  # type: ignore[arg-type]
