@@ -27,7 +27,6 @@ from fedplug.api.operations import (
     Operation,
     Operations,
     Post,
-    Round,
     Scale,
     Scramble,
     Seal,
@@ -220,14 +219,21 @@ def ballot_states(name: str, operations: Operations, ctx: Context) -> tuple[Oper
     """A ballot's operations as they are executed, and what is known before each and behind the last.
 
     Raises:
-        Misplaced: one of them does not release values.
+        Misplaced: one of them does not release values, or says something of each layer or scalar: how many a ballot has
+            the ledger does not know.
     """
     made: list[Operation] = []
     states = [Known(zone="ballots", link=name)]
     for operation in as_operations(operations, "ballots", name):
-        if not isinstance(operation, Clip | Scale | Round | Noise | Post):
+        if not isinstance(operation, Clip | Scale | Noise | Post):
             raise Misplaced(
-                f"the ballots of {name} give {type(operation).__name__}; give Clip and Noise, with Scale, Round or Post"
+                f"the ballots of {name} give {type(operation).__name__}; give Clip and Noise, with Scale or Post"
+            )
+        each = isinstance(operation, Noise) and isinstance(operation.std, tuple)
+        if each or (isinstance(operation, Clip) and (operation.per != "update" or math.isinf(operation.order))):
+            raise Misplaced(
+                f"the ballots of {name} give {type(operation).__name__} of each layer or scalar, and how many a ballot "
+                "has the ledger does not know; give one norm of all values, and one size of the noise"
             )
         operation = settled(operation, states[-1], ctx, "ballots") if isinstance(operation, Noise) else operation
         made.append(operation)

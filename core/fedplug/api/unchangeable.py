@@ -1,7 +1,6 @@
 """Arrays that numpy lets nobody change: what parties of one process may hold together.
 
-Other libraries do not ask: `torch.from_numpy` gives a tensor that writes to them, with a warning. Of the models and the
-messages that clients share, `fedplug.round.own_state` finds it after the message; of other arrays nobody does.
+Other libraries do not ask: `torch.from_numpy` gives a tensor that writes to them, with a warning, and nobody finds it.
 """
 
 from __future__ import annotations
