@@ -77,7 +77,8 @@ class Link:
         )
         reads = getattr(self.component, "reads", None)
         try:
-            with without(ctx.party, told, scores=reads is not None):
+            # Not `ctx.party`: a context notes whether a hook asks for it (`fedplug.round.base`).
+            with without(vars(ctx)["party"], told, scores=reads is not None):
                 if self.call is not None:
                     given = self.call(self.hook, self.name, known=known, ctx=ctx)
                 else:

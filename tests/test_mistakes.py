@@ -1,0 +1,384 @@
+"""The mistakes that an ordinary author of a plugin makes, in five to fifteen lines each.
+
+Each cannot be written, or is refused, or ends in a verdict that does not open with DP or says on whose word it is.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import fedplug
+import numpy as np
+import pytest
+import toy_components
+from fedplug import (
+    AccountKeeper,
+    Block,
+    Client,
+    Clip,
+    Cohort,
+    Context,
+    Known,
+    Map,
+    Noise,
+    Operations,
+    Plan,
+    Plans,
+    Post,
+    Public,
+    Reveals,
+    Scale,
+    at_client,
+    hookimpl,
+)
+from fedplug.api.errors import FedplugError
+from fedplug_baselines.dp_sgd import DpSgd
+from toy_components import recipe_of
+from toy_protocol import run_protocol
+
+PUSH = {"use": "toy.push"}
+CLIP = {"use": "std.clip", "norm": 1.0}
+NOISE = {"use": "std.gaussian", "noise_multiplier": 2.0}
+ODD = {"use": "toy.odd"}
+Values = Any
+
+
+@pytest.fixture
+def toys(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes a class known to recipes as `toy.odd`."""
+
+    def known(group: str, found: type) -> None:
+        monkeypatch.setitem(toy_components.TOYS, group, {**toy_components.TOYS.get(group, {}), "toy.odd": found})
+
+    return known
+
+
+def verdict_of(*chain: Any, **changes: Any) -> str:
+    """The verdict of a short run with this chain in its only zone."""
+    outcome = run_protocol(recipe_of("noised", list(chain), train=PUSH, **changes))
+    dropped = [reason for row in outcome.rows for reason in row.clients.dropped.values()]
+    assert not dropped, dropped[0]
+    return outcome.protocol.ledger.verdict()
+
+
+def refusal_of(*chain: Any, **changes: Any) -> str:
+    """Why such a run is refused, before it starts or when it is to release something."""
+    try:
+        outcome = run_protocol(recipe_of("noised", list(chain), train=PUSH, **changes))
+    except FedplugError as error:
+        return str(error)
+    return " ".join(reason for row in outcome.rows for reason in row.clients.dropped.values())
+
+
+# -- noise and its bound -----------------------------------------------------------------------------------------------
+
+
+class NoClip(fedplug.Protector):
+    """Forget that a multiplier needs a bound."""
+
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Noise.gaussian(1.0),)
+
+
+class NoiseThenClip(fedplug.Protector):
+    """Clip what is noised already."""
+
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Noise.gaussian(1.0), Clip(1.0))
+
+
+class LaplaceBehindL2(fedplug.Protector):
+    """Scale Laplace noise to a norm of another order."""
+
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Clip(1.0), Noise.laplace(2.0))
+
+
+@pytest.mark.parametrize("mistake", [NoClip, NoiseThenClip, LaplaceBehindL2])
+def test_noise_without_a_bound_of_its_order_before_it_has_no_price(mistake: type, toys: Any) -> None:
+    toys("protect", mistake)
+    assert verdict_of(ODD).startswith("NO DP: the noise does not protect, ε=∞")
+
+
+class Half(fedplug.Protector):
+    """Take the half of the deviation for it."""
+
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Noise.gaussian(2.0 * known.need_norm("clip first") / 2),)
+
+
+class Root(fedplug.Protector):
+    """Take the root of the deviation for it."""
+
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Noise.gaussian(math.sqrt(4.0) * known.need_norm("clip first")),)
+
+
+@pytest.mark.parametrize(("mistake", "multiplier"), [(Half, 1.0), (Root, 2.0)])
+def test_another_deviation_is_priced_as_what_it_is(mistake: type, multiplier: float, toys: Any) -> None:
+    toys("protect", mistake)
+    outcome = run_protocol(recipe_of("noised", [CLIP, ODD], train=PUSH, rounds=1))
+    (release,) = outcome.protocol.ledger.log[0].zones["noised"].releases
+    assert release.noise_multiplier == pytest.approx(multiplier)
+    assert outcome.protocol.ledger.epsilon() == pytest.approx(fedplug.gaussian_epsilon(multiplier, 1e-5))
+
+
+# -- samplers of an author's own ---------------------------------------------------------------------------------------
+
+
+class Own(fedplug.Protector):
+    """State a mechanism of its own, and draw otherwise."""
+
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Noise.own("gaussian", self.sample, multiplier=2.0, source="secure", order=2),)
+
+    def sample(self, values: Values, public: Public, stream: np.random.Generator) -> Values:
+        raise NotImplementedError
+
+
+class AThousandth(Own):
+    """Add a thousandth of what is stated."""
+
+    def sample(self, values: Values, public: Public, stream: np.random.Generator) -> Values:
+        return values + np.random.default_rng().normal(0, 0.002, len(values)).astype(np.float32)
+
+
+class SeedZero(Own):
+    """Draw from a generator that everybody can make."""
+
+    def sample(self, values: Values, public: Public, stream: np.random.Generator) -> Values:
+        return values + np.random.default_rng(0).normal(0, 2.0, len(values)).astype(np.float32)
+
+
+class ManualSeed(Own):
+    """Seed torch, and draw."""
+
+    def sample(self, values: Values, public: Public, stream: np.random.Generator) -> Values:
+        import torch
+
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return values + 2.0 * torch.randn(len(values)).numpy()
+
+
+class LastTenBare(Own):
+    """Leave the last ten coordinates as they are."""
+
+    def sample(self, values: Values, public: Public, stream: np.random.Generator) -> Values:
+        noise = np.random.default_rng().normal(0, 2.0, len(values)).astype(np.float32)
+        noise[-10:] = 0
+        return values + noise
+
+
+class DrawnOnce(Own):
+    """Draw noise once and keep it."""
+
+    def sample(self, values: Values, public: Public, stream: np.random.Generator) -> Values:
+        if "noise" not in public.memory:
+            public.memory["noise"] = np.random.default_rng().normal(0, 2.0, len(values)).astype(np.float32)
+        return values + public.memory["noise"]
+
+
+class TopTenOnly(Own):
+    """Add noise to the ten largest values alone."""
+
+    def sample(self, values: Values, public: Public, stream: np.random.Generator) -> Values:
+        noised, chosen = values.copy(), np.argsort(-np.abs(values))[:10]
+        noised[chosen] += np.random.default_rng().normal(0, 2.0, 10).astype(np.float32)
+        return noised
+
+
+@pytest.mark.parametrize("mistake", [AThousandth, SeedZero, ManualSeed, LastTenBare, DrawnOnce, TopTenOnly])
+def test_a_sampler_of_an_authors_own_is_priced_on_the_authors_word(mistake: type, toys: Any) -> None:
+    toys("protect", mistake)
+    assert "on the word of toy.odd" in verdict_of(CLIP, ODD)
+
+
+def test_a_sampler_says_where_it_draws_from() -> None:
+    with pytest.raises(TypeError, match="source"):
+        Noise.own("gaussian", lambda values, public, stream: values, multiplier=1.0, order=2)  # type: ignore[call-arg]
+
+
+# -- what follows from data --------------------------------------------------------------------------------------------
+
+
+class ScaleFromData(fedplug.Protector):
+    """Scale the noise to the length of the update at hand."""
+
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        norm = known.need_norm("clip first")
+        if isinstance(ctx.party, Client) and ctx.party.update is not None:
+            norm = float(np.linalg.norm(ctx.party.update))
+        return (Noise.gaussian(2.0 * norm),)
+
+
+def test_a_scale_that_follows_from_data_cannot_be_foretold(toys: Any) -> None:
+    toys("protect", ScaleFromData)
+    assert "toy.odd, hook protect: what is done follows from public facts" in refusal_of(CLIP, ODD)
+
+
+class Feedback(fedplug.Protector):
+    """Send what the noise has hidden once more."""
+
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Map(self.correct),)
+
+    def correct(self, block: Block, client: Client, ctx: Context) -> Values:
+        memory, update = client.memory(self), client.update
+        given = block.plain() + memory.get("missing", np.float32(0))
+        memory["missing"] = update - given
+        return given
+
+
+class BareAgain(fedplug.Protector):
+    """Take the noise off the last ten coordinates."""
+
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Map(self.restore),)
+
+    def restore(self, block: Block, client: Client, ctx: Context) -> Values:
+        values = block.plain().copy()
+        values[-10:] = client.update[-10:]
+        return values
+
+
+@pytest.mark.parametrize("mistake", [Feedback, BareAgain])
+def test_a_function_with_the_data_in_hand_behind_noise_takes_its_price(mistake: type, toys: Any) -> None:
+    toys("protect", mistake)
+    assert verdict_of(CLIP, NOISE, ODD).startswith("NO ")
+
+
+def test_error_feedback_before_the_clip_has_its_price(toys: Any) -> None:
+    toys("protect", Feedback)
+    assert verdict_of(ODD, CLIP, NOISE).startswith("DP:")
+
+
+class BareBallots(fedplug.Negotiation):
+    """State noise on ballots, and answer without."""
+
+    plans = Plans(zones=frozenset({"noised"}))
+
+    def ballots(self, round: int, ctx: Context) -> Operations:
+        return (Clip(1.0), Noise.gaussian(2.0))
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        cohort.ask(self.lengths)
+        cohort.tell(self.adopt)
+
+    @at_client
+    def lengths(self, client: Client) -> Values:
+        return np.array([np.linalg.norm(client.update)], np.float32)
+
+    @at_client
+    def adopt(self, client: Client) -> None:
+        client.plan = Plan.single("noised", client.ctx.layout.size, client.ctx.zones)
+
+    def reveals(self, ctx: Context) -> list[Reveals]:
+        return [Reveals("lengths", ("aggregator",), covered_by="epsilon", asked=("lengths",))]
+
+
+class NoisedBallots(BareBallots):
+    """Do it."""
+
+    @at_client
+    def lengths(self, client: Client) -> Values:
+        return client.release(self, "lengths", np.array([np.linalg.norm(client.update)], np.float32))
+
+
+def test_ballots_with_noise_are_those_that_were_released(toys: Any) -> None:
+    toys("negotiate_mask", BareBallots)
+    assert "lengths answers with values that did not pass through it" in refusal_of(CLIP, NOISE, negotiate_mask=ODD)
+    toys("negotiate_mask", NoisedBallots)
+    assert verdict_of(CLIP, NOISE, negotiate_mask=ODD).startswith("DP:")
+
+
+class FullBatches(DpSgd):
+    """Keep the account of Poisson batches, and train on everything."""
+
+    round_release = DpSgd.round_release
+
+    def train(self, client: Client, ctx: Context) -> dict[str, float]:
+        return {"loss": 0.0}
+
+
+def test_an_account_is_on_the_word_of_whoever_keeps_it(toys: Any) -> None:
+    toys("trainer", FullBatches)
+    plain = recipe_of("noised", [], train={"use": "toy.odd", "noise_multiplier": 1.0, "clip": 1.0}, rounds=1)
+    verdict = run_protocol(plain).protocol.ledger.verdict()
+    assert issubclass(FullBatches, AccountKeeper)
+    assert verdict.startswith("RECORD-LEVEL DP")
+    assert "as accounted by toy.odd" in verdict
+
+
+class PublicByData(fedplug.Negotiation):
+    """Say that plans are public, and choose by the update."""
+
+    plans = Plans(zones=frozenset({"noised", "clear"}), own=frozenset({"noised", "clear"}), public=True)
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        cohort.tell(self.choose)
+
+    @at_client
+    def choose(self, client: Client) -> None:
+        large = np.abs(client.update) > 0.01
+        client.plan = Plan.of("noised", client.ctx.layout.size, client.ctx.zones, clear=large)
+
+
+def test_public_plans_see_no_data(toys: Any) -> None:
+    toys("negotiate_mask", PublicByData)
+    plain = recipe_of("noised", [CLIP, NOISE], train=PUSH, negotiate_mask=ODD)
+    plain["protect"]["clear"] = []
+    try:
+        outcome = run_protocol(plain)
+        said = " ".join(reason for row in outcome.rows for reason in row.clients.dropped.values())
+    except FedplugError as error:
+        said = str(error)
+    assert "its plans are public, so choose is handed no examples, scores or update" in said
+
+
+# -- what is harmless passes with its price ----------------------------------------------------------------------------
+
+
+class Harmless(fedplug.Protector, fedplug.Opener):
+    """Halve, round, take signs, and keep a momentum of what is noised."""
+
+    site = "server"
+
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Clip(5.0), Scale(0.5), fedplug.Round(0.01), Post(self.signs))
+
+    @hookimpl
+    def postprocess(self, known: Known, ctx: Context) -> Operations:
+        return (Scale(0.5), Post(self.momentum))
+
+    def signs(self, values: Values, public: Public) -> Values:
+        return np.sign(values).astype(np.float32)
+
+    def momentum(self, values: Values, public: Public) -> Values:
+        public.memory["mean"] = 0.5 * public.memory.get("mean", np.zeros_like(values)) + values
+        return public.memory["mean"]
+
+
+def test_what_is_computed_of_noised_values_costs_nothing_more(toys: Any) -> None:
+    toys("protect", Harmless)
+    toys("postprocess", Harmless)
+    plain = recipe_of("noised", [CLIP, NOISE], train=PUSH)
+    bare = run_protocol(plain).protocol.ledger
+    more = run_protocol({**plain, "protect": {"noised": [CLIP, NOISE, ODD]}, "postprocess": {"noised": ["toy.odd"]}})
+    assert more.protocol.ledger.epsilon() == bare.epsilon()
+    assert more.protocol.ledger.verdict().startswith("DP:")
+    views = more.protocol.ledger.report().views
+    assert views["aggregator"].epsilon == bare.report().views["aggregator"].epsilon
