@@ -7,7 +7,6 @@ accuracy_eval/test_10parties (the clients' common clip, and the range of the qua
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,22 +14,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import fedplug
 import numpy as np
 from fedplug import (
-    Changes,
     Client,
     Cohort,
     Context,
-    Effects,
     Field,
     Known,
     Layout,
+    Operations,
     Plan,
     Plans,
     Reveals,
     Seal,
-    Uncredited,
     at_client,
     hookimpl,
-)  # fmt: skip
+)
 from fedplug.api.errors import MessageError, ProtectionError
 from fedplug.api.types import ENCRYPTED
 from fedplug_std import he_keys
@@ -102,27 +99,23 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
             return math.nan
         return float(self.options.range / max(code_limit(self.options.bits, num_clients), 1))
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        """Values leave encrypted, clipped and rounded; by how much is known where the clip is an option.
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        """Values leave encrypted, clipped and rounded.
+
+        By how much is known where the clip is an option and rounding is to the nearest. By chance 0 does not stay 0, so
+        that norms may grow.
 
         Raises:
             Misplaced: they are encrypted already.
         """
-        (seal,) = super().effects(known, ctx)
+        (seal,) = super().protect(known, ctx)
         assert isinstance(seal, Seal)
         if self.options.clip == "daciq":
-            why = f"{self.name} clips at what clients agree on in each round, which leaves nobody knows how much noise"
-            return (Changes(why=self._lengthens()), Uncredited(why), dataclasses.replace(seal, range=math.nan))
-        if self.options.rounding == "nearest":
-            return (seal,)
-        # By chance a value moves by up to a whole step: as on a grid that is twice as coarse, but 0 does not stay 0.
-        return (Changes(why=self._lengthens()), dataclasses.replace(seal, step=2 * seal.step))
-
-    def _lengthens(self) -> str:
-        return (
-            f"{self.name} rounds by chance, or to steps that are agreed later, which may lengthen an update; write "
-            "clip: range and rounding: nearest"
-        )
+            return (dataclasses.replace(seal, range=math.nan),)
+        if self.options.rounding == "stochastic":
+            return (dataclasses.replace(seal, step=math.nan),)
+        return (seal,)
 
     def check(self, recipe: Recipe) -> list[str]:
         """What stands against encrypting for that many clients, and whether the clip can be agreed."""
@@ -210,13 +203,12 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
         """Clips, quantises, packs and encrypts the weighted values; logs the share that was clipped."""
         clips, sizes = client.memory(self).get("clips"), tensor_sizes(ctx.layout)
-        packing = self._packing(block, client, clips, sizes)
-        packing.rng = client.rng(self, "rounding", block.zone) if self.options.rounding == "stochastic" else None
-        return Encryption.protect(packing, block, client, ctx)
+        chance = client.rng(self, "rounding", block.zone) if self.options.rounding == "stochastic" else None
+        packing = self._packing(block, client, clips, sizes).varied(rng=chance)
+        return Encryption.seal(packing, block, client, ctx)
 
     def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
         """Adds the clients' ciphertexts at the server, which holds no key; says by which clips to read the sum."""
@@ -228,13 +220,12 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
             total = total.replace(meta={**total.meta, "clips": clips, "sizes": np.array(sizes)})
         return total
 
-    @hookimpl
-    def postprocess(self, block: Block, ctx: Context) -> Block:
+    def open(self, block: Block, ctx: Context) -> Block:
         """Decrypts the weighted sum where the key is, unless it overflowed or holds too few updates."""
         clips, sizes = block.meta.get("clips"), block.meta.get("sizes")
         if self.options.clip == "daciq" and not is_reading(clips, sizes, block.size):
             raise MessageError(f"the {block.zone} sum must come with the clip and the size of each tensor")
-        return Encryption.postprocess(self._packing(block, ctx.party, clips, sizes), block, ctx)
+        return Encryption.open(self._packing(block, ctx.party, clips, sizes), block, ctx)
 
     def open_upload(self, block: Block, ctx: Context) -> Block:
         """One upload as a party with the secret key could open it: what an attack by an insider does.
@@ -245,7 +236,7 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
         clips, sizes = ctx.party.memory(self).get("clips"), np.array(tensor_sizes(ctx.layout))
         if self.options.clip == "daciq":
             block = block.replace(meta={**block.meta, "clips": clips, "sizes": sizes})
-        return self.postprocess(block, ctx)
+        return self.open(block, ctx)
 
     def _packing(self, block: Block, party: Party, clips: Any, sizes: Any) -> BatchCrypt:
         """This component with the fields of its keys, and with this round's clip of each scalar.
@@ -259,19 +250,17 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
                 "the negotiation share the zone, or use std.paillier"
             )
         _, terms = he_keys.context_of(self, party)
-        packing = copy.copy(self)
-        packing.backend = self._backend(terms["max_clients"])
-        packing.slots = packing.backend.most_slots()
         if self.options.clip == "range":
-            packing.clip = self.options.range
+            clip: float | NDArray[np.float64] = self.options.range
         elif clips is None or block.size != sum(sizes):
             raise ProtectionError(
                 f"{self.name} has no clips for the {block.size} scalars of zone {block.zone}; the negotiation agrees "
                 "on one for each tensor of the whole model"
             )
         else:
-            packing.clip = np.repeat(clips, sizes)
-        return packing
+            clip = np.repeat(clips, sizes)
+        backend = self._backend(terms["max_clients"])
+        return self.varied(backend=backend, slots=backend.most_slots(), clip=clip)
 
 
 def tensor_sizes(layout: Layout) -> list[int]:

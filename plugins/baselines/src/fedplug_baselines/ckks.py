@@ -18,11 +18,10 @@ it never does.
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from fedplug import Field, hookimpl
+from fedplug import Field
 from fedplug.api.errors import MessageError, ProtectionError
 from fedplug.api.types import RETAINED
 from fedplug_std import ckks_noise, he_keys, tenseal_backend
@@ -149,16 +148,13 @@ class Ckks(Encryption):
 
     # -- a round: with NVFlare's packing the codec must know where the tensors end -------------------------------------
 
-    effects, opens = Encryption.effects, Encryption.opens
-
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
         """Rounds the weighted values to the grid and encrypts them; logs the share that saturated.
 
         Raises:
             ProtectionError: NVFlare's packing is asked for a part of the model.
         """
-        return Encryption.protect(self._packing(block, _tensors(ctx)), block, client, ctx)
+        return Encryption.seal(self._packing(block, _tensors(ctx)), block, client, ctx)
 
     def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
         """Adds the clients' ciphertexts at the server, which holds no key."""
@@ -168,13 +164,12 @@ class Ckks(Encryption):
             total = total.replace(meta={**total.meta, "tensors": list(packing.tensors)})
         return total
 
-    @hookimpl
-    def postprocess(self, block: Block, ctx: Context) -> Block:
+    def open(self, block: Block, ctx: Context) -> Block:
         """Decrypts the weighted sum where the key is and rounds it to the grid, unless it holds too few updates."""
         tensors = _tensors(ctx) or block.meta.get("tensors", [])
         if not (isinstance(tensors, list) and all(isinstance(size, int) and size > 0 for size in tensors)):
             raise MessageError(f"the {block.zone} sum must say how large each tensor is; its meta says something else")
-        return Encryption.postprocess(self._packing(block, tensors), block, ctx)
+        return Encryption.open(self._packing(block, tensors), block, ctx)
 
     def _packing(self, block: Block, tensors: list[int]) -> Ckks:
         """This component, made to pack a block of this model."""
@@ -185,9 +180,7 @@ class Ckks(Encryption):
                 f"{self.name} packs every tensor by itself, so the {block.zone} zone must hold the whole model of "
                 f"{sum(tensors)} scalars, not {block.size}; write like: plato to encrypt a part of it"
             )
-        packing = copy.copy(self)
-        packing.tensors = tuple(tensors)
-        return packing
+        return self.varied(tensors=tuple(tensors))
 
 
 class TensorNumbers(GridNumbers):

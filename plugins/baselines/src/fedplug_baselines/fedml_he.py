@@ -123,7 +123,7 @@ class FedMLHE(masks.ScoredShare):
         values = (scores * np.float64(largest / scale if scale > 0 else 1.0)).astype(np.float32)
         # The map is not an update: none of what is known of the zone's values holds for it.
         ctx = dataclasses.replace(client.ctx, known=Known(zone=ENCRYPTED, link=cipher.name))
-        return cipher.protect(Block(ENCRYPTED, len(values), values, divisor=client.weight), client, ctx)
+        return cipher.seal(Block(ENCRYPTED, len(values), values, divisor=client.weight), client, ctx)
 
     @at_key_server
     def select(self, key_server: KeyServer, total: Block) -> NDArray[np.uint8]:
@@ -168,7 +168,7 @@ class FedMLHE(masks.ScoredShare):
                 f"a sum of {total.contributors} maps would show too much of each; min_clients is {ctx.min_clients}"
             )
         cipher, _ = self._cipher(ctx)
-        return select(cipher.postprocess(total, ctx).mean(), self.options.ratio)
+        return select(cipher.open(total, ctx).mean(), self.options.ratio)
 
     def _cipher(self, ctx: Context) -> tuple[Sealer, Seal]:
         """The component that encrypts the maps, and how it closes them.

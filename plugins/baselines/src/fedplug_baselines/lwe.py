@@ -28,11 +28,12 @@ from fedplug import (
     Block,
     Client,
     Context,
-    Effects,
     Known,
     Misplaced,
     Noise,
+    Operations,
     Reveals,
+    Round,
     Seal,
     at_client,
     hookimpl,
@@ -40,7 +41,6 @@ from fedplug import (
 from fedplug.api import secrets  # fmt: skip
 from fedplug.api.errors import MessageError, OpenedBefore, ProtectionError, TooFewClients
 from fedplug_std.gaussian import CLIP_FIRST
-from fedplug_std.noise_sources import exact_slack
 
 from fedplug_baselines import lwe_exchange, lwe_numbers
 from fedplug_baselines.lwe_field import Q, centred, keystream, masks, residues, uniform
@@ -81,11 +81,12 @@ class Lwe(fedplug.Sealer):
         shares = "more than half" if options.threshold is None else f"{options.threshold}"
         return f"LWE masks, n={options.dimension}, q=2^31-1; shares of {shares} of the clients open a sum"
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        """Noise that is calibrated for the sum, then a mask that many clients must open together.
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        """Whole steps g, the error e as noise that is calibrated for the sum, and a mask that many clients must open.
 
-        Rounding is towards zero, so it lengthens nothing; a value that its integers do not hold is refused and does not
-        saturate (`lwe_numbers`).
+        Rounding is towards zero, so it lengthens nothing, and is exact: a float32 that is cut off at a power of two is
+        a float32. Sums of all clients do not wrap (`lwe_numbers`).
 
         Raises:
             Misplaced: nothing bounds the values, there is noise or encryption already, or clients have weights.
@@ -97,37 +98,22 @@ class Lwe(fedplug.Sealer):
         if any(aggregator.wants.num_examples for aggregator in adding):
             remedy = "write aggregate: {use: std.mean, weighting: uniform}"
             raise Misplaced(f"{self.name}: masked updates cannot be weighted; {remedy}")
-        bound, multiplier = known.need_norm(CLIP_FIRST), self._multiplier(ctx)
-        scale, step = (multiplier * bound, self._step(bound, ctx)) if math.isfinite(bound) else (None, 0.0)
-        return (
-            self._noise(scale, step, multiplier, ctx),
-            Seal(scheme=self.scheme(), opened_by="shares", range=math.inf, step=step, position_block=0),
-        )
-
-    def _noise(self, scale: float | None, step: float, multiplier: float, ctx: Context) -> Noise:
-        """What one client's error is worth; the ledger adds up those of a sum."""
-        source, slack, mechanism = self.options.source, 0.0, "gaussian"
-        note = "the part of one client; it is also the error of the LWE samples that hide the upload"
-        if source == "reproducible":
-            note = "anyone who knows the seed can subtract this noise, and the masks have no other error"
-        elif source == "exact":
-            mechanism = "discrete_gaussian"
-            if scale:
-                # A sum of the errors of all clients is in play, so each of their samples counts.
-                slack = exact_slack(scale / step, float(ctx.layout.size) * ctx.rounds * ctx.num_clients)
-                note += f"; discrete Gaussian: over the run delta grows by less than (1 + e^epsilon) * {slack:.0e}"
-        return Noise(
-            mechanism=mechanism, scale=scale, multiplier=multiplier, trust="distributed", source=source, grid=step,
-            slack=slack, calibrated_delta=self.options.delta, note=note,
+        bound = known.need_norm(CLIP_FIRST)
+        std = self._multiplier(ctx) * bound
+        step = lwe_numbers.step_of(bound, std, ctx.num_clients, self.options.grid) if math.isfinite(bound) else 0.0
+        error = Noise.gaussian(
+            std, source=self.options.source, grid=step or None, trust="distributed",
+            calibrated_delta=self.options.delta,
+            note="the part of one client; it is also the error of the LWE samples that hide the upload",
         )  # fmt: skip
+        threshold = self.options.sharing(ctx.num_clients).threshold
+        seal = Seal(scheme=self.scheme(), opened_by="shares", opens_with=threshold, range=math.inf, step=step)
+        # While no model is known, a bound of each value bounds no norm yet, and there is no step.
+        return (Round(step, toward_zero=True), error, seal) if step else (error, seal)
 
     def _multiplier(self, ctx: Context) -> float:
         """Noise multiplier of one client in this round."""
         return self.options.of_one(ctx.round, ctx.rounds, ctx.num_clients, ctx.min_clients)
-
-    def _step(self, bound: float, ctx: Context) -> float:
-        """What an integer 1 stands for in this round, under that clip."""
-        return lwe_numbers.step_of(bound, self._multiplier(ctx) * bound, ctx.num_clients, self.options.grid)
 
     def check(self, recipe: Recipe) -> list[str]:
         """What stands against opening the sum of that many clients."""
@@ -174,35 +160,25 @@ class Lwe(fedplug.Sealer):
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """h = A s + e + g mod q, and a share of s for every client.
+    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
+        """h = A s + (e + g) mod q, and a share of s for every client.
 
         Raises:
-            ProtectionError: no clip, positions or a weight of the client's own, or a value of which a sum could wrap.
+            ProtectionError: positions of the client's own.
         """
-        values, bound = block.plain(), ctx.known.norm() if ctx.known else None
-        if bound is None or not math.isfinite(bound):
-            raise ProtectionError(f"zone {block.zone}: L2 bound {bound} is not a clipping norm; {CLIP_FIRST}")
         if block.positions is not None:
             raise ProtectionError(
                 f"zone {block.zone} has positions of this client's own; {self.name} adds values one by one: let the "
                 "negotiation share the zone"
             )
-        if block.weighted or client.weight != 1:
-            raise ProtectionError(
-                f"weight {client.weight:g}: masked updates cannot be weighted; write weighting: uniform in aggregate"
-            )
-        options, sharing = self.options, self.options.sharing(ctx.num_clients)
-        std, step = bound * self._multiplier(ctx), self._step(bound, ctx)
-        g = lwe_numbers.fixed_point(values, step)
-        e = lwe_numbers.noise(len(values), std, step, options.source, client.rng(self, block.zone))
-        lwe_numbers.check_room(e + g, ctx.num_clients)
+        assert ctx.known is not None
+        step = ctx.known.grid
         randomness = keystream(os.urandom(32))  # used once, never stored
-        s = uniform(randomness, options.dimension)
-        with client.operation(f"{self.name}.mask", len(values)):
-            h = (masks(self._seed(ctx, block.zone), len(values), s) + residues(e + g)) % Q
-        sealed = lwe_exchange.seal(self, client, block.zone, sharing.deal(s, randomness))
+        s = uniform(randomness, self.options.dimension)
+        with client.operation(f"{self.name}.mask", block.size):
+            noised = residues(lwe_numbers.integers(block.plain(), step))
+            h = (masks(self._seed(ctx, block.zone), block.size, s) + noised) % Q
+        sealed = lwe_exchange.seal(self, client, block.zone, self.options.sharing(ctx.num_clients).deal(s, randomness))
         return block.replace(
             values=None, ciphertexts=(h.astype("<u4").tobytes(),), sealed_by=self.name, weighted=True,
             meta={**block.meta, "step": step, "shares": sealed},
@@ -231,8 +207,7 @@ class Lwe(fedplug.Sealer):
             weighted=True, meta={"step": step, "shares": shares},
         )  # fmt: skip
 
-    @hookimpl
-    def postprocess(self, block: Block, ctx: Context) -> Block:
+    def open(self, block: Block, ctx: Context) -> Block:
         """sum g + sum e = sum h - A sum s, with sum s from the shares of the clients whose updates are in the sum.
 
         Raises:

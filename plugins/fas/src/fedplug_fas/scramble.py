@@ -17,8 +17,7 @@ from fedplug.api.errors import FedplugError, MessageError, ProtectionError
 from fedplug_fas.words import Scrambler, to_values, to_words
 
 if TYPE_CHECKING:
-
-    from fedplug import Block, Client, Cohort, Context, Effects, KeyServerLine, Known, Party
+    from fedplug import Block, Client, Cohort, Context, KeyServerLine, Known, Operations, Party
 
 
 class Scramble(fedplug.Sealer):
@@ -28,8 +27,8 @@ class Scramble(fedplug.Sealer):
     The server, which holds the key, unscrambles each upload, adds, and scrambles the sum under fresh keys; the clients
     unscramble it. In a chain: std.clip_l1, std.laplace, fas.scramble.
 
-    FAS, Algorithm 1, lines 20-25 (`protect`); Algorithm 2, lines 11-21 (`add_blocks`); Algorithm 3, lines 10-13
-    (`postprocess`). The paper formats, adds noise and scrambles; here noise comes before the format, since Laplace
+    FAS, Algorithm 1, lines 20-25 (`seal`); Algorithm 2, lines 11-21 (`add_blocks`); Algorithm 3, lines 10-13
+    (`open`). The paper formats, adds noise and scrambles; here noise comes before the format, since Laplace
     noise on hexadecimal text has no meaning. Algorithm 3's title speaks of restoring noise; none of its lines does, and
     neither does anything here.
 
@@ -65,7 +64,8 @@ class Scramble(fedplug.Sealer):
                 found.append(f"{names[-1]} comes after it in the chain of zone {zone}; scrambling is the last link")
         return found
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
         """Fixed-point words that the server and the clients can read, once, as the last link.
 
         The literal style hides nothing: who taps a line learns the permutation from the words alone, since the bits of
@@ -131,8 +131,7 @@ class Scramble(fedplug.Sealer):
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
         """Scrambles one client's values (Algorithm 1, lines 20-25); logs the share of them that saturated.
 
         Raises:
@@ -184,8 +183,7 @@ class Scramble(fedplug.Sealer):
             message = scrambler.scramble(words, "sum", ctx.round, total.zone)
         return total.replace(values=None, ciphertexts=(message,), sealed_by=self.name)
 
-    @hookimpl
-    def postprocess(self, block: Block, ctx: Context) -> Block:
+    def open(self, block: Block, ctx: Context) -> Block:
         """Unscrambles the sum at a client (Algorithm 3, lines 10-13)."""
         with ctx.party.operation(f"{self.name}.unscramble", block.size):
             return self._opened(self._scrambler(ctx.party), block, "sum", ctx.round, block.zone)

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import fedplug
 import numpy as np
 from fedplug import (
-    Bound,
     Client,
+    Clip,
     Cohort,
     Context,
-    Effects,
     Field,
     GroundTruth,
     Noise,
+    Operations,
     Reads,
     Reveals,
     Server,
     at_client,
     gaussian_noise_multiplier,
-)  # fmt: skip
+)
 from fedplug.api.errors import ProtectionError, TooFewClients
 from fedplug_std.scores import unknown_scorer
 from pydantic import field_validator, model_validator
@@ -173,20 +173,17 @@ class Clusters(fedplug.Groups):
                 f"client {client.client_id} sends its sensitivities once, in round 1; from more of them the noise "
                 "could be averaged away"
             )
+        memory["sent"] = True
         gamma = client.scores_by(options.by)
+        if self.stddev() > 0:
+            return client.release(self, "vector", gamma)
         clipped = clip(gamma, math.inf if options.norm is None else options.norm)
         client.log[f"{self.name}.clipped"] = float(clipped is not gamma)
-        memory["sent"], std = True, self.stddev()
-        if std == 0 or options.norm is None:
-            return clipped
-        from fedplug_std.noise_sources import add_noise, default_grid
-
-        stream = client.rng(self, "vector")
-        return add_noise(clipped, std, default_grid(options.norm, std), options.source, stream)
+        return clipped
 
     # -- what it costs and shows ---------------------------------------------------------------------------------------
 
-    def ballots(self, round: int, ctx: Context) -> Effects:
+    def ballots(self, round: int, ctx: Context) -> Operations:
         """The vectors of round 1: clipped to G, then noised. Without noise they cost nothing that can be counted."""
         options, std = self.options, self.stddev()
         if round > 0 or std == 0 or options.norm is None:
@@ -196,9 +193,10 @@ class Clusters(fedplug.Groups):
         if literal:
             note += "; the classical formula for sensitivity G, which a replaced client exceeds twofold"
         return (
-            Bound(options.norm),
-            Noise(mechanism="gaussian", scale=std, source=options.source, literal=literal, note=note,
-                  calibrated_delta=options.delta),
+            Clip(options.norm),
+            Noise.gaussian(
+                std, source=options.source, literal=literal, note=note, calibrated_delta=options.delta
+            ),
         )  # fmt: skip
 
     def reveals(self, ctx: Context) -> list[Reveals]:
