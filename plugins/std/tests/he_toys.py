@@ -1,4 +1,4 @@
-"""The parties of an encryption component, for tests that protect, add and open without a run."""
+"""The parties of an encryption component, for tests that seal, add and open without a run."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ class Parties:
         assert method.__fedplug_site__ == "key_server"  # type: ignore[attr-defined]
         return self.relay(method(self.key_server, *self.relay(payload)))
 
-    def protect(self, index: int, values: Any, weight: float = 1.0) -> Block:
+    def seal(self, index: int, values: Any, weight: float = 1.0) -> Block:
         client = self.clients[index]
         client.weight = weight
         plain = np.asarray(values, np.float32)
-        block = self.component.protect(Block("encrypted", len(plain), plain), client, client.ctx)
+        block = self.component.seal(Block("encrypted", len(plain), plain), client, client.ctx)
         return self.relay(block)  # type: ignore[no-any-return]
 
     def add(self, blocks: dict[int, Block]) -> Block:
@@ -71,7 +71,7 @@ class Parties:
 
     def open(self, block: Block) -> Block:
         holder = self.clients[0] if self.component.site == "client" else self.key_server
-        return self.component.postprocess(block, self.context(holder))  # type: ignore[no-any-return]
+        return self.component.open(block, self.context(holder))  # type: ignore[no-any-return]
 
 
 class Cohort:
@@ -116,16 +116,16 @@ class OneClient:
             min_clients=self.min_clients, seed=1, digest="d", party=party,
         )  # fmt: skip
 
-    def protect(self, values: Any, weight: float = 1.0, positions: NDArray[Any] | None = None) -> Block:
+    def seal(self, values: Any, weight: float = 1.0, positions: NDArray[Any] | None = None) -> Block:
         """What a client sends."""
         self.client.weight, plain = weight, np.asarray(values, np.float32)
         block = Block("encrypted", len(plain), plain, positions)
-        return self.relay(self.component.protect(block, self.client, self.context(self.client)))
+        return self.relay(self.component.seal(block, self.client, self.context(self.client)))
 
-    def protect_masked(self, mask: NDArray[Any], update: NDArray[Any], weight: float = 1.0) -> Block:
+    def seal_masked(self, mask: NDArray[Any], update: NDArray[Any], weight: float = 1.0) -> Block:
         """What a client sends that encrypts its update where its mask says."""
         where = np.flatnonzero(mask).astype(np.uint32)
-        return self.protect(update[where], weight, where)
+        return self.seal(update[where], weight, where)
 
     def add(self, blocks: dict[int, Block], min_clients: int | None = None) -> Block:
         """The server's sum, of at least as many clients as is said here or was said for all."""
@@ -133,7 +133,7 @@ class OneClient:
         return self.relay(self.component.add_blocks(blocks, self.context(self.server)))
 
     def open(self, block: Block) -> Block:
-        return self.relay(self.component.postprocess(block, self.context(self.holder)))
+        return self.relay(self.component.open(block, self.context(self.holder)))
 
     @staticmethod
     def relay(block: Block) -> Block:

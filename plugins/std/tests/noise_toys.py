@@ -1,16 +1,20 @@
-"""Links of noise and clipping at a client, without a run."""
+"""Links of noise and clipping, executed as the core executes them, without a run."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import fedplug.api.releases
 import numpy as np
-from fedplug import Block, Bound, Client, Context, Known, Layout, Server
+from fedplug import Block, Client, Context, Known, Layout, Server
+from fedplug.api.links import Link, fold
+from fedplug.api.operations import Bound, Noise
 from fedplug.api.releases import Release
-from fedplug_std.clip import Clip
+from fedplug.mechanisms.execution import execute
+from fedplug_std.clip import Clip, ClipL1
 from fedplug_std.gaussian import CentralGaussian, Gaussian
+from fedplug_std.laplace import Laplace
+from fedplug_std.mean import Mean
 
 SIZE = 20_000
 
@@ -30,22 +34,49 @@ def client(client_id: int = 0, **where: Any) -> Client:
     return Client(client_id=client_id, ctx=context(**where))
 
 
-def known(norm: float | None = None, zone: str = "noised") -> Known:
+def known(norm: float | None = None, zone: str = "noised", order: float = 2) -> Known:
     """What a link knows of values that are at most `norm` long, or of values that nothing bounds."""
-    bounds = () if norm is None else (Bound(norm),)
-    clips = () if norm is None else (fedplug.api.releases.Clip("std.clip", Bound(norm)),)
+    bounds = () if norm is None else (Bound(norm, order=order),)
+    clips = () if norm is None else (fedplug.api.releases.Clipped("std.clip", bounds[0]),)
     return Known(zone=zone, link="this", layers=(SIZE,), bounds=bounds, clips=clips)
 
 
-def after(ctx: Context, norm: float | None) -> Context:
-    """The context of a link behind a clip."""
-    return dataclasses.replace(ctx, known=known(norm))
+def passed(values: Any, party: Client, *chain: Any) -> np.ndarray[Any, Any]:
+    """What a chain of components makes of a client's values."""
+    given = values if isinstance(values, Block) else block(values)
+    for step in fold([Link(given.zone, "protect", each.name, each, "client") for each in chain], party.ctx):
+        given = execute(step, given, party, party.ctx)
+    return given.plain()
 
 
-def stated(component: Any, ctx: Context, before: Known) -> Release:
-    """What the ledger is told of one noise."""
-    effects = component.opens if isinstance(component, CentralGaussian) else component.effects
-    (release,) = before.after(effects(before, ctx)).releases
+def on_sum(total: Block, noise: CentralGaussian, norm: float = 0.5) -> Block:
+    """A sum of clipped values with noise of the server."""
+    mean = named(Mean(Mean.Options(weighting="uniform")), "std.mean")
+    ctx = context(noise)
+    *_, step = fold(
+        [
+            Link("noised", "protect", "std.clip", clip(norm), "client"),
+            Link("noised", "aggregate", "std.mean", mean, "server"),
+            Link("noised", "postprocess", noise.name, noise, "server"),
+        ],
+        ctx,
+    )
+    return execute(step, total, ctx.party, ctx)
+
+
+def noise_of(*chain: Any, ctx: Context | None = None) -> Noise:
+    """The noise of a chain, as the core executes it."""
+    links = [Link("noised", "protect", each.name, each, "client") for each in chain]
+    steps = fold(links, context() if ctx is None else ctx)
+    (noise,) = (one for step in steps for one in step.operations if isinstance(one, Noise))
+    return noise
+
+
+def stated(*chain: Any, ctx: Context | None = None) -> Release:
+    """What the ledger is told of the noise of a chain."""
+    links = [Link("noised", "protect", each.name, each, "client") for each in chain]
+    *_, step = fold(links, context() if ctx is None else ctx)
+    (release,) = step.after.releases
     return release
 
 
@@ -58,13 +89,21 @@ def clip(norm: float) -> Clip:
     return named(Clip(Clip.Options(norm=norm)), "std.clip")  # type: ignore[no-any-return]
 
 
+def clip_l1(norm: float) -> ClipL1:
+    return named(ClipL1(ClipL1.Options(norm=norm)), "std.clip_l1")  # type: ignore[no-any-return]
+
+
 def gaussian(**options: Any) -> Gaussian:
     return named(Gaussian(Gaussian.Options(**options)), "std.gaussian")  # type: ignore[no-any-return]
 
 
+def laplace(**options: Any) -> Laplace:
+    return named(Laplace(Laplace.Options(**options)), "std.laplace")  # type: ignore[no-any-return]
+
+
 def noised(values: Any, client_id: int = 0, round: int = 0, norm: float = 2.0, **options: Any) -> np.ndarray[Any, Any]:
-    party = client(client_id, round=round)
-    return gaussian(**options).protect(block(values), party, after(party.ctx, norm)).plain()
+    """Values behind a clip and Gaussian noise."""
+    return passed(values, client(client_id, round=round), clip(norm), gaussian(**options))
 
 
 def central(**options: Any) -> CentralGaussian:

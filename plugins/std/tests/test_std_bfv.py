@@ -28,7 +28,7 @@ def test_sums_of_128_worst_case_clients_are_exact(key_holder: str) -> None:
     extremes = np.where(rng.random((128, 8000)) < 0.5, -1, 1).astype(np.float32)
     extremes[:, :2000], extremes[:, 6000:] = 1, rng.uniform(-1, 1, (128, 2000))
     extremes[:, 2000:4000] = -1
-    total = parties.add({index: parties.protect(0, update) for index, update in enumerate(extremes)})
+    total = parties.add({index: parties.seal(0, update) for index, update in enumerate(extremes)})
     assert (total.contributors, total.divisor, total.weighted) == (128, 128.0, True)
     opened = parties.open(total).plain()
     quantised = np.sum([numbers.quantise(update)[0] for update in extremes], axis=0)
@@ -52,10 +52,10 @@ def test_clients_of_a_process_decrypt_a_sum_once_and_each_reports_its_time(monke
 
     def opened(client_id: int, total: Block, **facts: Any) -> Block:
         ctx = dataclasses.replace(parties.context(parties.clients[client_id]), **facts)
-        block: Block = component.postprocess(total, ctx)
+        block: Block = component.open(total, ctx)
         return block
 
-    total = parties.add({index: parties.protect(index, values) for index in range(3)})
+    total = parties.add({index: parties.seal(index, values) for index in range(3)})
     found = [opened(index, parties.relay(total)) for index in range(3)]
     assert len(decrypted) == 1
     assert all(np.array_equal(block.plain(), found[0].plain()) for block in found)
@@ -64,14 +64,14 @@ def test_clients_of_a_process_decrypt_a_sum_once_and_each_reports_its_time(monke
     assert seconds[1][1] > seconds[0][1] / 2
     with pytest.raises(ProtectionError, match="holds 3 updates; opening fewer than min_clients=4"):
         opened(0, total, min_clients=4)
-    opened(1, parties.add({index: parties.protect(index, values) for index in range(2)}))
+    opened(1, parties.add({index: parties.seal(index, values) for index in range(2)}))
     assert len(decrypted) == 3
 
 
 def test_one_client_may_use_every_bit_of_a_field() -> None:
     parties = Parties(make(Bfv), 1, min_clients=1).setup()
     values = np.array([1, -1, 1, 1, 0.3], np.float32)
-    assert np.abs(parties.open(parties.add({0: parties.protect(0, values)})).plain() - values).max() < 2.0**-22
+    assert np.abs(parties.open(parties.add({0: parties.seal(0, values)})).plain() - values).max() < 2.0**-22
 
 
 def test_many_clients_get_narrower_fields_that_still_decrypt() -> None:

@@ -40,15 +40,15 @@ def sum_of(component: Ckks, updates: Any, contexts: tuple[Context, Context, Cont
     at_server, at_key_server, at_client = contexts
     client: Any = at_client.party
     plain = (Block("encrypted", len(update), np.asarray(update, np.float32)) for update in updates)
-    blocks = {index: component.protect(block, client, at_client) for index, block in enumerate(plain)}
-    return component.postprocess(component.add_blocks(blocks, at_server), at_key_server)
+    blocks = {index: component.seal(block, client, at_client) for index, block in enumerate(plain)}
+    return component.open(component.add_blocks(blocks, at_server), at_key_server)
 
 
 def test_it_says_what_it_holds_and_which_sums_show_single_updates() -> None:
     def holds(component: Any, num_clients: int) -> tuple[float, float]:
         component.name = "this"
         ctx = Context(0, 1, Layout(()), ("encrypted",), num_clients, 2, 0, "", Server())
-        (seal,) = component.effects(Known(zone="encrypted"), ctx)
+        (seal,) = component.protect(Known(zone="encrypted"), ctx)
         return seal.range, seal.step
 
     assert holds(make(range=26.0, profile="tutorial"), 10) == (26.0, 2.0**-17)

@@ -76,7 +76,7 @@ def test_an_upload_of_a_client_with_the_key_takes_less_than_float32() -> None:
     component, _, _, clients = parties("clients")
     size = 50 * component.position_block
     block = Block("encrypted", size, np.zeros(size, np.float32))
-    upload = component.protect(block, clients[0], clients[0].ctx)
+    upload = component.seal(block, clients[0], clients[0].ctx)
     assert sum(map(len, upload.ciphertexts)) < 3.77 * size
 
 

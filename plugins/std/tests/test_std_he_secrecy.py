@@ -18,18 +18,18 @@ from he_toys import Parties, make
 
 def test_no_plain_value_is_in_the_ciphertexts(parties: Parties) -> None:
     values = np.random.default_rng(2).uniform(-1, 1, 1000).astype(np.float32)
-    upload = b"".join(parties.protect(0, values).ciphertexts)
+    upload = b"".join(parties.seal(0, values).ciphertexts)
     assert not [index for index in range(999) if values[index : index + 2].tobytes() in upload]
 
 
 def test_the_server_cannot_decrypt(parties: Parties) -> None:
-    upload = parties.protect(0, [0.25])
+    upload = parties.seal(0, [0.25])
     memory = parties.server.memory(parties.component)
     context = parties.component.backend.load_context(memory["context"])
     assert not context.has_secret_key()
     assert len(memory["context"]) < 200
     with pytest.raises(ProtectionError, match="no secret key"):
-        parties.component.postprocess(upload, parties.context(parties.server))
+        parties.component.open(upload, parties.context(parties.server))
     assert (context.secret_key, context.public_key) == (b"", b"")
     with pytest.raises(ProtectionError, match="holds no key of the encryption, so it cannot encrypt"):
         parties.component.backend.encrypt(context, np.zeros((1, parties.component.slots), np.int64))
@@ -53,19 +53,19 @@ def test_clients_get_no_secret_key_from_the_key_server(parties: Parties) -> None
     assert {context.has_secret_key() for context in contexts} == {parties.component.site == "client"}
     if parties.component.site == "key_server":
         with pytest.raises(ProtectionError, match="no secret key"):
-            parties.component.postprocess(parties.protect(0, [0.5]), parties.context(parties.clients[0]))
+            parties.component.open(parties.seal(0, [0.5]), parties.context(parties.clients[0]))
 
 
 def test_memory_is_plain_data_and_rebuilds_after_a_checkpoint(parties: Parties) -> None:
-    total = parties.add({index: parties.protect(index, [0.5, 0.25]) for index in range(3)})
+    total = parties.add({index: parties.seal(index, [0.5, 0.25]) for index in range(3)})
     for party in (parties.server, parties.key_server, *parties.clients.values()):
         party.state, party.cache = codec.decode(codec.encode(party.state)), {}
-    again = parties.add({index: parties.protect(index, [0.5, 0.25]) for index in range(3)})
+    again = parties.add({index: parties.seal(index, [0.5, 0.25]) for index in range(3)})
     assert np.array_equal(parties.open(total).plain(), parties.open(again).plain())
 
 
 def test_contexts_do_not_travel_with_messages(parties: Parties) -> None:
-    upload = parties.protect(0, np.zeros(parties.component.slots - 1))
+    upload = parties.seal(0, np.zeros(parties.component.slots - 1))
     assert len(upload.ciphertexts) == 1
     assert len(upload.ciphertexts[0]) < 66_000
 
@@ -109,11 +109,11 @@ def test_a_leader_that_fails_is_named() -> None:
 def test_a_party_without_keys_says_so() -> None:
     parties = Parties(make(Bfv), 3)
     with pytest.raises(ProtectionError, match=r"std\.bfv has no keys"):
-        parties.protect(0, [1.0])
+        parties.seal(0, [1.0])
 
 
 def test_clients_refuse_keys_made_for_fewer_clients(parties: Parties) -> None:
     more = Parties(parties.component, 6)
     more.clients[0].state = parties.clients[0].state
     with pytest.raises(ProtectionError, match="made for max_clients=5, but 6 clients"):
-        more.protect(0, [1.0])
+        more.seal(0, [1.0])

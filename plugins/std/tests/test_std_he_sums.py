@@ -27,11 +27,11 @@ def test_what_components_declare(parties: Parties) -> None:
     assert component.cohort_secret == (component.site == "client")
     assert isinstance(component, Sealer)
     ctx, plain = parties.context(parties.server), Known(zone="encrypted", link=component.name)
-    (seal,) = component.effects(plain, ctx)
+    (seal,) = component.protect(plain, ctx)
     assert (seal.opened_by, seal.answers) == (component.options.key_holder, "server")
     assert (seal.range, seal.step > 0) == (component.options.range, True)
     with pytest.raises(Misplaced, match="must not come after encryption in the chain of zone encrypted; encrypt once"):
-        component.effects(plain.after((seal,)), ctx)
+        component.protect(plain.after((seal,)), ctx)
     assert ("every client" in component.describe()) == (component.site == "client")
     assert "\n" not in component.describe()
     assert len(component.reveals(ctx)) == (3 if component.site == "client" else 2)
@@ -40,7 +40,7 @@ def test_what_components_declare(parties: Parties) -> None:
 def test_weights_are_multiplied_in_and_divided_out(parties: Parties) -> None:
     rng = np.random.default_rng(1)
     updates, weights = rng.uniform(-1, 1, (5, 7)), [1.0, 0.5, 0.25, 0.125, 0.7]
-    blocks = {index: parties.protect(index, updates[index], weights[index]) for index in range(5)}
+    blocks = {index: parties.seal(index, updates[index], weights[index]) for index in range(5)}
     assert all(block.values is None and block.weighted for block in blocks.values())
     assert [block.divisor for block in blocks.values()] == weights
     mean = parties.open(parties.add(blocks)).mean()
@@ -51,7 +51,7 @@ def test_weights_already_in_are_not_multiplied_again(parties: Parties) -> None:
     client = parties.clients[0]
     client.weight = 0.5
     plain = Block("encrypted", 3, np.array([0.5, -0.25, 1], np.float32), weighted=True, divisor=0.75)
-    blocks = {index: parties.component.protect(plain, client, client.ctx) for index in range(3)}
+    blocks = {index: parties.component.seal(plain, client, client.ctx) for index in range(3)}
     total = parties.add(blocks)
     assert total.divisor == 2.25
     assert np.abs(parties.open(total).plain() - [1.5, -0.75, 3.0]).max() < 1e-4
@@ -60,7 +60,7 @@ def test_weights_already_in_are_not_multiplied_again(parties: Parties) -> None:
 @pytest.mark.parametrize("size", [0, 1, 2, 2047, 2048, 4094, 4095, 8190, 8191, 9001])
 def test_every_size_fits(parties: Parties, size: int) -> None:
     updates = np.random.default_rng(size).uniform(-1, 1, (3, size)).astype(np.float32)
-    blocks = {index: parties.protect(index, updates[index]) for index in range(3)}
+    blocks = {index: parties.seal(index, updates[index]) for index in range(3)}
     assert bool(size) == bool(blocks[0].ciphertexts)
     opened = parties.open(parties.add(blocks))
     assert opened.plain().shape == (size,)
@@ -68,12 +68,12 @@ def test_every_size_fits(parties: Parties, size: int) -> None:
 
 
 def test_saturation_is_logged_and_nan_refused(parties: Parties) -> None:
-    parties.protect(0, [0.5, 2.0, -3.0, 0.0])
+    parties.seal(0, [0.5, 2.0, -3.0, 0.0])
     assert parties.clients[0].log[f"{parties.component.name}.saturated"] == 0.5
     with pytest.raises(ProtectionError, match="NaN or infinite"):
-        parties.protect(0, [0.5, np.nan])
+        parties.seal(0, [0.5, np.nan])
 
 
 def test_encrypting_prints_nothing(parties: Parties, capfd: pytest.CaptureFixture[str]) -> None:
-    parties.protect(0, np.zeros(20_000))
+    parties.seal(0, np.zeros(20_000))
     assert capfd.readouterr().out == ""

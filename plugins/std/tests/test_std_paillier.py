@@ -56,7 +56,7 @@ def test_with_one_value_a_ciphertext_a_client_encrypts_its_mask_and_no_more() ->
     parties, rng = parties_of(make(values=1, short_exponents=True), num_clients=3), np.random.default_rng(4)
     updates = rng.uniform(-1, 1, (3, SIZE))
     masks = [np.arange(start, start + 12, 2).astype(np.uint32) for start in (0, 4, 8)]  # 0 to 10, 4 to 14, 8 to 18
-    blocks = {c: parties.protect(updates[c][where], positions=where) for c, where in enumerate(masks)}
+    blocks = {c: parties.seal(updates[c][where], positions=where) for c, where in enumerate(masks)}
     assert [len(block.ciphertexts) for block in blocks.values()] == [6, 6, 6]
     total = parties.add(blocks)
     assert total.positions is not None
@@ -123,7 +123,7 @@ def test_sums_of_128_worst_case_clients_are_exact() -> None:
     rng = np.random.default_rng(0)
     updates = rng.uniform(-1, 1, (3, SIZE)).astype(np.float32)
     updates[:, :100], updates[:, 100:200] = 1, -1
-    blocks = [parties.protect(update) for update in updates]
+    blocks = [parties.seal(update) for update in updates]
     total = parties.add({index: blocks[index % 3] for index in range(128)})
     assert (total.contributors, total.divisor, total.weighted) == (128, 128.0, True)
     opened, numbers = parties.open(total).plain(), parties.codec.fixed_point
@@ -137,7 +137,7 @@ def test_sums_of_128_worst_case_clients_are_exact() -> None:
 def test_a_weighted_sum_is_exact_after_rounding(parties: OneClient) -> None:
     rng = np.random.default_rng(1)
     updates, weights = rng.normal(0, 0.2, (3, SIZE)).astype(np.float32), [1.0, 0.5, 0.25]
-    total = parties.add({i: parties.protect(u, w) for i, (u, w) in enumerate(zip(updates, weights, strict=True))})
+    total = parties.add({i: parties.seal(u, w) for i, (u, w) in enumerate(zip(updates, weights, strict=True))})
     assert total.divisor == 1.75
     assert [len(ciphertext) for ciphertext in total.ciphertexts] == [516] * 4
     numbers = parties.codec.fixed_point
@@ -155,7 +155,7 @@ def test_every_client_may_have_a_mask_of_its_own(parties: OneClient, min_clients
     blocks = {}
     for index, (update, mask) in enumerate(zip(updates, masks, strict=True)):
         positions = np.flatnonzero(mask).astype(np.uint32)
-        blocks[index] = parties.protect(update[mask], weights[index], positions)
+        blocks[index] = parties.seal(update[mask], weights[index], positions)
         touched = {position // 84 for position in positions.tolist()}
         assert len(blocks[index].ciphertexts) == len(touched)
     opened = parties.open(parties.add(blocks, min_clients))
@@ -167,13 +167,13 @@ def test_every_client_may_have_a_mask_of_its_own(parties: OneClient, min_clients
 
 
 def test_an_empty_zone_has_no_ciphertexts(parties: OneClient) -> None:
-    total = parties.add({index: parties.protect([]) for index in range(3)})
+    total = parties.add({index: parties.seal([]) for index in range(3)})
     assert total.ciphertexts == ()
     assert parties.open(total).plain().shape == (0,)
 
 
 def test_values_beyond_the_range_saturate_and_are_counted(parties: OneClient) -> None:
-    total = parties.add({index: parties.protect([0.0, 3.0, -1e30, 0.5]) for index in range(2)})
+    total = parties.add({index: parties.seal([0.0, 3.0, -1e30, 0.5]) for index in range(2)})
     assert parties.client.log["std.paillier.saturated"] == 0.5
     opened = parties.open(total).plain()
     assert opened[:3].tolist() == [0.0, 2.0, -2.0]
@@ -183,7 +183,7 @@ def test_values_beyond_the_range_saturate_and_are_counted(parties: OneClient) ->
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_values_that_are_not_finite_are_refused(parties: OneClient, bad: float) -> None:
     with pytest.raises(ProtectionError, match="1 of 3 values are NaN or infinite"):
-        parties.protect([0.1, bad, 0.2])
+        parties.seal([0.1, bad, 0.2])
 
 
 def test_the_table_is_built_before_the_clock_of_an_encryption_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ def test_the_table_is_built_before_the_clock_of_an_encryption_runs(monkeypatch: 
 
     monkeypatch.setattr(PackedPaillier, "encrypt", watched)
     before = fixed_base.cache_info().misses
-    parties.protect([0.5])
+    parties.seal([0.5])
     assert built == [before + 1, before + 1]
     assert parties.client.operations["std.paillier.encrypt"][0] == 1
 
@@ -206,6 +206,6 @@ def test_short_exponents_add_and_open_like_long_ones() -> None:
     short = parties_of(make(short_exponents=True))
     assert "short exponents" in short.component.describe()
     assert "short exponents" not in make().describe()
-    total = short.add({index: short.protect(np.full(200, 0.5)) for index in range(2)})
+    total = short.add({index: short.seal(np.full(200, 0.5)) for index in range(2)})
     assert np.abs(short.open(total).plain() - 1).max() <= short.codec.fixed_point.step
     assert make().backend.short_exponents is False

@@ -23,12 +23,12 @@ def parties(request: pytest.FixtureRequest) -> OneClient:
 
 
 def test_the_server_cannot_decrypt(parties: OneClient) -> None:
-    total = parties.add({index: parties.protect([0.5]) for index in range(2)})
+    total = parties.add({index: parties.seal([0.5]) for index in range(2)})
     with pytest.raises(ProtectionError, match="no secret key"):
-        parties.component.postprocess(total, parties.context(parties.server))
+        parties.component.open(total, parties.context(parties.server))
     if parties.component.site == "key_server":
         with pytest.raises(ProtectionError, match="no secret key"):
-            parties.component.postprocess(total, parties.context(parties.client))
+            parties.component.open(total, parties.context(parties.client))
         backend = parties.component.backend
         public = backend.load_context(parties.made_keys)
         with pytest.raises(ProtectionError, match="no secret key to give"):
@@ -37,14 +37,14 @@ def test_the_server_cannot_decrypt(parties: OneClient) -> None:
 
 @pytest.mark.parametrize(("really", "claimed"), [(1, 2), (2, 3), (4, 3)])
 def test_a_sum_of_another_number_than_claimed_is_not_opened(parties: OneClient, really: int, claimed: int) -> None:
-    total = parties.add({index: parties.protect([0.5]) for index in range(really)})
+    total = parties.add({index: parties.seal([0.5]) for index in range(really)})
     with pytest.raises(ProtectionError, match=f"does not hold the {claimed} updates that are claimed") as caught:
         parties.open(total.replace(contributors=claimed))
     assert f" {really} " not in str(caught.value)
 
 
 def test_too_few_updates_are_not_opened_and_too_many_not_added(parties: OneClient) -> None:
-    block = parties.protect([0.5])
+    block = parties.seal([0.5])
     with pytest.raises(ProtectionError, match="opening fewer than min_clients=2"):
         parties.open(parties.add({0: block}))
     with pytest.raises(ProtectionError, match="sum of 6 updates could overflow: max_clients=5"):
@@ -52,8 +52,8 @@ def test_too_few_updates_are_not_opened_and_too_many_not_added(parties: OneClien
 
 
 def test_ciphertexts_of_another_key_are_blamed_on_their_client(parties: OneClient) -> None:
-    strange = parties_of(make(key_holder=parties.component.options.key_holder)).protect([0.5])
-    blocks = {index: parties.protect([0.5]) for index in range(2)}
+    strange = parties_of(make(key_holder=parties.component.options.key_holder)).seal([0.5])
+    blocks = {index: parties.seal([0.5]) for index in range(2)}
     with pytest.raises(ProtectionError, match="client 2 encrypted its encrypted block under another key") as caught:
         parties.add({**blocks, 2: strange})
     assert caught.value.client_id == 2
@@ -67,7 +67,7 @@ def test_ciphertexts_of_another_key_are_blamed_on_their_client(parties: OneClien
 
 
 def test_ciphertexts_of_another_packing_are_blamed_on_their_client(parties: OneClient) -> None:
-    blocks = {index: parties.protect([0.5]) for index in range(3)}
+    blocks = {index: parties.seal([0.5]) for index in range(3)}
     context, other = parties.component.backend.load_context(parties.made_keys), PackedPaillier(2, 2048)
     row = np.array([[1, *[2] * 126]])
     blocks[1] = blocks[1].replace(ciphertexts=other.encrypt(context, row))
@@ -81,7 +81,7 @@ def test_ciphertexts_of_another_packing_are_blamed_on_their_client(parties: OneC
 def test_damaged_ciphertexts_are_blamed_on_their_client(
     parties: OneClient, damage: str, positions: NDArray[Any] | None
 ) -> None:
-    blocks = {index: parties.protect([0.5, 0.25], positions=positions) for index in range(3)}
+    blocks = {index: parties.seal([0.5, 0.25], positions=positions) for index in range(3)}
     data = blocks[1].ciphertexts[-1]
     modulus = parties.component.backend.load_context(parties.server.memory(parties.component)["context"]).n
     bad = {
@@ -95,7 +95,7 @@ def test_damaged_ciphertexts_are_blamed_on_their_client(
 
 
 def test_an_altered_number_is_found_when_the_sum_is_opened(parties: OneClient) -> None:
-    blocks = {index: parties.protect([0.5]) for index in range(2)}
+    blocks = {index: parties.seal([0.5]) for index in range(2)}
     total = parties.add(blocks)
     for spot in (4, 100, 300):
         altered = bytearray(total.ciphertexts[0])

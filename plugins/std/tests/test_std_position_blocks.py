@@ -127,7 +127,7 @@ def half_a_step(parties: OneClient) -> float:
 def check_round(parties: OneClient, masks: NDArray[np.bool_], updates: Any, min_clients: int, error: float) -> Block:
     """Runs protect, add and open, and compares each field of the result with what the masks say it must be."""
     weights, width = np.array(WEIGHTS[: len(masks)]), parties.component.position_block
-    blocks = {c: parties.protect_masked(masks[c], updates[c], weights[c]) for c in range(len(masks))}
+    blocks = {c: parties.seal_masked(masks[c], updates[c], weights[c]) for c in range(len(masks))}
     for mask, block in zip(masks, blocks.values(), strict=True):
         assert len(block.ciphertexts) == len(set(np.flatnonzero(mask) // width))
     total = parties.add(blocks, min_clients)
@@ -213,24 +213,24 @@ def test_the_union_of_masks_opens_to_the_weighted_mean_of_plain_values(parties: 
 
 def test_equal_masks_give_what_a_gathered_zone_gives(parties: OneClient) -> None:
     mask = mask_of("scattered", 0)
-    blocks = {c: parties.protect_masked(mask, UPDATES[c], WEIGHTS[c]) for c in range(4)}
+    blocks = {c: parties.seal_masked(mask, UPDATES[c], WEIGHTS[c]) for c in range(4)}
     by_position = parties.open(parties.add(blocks))
     gathered = {}
     for client_id in range(4):
-        gathered[client_id] = parties.protect(UPDATES[client_id][mask], WEIGHTS[client_id])
+        gathered[client_id] = parties.seal(UPDATES[client_id][mask], WEIGHTS[client_id])
     assert np.array_equal(by_position.plain(), parties.open(parties.add(gathered)).plain())
 
 
 def test_a_lone_position_is_not_opened(parties: OneClient) -> None:
     masks = np.zeros((3, SIZE), np.bool_)
     masks[:2, :10], masks[1:, 5:15], masks[2, SIZE - 1] = True, True, True
-    blocks = {c: parties.protect_masked(masks[c], UPDATES[c]) for c in range(3)}
+    blocks = {c: parties.seal_masked(masks[c], UPDATES[c]) for c in range(3)}
     total = parties.add(blocks, min_clients=2)
     assert total.positions is not None
     assert total.positions.tolist() == list(range(15))
     assert len(total.ciphertexts) == 1  # the last block has one client in it, and goes nowhere
     masks[2, 10:15] = False
-    total = parties.add({**blocks, 2: parties.protect_masked(masks[2], UPDATES[2])}, min_clients=2)
+    total = parties.add({**blocks, 2: parties.seal_masked(masks[2], UPDATES[2])}, min_clients=2)
     assert total.positions is not None
     assert total.positions.tolist() == list(range(10))
     assert len(parties.open(total).plain()) == 10
@@ -240,7 +240,7 @@ def test_a_lone_position_is_not_opened(parties: OneClient) -> None:
 
 def test_an_empty_mask_costs_no_ciphertext_and_an_empty_sum_opens(parties: OneClient) -> None:
     nothing = np.zeros(SIZE, np.bool_)
-    blocks = {c: parties.protect_masked(nothing, UPDATES[c]) for c in range(3)}
+    blocks = {c: parties.seal_masked(nothing, UPDATES[c]) for c in range(3)}
     assert [block.ciphertexts for block in blocks.values()] == [()] * 3
     total = parties.add(blocks, min_clients=2)
     assert (total.size, total.ciphertexts, total.contributors) == (0, (), 3)
@@ -251,18 +251,18 @@ def test_saturation_counts_covered_positions_alone(parties: OneClient) -> None:
     mask, update = np.zeros(SIZE, np.bool_), np.full(SIZE, 7.0)
     mask[[3, 8, 4000, 8999]] = True
     update[3] = 0.5
-    parties.protect_masked(mask, update)
+    parties.seal_masked(mask, update)
     assert parties.client.log[f"{parties.component.name}.saturated"] == pytest.approx(0.75)
     with pytest.raises(ProtectionError, match="NaN or infinite"):
-        parties.protect_masked(mask, np.full(SIZE, np.nan))
-    assert parties.protect_masked(mask, np.where(mask, 0.5, np.nan)).size == 4  # what is not covered is not looked at
+        parties.seal_masked(mask, np.full(SIZE, np.nan))
+    assert parties.seal_masked(mask, np.where(mask, 0.5, np.nan)).size == 4  # what is not covered is not looked at
 
 
 def test_costly_operations_are_counted_in_ciphertexts(parties: OneClient) -> None:
     for party in (parties.client, parties.server, parties.holder):
         party.operations.clear()
     masks = np.array([mask_of("all", 0), mask_of("first", 1)])
-    blocks = {c: parties.protect_masked(mask, UPDATES[c]) for c, mask in enumerate(masks)}
+    blocks = {c: parties.seal_masked(mask, UPDATES[c]) for c, mask in enumerate(masks)}
     parties.open(parties.add(blocks))
     name, many = parties.component.name, -(-SIZE // parties.component.position_block)
     assert parties.client.operations[f"{name}.encrypt"][0] == many + 1

@@ -22,13 +22,13 @@ def parties(request: pytest.FixtureRequest) -> OneClient:
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_the_largest_sums_still_fit(parties: OneClient, sign: float) -> None:
-    block = parties.protect_masked(mask_of("last", 0), np.full(SIZE, sign))
+    block = parties.seal_masked(mask_of("last", 0), np.full(SIZE, sign))
     opened = parties.open(parties.add(dict.fromkeys(range(4), block)))
     assert opened.plain().tolist() == [4 * sign]
 
 
 def test_more_updates_than_a_sum_holds_are_refused(parties: OneClient) -> None:
-    block = parties.protect_masked(mask_of("first", 0), UPDATES[0])
+    block = parties.seal_masked(mask_of("first", 0), UPDATES[0])
     with pytest.raises(ProtectionError, match="sum of 5 updates could overflow: max_clients=4"):
         parties.add(dict.fromkeys(range(5), block))
 
@@ -37,9 +37,9 @@ def test_more_updates_than_a_sum_holds_are_refused(parties: OneClient) -> None:
 
 
 def test_the_server_cannot_open_a_sum(parties: OneClient) -> None:
-    total = parties.add({c: parties.protect_masked(mask_of("other", c), UPDATES[c]) for c in range(4)})
+    total = parties.add({c: parties.seal_masked(mask_of("other", c), UPDATES[c]) for c in range(4)})
     with pytest.raises(ProtectionError, match="no secret key"):
-        parties.component.postprocess(total, parties.context(parties.server))
+        parties.component.open(total, parties.context(parties.server))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_fault_of_one_upload_is_blamed_on_its_client(
     parties: OneClient, change: dict[str, Any], message: str
 ) -> None:
     parties.server.remembered.weights = dict.fromkeys(range(3), 1.0)
-    blocks = {c: parties.protect_masked(mask_of("first", c), UPDATES[c]) for c in range(3)}
+    blocks = {c: parties.seal_masked(mask_of("first", c), UPDATES[c]) for c in range(3)}
     blocks[1] = blocks[1].replace(**change)
     with pytest.raises((ProtectionError, MessageError), match=message) as caught:
         parties.component.add_blocks(blocks, parties.context(parties.server))
@@ -73,21 +73,21 @@ def test_a_fault_of_one_upload_is_blamed_on_its_client(
 
 def test_ciphertexts_cut_for_other_blocks_are_blamed(parties: OneClient) -> None:
     """A client that packs twice as many positions into a ciphertext sends fewer than its positions take."""
-    wider = parties.protect_masked(mask_of("all", 0), UPDATES[0])
+    wider = parties.seal_masked(mask_of("all", 0), UPDATES[0])
     wider = wider.replace(ciphertexts=wider.ciphertexts[::2])
     with pytest.raises(MessageError, match=r"client 2 sent .* its sender packs otherwise") as caught:
-        parties.add({0: parties.protect_masked(mask_of("all", 0), UPDATES[0]), 2: wider})
+        parties.add({0: parties.seal_masked(mask_of("all", 0), UPDATES[0]), 2: wider})
     assert caught.value.client_id == 2
 
 
 def test_gathered_and_positioned_blocks_do_not_mix(parties: OneClient) -> None:
-    block = parties.protect_masked(mask_of("first", 0), UPDATES[0])
+    block = parties.seal_masked(mask_of("first", 0), UPDATES[0])
     with pytest.raises(ProtectionError, match="client 1 sent a encrypted block without positions, others with"):
         parties.add({0: block, 1: block.replace(positions=None)})
 
 
 def test_counts_that_are_claimed_wrongly_stay_closed(parties: OneClient) -> None:
-    blocks = {c: parties.protect_masked(mask_of("first", c), UPDATES[c]) for c in range(3)}
+    blocks = {c: parties.seal_masked(mask_of("first", c), UPDATES[c]) for c in range(3)}
     total = parties.add(blocks)
     for counts in ([2], [4]):
         with pytest.raises(ProtectionError, match=rf"does not hold the {counts[0]} updates that are claimed"):
