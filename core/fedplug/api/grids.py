@@ -19,7 +19,7 @@ _TAILS = {"laplace": 74.0}
 _TAIL = 12.0
 """Standard deviations of Gaussian noise that the grid leaves room for; P(|noise| > 12 std) is 4e-33 for each value.
 Beyond 74 scales of Laplace noise lie as few."""
-_FINEST_EXACT = 2.0**15
+FEWEST_EXACT = 2.0**15
 """Fewest grid steps in a standard deviation for which the discrete Gaussian is accounted as the continuous one."""
 
 
@@ -71,9 +71,9 @@ def check_exact(std: float, grid: float) -> None:
     Raises:
         ProtectionError: fewer than 2^15 steps to a standard deviation.
     """
-    if std < _FINEST_EXACT * grid:
+    if std < FEWEST_EXACT * grid:
         raise ProtectionError(
-            f"grid={grid:g} must be at most std / 2^15 = {std / _FINEST_EXACT:g} for source exact; leave grid "
+            f"grid={grid:g} must be at most std / 2^15 = {std / FEWEST_EXACT:g} for source exact; leave grid "
             "out, use more noise, or source secure"
         )
 

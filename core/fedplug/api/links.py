@@ -208,9 +208,12 @@ def settled(noise: Noise, known: Known, ctx: Context, hook: str) -> Noise:
         grids.check_exact(noise.std, grid)
         # A view of a sum rests on the samples of all clients in it, so each of theirs may be off.
         slack = grids.exact_slack(noise.std / grid, float(ctx.layout.size) * ctx.rounds * ctx.num_clients)
-    elif noise.source == "exact" and noise.promised:
-        # The layer with the least noise has the coarsest grid beside it; the default grid may be half as fine.
-        steps = noise.promised / (2 * grids.finest(1.0, noise.promised, noise.mechanism))
+    elif noise.source == "exact" and noise.promised is not None and noise.promised > 0:
+        # The layer, or client, with the least noise has the coarsest grid beside it; the default grid may be half as
+        # fine, and one of the recipe's own is as coarse as may be.
+        coarsest = 2 * grids.finest(1.0, noise.promised, noise.mechanism)
+        grids.check_exact(noise.promised, coarsest)
+        steps = grids.FEWEST_EXACT if noise.grid else noise.promised / coarsest
         slack = grids.exact_slack(steps, float(ctx.layout.size) * ctx.rounds)
     said = grids.note_of(noise.source, noise.mechanism, slack)
     return dataclasses.replace(noise, grid=grid, slack=slack, note=f"{note}; {said}" if note and said else note or said)

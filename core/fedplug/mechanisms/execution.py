@@ -428,21 +428,21 @@ def _sum_by_layers(
     blocks = dict(sorted(blocks.items()))
     add_blocks(blocks, weights, ctx)  # blames whoever sent what cannot be added
     assert adds.layers is not None
+    if any(block.positions is None for block in blocks.values()):
+        remedy = "ask for Wants(positions=True)"
+        problem = f"the {link.zone} blocks came without positions, so nobody knows their layers; {remedy}"
+        raise _refusal(link, adds, problem)
     shares = _called(link, adds, adds.layers, blocks, ctx)
     if problem := _shares_problem(shares, blocks, len(ctx.layout.layers)):
         raise _refusal(link, adds, problem)
     layer = ctx.layout.per_scalar(np.arange(len(ctx.layout.layers)))
     divisor, scaled = np.zeros(ctx.layout.size), {}
     for client_id, block in blocks.items():
-        if block.positions is None:
-            remedy = "ask for Wants(positions=True)"
-            problem = f"the {block.zone} blocks came without positions, so nobody knows their layers; {remedy}"
-            raise _refusal(link, adds, problem)
-        factor, share = shares[client_id]
+        where, (factor, share) = layer[block.positions], shares[client_id]
         with np.errstate(over="ignore"):  # an infinite result is blamed on its client where blocks are added
-            values = (block.plain() * factor[layer[block.positions]]).astype(np.float32)
+            values = (block.plain() * factor[where]).astype(np.float32)
         scaled[client_id] = block.replace(values=values, weighted=True)
-        divisor[block.positions] += share[layer[block.positions]]
+        divisor[block.positions] += share[where]
     total = add_blocks(scaled, weights, ctx)
     return total.replace(divisor=divisor[total.positions])
 
