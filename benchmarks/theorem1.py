@@ -28,7 +28,7 @@ from typing import Any
 
 import fedplug
 import numpy as np
-from fedplug import Client, Context, Field, hookimpl
+from fedplug import Client, Context, Field, Known, hookimpl
 
 RECIPE = Path(__file__).resolve().parent.parent / "recipes" / "paraaegis-static.yaml"
 ROUNDS, NORM, DELTA, DRAWS = 10, 0.01, 1e-5, 20
@@ -43,7 +43,7 @@ ROWS: dict[str, dict[str, Any]] = {
 
 
 class Seen(fedplug.Extension):
-    """Keep what the theorem speaks of: one file a client and round."""
+    """Keep what the theorem speaks of: two files a client and round."""
 
     class Options(fedplug.Options):
         folder: str = Field(description="where the files go")
@@ -52,21 +52,29 @@ class Seen(fedplug.Extension):
         self.options: Seen.Options = options
 
     @hookimpl(wrapper=True)
-    def protect(self, block: Any, client: Client, ctx: Context) -> Any:
-        """Before the first link of the noised zone: everything is still as training left it."""
+    def score_parameters(self, client: Client, ctx: Context) -> Any:
+        """What training left."""
         from fedplug_std.per_sample import mean_gradient
 
-        file = Path(self.options.folder) / f"{ctx.round}-{client.client_id}.npz"
-        if block.zone == "noised" and not file.exists():
-            train, data = client.data.train, client.data
-            assert client.plan is not None
-            np.savez(
-                file, start=client.start, update=block.plain(), places=client.plan.positions("noised"),
-                other=client.plan.positions("encrypted"), whole=client.update if client.update is not None else [],
-                gradient=mean_gradient(client.model, train, data, vector=client.start),
-                inputs=train.inputs, labels=train.labels, scale=[data.mean, data.std],
-            )  # fmt: skip
+        train, data = client.data.train, client.data
+        assert client.update is not None
+        np.savez(
+            self._file("seen", client, ctx), start=client.start, whole=client.update,
+            gradient=mean_gradient(client.model, train, data, vector=client.start),
+            inputs=train.inputs, labels=train.labels, scale=[data.mean, data.std],
+        )  # fmt: skip
         return (yield)
+
+    @hookimpl(wrapper=True)
+    def protect(self, known: Known, ctx: Context) -> Any:
+        """Where the client asks what is done to its noised zone: by now it has a plan."""
+        client = ctx.party
+        if isinstance(client, Client) and client.plan is not None:
+            np.savez(self._file("plan", client, ctx), places=client.plan.positions("noised"))
+        return (yield)
+
+    def _file(self, what: str, client: Client, ctx: Context) -> Path:
+        return Path(self.options.folder) / f"{ctx.round}-{client.client_id}-{what}.npz"
 
 
 def measure(changes: dict[str, Any], seed: int) -> dict[str, float]:
@@ -82,9 +90,12 @@ def measure(changes: dict[str, Any], seed: int) -> dict[str, float]:
         accuracy = run.metrics[-1].accuracy
         recipe, module = run.recipe, run.model
         rounds = [
-            [dict(np.load(kept / f"{t}-{k}.npz")) for k in range(recipe.clients) if (kept / f"{t}-{k}.npz").is_file()]
+            [
+                dict(np.load(file)) | dict(np.load(kept / file.name.replace("seen", "plan")))
+                for k in range(recipe.clients) if (file := kept / f"{t}-{k}-seen.npz").is_file()
+            ]
             for t in range(ROUNDS)
-        ]
+        ]  # fmt: skip
     return {"accuracy": accuracy or math.nan} | terms(rounds, recipe, module, seed)
 
 

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import fedplug
 import numpy as np
 from fedplug import (
     Block,
-    Bound,
     Client,
+    Clip,
     Cohort,
     Context,
-    Effects,
     Field,
     Known,
+    Look,
     Noise,
+    Operations,
+    Party,
     Reads,
     Reveals,
     hookimpl,
 )
 from fedplug.api.errors import ProtectionError
-from fedplug_std.noise_sources import add_noise, check_exact, default_grid, exact_slack
+from fedplug.api.types import RETAINED
 from fedplug_std.scores import unknown_scorer
 from pydantic import Discriminator, Tag
 
@@ -113,7 +116,7 @@ class LayerBudgets(fedplug.Protector):
         return Reads(by=self.options.by, per="layer", at_server=self.options.allocation != "exact")
 
     def check(self, recipe: Any) -> list[str]:
-        """Something must score the layers, and noise from `exact` must be fine enough."""
+        """Something must score the layers."""
         options, complaints = self.options, []
         if not recipe.score_parameters:
             complaints.append("layer budgets need scores; add score_parameters: [{use: fedre.psi}]")
@@ -122,15 +125,6 @@ class LayerBudgets(fedplug.Protector):
         if (options.figure_client or 0) >= recipe.clients:
             chosen = f"figure_client={options.figure_client}"
             complaints.append(f"{chosen} must be < data.clients={recipe.clients}; clients count from 0")
-        if options.source == "exact":
-            # No layer has less noise than all together, and less noise needs a finer grid.
-            least = released_multiplier(options.epsilon, options.delta, recipe.rounds, options.allocation, 1)
-            norms = options.norm.values() if isinstance(options.norm, dict) else [options.norm]
-            try:
-                for norm in norms:
-                    check_exact(least * norm, default_grid(norm, least * norm))
-            except ProtectionError as error:
-                complaints.append(str(error))
         return complaints
 
     def setup(self, cohort: Cohort, key_server: Any, ctx: Context) -> None:
@@ -141,38 +135,37 @@ class LayerBudgets(fedplug.Protector):
         """
         self._norms(ctx)
 
-    # -- what it states ------------------------------------------------------------------------------------------------
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        """Alg. 1, lines 8 and 9: every layer of the zone clipped to its norm, and noise by its budget.
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        """Every layer clipped to its norm, and noise of its own: of known sizes where the scores are known here.
+        Whoever does not know the scores knows the clips, and what the noise of any scores costs at most.
 
         Raises:
-            Misplaced: something clips or noises the values already, or they are encrypted.
+            Misplaced: something clips or noises the values already.
+            ProtectionError: a client has no score for each layer, or scores are not finite.
         """
         known.before("clip", f"{self.name} clips each layer itself; leave std.clip out and write norm")
         known.before("noise", "this zone has noise already; keep one noise component in the chain")
-        known.before("encryption", "noise is added to plain values; put it before the encryption")
-        options = self.options
-        if not ctx.layout.layers:  # before a model is known, the largest norm stands for all
-            given = options.norm.values() if isinstance(options.norm, dict) else [options.norm]
-            return Bound(max(given), per="layer"), self._noise(None, None, ctx)
-        norms, found = self._norms(ctx), self._known_budgets(known.zone, ctx)
+        if not ctx.layout.layers:  # before a model is known, the largest norm counts for all
+            given = self.options.norm.values() if isinstance(self.options.norm, dict) else [self.options.norm]
+            return Clip(max(given), per="layer"), self._noise(None, None, ctx)
+        norms, found = self._norms(ctx), self._known_budgets(known, ctx)
+        clip = Clip(tuple(norms.tolist()), per="layer")  # eq. 7
         if found is None:
-            return Bound(tuple(norms.tolist()), per="layer"), self._noise(None, None, ctx)
+            return clip, self._noise(None, None, ctx)
         present, share = found
         # Layers without a scalar in the zone show nothing, as if their noise had no end.
-        scale = np.full(len(norms), math.inf)
-        scale[present] = norms[present] * share.sigmas
-        return Bound(tuple(norms.tolist()), per="layer"), self._noise(share, scale, ctx, norms[present])
+        stds = np.full(len(norms), math.inf)
+        stds[present] = norms[present] * share.sigmas
+        tell = functools.partial(self._tell, present, share, norms[present])
+        return clip, Look(tell), self._noise(share, tuple(stds.tolist()), ctx)  # eq. 8
 
-    def _noise(
-        self, share: Budgets | None, scale: NDArray[np.float64] | None, ctx: Context,
-        clips: NDArray[np.float64] | None = None,
-    ) -> Noise:  # fmt: skip
+    def _noise(self, share: Budgets | None, stds: tuple[float, ...] | None, ctx: Context) -> Noise:
         """The noise of a round: what it costs with these budgets, or at most, whatever the scores are."""
         options, layers = self.options, max(1, len(ctx.layout.layers))
         bound = released_multiplier(rounds=ctx.rounds, layers=layers, **self._budget)
-        multiplier, mechanism, slack = bound, "gaussian", 0.0
+        promised = bound
         if options.allocation == "exact":
             note = "all layers together, whatever their scores"
         elif share is None:
@@ -182,31 +175,17 @@ class LayerBudgets(fedplug.Protector):
                 f"than its eps_l where that exceeds {literal_limit(options.delta / layers):.3g}",
             }[options.allocation]
         else:
-            multiplier = max(bound, share.multiplier * _MACHINES)
+            promised = max(bound, share.multiplier * _MACHINES)
             note = (
                 "what the layers of this round cost together with its public scores, stated after the fact, since "
                 f"later scores follow from earlier noise; before it, a bound: a multiplier of {bound:.4g}"
             )
-        if options.source == "secure":
-            note += "; floating-point samples of a cryptographic stream, rounded to a grid for each layer"
-        elif options.source == "exact":
-            # The layer with the least noise has the coarsest grid beside it; the default grid may be half as fine.
-            steps = bound / (2 * default_grid(1.0, bound))
-            slack, mechanism = exact_slack(steps, float(ctx.layout.size) * ctx.rounds), "discrete_gaussian"
-            note += f"; discrete Gaussian, over the run delta grows by less than (1 + e^epsilon) * {slack:.0e}"
-        else:
-            note += "; anyone who knows the seed can subtract this noise"
-        grid = 0.0
-        if share is not None and clips is not None:
-            # Powers of two, so that values of every layer are multiples of the finest.
-            grid = min(default_grid(c, c * s) for c, s in zip(clips.tolist(), share.sigmas.tolist(), strict=True))
-        return Noise(
-            mechanism=mechanism, scale=None if scale is None else tuple(scale.tolist()), multiplier=multiplier,
-            source=options.source, grid=grid, slack=slack, calibrated_delta=options.delta, scored=True,
+        return Noise.gaussian(
+            stds, source=options.source, promised=promised, calibrated_delta=options.delta, scored=True,
             literal=options.allocation == "literal", note=note,
         )  # fmt: skip
 
-    def _known_budgets(self, zone: str, ctx: Context) -> tuple[NDArray[np.int64], Budgets] | None:
+    def _known_budgets(self, known: Known, ctx: Context) -> tuple[NDArray[np.int64], Budgets] | None:
         """The layers that have scalars in the zone, and their budgets in this round, as far as this party knows them.
 
         A client knows its scores and its plan. Anybody with the model that the round started from works out public
@@ -217,57 +196,16 @@ class LayerBudgets(fedplug.Protector):
             if not party.scores or party.plan is None:
                 return None
             scores: Scores | None = scores_of_layers(party, self.options.by)
-            holds = np.bincount(layer_numbers(ctx)[party.plan.positions(zone)], minlength=len(ctx.layout.layers))
-            present = np.flatnonzero(holds)
+            sent = [known.zone, RETAINED] if known.covers_support else [known.zone]
+            where = np.concatenate([party.plan.positions(zone) for zone in sent])
+            present = np.unique(layer_numbers(ctx)[where])
         else:
-            scores = public_scores(party, ctx, self.options.by) if whole_and_seen(zone, ctx) else None
+            scores = public_scores(party, ctx, self.options.by) if whole_and_seen(known.zone, ctx) else None
             present = np.arange(len(ctx.layout.layers))
         if scores is None or not len(present):
             return None
-        return present, self._share(floored(scores, self.options.floor), present, ctx)
-
-    def _share(self, scores: NDArray[np.float64], present: NDArray[np.int64], ctx: Context) -> Budgets:
-        """Eq. 6 and the noise that follows, of those layers."""
-        return budgets(scores[present], layers=len(ctx.layout.layers), rounds=ctx.rounds, **self._budget)
-
-    # -- what it does --------------------------------------------------------------------------------------------------
-
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Alg. 1, lines 8 and 9, for the layers of this zone.
-
-        Raises:
-            ProtectionError: there is no score for each layer, or scores or values are not finite.
-        """
-        raw = scores_of_layers(client, self.options.by)
-        scores = floored(raw, self.options.floor)
-        values, norms = block.plain().astype(np.float64), self._norms(ctx)
-        layer = layer_of_scalars(block, client, ctx)
-        present, place = np.unique(layer, return_inverse=True)  # place: of each scalar's layer among those present
-        share = self._share(scores, present, ctx)  # eq. 6, 9
-        clips = norms[present]
-
-        squares = np.bincount(place, np.square(values), len(present))
-        if not np.isfinite(squares).all():
-            raise ProtectionError(
-                f"client {client.client_id}: the update of zone {block.zone} holds "
-                f"{int(np.count_nonzero(~np.isfinite(values)))} NaN or infinite values, which cannot be clipped; "
-                "its training diverged: lower lr in train"
-            )
-        lengths = np.sqrt(squares)
-        # eq. 7, by one part in 2^23 more, so that rounding to float32 does not lift a norm over its bound.
-        factors = np.where(lengths > clips, clips / np.maximum(lengths, clips) * (1 - 2.0**-23), 1.0)
-        clipped = (values * factors[place]).astype(np.float32)
-
-        noised = np.empty_like(clipped)
-        stream = client.rng(self, block.zone)
-        for where, clip, sigma in zip(_parts(place, len(present)), clips.tolist(), share.sigmas.tolist(), strict=True):
-            grid = default_grid(clip, clip * sigma)
-            noised[where] = add_noise(clipped[where], clip * sigma, grid, self.options.source, stream)  # eq. 8
-        client.log[f"{self.name}.floored"] = float(np.count_nonzero(scores[present] > raw[present]))
-        ratios = np.minimum(lengths, clips) / (clips * share.sigmas * np.sqrt(np.bincount(place)))
-        self._tell(client, block.zone, share, ratios, [ctx.layout.layers[index] for index in present])
-        return block.replace(values=noised)
+        some = floored(scores, self.options.floor)[present]
+        return present, budgets(some, layers=len(ctx.layout.layers), rounds=ctx.rounds, **self._budget)
 
     @property
     def _budget(self) -> dict[str, Any]:
@@ -290,16 +228,26 @@ class LayerBudgets(fedplug.Protector):
             )
         return np.array([given[layer] if layer in given else given[OTHERS] for layer in layers])
 
-    def _tell(self, client: Client, zone: str, share: Budgets, ratios: NDArray[np.float64], layers: list[str]) -> None:
+    def _tell(
+        self, present: NDArray[np.int64], share: Budgets, norms: NDArray[np.float64],
+        block: Block, party: Party, ctx: Context,
+    ) -> None:  # fmt: skip
         """The signal-to-noise of each layer, norm of the clipped values over that of the noise: metrics and report."""
-        options = self.options
+        options, client = self.options, cast("Client", party)
+        raw = scores_of_layers(client, options.by)
+        client.log[f"{self.name}.floored"] = float(np.count_nonzero((floored(raw, options.floor) > raw)[present]))
+        place = np.searchsorted(present, layer_of_scalars(block, client, ctx))
+        lengths = np.sqrt(np.bincount(place, np.square(block.plain(), dtype=np.float64), len(present)))
+        ratios = lengths / (norms * share.sigmas * np.sqrt(np.bincount(place, minlength=len(present))))
         client.log[f"{self.name}.snr_min"] = float(ratios.min())
         client.log[f"{self.name}.snr_median"] = float(np.median(ratios))
         if options.allocation == "literal":
-            limit = literal_limit(options.delta / len(client.ctx.layout.layers))
+            limit = literal_limit(options.delta / len(ctx.layout.layers))
             client.log[f"{self.name}.overspent"] = float(np.count_nonzero(share.epsilons > limit))
         if client.client_id == options.figure_client:
-            client.figures[f"{self.name}-{zone}"] = picture(f"client {client.client_id}", zone, share, ratios, layers)
+            names = [ctx.layout.layers[number] for number in present]
+            whose, zone = f"client {client.client_id}", block.zone
+            client.figures[f"{self.name}-{zone}"] = picture(whose, zone, share, ratios, names)
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What the noise itself shows."""
@@ -323,9 +271,3 @@ class LayerBudgets(fedplug.Protector):
             f"layers clipped to {norm}, Gaussian noise by PSI score: epsilon {options.epsilon:g}, delta "
             f"{options.delta:g} {together}, {options.source} source"
         )
-
-
-def _parts(place: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
-    """The indices with each place from 0 to `count - 1`, ascending."""
-    order = np.argsort(place, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(place, minlength=count))[:-1])

@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import fedplug
 import numpy as np
 from fedplug import (
-    Adds,
     Block,
-    Changes,
     Cohort,
     Context,
-    Effects,
     Examples,
     Field,
     Known,
+    Look,
     Negotiation,
+    Operations,
+    Party,
     Reveals,
-    Uncredited,
     Wants,
-    add_blocks,
+    WeightedSum,
     hookimpl,
     stream,
 )
@@ -30,7 +29,11 @@ from fedplug_fedre.jacobian import PROJECTIONS, psi_scores
 from fedplug_fedre.preferences import Preference, marked, nothing_marked
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
+
+    Shares = dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 _LARGEST = 1e12
 """Largest weight of eq. 11 that is still used: float32 values times more leave no digit of anybody else's."""
@@ -95,18 +98,6 @@ class PdaPam(fedplug.Aggregator):
             )
         return complaints
 
-    def sums(self, known: Known, ctx: Context) -> Effects:
-        """A sum whose weights follow from what it sums: local noise stays, nothing else is known of a client's part."""
-        if known.sealed:
-            return (Adds(),)  # nothing is scored there, and all weigh alike
-        unbounded = (
-            f"the weights of {self.name} follow from single clients' values, which noise on the sum does not cover; "
-            "add noise at the clients (protect: fedre.layer_budgets or std.gaussian), or write aggregate: "
-            "{use: std.mean}"
-        )
-        alone = f"by the weights of {self.name}, one client's noise may be almost all that a sum has"
-        return Uncredited(alone), Changes(why=unbounded), Adds()
-
     def setup(self, cohort: Cohort, key_server: Any, ctx: Context) -> None:
         """Refuses public examples that cannot be scored, before anything is trained.
 
@@ -125,38 +116,35 @@ class PdaPam(fedplug.Aggregator):
         self._task(ctx)
 
     @hookimpl
-    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
-        """Alg. 1, lines 11 and 12, for one zone.
+    def aggregate(self, known: Known, ctx: Context) -> Operations:
+        """Alg. 1, lines 11 and 12, for one zone; where it arrives closed, nothing is scored and all weigh alike."""
+        if known.sealed:
+            return WeightedSum(), Look(self._tell_unscored)
+        return (WeightedSum(layers=self.weigh),)
+
+    def weigh(self, blocks: Mapping[int, Block], ctx: Context) -> Shares:
+        """What each client's update counts in each layer, and what that adds to the divisor (eqs. 10 and 11).
 
         Raises:
-            ProtectionError: positions or values that cannot be, blamed on their client; or weights of eq. 11 that
+            ProtectionError: values of another zone that cannot be, blamed on their client; or weights of eq. 11 that
                 float32 does not hold.
         """
-        blocks = dict(sorted(blocks.items()))
-        alike = add_blocks(blocks, weights, ctx)  # also checks the blocks
-        if alike.sealed_by is not None or ctx.public is None:
-            self._tell(ctx, alike.zone, min(blocks), np.full((len(blocks), len(ctx.layout.layers)), np.nan))
-            return alike
-        numbers = np.arange(len(ctx.layout.layers))
+        layers, options = ctx.layout.layers, self.options
+        zone, scores = next(iter(blocks.values())).zone, np.full((len(blocks), len(layers)), np.nan)
+        if ctx.public is not None:
+            scores = np.array([self._scores(client_id, ctx) for client_id in blocks])  # S_l(w^k; D)
+        numbers = np.arange(len(layers))
         layer = ctx.layout.per_scalar(numbers)  # of each position
-        where = {client_id: _positions(block) for client_id, block in blocks.items()}
-        shows = np.array([np.isin(numbers, layer[at]) for at in where.values()])
-        scores = np.array([self._scores(client_id, ctx) for client_id in blocks])  # S_l(w^k; D)
-        factors, shares = layer_weights(scores, shows, self.options.weighting, self.options.standardise)  # eq. 10
+        shows = np.array([np.isin(numbers, layer[block.positions]) for block in blocks.values()])
+        factors, shares = layer_weights(scores, shows, options.weighting, options.standardise)  # eq. 10
         if factors.max(initial=0.0) > _LARGEST:
-            worst = ctx.layout.layers[int(factors.max(0).argmax())]
+            worst = layers[int(factors.max(0).argmax())]
             raise ProtectionError(
                 f"eq. 11 counts an update of layer {worst} {factors.max():.1e} times: the scores differ too much; "
                 f"write weighting: normalised, or standardise: true, in {self.name}"
             )
-        divisor, weighted = np.zeros(ctx.layout.size), {}
-        for (client_id, block), factor, share in zip(blocks.items(), factors, shares, strict=True):
-            at = where[client_id]
-            weighted[client_id] = block.replace(values=_scaled(block.plain(), factor[layer[at]]), weighted=True)
-            divisor[at] += share[layer[at]]
-        total = add_blocks(weighted, weights, ctx)  # eq. 11
-        self._tell(ctx, alike.zone, min(blocks), np.where(shows & np.isfinite(scores), factors, np.nan))
-        return total.replace(divisor=divisor[total.positions])
+        self._tell(ctx, zone, min(blocks), np.where(shows & np.isfinite(scores), factors, np.nan))
+        return dict(zip(blocks, zip(factors, shares, strict=True), strict=True))
 
     def _scores(self, client_id: int, ctx: Context) -> NDArray[np.float64]:
         """S_l(w^k; D) of eq. 10, (L,), for the client's model as far as the server sees it; once a round."""
@@ -171,7 +159,7 @@ class PdaPam(fedplug.Aggregator):
             for block in server.uploads[client_id].values():
                 if block.values is not None:
                     _require_usable(client_id, block, ctx.layout.size)
-                    vector[_positions(block)] += block.plain()
+                    vector[block.positions] += block.plain()
             examples, regions = self._task(ctx)
             seed = int(stream(ctx.seed, self.name, "projections", ctx.round).integers(2**63))
             with server.operation(f"{self.name}.score", len(examples)):
@@ -203,6 +191,9 @@ class PdaPam(fedplug.Aggregator):
         if kept.get("round") != ctx.round:
             kept.update(round=ctx.round, scores={}, weights={})
         return kept
+
+    def _tell_unscored(self, block: Block, party: Party, ctx: Context) -> None:
+        self._tell(ctx, block.zone, -1, np.full((1, len(ctx.layout.layers)), np.nan))
 
     def _tell(self, ctx: Context, zone: str, group: int, factors: NDArray[np.float64]) -> None:
         """Weights for the metrics and the report: 1 is that of the mean.
@@ -297,28 +288,14 @@ def picture(layers: list[str], factors: NDArray[np.float64]) -> dict[str, Any]:
     return {"kind": "box", "title": "PDA-PAM weights of the clients, by layer", "note": note, "panels": [panel]}
 
 
-def _scaled(values: NDArray[np.float32], factors: NDArray[np.float64]) -> NDArray[np.float32]:
-    with np.errstate(over="ignore"):  # an infinite result is blamed on its client by add_blocks
-        return (values * factors).astype(np.float32)
-
-
-def _positions(block: Block) -> NDArray[np.uint32]:
-    if block.positions is None:
-        raise ProtectionError(
-            f"the {block.zone} blocks came without positions, which wants asks for, so the server does not "
-            "know what layers they belong to"
-        )
-    return block.positions
-
-
 def _require_usable(client_id: int, block: Block, size: int) -> None:
     """Blames a client whose values cannot be put on the model; those of zones that are summed later are unchecked yet.
 
     Raises:
         ProtectionError: positions that are not ascending, or beyond the model; values that are not finite.
     """
-    where, problem = _positions(block), ""
-    if where.dtype != np.uint32 or not (where[1:] > where[:-1]).all() or (len(where) and int(where[-1]) >= size):
+    where, problem = block.positions, ""
+    if where is None or where.dtype != np.uint32 or (where[1:] <= where[:-1]).any() or (where >= size).any():
         problem = f"positions that are not uint32, strictly ascending and below {size}"
     elif not np.isfinite(block.plain()).all():
         problem = "NaN or infinite values; its training diverged: lower lr in train"

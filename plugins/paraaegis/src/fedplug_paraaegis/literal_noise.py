@@ -5,22 +5,19 @@ from __future__ import annotations
 import math
 
 import fedplug
-import numpy as np
 from fedplug import (
-    Block,
     Client,
     Cohort,
     Context,
-    Effects,
     Field,
     KeyServerLine,
     Known,
     Noise,
+    Operations,
     Reveals,
     at_client,
     hookimpl,
 )
-from fedplug.api.errors import ProtectionError
 
 _CLIP_FIRST = "its scale is relative to a clipping norm; put {use: std.clip, norm: 1.0} before it"
 
@@ -49,54 +46,50 @@ class LiteralNoise(fedplug.Protector):
         return sensitivity * spread / self.options.epsilon
 
     def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
-        """The scale depends on the size of each data set; the ledger needs the largest."""
+        """The scale depends on the size of each data set; the price of all is that of the largest."""
         told = cohort.ask(self.count)
         for client_id, count in list(told.items()):
             if type(count) is not int or count < 1:
                 cohort.drop(client_id, f"its number of examples is a {type(count).__name__}, not a whole number > 0")
                 del told[client_id]
-        ctx.party.memory(self)["largest"] = max(told.values(), default=1)
+        largest = max(told.values(), default=1)
+        ctx.party.memory(self)["largest"] = largest
+        cohort.tell(self.adopt, largest)
 
     @at_client
     def count(self, client: Client) -> int:
         """The number of this client's examples."""
         return client.num_examples
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        """Noise of another scale at each client, and the worst client's true multiplier: the clipping norm cancels.
-
-        The aggregation server knows that multiplier from the set-up on; nobody else does.
-
-        Raises:
-            Misplaced: nothing bounds the values, or they are encrypted.
-        """
-        known.before("encryption", "noise is added to plain values; put it before the encryption")
-        known.need_norm(_CLIP_FIRST)
-        largest = ctx.party.state.get(self.name, {}).get("largest")
-        multiplier = math.nan if largest is None else self.stddev(1.0, largest, ctx.rounds)
-        note = "Remark 1 as printed: sensitivity 2C/|D_k| holds for an average over records, not for a clipped update"
-        return (
-            Noise(mechanism="gaussian", multiplier=multiplier, source="reproducible", literal=True, note=note),
-        )  # fmt: skip
+    @at_client
+    def adopt(self, client: Client, largest: int) -> None:
+        """The largest number of all, with which the client knows what everybody is charged."""
+        client.memory(self)["largest"] = largest
 
     @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Adds reproducible noise of the printed scale.
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        """Noise of another scale at each client; all are charged what the worst pays: the clipping norm cancels.
+
+        From the set-up on, the aggregation server and the clients know that multiplier.
 
         Raises:
-            ProtectionError: nothing bounds the values.
+            Misplaced: nothing bounds the values.
         """
-        bound = ctx.known.norm() if ctx.known else None
-        if bound is None:
-            raise ProtectionError(f"zone {block.zone}: no bound of the L2 norm is known; {_CLIP_FIRST}")
-        std = self.stddev(bound, client.num_examples, ctx.rounds)
-        noise = client.rng(self, block.zone).normal(0.0, std, block.size)
-        return block.replace(values=(block.plain() + noise).astype(np.float32))
+        bound = known.need_norm(_CLIP_FIRST)
+        party, largest = ctx.party, ctx.party.state.get(self.name, {}).get("largest")
+        promised = math.nan if largest is None else self.stddev(1.0, largest, ctx.rounds)
+        std = self.stddev(bound, party.num_examples, ctx.rounds) if isinstance(party, Client) and largest else None
+        note = "Remark 1 as printed: sensitivity 2C/|D_k| holds for an average over records, not for a clipped update"
+        return (Noise.gaussian(std, source="reproducible", promised=promised, literal=True, note=note),)
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """The scale of the noise needs the number of examples."""
         note = "sent once, in the clear, for the ledger"
-        return [Reveals("number of examples", ("aggregator",), asked=("count",), note=note)]
+        told = "told to all, so that each knows what the noise of the worst client is worth"
+        return [
+            Reveals("number of examples", ("aggregator",), asked=("count",), note=note),
+            Reveals("largest number of examples", ("client",), note=told),
+        ]
 
     def describe(self) -> str:
         return f"Remark 1 noise for a claimed epsilon of {self.options.epsilon:g} (literal, reproducible from the seed)"

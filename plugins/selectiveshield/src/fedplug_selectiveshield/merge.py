@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import fedplug
-import numpy as np
-from fedplug import Block, Client, Context, Effects, Known, hookimpl
-from fedplug.api.errors import ProtectionError
+from fedplug import Block, Client, Context, Known, Map, Misplaced, Operations, Party, hookimpl
+from fedplug.api.types import RETAINED
 
 
 class Merge(fedplug.Opener):
@@ -22,23 +23,26 @@ class Merge(fedplug.Opener):
         self.options = options
 
     @hookimpl
-    def postprocess(self, block: Block, ctx: Context) -> Block:
-        """Sets `client.personal` from the new global model and the retained values, which the block holds.
+    def postprocess(self, known: Known, ctx: Context) -> Operations:
+        """The client goes on with its own model; its values stay as they are.
 
         Raises:
-            ProtectionError: it runs elsewhere than at a client, or the block says not where its values belong.
+            Misplaced: the zone is not that of the retained values.
         """
-        client = ctx.party
-        if not isinstance(client, Client) or block.positions is None:
-            raise ProtectionError(f"{self.name} merges at a client, under postprocess: {{retained: [{self.name}]}}")
+        if known.zone != RETAINED:
+            raise Misplaced(
+                f"{self.name} merges what a client retained, and not zone {known.zone}; write postprocess: "
+                f"{{retained: [{self.name}]}}"
+            )
+        return (Map(self.merge),)
+
+    def merge(self, block: Block, party: Party, ctx: Context) -> Block:
+        """Sets `client.personal` from the new global model and the retained values, which the block holds."""
+        client = cast("Client", party)
         personal = client.vector.copy()
-        personal[block.positions.astype(np.int64)] = block.plain()
+        personal[block.positions] = block.plain()
         client.personal = personal
         return block
-
-    def opens(self, known: Known, ctx: Context) -> Effects:
-        """The block stays as it is."""
-        return ()
 
     def describe(self) -> str:
         """One line for the plan of the run."""

@@ -8,12 +8,11 @@ import math
 from typing import Any, Literal
 
 import fedplug
-from fedplug import Block, Client, Context, Effects, Field, Known, Misplaced, hookimpl
+from fedplug import Client, Clip, Context, Field, Known, Misplaced, Operations, hookimpl
 from fedplug.api.errors import ProtectionError
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon, gaussian_noise_multiplier
 from fedplug.privacy.renyi import gaussian_rdp_epsilon
-from fedplug_std.clip import Clip
-from fedplug_std.gaussian import CLIP_FIRST, Gaussian, NoiseOptions, local_noise
+from fedplug_std.gaussian import CLIP_FIRST, NoiseOptions, local_noise
 from fedplug_std.schedules import geometric_schedule
 from pydantic import model_validator
 
@@ -111,12 +110,12 @@ class Noise(fedplug.Protector):
             except ValueError as error:
                 raise ProtectionError(str(error)) from error
 
-        def said_of(self, client_id: int) -> Own | None:
-            """What is said of one client."""
+        def said_of(self, client_id: int | None) -> Own | None:
+            """What is said of one client; nothing of None."""
             return next((own for own in self.own if own.client == client_id), None)
 
-        def of_client(self, client_id: int) -> Noise.Options:
-            """The noise of one client."""
+        def of_client(self, client_id: int | None) -> Noise.Options:
+            """The noise of one client; of None that of clients without their own."""
             own = self.said_of(client_id)
             changed = own.model_dump(exclude_none=True, include={"epsilon", "noise_multiplier"}) if own else {}
             return self.model_copy(update={**changed, "own": ()})
@@ -146,8 +145,9 @@ class Noise(fedplug.Protector):
         root = math.sqrt(self.options.participants or num_clients)
         return {"local": 1.0, "distributed": 1 / root, "literal_K": root}[self.options.choice]
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        """What one upload of the round really carries, whatever sigma claims, scaled to the clip before it.
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        """Eq. 21, with the std of `choice`; what one upload really carries, whatever sigma claims.
 
         Noise for the sum must be encrypted later in the chain, which the check of a recipe asks for.
 
@@ -157,25 +157,22 @@ class Noise(fedplug.Protector):
         """
         options = self.options
         if options.own:
-            return self._effects_of_each(known, ctx)
+            return self._of_each(known, ctx)
         trust: Literal["local", "distributed"] = "distributed" if options.choice == "distributed" else "local"
-        found = local_noise(options, known, ctx, self.factor(ctx.num_clients), trust)
         sigma = options.multiplier(ctx.round, ctx.rounds)
         note = {
-            "local": found.note,
-            "distributed": f"enough noise for sigma={sigma:.4g} in the sum of all; {found.note}",
-            "literal_K": f"eq. 21 as printed; eq. 22 states the cost of sigma={sigma:.4g}, K times the true one; "
-            f"{found.note}",
+            "local": "",
+            "distributed": f"enough noise for sigma={sigma:.4g} in the sum of all",
+            "literal_K": f"eq. 21 as printed; eq. 22 states the cost of sigma={sigma:.4g}, K times the true one",
         }[options.choice]
-        return (dataclasses.replace(found, literal=options.choice == "literal_K", note=note),)
+        literal = options.choice == "literal_K"
+        return (local_noise(options, known, ctx, self.factor(ctx.num_clients), trust, literal=literal, note=note),)
 
-    def _effects_of_each(self, known: Known, ctx: Context) -> Effects:
-        """Where clients differ: what the client with the least noise pays, and what each does, in a note.
-
-        No client's own bound and size are stated, so that the statement is the same at all parties.
+    def _of_each(self, known: Known, ctx: Context) -> Operations:
+        """Eqs. 20 and 21 where clients differ: each clips to its C_n and adds C_n sigma_n; all are charged the least.
 
         Raises:
-            Misplaced: as `effects`; or a client's norm is above the bound that holds.
+            Misplaced: as `protect`; or a client's norm is above the bound that holds.
         """
         options, factor = self.options, self.factor(ctx.num_clients)
         bound = known.need_norm(CLIP_FIRST)
@@ -188,20 +185,16 @@ class Noise(fedplug.Protector):
         given = [own.client for own in options.own]
         if len(given) < ctx.num_clients:
             given.append(_OTHERS)
-        least = min(given, key=lambda number: options.of_client(number).multiplier(ctx.round, ctx.rounds))
-        found = local_noise(options.of_client(least), known, ctx, factor)
-        note = f"the least of any client; {self._paid(given, ctx)}; {found.note}"
-        multiplier = options.of_client(least).multiplier(ctx.round, ctx.rounds) * factor
-        return (
-            dataclasses.replace(
-                found, scale=None, multiplier=multiplier, grid=0.0, literal=options.choice == "literal_K", note=note
-            ),
-        )
-
-    def _norm(self, client_id: int, bound: float) -> float:
-        """C_n of a client, where the zone is clipped to `bound` before."""
-        own = self.options.said_of(client_id)
-        return bound if own is None or own.norm is None else own.norm
+        promised = factor * min(options.of_client(number).multiplier(ctx.round, ctx.rounds) for number in given)
+        party = ctx.party
+        mine = party.client_id if isinstance(party, Client) else None
+        said = options.said_of(mine)
+        clip = Clip(bound, tighter=said.norm if said else None)
+        noise = local_noise(
+            options.of_client(mine), known.after(clip), ctx, factor, literal=options.choice == "literal_K",
+            note=f"the least of any client; {self._paid(given, ctx)}",
+        )  # fmt: skip
+        return clip, dataclasses.replace(noise, std=noise.std if mine is not None else None, promised=promised)
 
     def _paid(self, given: list[int], ctx: Context) -> str:
         """What each client pays that takes part in every round, in words."""
@@ -213,25 +206,6 @@ class Noise(fedplug.Protector):
             cost = f"a multiplier of {total:.4g}" if delta is None else f"epsilon {gaussian_epsilon(total, delta):.4g}"
             paid.setdefault(cost, []).append("the others" if number == _OTHERS else f"client {number}")
         return "over all rounds " + ", ".join(f"{cost} at {' and '.join(who)}" for cost, who in paid.items())
-
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Eq. 20, for a client with a norm of its own, and eq. 21, with the std of `choice`.
-
-        Raises:
-            ProtectionError: nothing bounds the values, or the grid does not suit them.
-        """
-        own, share = self.options.of_client(client.client_id), 1.0
-        bound = ctx.known.norm() if ctx.known else None
-        if bound and (norm := self._norm(client.client_id, bound)) < bound:
-            share, clip = norm / bound, Clip(Clip.Options(norm=norm))
-            clip.name = self.name
-            block = clip.protect(block, client, ctx)
-        multiplier = own.multiplier(ctx.round, ctx.rounds) * self.factor(ctx.num_clients) * share
-        options, source, grid = Gaussian.Options, self.options.source, self.options.grid
-        gaussian = Gaussian(options(noise_multiplier=multiplier, source=source, grid=grid))
-        gaussian.name = self.name  # which keys its stream
-        return gaussian.protect(block, client, ctx)
 
     def describe(self) -> str:
         """One line for the plan of the run."""

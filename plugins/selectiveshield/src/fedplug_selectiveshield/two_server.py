@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import fedplug
-from fedplug import Adds, Block, Context, Effects, Field, Known, Misplaced, Seal, Wants, add_blocks, hookimpl
+from fedplug import Context, Field, Known, Misplaced, Operations, Seal, WeightedSum, hookimpl
 from fedplug_std.gaussian import NoiseOptions
 
 
@@ -43,16 +43,12 @@ class TwoServer(fedplug.Aggregator):
             "server_lr and divide_by have no effect on them; leave both out"
         ]
 
-    @property
-    def wants(self) -> Wants:
-        """Sums of some clients and of the others add up, and so do their divisors."""
-        return Wants(pieces=type(self).aggregate is TwoServer.aggregate)
-
-    def sums(self, known: Known, ctx: Context) -> Effects:
-        """A sum; what is encrypted must be for the key server to open.
+    @hookimpl
+    def aggregate(self, known: Known, ctx: Context) -> Operations:
+        """Eqs. 23 and 24: the sum of one zone, whose divisor makes its mean the step of eq. 26.
 
         Raises:
-            Misplaced: the clients hold the key.
+            Misplaced: the clients hold the key of what is encrypted, so that no key server opens it.
         """
         if any(isinstance(closed, Seal) and closed.opened_by != "key_server" for closed in known.sealed):
             raise Misplaced(
@@ -60,15 +56,7 @@ class TwoServer(fedplug.Aggregator):
                 "sums; write key_holder: key_server, or aggregate: {use: std.mean, weighting: uniform}"
             )
         by: Literal["sent", "all"] = "sent" if self.options.divide_by == "contributors" else "all"
-        return (Adds(divided_by=by, rate=self.options.server_lr),)
-
-    @hookimpl
-    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
-        """Eqs. 23 and 24: the sum of one zone; its divisor makes `mean` the step of eq. 26."""
-        total = add_blocks(blocks, weights, ctx)
-        by_all = float(sum(weights[client_id] for client_id in blocks))
-        divisor = total.divisor if self.options.divide_by == "contributors" else by_all
-        return total.replace(divisor=divisor / self.options.server_lr)
+        return (WeightedSum(divided_by=by, rate=self.options.server_lr),)
 
     def describe(self) -> str:
         divided = "those that sent it" if self.options.divide_by == "contributors" else "all clients (literal)"
