@@ -23,7 +23,6 @@ from fedplug.api.events import (
 )  # fmt: skip
 from fedplug.api.folded import released
 from fedplug.api.known import Known
-from fedplug.api.links import ballot_states
 from fedplug.api.operations import Misplaced, Noise, Operations
 from fedplug.api.releases import Release
 from fedplug.api.role_records import Reveals
@@ -132,7 +131,7 @@ class Charging:
         """
         ctx = self._at(round)
         asking = self.composition.ballots(ctx)
-        releases = {f"ballots of {name}": releases_of(name, given, ctx) for name, given in asking}
+        releases = {f"ballots of {name}": releases_of(name, given) for name, given in asking}
         if releases and not (again and not _is_new(releases)):
             sizes = dict.fromkeys(releases, float(self.size))
             self.ledger.record(round, charged=charged, zone_sizes=sizes, total=self.size, releases=releases)
@@ -234,10 +233,9 @@ def believed(component: Component, ctx: Context) -> list[Reveals]:
     ]  # fmt: skip
 
 
-def releases_of(name: str, operations: Operations, ctx: Context) -> list[Release]:
-    """What ballots cost each client that was asked for one."""
-    _, states = ballot_states(name, operations, ctx)
-    return list(states[-1].releases)
+def releases_of(name: str, operations: Operations) -> list[Release]:
+    """What ballots cost each client that was asked for one; of operations as they are executed."""
+    return list(Known(zone="ballots", link=name).after(*operations).releases)
 
 
 def _is_new(releases: Mapping[str, list[Release]]) -> bool:
