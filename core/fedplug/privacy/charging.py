@@ -221,9 +221,7 @@ def believed(component: Component, ctx: Context) -> list[Reveals]:
             component.ballots(round, dataclasses.replace(ctx, round=round)) for round in range(ctx.rounds)
         )
     noisy = ballots or any(
-        step.link.name == component.name and step.has(Noise)
-        for zone in ctx.links
-        for step in ctx.steps(zone)
+        step.link.name == component.name and step.has(Noise) for zone in ctx.links for step in ctx.steps(zone)
     )
     why = f"not covered by epsilon, as {component.name} says: it adds no noise in a link and has no ballots"
     return [
