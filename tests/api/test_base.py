@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import fedplug
+import numpy as np
 import pytest
+from fedplug.api.errors import ProtectionError
 
 
 class Quiet(fedplug.Component):
@@ -61,3 +63,44 @@ def test_a_role_is_one_by_keyword_and_its_members_count_from_then_on() -> None:
             type("Odd", (Judge,), {"sentense": lambda self, years: {}})
     finally:
         members._ROLES[:] = before
+
+
+class Keeps(fedplug.Component):
+    """Has a list, a dict and a set."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.order, self.places, self.seen = [2, 1], {"a": [1]}, {3}
+
+
+def test_a_frozen_component_keeps_nothing_and_says_where_to_keep_it() -> None:
+    """The clients of a process share it, and a process that is started again makes it anew."""
+    part = Keeps(None)
+    part.name = "toy.keeps"
+    part.freeze()
+    said = r"component toy\.keeps keeps residual on itself, .*; keep it in client\.memory\(self\), or in client\.cache"
+    with pytest.raises(ProtectionError, match=said):
+        part.residual = 1.0  # type: ignore[attr-defined]
+    with pytest.raises(ProtectionError, match="keeps order on itself"):
+        part.order = []
+    for change in (lambda: part.order.append(3), lambda: part.places.update(b=2), lambda: part.seen.add(4)):
+        with pytest.raises(AttributeError):
+            change()
+    assert (part.order, part.places["a"], part.seen) == ((2, 1), (1,), {3})
+
+
+def test_a_frozen_component_holds_no_generator() -> None:
+    part = Keeps(None)
+    part.stream = np.random.default_rng(0)  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match=r"stream is a generator of random numbers; draw from client\.rng\(self\)"):
+        part.freeze()
+
+
+def test_a_copy_with_other_options_is_as_frozen() -> None:
+    part = Loud(Loud.Options())
+    part.name = "toy.loud"
+    part.freeze()
+    other = part.varied(options=Loud.Options(steps=5))
+    assert (part.options.steps, other.options.steps, other.name) == (3, 5, "toy.loud")
+    with pytest.raises(ProtectionError, match="keeps rate on itself"):
+        other.rate = 1.0  # type: ignore[attr-defined]

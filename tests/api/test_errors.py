@@ -9,7 +9,7 @@ import fedplug
 import numpy as np
 import pytest
 import yaml
-from fedplug import Block, Client, Context, Dataset, Effects, Known, Model, hookimpl
+from fedplug import Block, Client, Combine, Context, Dataset, Known, Look, Model, Operations, hookimpl
 from fedplug.api.errors import ERRORS, FedplugError
 from fedplug.console.display import Display
 from fedplug.recipe.recipe import Recipe
@@ -80,22 +80,25 @@ class BadScorer(fedplug.Scorer, Breaks):
 class BadProtector(fedplug.Protector, Breaks):
     """A protector that may break."""
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        self.here("effects")
-        return ()
-
     @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        self.here("protect")
-        return block
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        if ctx.layout.size:  # the check of the recipe knows no model
+            self.here("protect")
+        return (Look(self.look),)
+
+    def look(self, block: Block, client: Client, ctx: Context) -> None:
+        self.here("look")
 
 
 class BadAggregator(fedplug.Aggregator, Breaks):
     """An aggregator that may break."""
 
     @hookimpl
-    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
-        self.here("aggregate")
+    def aggregate(self, known: Known, ctx: Context) -> Operations:
+        return (Combine(self.add),)
+
+    def add(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+        self.here("add")
         return fedplug.add_blocks(blocks, weights, ctx)
 
 
@@ -112,7 +115,8 @@ PARTS: dict[str, tuple[str, type]] = {
     ("train", "component bad.trainer, train: KeyError"),
     ("score_parameters", "component bad.scorer, hook score_parameters: KeyError"),
     ("protect", "component bad.protector, hook protect: KeyError"),
-    ("aggregate", "component bad.aggregator, hook aggregate: KeyError"),
+    ("look", "component bad.protector, hook protect, zone clear, Look: KeyError"),
+    ("add", "component bad.aggregator, hook aggregate, zone clear, Combine: KeyError"),
 ])  # fmt: skip
 def test_a_component_that_breaks_is_named(
     at: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -1,4 +1,4 @@
-"""Rules that no link can judge by itself: what must come later in the chain, once all effects are folded."""
+"""Links give operations where they may; rules that no link can judge by itself: what must come later in the chain."""
 
 from __future__ import annotations
 
@@ -6,77 +6,110 @@ import math
 from typing import Any
 
 import fedplug
+import numpy as np
 import pytest
-from fedplug import Adds, Block, Bound, Client, Context, CoversSupport, Effects, Known, Layout, Noise, Scramble, Seal
+from fedplug import (
+    Clip,
+    Combine,
+    Context,
+    Known,
+    Layout,
+    Look,
+    Map,
+    Misplaced,
+    Noise,
+    Open,
+    Operations,
+    Post,
+    Round,
+    Scale,
+    Scramble,
+    Seal,
+    Shift,
+    WeightedSum,
+    Widen,
+    hookimpl,
+)
+from fedplug.api import grids
 from fedplug.api.context import Server
-from fedplug.api.operations import Misplaced
+from fedplug.api.errors import PluginError, ProtectionError
 from fedplug.api.folded import uploaded
-from fedplug.api.links import Link, fold, misplaced_links
+from fedplug.api.links import Hook, Link, Step, ballot_states, fold, misplaced_links, unpriced
+from fedplug.api.operations import Bound
+from fedplug.api.role_records import Site
 
 
 class Says(fedplug.Protector):
-    """States what it is told to."""
+    """Gives what it is told to, in every hook."""
 
-    class Options(fedplug.Options):
-        """No options."""
+    def __init__(self, name: str, *given: Any) -> None:
+        self.name, self.given = name, given
 
-    def __init__(self, name: str, *stated: Any) -> None:
-        self.name, self.stated = name, stated
-
-    def effects(self, known: Known, ctx: Context) -> Effects:
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
         """Whatever it is."""
-        return self.stated
+        return self.given
 
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Not called: links are folded here."""
+    aggregate = postprocess = protect
+
+
+class Seals(Says, fedplug.Sealer):
+    """May close and open values."""
+
+    def seal(self, block: Any, client: Any, ctx: Any) -> Any:
+        raise AssertionError("links are folded here, and not run")
+
+    def open(self, block: Any, ctx: Any) -> Any:
+        raise AssertionError("links are folded here, and not run")
+
+    def add_blocks(self, blocks: Any, ctx: Any) -> Any:
         raise AssertionError("links are folded here, and not run")
 
 
 class Refuses(Says):
     """Cannot stand anywhere."""
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
         """Nothing."""
         raise Misplaced("not here")
 
 
-class Sums(fedplug.Aggregator):
-    """A sum."""
+class Fails(Says):
+    """Is broken."""
 
-    name = "sum"
-
-    class Options(fedplug.Options):
-        """No options."""
-
-    def sums(self, known: Known, ctx: Context) -> Effects:
-        """One."""
-        return (Adds(),)
-
-    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
-        """Not called: links are folded here."""
-        raise AssertionError("links are folded here, and not run")
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        """Nothing."""
+        raise KeyError("what")
 
 
 def context() -> Context:
-    return Context(0, 1, Layout.of([("w", (4,))]), (), 3, 2, 7, "", Server())
+    return Context(0, 1, Layout.of([("a.w", (3,)), ("b.w", (1,))]), (), 3, 2, 7, "", Server())
 
 
-def links_of(*parts: Says) -> tuple[Link, ...]:
+ADD = Says("sum", WeightedSum())
+MAP, POST = Map(lambda block, client, ctx: block), Post(lambda values, public: values)
+COMBINE = Combine(lambda blocks, weights, ctx: blocks[0])
+
+
+def links_of(*parts: Says, behind: tuple[Says, ...] = (), site: Site = "server") -> tuple[Link, ...]:
     chain = [Link("noised", "protect", part.name, part, "client") for part in parts]
-    return (*chain, Link("noised", "aggregate", "sum", Sums(None), "server"))
+    opened = [Link("noised", "postprocess", part.name, part, site) for part in behind]
+    return (*chain, Link("noised", "aggregate", "sum", ADD, "server"), *opened)
 
 
 def problems(*parts: Says) -> list[str]:
     return [f"{link.name}: {message}" for link, message in misplaced_links(links_of(*parts), context())]
 
 
-CLIP, HIDE = Says("clip", Bound(1.0)), Says("hide", CoversSupport())
-SEAL = Says("seal", Seal(scheme="a test", opened_by="key_server", range=math.inf, step=0.0))
-SCRAMBLE = Says("scramble", Scramble(hides="values", range=math.inf, step=0.0))
+CLIP, HIDE = Says("clip", Clip(1.0)), Says("hide", Widen())
+SEAL = Seals("seal", Seal(scheme="a test", opened_by="key_server", range=math.inf, step=0.0))
+SCRAMBLE = Seals("scramble", Scramble(hides="values", range=math.inf, step=0.0))
 
 
-def noise(scale: Any, **stated: Any) -> Says:
-    return Says("noise", Noise(mechanism="gaussian", scale=scale, **stated))
+def noise(std: Any, **given: Any) -> Says:
+    return Says("noise", Noise.gaussian(std, **given))
 
 
 @pytest.mark.parametrize("scale", [0.0, (0.3, 0.0), None])
@@ -91,8 +124,8 @@ def test_zeros_over_what_a_client_keeps_need_noise_on_every_value(scale: Any) ->
 
 def test_zeros_under_noise_are_no_problem() -> None:
     assert problems(HIDE, CLIP, noise(0.1)) == problems(CLIP, HIDE, noise((0.1, 0.2))) == []
-    assert problems(HIDE, CLIP, noise(None, multiplier=0.5)) == []
-    assert problems(HIDE, CLIP, noise(None, multiplier=float("nan"))) == []  # known from the set-up on
+    assert problems(HIDE, CLIP, noise(None, promised=0.5)) == []
+    assert problems(HIDE, CLIP, noise(None, promised=float("nan"))) == []  # known from the set-up on
 
 
 def test_noise_for_a_sum_needs_an_encryption_behind_it() -> None:
@@ -102,7 +135,7 @@ def test_noise_for_a_sum_needs_an_encryption_behind_it() -> None:
         assert problem.startswith("noise: the noise of noise is enough for a sum, not for an upload, and uploads of")
         assert "encrypt the zone after noise" in problem
     assert problems(CLIP, ours, SEAL) == []
-    both = Says("both", Noise(mechanism="gaussian", scale=0.1, trust="distributed"), *SEAL.stated)
+    both = Seals("both", Noise.gaussian(0.1, trust="distributed"), *SEAL.given)
     assert problems(CLIP, both) == []
     assert problems(CLIP, noise(0.1)) == []
 
@@ -115,8 +148,180 @@ def test_what_is_misplaced_is_said_once() -> None:
 def test_noise_that_is_worth_nothing_still_moves_values() -> None:
     """Without a bound its multiplier is 0; what else was known of the values is gone all the same."""
     for scale, left in ((0.1, ()), (None, ()), (0.0, (Bound(2.0, order=1),))):
-        steps = fold(links_of(Says("clip", Bound(2.0, order=1)), noise(scale)), context())
+        steps = fold(links_of(Says("clip", Clip(2.0, order=1)), noise(scale)), context())
         behind = uploaded(steps)
         assert behind is not None
         assert [release.noise_multiplier for release in behind.releases] == [0.0]
         assert behind.bounds == left
+
+
+# -- where an operation may stand --------------------------------------------------------------------------------------
+
+
+def only(*given: Any, hook: Hook = "protect", site: Site = "client", before: tuple[Says, ...] = ()) -> Step:
+    """What a link does that gives these operations behind others."""
+    links = [Link("noised", "protect", part.name, part, "client") for part in before]
+    if hook == "postprocess":
+        links.append(Link("noised", "aggregate", "sum", ADD, "server"))
+    return fold([*links, Link("noised", hook, "odd", Seals("odd", *given), site)], context())[-1]
+
+
+@pytest.mark.parametrize(
+    ("given", "where", "said"),
+    [
+        ((ADD.given[0],), {}, "component odd, hook protect: WeightedSum adds the uploads up, once, in the hook"),
+        ((COMBINE,), {}, "hook protect: Combine adds the uploads up, once, in the hook aggregate alone"),
+        ((*ADD.given, COMBINE), {"hook": "aggregate"}, "Combine adds the uploads up, once"),
+        ((Clip(1.0), *ADD.given), {"hook": "aggregate"}, "it gives Clip before the uploads are added up; give"),
+        ((), {"hook": "aggregate"}, "component odd, hook aggregate: it gives no sum; give WeightedSum"),
+        ((Widen(),), {"hook": "postprocess"}, "hook postprocess: Widen covers what a client keeps; give it in"),
+        (SEAL.given, {"hook": "postprocess"}, "hook postprocess: Seal closes uploads; give it in the hook protect"),
+        (SCRAMBLE.given, {"hook": "postprocess"}, "Scramble closes uploads; give it in the hook protect"),
+        (noise(1.0).given, {"hook": "postprocess"}, "odd adds noise at the clients to the noised sum, which they have"),
+        ((Clip(1.0),), {"before": (SEAL,)}, "odd must not come after encryption in the chain of zone noised"),
+        ((MAP,), {"before": (SCRAMBLE,)}, "which scramble has closed; put odd before scramble"),
+        ((POST,), {"before": (SEAL,), "hook": "postprocess"}, "odd cannot work on the noised sum, which seal has"),
+        ((Open(),), {"hook": "postprocess"}, "odd opens the noised sum, which nothing has closed; remove it there"),
+        (
+            (Open(),), {"before": (SEAL,), "hook": "postprocess", "site": "server"},
+            "odd opens the noised sum at site='server', but seal says that key_server open it, which is site=",
+        ),
+        ((Clip((1.0, 1.0, 1.0), per="layer"),), {}, "odd clips to norms of 3 layers, and the model has 2; give one a"),
+        (noise((1.0,)).given, {}, "odd gives noise for 1 layers, and the model has 2; give one size a layer"),
+        ((Noise(mechanism="skellam", std=1.0),), {}, "odd: the core has no skellam noise; write Noise.gaussian, "),
+    ],
+)  # fmt: skip
+def test_an_operation_that_cannot_be_executed_there_is_refused_with_the_remedy(
+    given: Any, where: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(Misplaced) as caught:
+        only(*given, **where)
+    assert said in str(caught.value)
+
+
+def test_who_closes_values_or_opens_them_is_a_sealer() -> None:
+    said = "component odd, hook protect: it gives Seal and is no Sealer, .*; write class Says"
+    with pytest.raises(Misplaced, match=said):
+        fold([Link("noised", "protect", "odd", Says("odd", *SEAL.given), "client")], context())
+
+
+def test_weights_of_layers_need_uploads_that_are_open() -> None:
+    with pytest.raises(Misplaced, match="it weighs layers of uploads of zone noised, which seal has closed"):
+        only(WeightedSum(layers=lambda blocks, ctx: {}), hook="aggregate", before=(SEAL,))
+
+
+@pytest.mark.parametrize("given", ["noise", [Clip(1.0)], (1.0,), {"noise"}, ("noise",), None, Clip])
+def test_a_link_gives_operations_or_a_function(given: Any) -> None:
+    part = Says("odd")
+    part.given = given
+    link = Link("noised", "protect", "odd", part, "client")
+    if given is Clip:  # a class can be called; it is a function like any other
+        assert isinstance(fold([link], context())[0].operations[0], Map)
+        return
+    with pytest.raises(Misplaced, match=r"^component odd, hook protect: it gave .*; give a tuple of operations \(Cl"):
+        fold([link], context())
+
+
+def test_a_function_alone_promises_nothing() -> None:
+    part = Says("odd")
+    part.given = lambda *_: None  # type: ignore[assignment]
+    for hook, kind in (("protect", Map), ("postprocess", Map), ("aggregate", Combine)):
+        (operation,) = Link("noised", hook, "odd", part, "client").operations(Known(zone="noised"), context())  # type: ignore[arg-type]
+        assert isinstance(operation, kind)
+    part.given = Clip(1.0)  # type: ignore[assignment]
+    assert Link("noised", "protect", "odd", part, "client").operations(Known(zone="noised"), context()) == (Clip(1.0),)
+
+
+def test_a_hook_that_fails_is_named() -> None:
+    said = r"^component odd, hook protect: KeyError: 'what' \(test_links\.py:\d+\)$"
+    with pytest.raises(PluginError, match=said):
+        fold([Link("noised", "protect", "odd", Fails("odd"), "client")], context())
+
+
+# -- noise is settled where it stands ----------------------------------------------------------------------------------
+
+
+def settled(*given: Any, **where: Any) -> Noise:
+    """The noise of such a link, as it is executed."""
+    (found,) = [operation for operation in only(*given, **where).operations if isinstance(operation, Noise)]
+    return found
+
+
+def test_noise_gets_the_finest_grid_that_float32_holds_unless_a_coarser_one_is_given() -> None:
+    assert settled(Clip(2.0), Noise.gaussian(3.0)).grid == grids.finest(2.0, 3.0)
+    assert settled(Clip(2.0, order=1), Noise.laplace(3.0)).grid == grids.finest(2.0, 3.0, "laplace")
+    assert settled(Clip(2.0), Noise.gaussian(3.0, grid=0.5)).grid == 0.5
+    with pytest.raises(ProtectionError, match=r"grid=7.88\S+e-31 must be at least .*, or float32 cannot hold"):
+        settled(Clip(2.0), Noise.gaussian(3.0, grid=2.0**-100))
+    with pytest.raises(Misplaced, match=r"^odd: grid=0.3 must be a power of two, such as 0.25; or leave it out"):
+        settled(Clip(2.0), Noise.gaussian(3.0, grid=0.3))
+    with pytest.raises(ProtectionError, match="are not numbers of float32"):
+        settled(Clip(2.0), Noise.gaussian(1e39))
+    # Of a sum it holds what all clients may send: it must not show how many did.
+    central = settled(Noise.gaussian(3.0), hook="postprocess", site="server", before=(CLIP,))
+    assert (central.trust, central.grid) == ("central", grids.finest(1.0 * 3, 3.0))
+    layers = settled(Clip((2.0, 8.0), per="layer"), Noise.gaussian((1.0, 4.0)))
+    assert layers.grid == grids.finest(2.0, 1.0)
+
+
+def test_what_the_source_takes_is_noted_by_the_core() -> None:
+    exact = settled(Clip(2.0), Noise.gaussian(3.0, source="exact", note="Mine"))
+    assert exact.slack == grids.exact_slack(3.0 / (exact.grid or math.nan), 4 * 1 * 3)
+    assert exact.note.startswith("Mine; discrete Gaussian; over the run delta grows by less than (1 + e^epsilon)")
+    assert exact.mechanism == "discrete_gaussian"
+    assert "subtract this noise" in settled(Clip(2.0), Noise.gaussian(3.0, source="reproducible")).note
+    with pytest.raises(ProtectionError, match=r"grid=1 must be at most std / 2\^15"):
+        settled(Clip(2.0), Noise.gaussian(3.0, source="exact", grid=1.0))
+
+
+def test_a_mechanism_of_its_own_is_on_the_word_of_its_link() -> None:
+    own = Noise.own("skellam", lambda values, public, stream: values, multiplier=2.0, source="secure", order=2)
+    assert settled(Clip(1.0), own).word == "odd"
+    assert settled(Clip(1.0), Noise.gaussian(1.0)).word == ""
+
+
+def test_no_bound_no_price_and_the_check_says_so() -> None:
+    def said(*parts: Says, **more: Any) -> list[str]:
+        return [f"{link.name}: {message}" for link, message in unpriced(fold(links_of(*parts, **more), context()))]
+
+    missing = "noise: nothing bounds the L2 norm of the noised values before the noise of noise, so it has no price"
+    assert [text.partition(" and nothing")[0] for text in said(noise(1.0))] == [missing]
+    assert [text.partition(" and nothing")[0] for text in said(Says("l1", Clip(1.0, order=1)), noise(1.0))] == [missing]
+    assert said(CLIP, noise(1.0)) == said(noise(0.0)) == said(CLIP, Says("free", MAP), CLIP, noise(1.0)) == []
+    assert said(CLIP, noise(1.0), Says("half", Scale(0.5), Round(0.5), Shift(lambda _: np.ones(4)), POST)) == []
+    (found,) = said(CLIP, noise(1.0), Says("free", MAP))
+    assert found.startswith("free: free changes noised values behind the noise with the data in hand, so the noise ")
+    assert "give Post(function), which is handed values alone" in found
+    assert said(CLIP, noise(1.0), behind=(Says("free", MAP),)) == []  # at the server, of uploads with noise
+    assert said(CLIP, behind=(noise(1.0),)) == []
+    (found,) = said(Says("nothing"), behind=(noise(1.0),))
+    assert found.startswith("noise: nothing bounds the L2 norm")
+
+
+# -- ballots -----------------------------------------------------------------------------------------------------------
+
+
+def test_ballots_are_a_clip_and_a_noise() -> None:
+    made, states = ballot_states("votes", (Scale(2.0), Clip(1.0), Noise.gaussian(2.0), POST), context())
+    (release,) = states[-1].releases
+    assert (release.noise_multiplier, release.link) == (2.0, "votes")
+    assert [type(operation).__name__ for operation in made] == ["Scale", "Clip", "Noise", "Post"]
+    (central,) = ballot_states("votes", (Clip(1.0), Noise.gaussian(2.0, trust="central")), context())[1][-1].releases
+    assert (central.trust, central.noise_multiplier) == ("central", 2.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((MAP,), "the ballots of votes give Map; give Clip and Noise, with Scale or Post"),
+        ((Look(lambda *_: None),), "give Look"), ((Round(0.5),), "give Round"), (SEAL.given, "give Seal"),
+        ((Clip(1.0, per="scalar"),), "give Clip of each layer or scalar, and how many a ballot has the ledger does"),
+        ((Clip(1.0, order=math.inf),), "give Clip of each"), ((Clip(1.0, per="layer"),), "give Clip of each"),
+        ((Clip(1.0), Noise.gaussian((1.0, 2.0))), "give Noise of each layer"),
+        ("yes", "component votes, hook ballots: it gave 'yes'; give a tuple of operations"),
+    ],
+)  # fmt: skip
+def test_ballots_give_what_the_ledger_can_price(given: Any, said: str) -> None:
+    with pytest.raises(Misplaced) as caught:
+        ballot_states("votes", given, context())
+    assert said in str(caught.value)

@@ -8,7 +8,7 @@ from typing import Any
 
 import fedplug
 import pytest
-from fedplug import Block, Client, Context, Effects, Known, Wants, hookimpl
+from fedplug import Context, Known, Operations, Wants, hookimpl
 from fedplug.api.errors import PluginError, RecipeError
 from fedplug.api.members import record_problems
 from fedplug.recipe.catalog import Catalog, Entry
@@ -22,12 +22,8 @@ from role_toys import made, method, protecting
         (fedplug.Negotiation, "side_channel", "reveals"),
         (fedplug.Protector, "side_channels", "reveals"),
         (fedplug.Protector, "reveal", "reveals"),
-        (fedplug.Protector, "releases", "effects"),
-        (fedplug.Protector, "release", "effects"),
-        (fedplug.Protector, "provide", "effects"),
-        (fedplug.Protector, "requires", "effects"),
-        (fedplug.Protector, "limits", "effects"),
-        (fedplug.Protector, "efects", "effects"),
+        (fedplug.Negotiation, "releases", "ballots"),
+        (fedplug.Groups, "release", "ballots"),
         (fedplug.Negotiation, "own_zones", "plans"),
         (fedplug.Negotiation, "zones", "plans"),
         (fedplug.Negotiation, "needs_cohort_secret", "cohort_secret"),
@@ -38,8 +34,8 @@ from role_toys import made, method, protecting
         (fedplug.Scorer, "score_parameter", "score_parameters"),
         (fedplug.Opener, "post_process", "postprocess"),
         (fedplug.Aggregator, "agregate", "aggregate"),
-        (fedplug.Aggregator, "sum", "sums"),
-        (fedplug.Opener, "open", "opens"),
+        (fedplug.Sealer, "seals", "seal"),
+        (fedplug.Sealer, "opens", "open"),
         (fedplug.Attack, "find", "finds"),
         (fedplug.Metric, "measure", "measures"),
     ],
@@ -54,16 +50,17 @@ def test_a_name_close_to_a_member_is_refused_with_that_member(role: type, name: 
 
 def test_a_hook_is_misspelt_with_its_marker_too() -> None:
     with pytest.raises(TypeError, match=r"agregate is not a member of a .*Aggregator; did you mean aggregate\?"):
-        made(fedplug.Aggregator, agregate=hookimpl(method("blocks", "weights", "ctx")))
+        made(fedplug.Aggregator, agregate=hookimpl(method("known", "ctx")))
 
 
 @pytest.mark.parametrize(
     ("role", "name", "given", "meant"),
     [
         (fedplug.Protector, "setup", ("cohort",), "setup(self, cohort, key_server, ctx)"),
-        (fedplug.Protector, "effects", ("ctx", "known"), "effects(self, known, ctx)"),
-        (fedplug.Protector, "effects", ("known", "ctx", "more"), "effects(self, known, ctx)"),
-        (fedplug.Protector, "protect", ("block", "ctx"), "protect(self, block, client, ctx)"),
+        (fedplug.Protector, "protect", ("ctx", "known"), "protect(self, known, ctx)"),
+        (fedplug.Protector, "protect", ("known", "ctx", "more"), "protect(self, known, ctx)"),
+        (fedplug.Protector, "protect", ("block", "client", "ctx"), "protect(self, known, ctx)"),
+        (fedplug.Sealer, "seal", ("block", "ctx"), "seal(self, block, client, ctx)"),
         (fedplug.Negotiation, "reveals", (), "reveals(self, ctx)"),
         (fedplug.Partition, "assign", ("labels", "num_clients"), "assign(self, labels, num_clients, rng)"),
         (fedplug.Sealer, "add_blocks", ("blocks",), "add_blocks(self, blocks, ctx)"),
@@ -79,7 +76,7 @@ def test_other_arguments_are_refused_with_the_right_ones(
 
 
 def test_further_arguments_with_defaults_do_no_harm() -> None:
-    made(fedplug.Protector, effects=method("known", "ctx", "more=1"))
+    made(fedplug.Protector, protect=method("known", "ctx", "more=1"))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +88,7 @@ def test_further_arguments_with_defaults_do_no_harm() -> None:
         (fedplug.Scorer, {"scoring": "layer"}, "scoring must be a Scoring, not str"),
         (fedplug.Scorer, {"scoring": Wants()}, "scoring must be a Scoring, not Wants"),
         (fedplug.Attack, {"finds": {"images"}}, "finds must be a Finds, not set"),
-        (fedplug.Protector, {"effects": ()}, "effects must be a method; did you mean def effects(self, known, ctx)?"),
+        (fedplug.Protector, {"protect": ()}, "protect must be a method; did you mean def protect(self, known, ctx)?"),
     ],
     ids=str,
 )
@@ -102,16 +99,16 @@ def test_a_declaration_of_another_kind_is_refused(role: type, members: dict[str,
 
 
 class Says:
-    """A plain base class with a statement of its own."""
+    """A plain base class with operations of its own."""
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
+    def protect(self, known: Known, ctx: Context) -> Operations:
         return ()
 
 
 @pytest.mark.parametrize(
     ("members", "meant"),
-    [({"side_channels": method("ctx")}, "reveals"), ({"effect": method("known", "ctx")}, "effects")],
-    ids=["side_channels", "effect"],
+    [({"side_channels": method("ctx")}, "reveals"), ({"protects": method("known", "ctx")}, "protect")],
+    ids=["side_channels", "protects"],
 )
 def test_names_of_a_plain_base_class_are_looked_at_with_the_component(members: dict[str, Any], meant: str) -> None:
     plain = type("Plain", (), members)
@@ -125,11 +122,11 @@ def test_a_statement_of_a_plain_base_class_has_the_roles_arguments_and_comes_bef
     class Right(Says, Passes):
         """Both say the same."""
 
-    assert Right(None).effects(None, None) == ()  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"Odd: effects of Says is hidden by that of Protector; write Says before"):
+    assert Right(None).protect(None, None) == ()  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"Odd: protect of Says is hidden by that of Protector; write Says before"):
         type("Odd", (fedplug.Protector, Says), {"__module__": "acme.odd", "__qualname__": "Odd"})
-    plain = type("Plain", (), {"effects": method("ctx")})
-    with pytest.raises(TypeError, match=r"effects of Plain\(self, ctx\) has other arguments; did you mean effects"):
+    plain = type("Plain", (), {"protect": method("ctx")})
+    with pytest.raises(TypeError, match=r"protect of Plain\(self, ctx\) has other arguments; did you mean protect"):
         type("Odd", (plain, fedplug.Protector), {"__module__": "acme.odd", "__qualname__": "Odd"})
 
 
@@ -137,8 +134,6 @@ def test_a_statement_of_a_plain_base_class_has_the_roles_arguments_and_comes_bef
     ("role", "name", "of"),
     [
         (fedplug.Protector, "ballots", "Negotiation and a Groups"),
-        (fedplug.Protector, "sums", "Aggregator"),
-        (fedplug.Negotiation, "effects", "Protector"),
         (fedplug.Aggregator, "public_scores", "Scorer"),
         (fedplug.Opener, "client_weight", "Aggregator"),
         (fedplug.Trainer, "round_release", "AccountKeeper"),
@@ -185,12 +180,9 @@ def test_a_misspelt_class_is_named_with_its_plugin_and_its_place(
 class Passes(fedplug.Protector):
     """Do nothing."""
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        return ()
-
     @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        return block
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return ()
 
 
 class ReadsBadly(Passes):
@@ -215,8 +207,8 @@ class Elsewhere(fedplug.Opener):
     site = "sever"  # type: ignore[assignment]
 
     @hookimpl
-    def postprocess(self, block: Block, ctx: Context) -> Block:
-        return block
+    def postprocess(self, known: Known, ctx: Context) -> Operations:
+        return ()
 
 
 def test_what_a_property_declares_is_looked_at_once_it_is_built(

@@ -1,21 +1,22 @@
-"""What the fold leaves for the ledger and for attackers: a release for each noise, a clip for each bound."""
+"""What the fold leaves for the ledger and for attackers: a release for each noise, a record for each clip."""
 
 from __future__ import annotations
 
 import pytest
-from fedplug import Bound, Known, Noise, Scales
-from fedplug.api.releases import Clip
+from fedplug import Clip, Known, Noise, Scale
+from fedplug.api.operations import Bound
+from fedplug.api.releases import Clipped
 
 
 def test_a_release_says_multiplier_sensitivity_and_who_added_it() -> None:
-    known = Known(zone="noised", link="it", layers=(10,)).after((Bound(2.0), Noise(mechanism="gaussian", scale=3.0)))
+    known = Known(zone="noised", link="it", layers=(10,)).after(Clip(2.0), Noise.gaussian(3.0))
     (release,) = known.releases
     assert (release.mechanism, release.link, release.clipping_norm) == ("gaussian", "it", 2.0)
     assert release.noise_multiplier == pytest.approx(1.5)
 
 
 def test_a_clip_remembers_in_which_units_it_was_made_and_whether_noise_hides_it() -> None:
-    known = Known(zone="noised", link="it").after((Scales(0.5), Bound(2.0)))
-    assert known.clips == (Clip("it", Bound(2.0), noised=False, factor=0.5),)
-    (clip,) = known.after((Noise(mechanism="gaussian", scale=1.0),)).clips
+    known = Known(zone="noised", link="it").after(Scale(0.5), Clip(2.0))
+    assert known.clips == (Clipped("it", Bound(2.0), noised=False, factor=0.5),)
+    (clip,) = known.after(Noise.gaussian(1.0)).clips
     assert clip.noised

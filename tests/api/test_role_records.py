@@ -66,7 +66,7 @@ def test_an_account_is_as_wide_as_its_release() -> None:
     [
         ("level", "Record", r"Account\.level is 'Record'; it must be one word in small letters"),
         ("level", "two words", r"Account\.level is 'two words'; it must be one word"),
-        ("level", "client", r"Account\.level is client, of which the ledger keeps account itself"),
+        ("level", "client", r"Account\.level is client, of which the ledger keeps account; give operations"),
         ("release", Release(1, 2), r"Account\.release is Release\(.*; it must be a NamedTuple"),
         ("release", tuple, r"Account\.release is .*; it must be a NamedTuple of numbers"),
     ],

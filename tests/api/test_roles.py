@@ -41,8 +41,8 @@ def test_everyday_names_of_other_roles_are_free() -> None:
 
 
 def test_a_base_component_without_a_role_is_looked_at_again_with_the_role() -> None:
-    base = made(fedplug.Component, effect=method("known", "ctx"))  # no effects to misspell yet
-    with pytest.raises(TypeError, match=r"effect of Odd is not a member of a Protector; did you mean effects\?"):
+    base = made(fedplug.Component, protects=method("known", "ctx"))  # no protect to misspell yet
+    with pytest.raises(TypeError, match=r"protects of Odd is not a member of a Protector; did you mean protect\?"):
         type("Odd", (base, fedplug.Protector), {"__module__": "acme.odd", "__qualname__": "Odder"})
 
 

@@ -1,11 +1,11 @@
-"""Reproducible streams: the same for the same purpose, whoever runs first; and whether one was drawn from is noted."""
+"""Reproducible streams: the same for the same purpose, whoever runs first."""
 
 from __future__ import annotations
 
 import hashlib
 
 import numpy as np
-from fedplug.api.streams import stream, unwatched, watch_streams
+from fedplug.api.streams import stream
 
 
 def test_a_stream_follows_from_seed_and_purpose_alone() -> None:
@@ -20,15 +20,3 @@ def test_a_stream_is_numpys_philox_under_a_hash_of_its_purpose() -> None:
     key = np.frombuffer(hashlib.blake2b(b"7\x1fnoise\x1f1", digest_size=16).digest(), np.uint64)
     reference = np.random.Generator(np.random.Philox(key=key))
     np.testing.assert_array_equal(stream(7, "noise", 1).random(9), reference.random(9))
-
-
-def test_only_draws_from_streams_that_are_watched_count() -> None:
-    before = stream(7, "before")
-    with watch_streams() as drawn:
-        stream(7, "made")
-        before.random()
-        with unwatched():
-            stream(7, "unwatched").random()
-        assert not drawn()
-        stream(7, "drawn").integers(2, dtype="uint32")  # half a word, which the generator buffers
-        assert drawn()

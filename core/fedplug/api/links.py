@@ -35,6 +35,7 @@ from fedplug.api.operations import (
     as_operations,
 )
 from fedplug.api.role_records import Site
+from fedplug.api.roles import Sealer
 
 if TYPE_CHECKING:
     from fedplug.api.context import Context
@@ -191,6 +192,10 @@ def settled(noise: Noise, known: Known, ctx: Context, hook: str) -> Noise:
             f"{known.link} gives noise for {len(noise.std)} layers, and the model has {len(known.layers)}; give one "
             "size a layer, or one number for all of them"
         )
+    try:
+        grids.power_of_two(noise.grid or None)
+    except ValueError as error:
+        raise Misplaced(f"{known.link}: {error}") from error
     bound = known.sensitivity(noise.order) if noise.trust == "central" else known.norm(noise.order)
     if bound is None or noise.std == 0 or math.isinf(bound):  # no price, no noise, or no model yet
         return dataclasses.replace(noise, grid=noise.grid or 0.0)
@@ -280,6 +285,11 @@ def _check_place(link: Link, known: Known, operation: Operation) -> None:
         )
     if isinstance(operation, Widen) and link.hook != "protect":
         raise Misplaced(f"{where}: Widen covers what a client keeps; give it in the hook protect")
+    if isinstance(operation, Seal | Scramble | Open) and not isinstance(link.component, Sealer):
+        raise Misplaced(
+            f"{where}: it gives {kind} and is no Sealer, whose seal, add_blocks and open are called; write class "
+            f"{type(link.component).__name__}(fedplug.Sealer)"
+        )
     if isinstance(operation, Seal | Scramble) and link.hook != "protect":
         raise Misplaced(f"{where}: {kind} closes uploads; give it in the hook protect")
     if isinstance(operation, Noise) and link.hook == "postprocess" and link.site == "client":
