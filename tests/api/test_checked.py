@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Clip, Noise, Reveals, Scale, Seal, WeightedSum
+from fedplug import Clip, Noise, Reveals, Round, Scale, Seal, WeightedSum
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,7 @@ from fedplug import Clip, Noise, Reveals, Scale, Seal, WeightedSum
         (lambda: Scale(math.nan), r"^Scale\(factor=nan\): it must be a number >= -inf$"),
         (lambda: Noise.gaussian(-1.0), r"^Noise\(std=-1.0\): it must be a number >= 0$"),
         (lambda: Noise.gaussian(1.0, source="seed"), "it must be one of 'secure', 'exact', 'reproducible'"),  # type: ignore[arg-type]
+        (lambda: Round(0.0), r"^Round\(step=0.0\): it must be a finite number > 0$"),
         (lambda: WeightedSum(rate=0.0), r"^WeightedSum\(rate=0.0\): it must be a finite number > 0$"),
         (lambda: WeightedSum(divided_by="some"), "it must be one of 'sent', 'all'"),  # type: ignore[arg-type]
         (lambda: Reveals("mask", to=("everybody",)), "a tuple of 'aggregator'"),  # type: ignore[arg-type]

@@ -19,7 +19,12 @@ def at_least(least: float, default: Any = dataclasses.MISSING, *, nan: bool = Fa
     )
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, at_least))
+def positive(default: Any = dataclasses.MISSING) -> Any:
+    """A finite number above 0."""
+    return dataclasses.field(default=default, metadata={"positive": True})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, at_least, positive))
 class Checked:
     """Refuses words outside the vocabulary, and numbers that cannot be: nothing is promised from those. What inherits
     from it is a frozen dataclass.
@@ -55,7 +60,8 @@ def _rules(kind: type) -> list[tuple[str, Callable[[Any], str]]]:
         if words:
             checks.append((field.name, functools.partial(_word_problem, words, several, type(None) in kinds)))
         elif rules := field.metadata:
-            checks.append((field.name, functools.partial(_number_problem, rules["least"], rules["nan"])))
+            least = "least" in rules and functools.partial(_number_problem, rules["least"], rules["nan"])
+            checks.append((field.name, least or _not_positive))
     return checks
 
 
@@ -71,3 +77,8 @@ def _number_problem(least: float, nan: bool, value: Any) -> str:
     if all(isinstance(n, numbers.Real) and (float(n) >= least or (nan and math.isnan(n))) for n in given):
         return ""
     return f"a number >= {least:g}"
+
+
+def _not_positive(value: Any) -> str:
+    fits = isinstance(value, numbers.Real) and 0 < float(value) < math.inf
+    return "" if fits else "a finite number > 0"

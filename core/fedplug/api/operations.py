@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
 
-from fedplug.api.checked import Checked, at_least
+from fedplug.api.checked import Checked, at_least, positive
 from fedplug.api.errors import FedplugError
 from fedplug.api.record import Number, Record, Text
 
@@ -150,7 +150,7 @@ class Round(Checked):
     scalars grows by at most step/2 * n^(1/order), and at most doubles. Toward zero no norm grows.
     """
 
-    step: float = at_least(0)
+    step: float = positive()
     toward_zero: bool = False
 
 
@@ -384,14 +384,8 @@ class WeightedSum(Checked, kw_only=True):
     """
 
     divided_by: Literal["sent", "all"] = "sent"
-    rate: float = at_least(0, default=1.0)
+    rate: float = positive(default=1.0)
     layers: OfLayers | None = None
-
-    def __post_init__(self) -> None:
-        """Raises ValueError, naming the field, the value and what it must be."""
-        super().__post_init__()
-        if not 0 < self.rate < math.inf:
-            raise ValueError(f"WeightedSum(rate={self.rate!r}): it must be a finite number > 0")
 
 
 class Combine(Checked):
