@@ -22,8 +22,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from fedplug_std.noise_sources import add_laplace, add_noise, default_grid, laplace_grid
-from fedplug_std.secure_noise import BLOCK, SecureNoise
+from fedplug.api.grids import finest
+from fedplug.mechanisms.noise import add_laplace, add_noise
+from fedplug.mechanisms.secure import BLOCK, SecureNoise
 from numpy.typing import NDArray
 from randomgen import ChaCha
 
@@ -57,7 +58,7 @@ def samples_alone(size: int) -> None:
 def calls(size: int) -> dict[str, Callable[[], Any]]:
     """What is measured, by name."""
     values = np.random.default_rng(0).normal(0, size**-0.5, size).astype(np.float32)
-    grid, coarse, stream = default_grid(1.0, 1.0), laplace_grid(1.0, 1.0), np.random.default_rng(0)
+    grid, coarse, stream = finest(1.0, 1.0), finest(1.0, 1.0, "laplace"), np.random.default_rng(0)
 
     def exponentials(generator: np.random.Generator) -> NDArray[Any]:
         drawn: NDArray[Any] = generator.standard_exponential(size) - generator.standard_exponential(size)

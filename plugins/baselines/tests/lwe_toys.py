@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from fedplug import (
-    Block,
-    Bound,
-    Client,
-    Context,
-    Known,
-)
+from fedplug import Block, Client, Context
+from fedplug.api.links import Link, Step, fold
+from fedplug.mechanisms.execution import execute
 from fedplug_baselines import lwe_numbers
 from fedplug_baselines.lwe import Lwe
+from fedplug_std.clip import Clip
 from numpy.typing import NDArray
 from toy_components import recipe_of
 
@@ -65,15 +61,19 @@ def update(client_id: int, scale: float = 0.01) -> NDArray[np.float32]:
     return (scale * np.random.default_rng(client_id).standard_normal(SIZE)).astype(np.float32)
 
 
-def upload(component: Lwe, client: Client, values: NDArray[np.float32]) -> Block:
-    block = Block("encrypted", len(values), values, divisor=1.0)
-    return component.protect(block, client, clipped(client))
+def chain(component: Lwe, ctx: Context) -> tuple[Step, ...]:
+    """A clip, and the component behind it, as the core executes them."""
+    clip = Clip(Clip.Options(norm=NORM))
+    clip.name = "std.clip"
+    return fold([Link("encrypted", "protect", each.name, each, "client") for each in (clip, component)], ctx)
 
 
-def clipped(client: Client, norm: float | None = NORM) -> Context:
-    """The client's context behind a clip."""
-    bounds = () if norm is None else (Bound(norm),)
-    return dataclasses.replace(client.ctx, known=Known(zone="encrypted", layers=(SIZE,), bounds=bounds))
+def upload(component: Lwe, client: Client, values: NDArray[np.float32], **other: Any) -> Block:
+    """What a client sends of its values."""
+    block = Block("encrypted", len(values), values, divisor=1.0).replace(**other)
+    for step in chain(component, client.ctx):
+        block = execute(step, block, client, client.ctx)
+    return block
 
 
 def server_of(parties: dict[int, Client], silent: Iterable[int] = ()) -> Any:
@@ -90,5 +90,14 @@ def parts(component: Lwe, client: Client, values: NDArray[np.float32]) -> tuple[
     ctx = client.ctx
     std = NORM * component.options.of_one(ctx.round, ctx.rounds, ctx.num_clients, ctx.min_clients)
     step = lwe_numbers.step_of(NORM, std, CLIENTS, component.options.grid)
-    drawn = lwe_numbers.noise(len(values), std, step, "reproducible", client.rng(component, "encrypted"))
-    return np.trunc(values.astype(np.float64) / step).astype(np.int64) + drawn, step
+    return whole(values, step) + whole_noise(len(values), std, step, client.rng(component, "encrypted")), step
+
+
+def whole(values: NDArray[np.float32], step: float) -> NDArray[np.int64]:
+    """g: values in steps, cut off towards zero."""
+    return np.trunc(values.astype(np.float64) / step).astype(np.int64)
+
+
+def whole_noise(size: int, std: float, step: float, rng: np.random.Generator) -> NDArray[np.int64]:
+    """e: Gaussian noise in steps."""
+    return np.rint(rng.standard_normal(size) * std / step).astype(np.int64)

@@ -8,22 +8,14 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import (
-    Block,
-    Bound,
-    Client,
-    Known,
-    Layout,
-    Misplaced,
-    Noise,
-    Seal,
-)
-from fedplug.api import secrets  # fmt: skip
+from fedplug import Block, Client, Known, Layout, Misplaced, Noise, Round, Seal
+from fedplug.api import secrets
 from fedplug.api.errors import MessageError
+from fedplug.api.grids import exact_slack
+from fedplug.api.operations import Bound
 from fedplug_baselines import lwe_exchange, lwe_numbers
 from fedplug_baselines.lwe_field import HALF, Q, centred
-from fedplug_std.noise_sources import exact_slack
-from lwe_toys import CLIENTS, NORM, SIZE, clipped, lwe, parts, recipe, server_of, update, upload
+from lwe_toys import CLIENTS, NORM, SIZE, chain, lwe, parts, recipe, server_of, update, upload, whole, whole_noise
 from toy_components import pushed
 from toy_protocol import calls_of, initial_vector, run_protocol
 
@@ -40,7 +32,7 @@ def test_what_is_opened_is_the_sum_of_updates_and_errors(
     server = server_of(parties)
     total = component.add_blocks(blocks, server)
     assert (total.contributors, total.divisor, total.values) == (CLIENTS, CLIENTS, None)
-    opened = component.postprocess(total, server)
+    opened = component.open(total, server)
     expected = sum(parts(component, client, update(c))[0] for c, client in parties.items())
     assert np.abs(expected).max() < 2**24
     assert np.array_equal(opened.plain().astype(np.float64) * 2**19, expected)
@@ -56,8 +48,7 @@ def test_a_run_moves_the_model_by_the_mean_of_updates_and_errors() -> None:
         assert np.linalg.norm(values) < NORM
         std = NORM * component.options.of_one(0, 1, CLIENTS, 2)
         rng = fedplug.stream(7, client_id, 0, "baselines.lwe", "encrypted")
-        drawn = lwe_numbers.noise(650, std, 2.0**-19, "reproducible", rng)
-        total += np.trunc(values.astype(np.float64) * 2**19).astype(np.int64) + drawn
+        total += whole(values, 2.0**-19) + whole_noise(650, std, 2.0**-19, rng)
     mean = (total / 2**19 / CLIENTS).astype(np.float32)
     assert np.array_equal(outcome.vector, start + mean)
     assert outcome.rows[0].zones["encrypted"] == 1.0
@@ -75,7 +66,7 @@ def test_the_errors_add_up_to_the_noise_that_was_asked_for(parties: dict[int, Cl
     zeros = np.zeros(SIZE, np.float32)
     server = server_of(parties)
     blocks = {c: upload(component, client, zeros) for c, client in parties.items()}
-    opened = component.postprocess(component.add_blocks(blocks, server), server).plain().astype(np.float64)
+    opened = component.open(component.add_blocks(blocks, server), server).plain().astype(np.float64)
     std = 0.5 * NORM * math.sqrt(4 / 3)
     assert np.sqrt(np.mean(opened**2)) == pytest.approx(std, rel=5 / math.sqrt(2 * SIZE))
     assert abs(opened.mean()) < 5 * std / math.sqrt(SIZE)
@@ -91,10 +82,8 @@ def test_the_default_share_of_the_noise_leaves_out_who_looks() -> None:
 
 
 def test_the_release_says_what_one_client_adds(make_client: Any) -> None:
-    ctx = clipped(make_client(Layout.of([("w", (SIZE,))])))
-    known = ctx.known
-    assert known is not None
-    behind = known.after(lwe(source="exact").effects(known, ctx))
+    ctx = make_client(Layout.of([("w", (SIZE,))])).ctx
+    behind = chain(lwe(source="exact"), ctx)[-1].after
     (release,) = behind.releases
     assert (release.mechanism, release.trust, release.clipping_norm) == ("discrete_gaussian", "distributed", NORM)
     assert release.noise_multiplier == pytest.approx(0.5 / math.sqrt(2))
@@ -103,31 +92,34 @@ def test_the_release_says_what_one_client_adds(make_client: Any) -> None:
     # Of each value, in each of 9 rounds, by each of 4 clients.
     assert release.slack == exact_slack(NORM * release.noise_multiplier / step, SIZE * 9 * CLIENTS) > 0
     assert behind.grid == release.step == step
-    noise, seal = lwe().effects(known, ctx)
+    rounded, noise, seal = chain(lwe(), ctx)[-1].operations
+    assert rounded == Round(noise.grid, toward_zero=True)  # type: ignore[union-attr]
     assert isinstance(noise, Noise)
     assert "anyone who knows the seed" in noise.note
     assert isinstance(seal, Seal)
-    assert (seal.opened_by, seal.range, seal.position_block) == ("shares", math.inf, 0)
+    assert (seal.opened_by, seal.opens_with, seal.range, seal.position_block) == ("shares", 3, math.inf, 0)
 
 
 def test_a_clip_of_a_length_that_is_not_known_yet_is_no_error(make_client: Any) -> None:
     """Before a run there is no model, and a clip of each scalar then bounds no length."""
     ctx = make_client(Layout(())).ctx
     known = Known(zone="encrypted", link="baselines.lwe", bounds=(Bound(0.1, order=math.inf, per="scalar"),))
-    noise, _ = lwe().effects(known, ctx)
+    noise, seal = lwe().protect(known, ctx)
     assert isinstance(noise, Noise)
-    assert (noise.scale, noise.multiplier) == (None, pytest.approx(0.5 / math.sqrt(2)))
+    assert noise.std == math.inf
+    assert isinstance(seal, Seal)
+    assert seal.step == 0
 
 
 def test_it_needs_a_clip_and_stands_alone(make_client: Any) -> None:
     ctx = make_client(Layout(())).ctx
     known = Known(zone="encrypted", link="baselines.lwe")
     with pytest.raises(Misplaced, match=r"needs a bound of the L2 norm.*std.clip"):
-        lwe().effects(known, ctx)
+        lwe().protect(known, ctx)
     with pytest.raises(Misplaced, match="its error is the noise of the zone"):
-        lwe().effects(known.after((Noise(mechanism="gaussian", scale=1.0),)), ctx)
+        lwe().protect(known.after(Noise.gaussian(1.0)), ctx)
     with pytest.raises(Misplaced, match="encrypt once"):
-        lwe().effects(known.after((Seal(scheme="x", opened_by="clients", range=1.0, step=0.0),)), ctx)
+        lwe().protect(known.after(Seal(scheme="x", opened_by="clients", range=1.0, step=0.0)), ctx)
 
 
 def test_what_clients_answer_is_covered() -> None:

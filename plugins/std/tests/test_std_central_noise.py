@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fedplug import Block
-from fedplug.api.operations import Misplaced
-from fedplug.api.errors import ProtectionError, RecipeError
+from fedplug import Seal
+from fedplug.api.errors import RecipeError
+from fedplug.api.links import settled
+from fedplug.api.operations import Misplaced, Noise
 from fedplug.recipe.recipe import Recipe
-from noise_toys import SIZE, block, central, context, known, stated
+from noise_toys import SIZE, block, central, context, known, on_sum
 from pydantic import ValidationError
 from scipy import stats  # type: ignore[import-untyped]
 from toy_components import recipe_of, toy_catalog
@@ -18,30 +19,33 @@ from toy_components import recipe_of, toy_catalog
 def test_central_noise_is_added_once_to_the_sum(source: str) -> None:
     total = block(np.full(SIZE, 5.0)).replace(contributors=20, divisor=12.5, weighted=True)
     noise = central(norm=0.5, noise_multiplier=4, source=source)
-    result = noise.postprocess(total, context(noise))
+    result = on_sum(total, noise)
     assert (result.divisor, result.contributors) == (12.5, 20)
     low, high = stats.chi2.ppf([1e-9, 1 - 1e-9], SIZE)
     assert low < float(np.sum((result.plain() - 5.0) ** 2)) / 2.0**2 < high
-    release = stated(noise, context(), known(0.5))
+    (given,) = noise.postprocess(known(0.5), context())
+    assert isinstance(given, Noise)
+    given = settled(given, known(0.5), context(), "postprocess")
+    (release,) = known(0.5).after(given).releases
     assert (release.trust, release.noise_multiplier, release.clipping_norm) == ("central", 4, 0.5)
 
 
 def test_the_grid_of_central_noise_does_not_show_how_many_took_part() -> None:
     noise = central(norm=1.0, noise_multiplier=1e-3, source="reproducible")
     few, many = (block(np.zeros(SIZE)).replace(contributors=count) for count in (1, 4))
-    results = [noise.postprocess(total, context(noise)).plain() for total in (few, many)]
+    results = [on_sum(total, noise, 1.0).plain() for total in (few, many)]
     assert np.array_equal(*results)
 
 
 def test_central_noise_refuses_what_it_cannot_protect() -> None:
     noise = central(norm=0.5, noise_multiplier=4)
-    sealed = Block("noised", 2, ciphertexts=(b"x",), sealed_by="std.ckks")
-    with pytest.raises(ProtectionError, match=r"encrypted at the server; .*std\.gaussian before the encryption"):
-        noise.postprocess(sealed, context(noise))
+    sealed = known(0.5).after(Seal(scheme="a test", opened_by="clients", range=1.0, step=0.0))
+    with pytest.raises(Misplaced, match=r"encrypted at the server; .*std\.gaussian before the encryption"):
+        noise.postprocess(sealed, context())
     with pytest.raises(Misplaced, match=r"zone noised is clipped to 1, but its noise is scaled to norm=0\.5"):
-        noise.opens(known(1.0), context())
+        noise.postprocess(known(1.0), context())
     with pytest.raises(Misplaced, match=r"write \{use: std\.clip, norm: 0\.5\} in protect\.noised"):
-        noise.opens(known(), context())
+        noise.postprocess(known(), context())
     with pytest.raises(ValidationError, match="'secure' or 'reproducible'"):
         central(norm=0.5, noise_multiplier=4, source="exact")
 

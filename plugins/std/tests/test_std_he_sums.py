@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Known, Sealer
-from fedplug.api.operations import Misplaced
 from fedplug.api.errors import ProtectionError
+from fedplug.api.operations import Misplaced
 from fedplug.api.types import Block
 from fedplug_kit.static import check_component
 from fedplug_std.bfv import Bfv
@@ -31,7 +31,7 @@ def test_what_components_declare(parties: Parties) -> None:
     assert (seal.opened_by, seal.answers) == (component.options.key_holder, "server")
     assert (seal.range, seal.step > 0) == (component.options.range, True)
     with pytest.raises(Misplaced, match="must not come after encryption in the chain of zone encrypted; encrypt once"):
-        component.protect(plain.after((seal,)), ctx)
+        component.protect(plain.after(seal), ctx)
     assert ("every client" in component.describe()) == (component.site == "client")
     assert "\n" not in component.describe()
     assert len(component.reveals(ctx)) == (3 if component.site == "client" else 2)

@@ -2,81 +2,39 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Bound, Client, Context, Known, Layout, Server
+from fedplug import Clip
 from fedplug.api.errors import ProtectionError, RecipeError
-from fedplug.api.releases import Release
+from fedplug.api.grids import finest
+from fedplug.api.operations import Misplaced
+from fedplug.mechanisms.noise import add_laplace
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_epsilons import zone_epsilons
 from fedplug.privacy.renyi import composed_epsilon
 from fedplug.recipe.recipe import Recipe
 from fedplug_kit.static import check_component
 from fedplug_std.accountants import Pld
-from fedplug_std.clip import ClipL1
 from fedplug_std.laplace import Laplace
-from fedplug_std.noise_sources import add_laplace, laplace_grid
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from noise_toys import SIZE, client, context, known, laplace, named, passed, stated
+from noise_toys import clip_l1 as clip
 from pydantic import ValidationError
 from scipy import stats  # type: ignore[import-untyped]
 from toy_components import recipe_of, toy_catalog
 from toy_protocol import run_protocol
 
-SIZE = 20_000
 CLIP = {"use": "std.clip_l1", "norm": 0.5}
 
 
-def named(component: Any, name: str) -> Any:
-    component.name = name
-    return component
-
-
-def clip(norm: float) -> ClipL1:
-    return named(ClipL1(ClipL1.Options(norm=norm)), "std.clip_l1")  # type: ignore[no-any-return]
-
-
-def laplace(**options: Any) -> Laplace:
-    return named(Laplace(Laplace.Options(**options)), "std.laplace")  # type: ignore[no-any-return]
-
-
-def client(client_id: int = 0, *components: Any, round: int = 0, rounds: int = 10) -> Client:
-    by_name = {component.name: component for component in components}
-    layout = Layout.of([("weight", (SIZE,))])
-    ctx = Context(round, rounds, layout, ("noised",), 4, 2, 7, "digest", Server(), by_name)
-    return Client(client_id=client_id, ctx=ctx)
-
-
-def known(norm: float | None = None) -> Known:
-    """What a link knows of values of that L1 norm, or of values that nothing bounds."""
-    return Known(zone="noised", layers=(SIZE,), bounds=() if norm is None else (Bound(norm, order=1),))
-
-
-def after(ctx: Context, norm: float | None) -> Context:
-    """The context of a link behind a clip."""
-    return dataclasses.replace(ctx, known=known(norm))
-
-
-def stated(part: Laplace, ctx: Context, norm: float) -> Release:
-    """What the ledger is told of a round."""
-    (release,) = known(norm).after(part.effects(known(norm), ctx)).releases
-    return release
-
-
-def block(values: Any) -> Block:
-    values = np.asarray(values, np.float32)
-    return Block("noised", len(values), values)
-
-
 def noised(values: Any, client_id: int = 0, round: int = 0, norm: float = 2.0, **options: Any) -> np.ndarray[Any, Any]:
-    party = client(client_id, round=round)
-    return laplace(**options).protect(block(values), party, after(party.ctx, norm)).plain()
+    return passed(values, client(client_id, round=round), clip(norm), laplace(**options))
 
 
 @pytest.mark.parametrize("name", ["std.clip_l1", "std.laplace"])
@@ -92,14 +50,14 @@ finite = st.floats(-1e6, 1e6, width=32)
 @given(arrays(np.float32, st.integers(0, 50), elements=finite), st.floats(1e-3, 1e6))
 def test_clipped_l1_norm_is_at_most_the_bound_and_smaller_updates_pass_unchanged(values: Any, norm: float) -> None:
     party = client()
-    clipped = clip(norm).protect(block(values), party, party.ctx)
-    before, length = (math.fsum(abs(float(v)) for v in each) for each in (values, clipped.plain()))
-    assert clipped.plain().dtype == np.float32
-    assert clip(norm).effects(known(), party.ctx) == (Bound(norm, order=1),)
-    assert known().after((Bound(norm, order=1),)).norm(2) is None
+    clipped = passed(values, party, clip(norm))
+    before, length = (math.fsum(abs(float(v)) for v in each) for each in (values, clipped))
+    assert clipped.dtype == np.float32
+    assert clip(norm).protect(known(), party.ctx) == (Clip(norm, order=1),)
+    assert known().after(Clip(norm, order=1)).norm(2) is None
     assert length <= norm
     if before <= norm:
-        assert np.array_equal(clipped.plain(), values)
+        assert np.array_equal(clipped, values)
         assert party.log == {"std.clip_l1.clipped": 0.0}
     else:
         assert length >= norm * (1 - 1e-6)
@@ -108,14 +66,14 @@ def test_clipped_l1_norm_is_at_most_the_bound_and_smaller_updates_pass_unchanged
 
 def test_clip_holds_for_as_many_values_as_a_model_has() -> None:
     party, values = client(), np.random.default_rng(0).standard_normal(235_146).astype(np.float32)
-    clipped = clip(1.0).protect(block(values), party, party.ctx).plain()
+    clipped = passed(values, party, clip(1.0))
     assert 1 - 1e-6 < math.fsum(map(abs, clipped.tolist())) <= 1.0
 
 
 def test_clip_refuses_what_diverged() -> None:
     party = client(3)
     with pytest.raises(ProtectionError, match=r"client 3.*1 NaN or infinite values.*lower lr"):
-        clip(1.0).protect(block([1.0, math.nan]), party, party.ctx)
+        passed([1.0, math.nan], party, clip(1.0))
 
 
 # -- noise -------------------------------------------------------------------------------------------------------------
@@ -130,7 +88,7 @@ def test_noise_is_laplace_of_the_stated_scale(source: str) -> None:
 
 
 def test_noise_lies_on_a_public_grid() -> None:
-    grid = laplace_grid(2.0, 3.0)
+    grid = finest(2.0, 3.0, "laplace")
     assert math.frexp(grid)[0] == 0.5
     values = np.random.default_rng(1).uniform(-1e-4, 1e-4, SIZE).astype(np.float32)
     steps = noised(values, norm=2.0, noise_multiplier=1.5).astype(np.float64) / grid
@@ -155,13 +113,12 @@ def test_reproducible_noise_is_another_for_each_client_and_round_and_secure_nois
 
 def test_multiplier_zero_leaves_values_as_they_are() -> None:
     values = np.linspace(-1, 1, 100).astype(np.float32)
-    assert np.array_equal(noised(values, noise_multiplier=0), values)
+    assert np.array_equal(noised(values, norm=100.0, noise_multiplier=0), values)
 
 
 def test_refuses_values_without_a_bound() -> None:
-    party = client()
-    with pytest.raises(ProtectionError, match=r"no bound of the L1 norm is known; .*std\.clip_l1"):
-        laplace(epsilon=1).protect(block([1.0]), party, after(party.ctx, None))
+    with pytest.raises(Misplaced, match=r"needs a bound of the L1 norm earlier in .*std\.clip_l1"):
+        passed([1.0], client(), laplace(epsilon=1))
 
 
 # -- how much ----------------------------------------------------------------------------------------------------------
@@ -210,7 +167,7 @@ def test_vertex_of_the_l1_ball_is_the_worst_shift() -> None:
 
 
 def test_release_says_scale_over_norm() -> None:
-    release = stated(laplace(epsilon=8, source="reproducible"), client(0).ctx, 0.25)
+    release = stated(clip(0.25), laplace(epsilon=8, source="reproducible"))
     assert (release.mechanism, release.noise_multiplier, release.clipping_norm) == ("laplace", 1.25, 0.25)
     assert (release.trust, release.source, release.literal) == ("local", "reproducible", False)
 
@@ -219,7 +176,7 @@ def test_ledger_states_no_more_than_was_asked_for() -> None:
     part = laplace(epsilon=8)
     ledger = Ledger("toy", 4, 10, 2, 1e-5)
     for round in range(10):
-        release = stated(part, client(0, round=round).ctx, 0.25)
+        release = stated(clip(0.25), part, ctx=context(round=round))
         ledger.record(
             round, charged=range(4), zone_sizes={"noised": 10.0}, total=10, releases={"noised": [release]},
             contributors={"noised": 4}, weights=dict.fromkeys(range(4), 1.0),
@@ -245,8 +202,12 @@ def test_needs_an_l1_clip_before_it() -> None:
     needs = "std.laplace needs a bound of the L1 norm earlier in the chain of zone noised; "
     assert needs in problems([{"use": "std.clip", "norm": 1.0}, noise])
     assert needs in problems([{**CLIP, "norm": math.inf}, noise])
-    assert "a clip after the noise" in problems([CLIP, noise, {**CLIP, "name": "again"}])
     assert "has noise already" in problems([CLIP, noise, {**noise, "name": "more"}])
+
+
+def test_a_clip_behind_the_noise_keeps_its_price() -> None:
+    again = stated(clip(0.5), laplace(epsilon=8), named(clip(0.25), "again"))
+    assert again.noise_multiplier == stated(clip(0.5), laplace(epsilon=8)).noise_multiplier
 
 
 def test_grid_too_fine_for_float32_is_refused_before_a_run() -> None:

@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Noise, Seal
-from fedplug.api.operations import Misplaced
+from fedplug import Block, Seal
 from fedplug.api.errors import ProtectionError, RecipeError
+from fedplug.api.grids import exact_slack, finest
+from fedplug.api.operations import Misplaced
+from fedplug.mechanisms.noise import add_noise
 from fedplug.privacy.accounting import effective_multiplier, epsilon_with_slack, gaussian_epsilon
 from fedplug.recipe.recipe import Recipe
 from fedplug_std.gaussian import Gaussian
-from fedplug_std.noise_sources import add_noise, default_grid, exact_slack, laplace_grid
 from hypothesis import given
 from hypothesis import strategies as st
-from noise_toys import SIZE, after, block, client, clip, context, gaussian, known, noised, stated
+from noise_toys import SIZE, client, clip, context, gaussian, known, named, noise_of, noised, passed, stated
 from pydantic import ValidationError
 from scipy import stats  # type: ignore[import-untyped]
 from toy_components import recipe_of, toy_catalog
@@ -42,13 +43,11 @@ def test_noise_is_gaussian_with_the_stated_deviation(source: str, size: int) -> 
 @pytest.mark.parametrize("source", ["secure", "reproducible"])
 def test_noise_is_independent_across_clients_rounds_and_zones(source: str) -> None:
     """Item 18. Streams that coincide would correlate fully."""
-    party = client()
     other_zone = Block("head", SIZE, np.zeros(SIZE, np.float32))
     noise = gaussian(noise_multiplier=1, source=source)
     draws = [noised(np.zeros(SIZE), client_id, round, noise_multiplier=1, source=source)
              for client_id in range(2) for round in range(2)]  # fmt: skip
-    ctx = dataclasses.replace(party.ctx, known=known(2.0, "head"))
-    draws.append(noise.protect(other_zone, party, ctx).plain())
+    draws.append(passed(other_zone, client(), clip(2.0), noise))
     correlation = np.corrcoef(draws) - np.eye(len(draws))
     assert np.abs(correlation).max() < 6 / math.sqrt(SIZE)
 
@@ -71,7 +70,7 @@ def test_noise_does_not_touch_the_rest_of_the_update() -> None:
 
 @given(st.floats(1e-4, 1e4), st.floats(1e-3, 1e4), st.sampled_from(["secure", "reproducible"]), st.integers(0, 2**32))
 def test_results_lie_on_a_grid_that_float32_holds(norm: float, multiplier: float, source: str, seed: int) -> None:
-    grid = default_grid(norm, norm * multiplier)
+    grid = finest(norm, norm * multiplier)
     values = np.full(64, norm / 8, np.float32)
     result = add_noise(values, norm * multiplier, grid, source, np.random.default_rng(seed))
     assert result.dtype == np.float32
@@ -82,7 +81,7 @@ def test_results_lie_on_a_grid_that_float32_holds(norm: float, multiplier: float
 
 
 def test_exact_noise_lies_on_the_grid_and_accepts_nothing_coarse() -> None:
-    grid = default_grid(1.0, 3.0)
+    grid = finest(1.0, 3.0)
     result = add_noise(np.full(50, 0.1, np.float32), 3.0, grid, "exact", np.random.default_rng())
     assert np.array_equal(np.rint(result / grid), result / grid)
     assert add_noise(np.zeros(0, np.float32), 3.0, grid, "exact", np.random.default_rng()).shape == (0,)
@@ -137,7 +136,7 @@ def test_all_rounds_together_cost_epsilon(decay: float) -> None:
     noise = gaussian(epsilon=2, delta=1e-5, decay=decay)
     ctx = context(noise)
     rounds = [dataclasses.replace(ctx, round=round) for round in range(10)]
-    released = [stated(noise, each, known(0.5)).noise_multiplier for each in rounds]
+    released = [stated(clip(0.5), noise, ctx=each).noise_multiplier for each in rounds]
     assert gaussian_epsilon(effective_multiplier(released), 1e-5) == pytest.approx(2)
     assert released[1] / released[0] == pytest.approx(decay)
 
@@ -177,7 +176,7 @@ def test_noise_that_every_client_would_refuse_is_refused_by_the_check(
 
 
 def test_epsilon_infinity_is_no_noise() -> None:
-    assert noised([1.0, 2.0], epsilon=math.inf, delta=1e-5).tolist() == [1, 2]
+    assert noised([1.0, 2.0], norm=3.0, epsilon=math.inf, delta=1e-5).tolist() == [1, 2]
 
 
 # -- what the ledger and the checks are told ---------------------------------------------------------------------------
@@ -185,21 +184,20 @@ def test_epsilon_infinity_is_no_noise() -> None:
 
 def test_release_names_norm_source_and_trust() -> None:
     noise, exact = gaussian(noise_multiplier=2), gaussian(noise_multiplier=2, source="exact")
-    release = stated(noise, context(), known(0.5))
+    release = stated(clip(0.5), noise)
     assert (release.mechanism, release.noise_multiplier, release.clipping_norm) == ("gaussian", 2, 0.5)
     assert (release.trust, release.source) == ("local", "secure")
-    (stated_noise,) = noise.effects(known(0.5), context())
-    assert isinstance(stated_noise, Noise)
-    assert stated_noise.scale == 2 * 0.5
-    release = stated(exact, context(), known(0.5))
+    assert noise_of(clip(0.5), noise).std == 2 * 0.5
+    release = stated(clip(0.5), exact)
     assert release.mechanism == "discrete_gaussian"
     assert "delta grows by less than (1 + e^epsilon)" in release.note
     seeded = gaussian(noise_multiplier=2, source="reproducible")
-    assert "subtract" in stated(seeded, context(), known(0.5)).note
+    assert "subtract" in stated(clip(0.5), seeded).note
 
 
 def test_exact_noise_takes_of_delta_for_the_samples_of_all_clients() -> None:
-    (noise,) = gaussian(noise_multiplier=1, source="exact").effects(known(1.0), context())
+    noise = noise_of(clip(1.0), gaussian(noise_multiplier=1, source="exact"))
+    assert noise.grid is not None
     assert noise.slack == exact_slack(1.0 / noise.grid, SIZE * 10 * 4) == 2 * exact_slack(1.0 / noise.grid, SIZE * 10)
 
 
@@ -224,26 +222,29 @@ def test_a_sum_of_exact_noises_is_stated_at_the_delta_that_all_of_them_leave() -
 def test_noise_follows_a_clip_and_comes_once() -> None:
     party, noise = client(), gaussian(noise_multiplier=1)
     with pytest.raises(Misplaced, match=r"this needs a bound of the L2 norm .* zone noised; .*std\.clip"):
-        noise.effects(known(), party.ctx)
-    with pytest.raises(ProtectionError, match=r"zone noised: no bound of the L2 norm is known; .*std\.clip"):
-        noise.protect(block([1.0]), party, after(party.ctx, None))
+        noise.protect(known(), party.ctx)
     clipped = known(1.0)
-    noised_before = clipped.after(noise.effects(clipped, party.ctx))
+    noised_before = clipped.after(*noise.protect(clipped, party.ctx))
     assert noised_before.norm() is None
-    sealed = clipped.after((Seal(scheme="a test", opened_by="clients", range=1.0, step=0.0),))
+    with pytest.raises(Misplaced, match="after noise in the chain of zone noised"):
+        noise.protect(noised_before, party.ctx)
+    sealed = clipped.after(Seal(scheme="a test", opened_by="clients", range=1.0, step=0.0))
     for component in (noise, clip(1.0)):
-        with pytest.raises(Misplaced, match="after noise in the chain of zone noised"):
-            component.effects(noised_before, party.ctx)
         with pytest.raises(Misplaced, match="after encryption in the chain of zone noised"):
-            component.effects(sealed, party.ctx)
+            component.protect(sealed, party.ctx)
+
+
+def test_a_clip_behind_noise_keeps_its_price() -> None:
+    noise = gaussian(noise_multiplier=1)
+    assert stated(clip(1.0), noise, named(clip(0.5), "again")).noise_multiplier == 1
 
 
 @pytest.mark.parametrize(
     ("norm", "scale"), [(5e-324, 0.0), (1e-300, 1e-300), (1.0, 1e300), (1e300, 1.0), (0.0, math.inf)]
 )
 def test_bounds_that_float32_cannot_hold_are_named(norm: float, scale: float) -> None:
-    for grid in (default_grid, laplace_grid):
+    for mechanism in ("gaussian", "laplace"):
         with pytest.raises(ProtectionError, match="are not numbers of float32"):
-            grid(norm, scale)
+            finest(norm, scale, mechanism)
     for reach in (2.0**-102, 2.0**127):
-        assert np.float32(default_grid(reach, 0.0)) * np.float32(2**24) == np.float32(reach)
+        assert np.float32(finest(reach, 0.0)) * np.float32(2**24) == np.float32(reach)

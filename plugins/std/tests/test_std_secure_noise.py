@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from fedplug_std import secure_noise
-from fedplug_std.noise_sources import add_laplace, add_noise
-from fedplug_std.secure_noise import BLOCK, LARGEST_GAUSSIAN, LARGEST_LAPLACE, SecureNoise
+from fedplug.mechanisms import secure
+from fedplug.mechanisms.noise import add_laplace, add_noise
+from fedplug.mechanisms.secure import BLOCK, LARGEST_GAUSSIAN, LARGEST_LAPLACE, SecureNoise
 from scipy import stats  # type: ignore[import-untyped]
 
 SAMPLES = 20 * BLOCK
@@ -132,9 +132,9 @@ def test_a_cell_of_the_grid_holds_its_share() -> None:
 
 def test_words_are_the_keystream_of_a_fresh_key(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = []
-    urandom = secure_noise.os.urandom
-    monkeypatch.setattr(secure_noise.os, "urandom", lambda size: keys.append(urandom(size)) or keys[-1])
-    before = bytes(secure_noise._SCRATCH.stream[:64])
+    urandom = secure.os.urandom
+    monkeypatch.setattr(secure.os, "urandom", lambda size: keys.append(urandom(size)) or keys[-1])
+    before = bytes(secure._SCRATCH.stream[:64])
     words = SecureNoise().words(8).tobytes()
     reference = Cipher(algorithms.AES256(keys[0]), modes.CTR(bytes(16))).encryptor().update(before)
     assert words == reference
