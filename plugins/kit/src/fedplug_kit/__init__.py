@@ -1,4 +1,4 @@
-"""The kit for plugin authors: what a component must be, and whether it does what it says.
+"""The kit for plugin authors: what a component must be, and whether it does right what the core does not do for it.
 
     from fedplug_kit import check_component, conformance
 
@@ -7,7 +7,7 @@
         conformance(name)
 
 `check_component` looks at the class alone. `conformance` runs it, with fake data and real parties, messages and links,
-and compares what it states with what it does.
+and looks at its functions, its samplers, its seals, its messages and its plans.
 """
 
 from fedplug_kit.conform import conformance as conformance

@@ -1,14 +1,15 @@
-"""One call that executes a component and compares its words with its deeds."""
+"""One call that executes a component and looks at what it does where the core does not."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import FedplugError
 from fedplug.api.outer_roles import Accountant, DataSource, Extension, ModelSource, Partition
 from fedplug.api.role_table import ROLES
-from fedplug.api.roles import Aggregator, Groups, Negotiation, Opener, Protector, Scorer, Trainer
+from fedplug.api.roles import Aggregator, Groups, Negotiation, Opener, Protector, Scorer, Sealer, Trainer
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.implementations import implemented_hooks
@@ -16,9 +17,9 @@ from fedplug.recipe.own_files import is_own, parts
 from fedplug.recipe.parts import Use
 from importlib_metadata import entry_points
 
-from fedplug_kit import deeds, drawn, outcomes, single
+from fedplug_kit import agreed, functions, outcomes, samplers, seals, single
 from fedplug_kit.static import check_component, own_members
-from fedplug_kit.world import World, catalog_with, recipe_around, run
+from fedplug_kit.world import World, catalog_with, name_of, recipe_around, run, staged
 
 if TYPE_CHECKING:
     from fedplug.api.base import Component
@@ -40,21 +41,30 @@ def conformance(
     data_root: str | None = None,
     shape: tuple[int, ...] = (1, 28, 28),
 ) -> None:
-    """Asserts that a component can be composed, and that it does what it says.
+    """Asserts that a component can be composed, and that what it does itself is right.
 
-    It runs the component with random inputs on real parties, over real messages, in a small recipe around it, and
-    checks: what comes out has the right type, shape and length and is finite; norms never exceed the stated bound and
-    noise lies on the stated grid, is of the stated law and scale at every client, round, layer and scalar, on zeros and
-    on random values, shares nothing between scalars that is alike, shifted, mirrored or mixed of far fewer draws, and
-    is new at every client and in every round, where it is secret in every run (statistical tests, which suspect noise
-    that is as stated once in a million calls at most); sums of closed blocks equal sums of plain values; a zone that
-    plans are said to share lies in the same place at all clients of a group, and these end with one global model; a
-    plan or scores that are said to be public are the same for other data, in every round that starts from the same
-    model; an update follows from data as stated; nothing is kept on the component, and built anew it gives the same;
-    every answer it asks of clients is covered by a statement; messages hold plain data alone.
+    What a link gives as operations the core executes and prices, so nobody looks at that. The component is run with
+    random inputs on real parties, over real messages, in a small recipe around it, and these are looked at:
 
-    Nobody looks at noise of a mechanism of its own (`pure`, or with a curve), at noise whose scale is not stated, at
-    what a link adds and closes itself, at rounds after the second, or at values other than zeros and random ones.
+    - its operations are the same whenever it is asked: before a run, twice, at the server and at clients, where they
+      cost no more;
+    - its functions give as many finite values as they were handed, of awkward values too; those that are handed values
+      and public facts alone (`Post`, `Shift`) give the same for the same at every client; `Combine` leaves its blocks
+      as they are and does not go by the order of clients;
+    - samplers of noise of its own draw anew each time, for each value, from where they say, and hide as much as their
+      price says, as far as an audit of some thousand draws shows;
+    - what it seals cannot be told from other ciphertexts: zeros, one vector twice, at two clients and in two rounds
+      give different bytes that do not compress. Sums open to the sum of the values, for those who are said to open
+      them: not with keys of another run, not with fewer shares than `opens_with`, not a second time in a round, and not
+      of fewer updates than `min_clients`;
+    - every answer that it asks for is covered by a `Reveals`, and one that is said to cost nothing does not change with
+      the clients' data;
+    - a zone that plans are said to share lies in the same place at all clients of a group, and these end with one
+      global model; a plan or scores that are said to be public are the same for other data, in every round that starts
+      from the same model; an update follows from data as it says; nothing is kept on the component, and built anew it
+      gives the same; messages hold plain data alone.
+
+    That a seal passes does not prove that it is an encryption, nor that a price on a component's word is right.
 
     Args:
         component: the name of an installed component, `FILE.py:NAME` as a recipe names what is in a file of one's own,
@@ -86,12 +96,12 @@ def _resolve(component: type | str, group: str | None) -> tuple[type, str, list[
     """The class, the name that recipes use, and its groups."""
     if isinstance(component, str) and is_own(component):
         members = own_members(component, group)
-        return members[0][0], f"kit.{parts(component)[1].lower()}", [member_of for _, member_of in members]
+        return members[0][0], name_of(parts(component)[1]), [member_of for _, member_of in members]
     if isinstance(component, str):
         entries = Catalog.discover().named(component)
         return entries[0].load(), component, [entry.group for entry in entries]
     groups = [group] if group else [hook for hook in implemented_hooks(component) if hook in ROLES]
-    return component, f"kit.{component.__name__.lower()}", groups
+    return component, name_of(component.__name__), groups
 
 
 def _make(found: type, name: str, options: Mapping[str, Any]) -> Component:
@@ -132,21 +142,27 @@ def _in_a_round(
     """What shows in a run."""
     catalog = catalog_with(name, found, groups)
 
+    def recipe(draw: int = 0, around: Mapping[str, Any] | None = None) -> Recipe:
+        return recipe_around(name, made, options, {**changes, **(around or {})}, catalog, draw)
+
     def again(draw: int = 0, *, rebuilt: bool = False, around: Mapping[str, Any] | None = None) -> World:
-        recipe: Recipe = recipe_around(name, made, options, {**changes, **(around or {})}, catalog, draw)
-        return run(recipe, catalog, rebuilt=rebuilt, data_root=data_root)
+        return run(recipe(draw, around), catalog, rebuilt=rebuilt, data_root=data_root)
 
     world = again()
     yield from world.problems
     if world.problems:
         return
+    other_data = functools.cache(lambda: again(draw=1))
     part = world.protocol.composition.components[name]
-    yield from deeds.sum_problems(world, name)
-    if isinstance(part, Protector):
-        yield from deeds.link_problems(world, name)
-        yield from drawn.link_noise_problems(world, name, again)
-    if isinstance(part, Opener):
-        yield from drawn.sum_noise_problems(world, name, again)
+    if isinstance(part, Protector | Aggregator | Opener):
+        yield from agreed.operation_problems(world, name)
+        yield from functions.function_problems(world, name, other_data)
+        yield from samplers.sampler_problems(world, name)
+    if isinstance(part, Sealer):
+        trials = recipe(around={"rounds": seals.TRIALS})
+        yield from seals.seal_problems(name, lambda: staged(trials, catalog, data_root))
+    if any(shown.covered_by == "nothing to pay" and shown.asked for shown in part.reveals(world.protocol.server.ctx)):
+        yield from outcomes.reply_problems(world, again(), other_data(), part)
     if isinstance(part, Trainer):
         yield from outcomes.learning_problems(world, part)
     public = isinstance(part, Negotiation) and part.plans.public
@@ -161,5 +177,3 @@ def _in_a_round(
         other = again(rebuilt=True)
         yield from other.problems
         yield from outcomes.difference(world, other)
-
-

@@ -1,4 +1,6 @@
-"""What training, plans and scores did in a run, beside what is stated of them; and whether two runs end alike."""
+"""What training, plans, scores and replies did in a run, compared with what is said of them; and whether two runs end
+alike.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from fedplug.api import codec
 from fedplug.api.operations import Scramble, Seal
 
-from fedplug_kit.deeds import steps_of
-
 if TYPE_CHECKING:
+    from fedplug.api.base import Component
     from fedplug.api.context import Client
     from fedplug.api.roles import Trainer
     from numpy.typing import NDArray
@@ -30,7 +32,7 @@ def learning_problems(world: World, trainer: Trainer) -> Iterator[str]:
     solver = part.one_batch(client, ctx, count)
     if solver is None:
         return
-    solver.name = f"{part.name}/kit"
+    solver = solver.varied(name=f"{part.name}/kit")
     held, client.data = client.data, dataclasses.replace(client.data, train=client.data.train.take(slice(0, count)))
     client.cache.clear()
     try:
@@ -75,6 +77,60 @@ def public_problems(world: World, other: World, name: str) -> Iterator[str]:
             yield "its scores are said to be public, and change with the clients' data"
 
 
+def reply_problems(world: World, same: World, other: World, part: Component) -> Iterator[str]:
+    """Replies that cost nothing, since they follow from nobody's data, are the same for other data.
+
+    What a reply holds of fresh random numbers differs between two runs on the same data, and nobody can say whether it
+    follows from other data too; what is the same in both is compared.
+
+    Args:
+        world, same: two runs on the same data.
+        other: one on other data.
+        part: whose replies.
+    """
+    free = [(shown.what, method) for shown in part.reveals(world.protocol.server.ctx) for method in shown.asked
+            if shown.covered_by == "nothing to pay"]  # fmt: skip
+    replies = [_replies(each, part.name) for each in (world, same, other)]
+    for what, method in free:
+        for place in replies[0]:
+            if place[0] != method or not all(place in each for each in replies):
+                continue
+            leaves = [_leaves(each[place]) for each in replies]
+            if any(leaves[0][at] == leaves[1].get(at) != leaves[2].get(at) for at in leaves[0]):
+                yield (
+                    f"component {part.name}, method {method}: its replies are said to cost nothing ({what!r}), and "
+                    "change with the clients' data; leave covered_by out of their Reveals, or send what "
+                    "client.release(...) gives"
+                )
+                break
+
+
+def _replies(world: World, name: str) -> dict[tuple[str, str, int, int], Any]:
+    """What parties answered a component: by method, address, round and number."""
+    found: dict[tuple[str, str, int, int], Any] = {}
+    asked: dict[str, tuple[str, str]] = {}
+    for message in world.protocol.wire.messages:
+        if message.sender == "server":
+            call = message.asked()[-1]
+            asked[message.receiver] = call.component, call.method
+        elif asked.get(message.sender, ("", ""))[0] == name and (answer := message.answered()) is not None:
+            method = asked[message.sender][1]
+            place = (method, message.sender, message.round)
+            number = sum(known[:3] == place for known in found)
+            found[(*place, number)] = answer.value
+    return found
+
+
+def _leaves(value: Any, path: str = "") -> dict[str, bytes]:
+    """The parts of a reply by where they are; and how many bytes each has, which shows too."""
+    if isinstance(value, dict):
+        return {at: leaf for key, inner in value.items() for at, leaf in _leaves(inner, f"{path}/{key!r}").items()}
+    if isinstance(value, list | tuple):
+        return {at: leaf for key, inner in enumerate(value) for at, leaf in _leaves(inner, f"{path}/{key}").items()}
+    data = codec.encode(value)
+    return {path: data, f"{path} size": str(len(data)).encode()}
+
+
 def repeats(world: World) -> bool:
     """Whether a second run must give the same model: no noise is secret, and no vote depends on a secret."""
     ctx = dataclasses.replace(world.protocol.server.ctx, round=0)
@@ -90,11 +146,7 @@ def repeats(world: World) -> bool:
 
 
 def _seals(world: World, name: str) -> bool:
-    return any(
-        isinstance(effect, Seal | Scramble)
-        for step in steps_of(world, name, "protect")
-        for effect in step.effects or ()
-    )
+    return any(step.has(Seal, Scramble) for step in world.steps(name, "protect"))
 
 
 def same_models(world: World, other: World) -> bool:

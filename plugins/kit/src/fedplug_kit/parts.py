@@ -7,24 +7,25 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from fedplug.api.blocks import add_blocks
+from fedplug.api import operations
 from fedplug.api.component import Options, hookimpl
+from fedplug.api.context import Client, KeyServer
 from fedplug.api.data import Dataset, Examples
-from fedplug.api.operations import Adds, Bound, Effects, Scales
 from fedplug.api.known import Known
+from fedplug.api.operations import Operations, WeightedSum
 from fedplug.api.outer_roles import DataSource, Extension, ModelSource, Partition
 from fedplug.api.role_records import Scoring
 from fedplug.api.roles import Aggregator, Protector, Scorer, Trainer
-from fedplug.api.types import Block
 from fedplug_std.single_zone import SingleZone
 
 if TYPE_CHECKING:
-    from fedplug.api.context import Client, Context
+    from fedplug.api.context import Context
     from fedplug.api.model import Model
     from fedplug.api.types import Scores
     from numpy.typing import NDArray
 
 SHAPE, CLASSES = (1, 8, 8), 4
+SERVER = "the server"
 
 
 class Images(DataSource):
@@ -122,97 +123,86 @@ class Clip(Protector):
         norm: float = 1.0
         order: int = 2
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        """A bound."""
-        return (Bound(self.options.norm, order=self.options.order),)
-
     @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        """values * min(1, norm / |values|)."""
-        values = block.plain().astype(np.float64)
-        factor = min(1.0, self.options.norm / max(float(np.linalg.norm(values, self.options.order)), 1e-300))
-        return block.replace(values=(values * factor * (1 - 2.0**-23)).astype(np.float32))
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        """A clip."""
+        return (operations.Clip(self.options.norm, order=self.options.order),)
 
 
 class Sum(Aggregator):
     """The mean of all, alike."""
 
-    def sums(self, known: Known, ctx: Context) -> Effects:
+    @hookimpl
+    def aggregate(self, known: Known, ctx: Context) -> Operations:
         """A weighted sum."""
-        return (Adds(),)
+        return (WeightedSum(),)
+
+
+class Still(Aggregator):
+    """Sums whose means are nothing, so that every round starts from the first model, which is public."""
 
     @hookimpl
-    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
-        """By `add_blocks`."""
-        return add_blocks(blocks, weights, ctx)
-
-
-class Still(Sum):
-    """Sums whose values are left out, so that every round starts from the first model, which is public."""
-
-    def sums(self, known: Known, ctx: Context) -> Effects:
-        """A sum, times nothing."""
-        return (Adds(), Scales(0.0))
-
-    @hookimpl
-    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
-        """Zeros, where the sum is plain."""
-        block = add_blocks(blocks, weights, ctx)
-        return block if block.values is None else block.replace(values=np.zeros_like(block.values))
+    def aggregate(self, known: Known, ctx: Context) -> Operations:
+        """A weighted sum, divided by more than float32 can hold."""
+        return (WeightedSum(rate=1e-300),)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Seen:
-    """One call of a link: what went in and what came out."""
+    """What a link gave when it was asked.
+
+    Attributes:
+        hook, zone, link: which one.
+        round: 0-based.
+        party: in words, such as `client 2`; who was asked.
+        known: what was known of the values before it.
+        given: its operations.
+    """
 
     hook: str
+    zone: str
     link: str
     round: int
-    client_id: int | None
-    before: Any
-    after: Any
-    weights: dict[int, float] | None = None
+    party: str
+    known: Known
+    given: Any
 
 
 class Spy(Extension):
-    """Notes what every link is handed and gives."""
+    """Notes what every link gives, at every party."""
 
     seen: ClassVar[list[Seen]] = []
 
     @hookimpl(wrapper=True)
-    def score_parameters(self, client: Client, ctx: Context) -> Generator[None, Any, Any]:
-        """A scorer's result."""
-        result = yield
-        self.seen.append(Seen("score_parameters", "", ctx.round, client.client_id, None, result))
-        return result
+    def protect(self, known: Known, ctx: Context) -> Generator[None, Any, Any]:
+        """A protector's operations."""
+        return (yield from self._note("protect", known, ctx))
 
     @hookimpl(wrapper=True)
-    def protect(self, block: Block, client: Client, ctx: Context) -> Generator[None, Any, Any]:
-        """A protector's."""
-        result = yield
-        weight = {client.client_id: client.weight}
-        self.seen.append(Seen("protect", _link(ctx), ctx.round, client.client_id, block, result, weight))
-        return result
-
-    @hookimpl(wrapper=True)
-    def aggregate(
-        self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context
-    ) -> Generator[None, Any, Any]:
+    def aggregate(self, known: Known, ctx: Context) -> Generator[None, Any, Any]:
         """An aggregator's."""
-        result = yield
-        self.seen.append(Seen("aggregate", _link(ctx), ctx.round, None, blocks, result, weights))
-        return result
+        return (yield from self._note("aggregate", known, ctx))
 
     @hookimpl(wrapper=True)
-    def postprocess(self, block: Block, ctx: Context) -> Generator[None, Any, Any]:
+    def postprocess(self, known: Known, ctx: Context) -> Generator[None, Any, Any]:
         """An opener's."""
-        result = yield
-        self.seen.append(Seen("postprocess", _link(ctx), ctx.round, None, block, result))
-        return result
+        return (yield from self._note("postprocess", known, ctx))
+
+    def _note(self, hook: str, known: Known, ctx: Context) -> Generator[None, Any, Any]:
+        given = yield
+        self.seen.append(Seen(hook, known.zone, known.link, ctx.round, party_of(ctx), known, given))
+        return given
 
 
-def _link(ctx: Context) -> str:
-    return ctx.known.link if ctx.known else ""
+def party_of(ctx: Context) -> str:
+    """The party of a context in words. The attribute is not touched: whoever asks for it is taken to depend on it."""
+    party = vars(ctx)["party"]
+    match party:
+        case Client(client_id=number):
+            return f"client {number}"
+        case KeyServer():
+            return "the key server"
+    return SERVER
 
 
 PARTS: dict[str, dict[str, type]] = {

@@ -32,6 +32,7 @@ from fedplug_kit.parts import PARTS, Seen, Spy
 
 if TYPE_CHECKING:
     from fedplug.api.base import Component
+    from fedplug.api.links import Step
 
 CLIENTS, ROUNDS = 4, 2
 _BEFORE: tuple[list[Any], ...] = ([], [{"use": "kit.clip"}], [{"use": "kit.clip", "order": 1}])
@@ -56,7 +57,7 @@ class World:
     Attributes:
         protocol: with its server, ledger and composition.
         engine: with all parties.
-        seen: what every link was handed and gave.
+        seen: what every link gave, whenever it was asked.
         problems: what went wrong, as sentences.
     """
 
@@ -64,6 +65,26 @@ class World:
     engine: LocalEngine
     seen: list[Seen]
     problems: list[str]
+
+    def steps(self, name: str, hook: str) -> list[Step]:
+        """The component's links of a hook as the server has them, in the round that it is in."""
+        ctx = self.protocol.server.ctx
+        ctx = dataclasses.replace(ctx, round=min(ctx.round, ctx.rounds - 1))
+        steps = (step for zone in ctx.links for step in ctx.steps(zone))
+        return [step for step in steps if (step.link.name, step.link.hook) == (name, hook)]
+
+    def steps_at(self, step: Step, client_id: int) -> Step | None:
+        """The same link as a client has it, in the round that it is in."""
+        ctx = list(self.clients.clients.values())[client_id].ctx
+        steps = dataclasses.replace(ctx, round=min(ctx.round, ctx.rounds - 1)).steps(step.link.zone)
+        return next((s for s in steps if (s.link.name, s.link.hook) == (step.link.name, step.link.hook)), None)
+
+    def enter(self, round: int) -> None:
+        """Goes to a round by hand: all parties are in it, and nothing of it has happened."""
+        self.protocol.begin(round, "upload")
+        self.protocol.context(round)
+        for client in self.clients.clients.values():
+            self.clients._at_round(client, round)
 
     @property
     def clients(self) -> ClientHost:
@@ -80,6 +101,12 @@ class World:
 @functools.cache
 def _installed() -> Catalog:
     return Catalog.discover()
+
+
+def name_of(found: str) -> str:
+    """Under which a recipe of the kit has a class that is not installed: another name than any of the kit's parts."""
+    name = f"kit.{found.lower()}"
+    return f"own.{found.lower()}" if any(name in parts for parts in PARTS.values()) else name
 
 
 def catalog_with(name: str, found: type, groups: list[str]) -> Catalog:
@@ -183,20 +210,31 @@ def run(recipe: Recipe, catalog: Catalog, *, rebuilt: bool = False, data_root: s
     before, Spy.seen[:] = [_kept(composition) for composition in world.compositions], []
     try:
         protocol.setup()
-        world.problems += _changed(before, world, "its setup")
         for round in range(recipe.rounds):
             if rebuilt:
-                _rebuild(world, catalog)
+                _rebuild(world)
             protocol.round(round)
             world.problems += _apart(world, round)
         protocol.finish()
     except FedplugError as error:
         world.problems.append(f"a run of it fails: {error}")
     world.seen = list(Spy.seen)
-    world.problems += _changed([] if rebuilt else before, world, "a run")
+    world.problems += _changed([] if rebuilt else before, world)
     world.problems += [note for note in notes.notes if any(wrong in note for wrong in _WRONG)]
-    world.problems += [f"{note} (state it: Reveals(..., asked=(...)))" for note in books.ledger.uncovered]
+    world.problems += [f"component {note}; name the method in Reveals(..., asked=(...))" for note in books.ledger.uncovered]
     return world
+
+
+def staged(recipe: Recipe, catalog: Catalog, data_root: str | None = None) -> World:
+    """Parties that have done the set-up and round 1, for rounds that are played by hand (`World.enter`).
+
+    Raises:
+        FedplugError: they do not get so far.
+    """
+    books, engine, _ = build(recipe, catalog, data_root)
+    books.protocol.setup()
+    books.protocol.round(0)
+    return World(books.protocol, engine, [], [])
 
 
 def _apart(world: World, round: int) -> list[str]:
@@ -222,20 +260,30 @@ def _apart(world: World, round: int) -> list[str]:
 
 
 def _kept(composition: Composition) -> dict[str, dict[str, Any]]:
-    """What the components keep on themselves."""
-    return {name: copy.deepcopy(vars(part)) for name, part in composition.components.items()}
+    """What the components hold; their attributes are frozen, and what is inside of them need not be."""
+    return {name: {key: _copied(value) for key, value in vars(part).items()}
+            for name, part in composition.components.items()}  # fmt: skip
 
 
-def _changed(before: list[dict[str, dict[str, Any]]], world: World, when: str) -> list[str]:
-    """Components that keep something on themselves, which another process would not have."""
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copied(inner) for key, inner in value.items()}
+    try:
+        return copy.deepcopy(value)
+    except TypeError:  # a lock or a context of a library: as it is
+        return value
+
+
+def _changed(before: list[dict[str, dict[str, Any]]], world: World) -> list[str]:
+    """Components that keep something inside their attributes, which another process would not have."""
     found = []
     for kept, composition in zip(before, world.compositions, strict=False):
         for name, part in composition.components.items():
             for attribute, value in vars(part).items():
                 if attribute not in kept[name] or not _equal(kept[name][attribute], value):
                     found.append(
-                        f"{name} keeps {attribute} on itself in {when}: lost in another process, or shared by all "
-                        "clients of one; use party.memory(self)"
+                        f"component {name} keeps something in {attribute} during a run: lost in another process, or "
+                        "shared by all clients of one; use party.memory(self)"
                     )
     return list(dict.fromkeys(found))
 
@@ -243,12 +291,14 @@ def _changed(before: list[dict[str, dict[str, Any]]], world: World, when: str) -
 def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return np.array_equal(one, other)
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_equal(value, other[key]) for key, value in one.items())
     if type(one) is type(other) and "__eq__" not in vars_of(type(one)):  # equal to itself alone: look inside
-        return vars(one).keys() == vars(other).keys() and all(_equal(v, vars(other)[k]) for k, v in vars(one).items())
+        return one is other or _equal(vars(one), vars(other))
     return bool(one == other)
 
 
-def _rebuild(world: World, catalog: Catalog) -> None:
+def _rebuild(world: World) -> None:
     """Gives every component of every party the attributes of a fresh one."""
     for composition in world.compositions:
         fresh = Composition(composition.recipe)

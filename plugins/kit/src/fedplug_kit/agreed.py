@@ -1,0 +1,126 @@
+"""Whether a link gives the same operations whenever it is asked, at whichever party."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fedplug.api.context import Context, Server
+from fedplug.api.errors import FedplugError
+from fedplug.api.operations import Clip, Noise, as_operations
+from fedplug.api.types import Layout
+
+from fedplug_kit.parts import SERVER
+
+if TYPE_CHECKING:
+    from fedplug.api.operations import Operation, Operations
+
+    from fedplug_kit.parts import Seen
+    from fedplug_kit.world import World
+
+_LAST_DIGITS = 1 - 1e-9
+_REMEDY = (
+    "what is charged follows from options and from what everybody knows; a client's own size of noise is "
+    "Noise(std, promised=the least of any client), its own norm Clip(norm, tighter=...)"
+)
+
+
+def operation_problems(world: World, name: str) -> Iterator[str]:
+    """Asked before a run, twice, at the server and at clients, a link gives equal operations, at no higher cost.
+
+    Clients' own norms and sizes of noise, which follow from scores, may differ where the operation says so.
+    """
+    seen = sorted((each for each in world.seen if each.link == name), key=lambda each: each.party != SERVER)
+    first: dict[tuple[str, str, int], Seen] = {}
+    for each in seen:
+        other = first.setdefault((each.hook, each.zone, each.round), each)
+        if problem := _difference(other, each) or _dearer(other, each):
+            yield f"component {name}, hook {each.hook}: {problem}; {_REMEDY}"
+            return
+    for each in first.values():
+        yield from _foretold(world, each)
+
+
+def _difference(first: Seen, other: Seen) -> str:
+    """How what was given to two parties differs; empty if it does not."""
+    one, two = (as_operations(each.given, each.hook, each.link) for each in (first, other))
+    if list(map(type, one)) != list(map(type, two)):
+        return (
+            f"in round {first.round + 1} it gives {_kinds(one)} at {first.party}, and {_kinds(two)} at {other.party}"
+        )
+    for mine, theirs in zip(one, two, strict=True):
+        for field in dataclasses.fields(mine):
+            if field.name in _own(mine, theirs):
+                continue
+            values = getattr(mine, field.name), getattr(theirs, field.name)
+            if not _same(*values):
+                return (
+                    f"in round {first.round + 1} it gives {type(mine).__name__}({field.name}={values[0]!r:.40}) at "
+                    f"{first.party}, and {values[1]!r:.40} at {other.party}"
+                )
+    return ""
+
+
+def _own(one: Operation, other: Operation) -> tuple[str, ...]:
+    """The fields in which two clients may differ: their price is promised, or the smaller norm said to be theirs."""
+    if isinstance(one, Clip):
+        return ("tighter",)
+    promised = isinstance(one, Noise) and isinstance(other, Noise) and None not in (one.promised, other.promised)
+    return ("std", "grid") if promised else ()
+
+
+def _same(one: Any, other: Any) -> bool:
+    if callable(one) and callable(other):  # made anew whenever a link is asked
+        return type(one) is type(other)
+    if isinstance(one, float) and isinstance(other, float):
+        return one == other or (math.isnan(one) and math.isnan(other)) or math.isclose(one, other, rel_tol=1e-9)
+    return bool(one == other)
+
+
+def _dearer(first: Seen, other: Seen) -> str:
+    """Where a client pays more than the server charges."""
+    here, there = (_multipliers(each) for each in (first, other))
+    for charged, paid in zip(here, there, strict=False):
+        if first.party == SERVER != other.party and paid < charged * _LAST_DIGITS:
+            return (
+                f"in round {first.round + 1} its noise has a multiplier of {paid:.6g} at {other.party}, and "
+                f"{charged:.6g} at {first.party}, which is what is charged for"
+            )
+    return ""
+
+
+def _multipliers(seen: Seen) -> list[float]:
+    try:
+        known = seen.known.after(*as_operations(seen.given, seen.hook, seen.link))
+    except FedplugError:  # the fold has said so
+        return []
+    return [release.noise_multiplier for release in known.releases]
+
+
+def _foretold(world: World, seen: Seen) -> Iterator[str]:
+    """Before a run, when no model is known, the same kinds of operations are checked as are executed later."""
+    ctx = world.protocol.server.ctx
+    early = Context(
+        round=seen.round, rounds=ctx.rounds, layout=Layout(()), zones=(), num_clients=ctx.num_clients,
+        min_clients=ctx.min_clients, seed=0, digest="", party=Server(), components=ctx.components, links=ctx.links,
+    )  # fmt: skip
+    early.party.ctx = early
+    try:
+        steps = early.steps(seen.zone)
+    except FedplugError as error:
+        yield f"before a run: {error}"
+        return
+    step = next(each for each in steps if (each.link.name, each.link.hook) == (seen.link, seen.hook))
+    later = as_operations(seen.given, seen.hook, seen.link)
+    if list(map(type, step.operations)) != list(map(type, later)):
+        yield (
+            f"component {seen.link}, hook {seen.hook}: before a run, while no model is known, it gives "
+            f"{_kinds(step.operations)}, and in round {seen.round + 1} {_kinds(later)}; what is checked before a run "
+            "must be what is executed"
+        )
+
+
+def _kinds(operations: Operations) -> str:
+    return ", ".join(type(operation).__name__ for operation in operations) or "nothing"

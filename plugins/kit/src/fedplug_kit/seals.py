@@ -1,0 +1,349 @@
+"""What closes values, tried out: what its ciphertexts show, who opens them, and how often.
+
+Nobody can prove here that an encryption is one. What is found is what an ordinary mistake leaves: plain words, a mask
+that is used twice, a key that follows from nothing secret, shares of which one is enough, a party that opens whatever
+it is asked. All of it is tried with real parties in rounds that are played by hand.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import lzma
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from fedplug.api import codec
+from fedplug.api.errors import FedplugError, cause_of
+from fedplug.api.operations import Open, Scramble, Seal
+from fedplug.api.types import Block, Plan
+from fedplug.mechanisms.execution import execute
+from fedplug.round.opening import opened_once, unsealed
+
+from fedplug_kit.functions import awkward, within
+
+if TYPE_CHECKING:
+    from fedplug.api.context import Client
+    from fedplug.api.links import Link, Step
+    from numpy.typing import NDArray
+
+    from fedplug_kit.world import World
+
+TRIALS = 12
+"""Rounds of a recipe whose seals are tried: each trial has its own, since a sum is opened once a round."""
+_ALIKE = 0.5
+"""Share of a block that another one holds already, from which on the two count as alike."""
+
+
+def seal_problems(name: str, stage: Callable[[], World]) -> Iterator[str]:
+    """All that is looked at.
+
+    Args:
+        name: of the component.
+        stage: makes parties with keys of their own, that are ready for rounds 2 to `TRIALS`.
+    """
+    one = functools.cache(stage)
+    try:
+        closing = [step for step in one().steps(name, "protect") if step.has(Seal, Scramble)]
+        for step in closing:
+            yield from _Trials(one(), stage, step).problems()
+    except FedplugError as error:
+        yield f"component {name}: a trial of its seal fails: {error}"
+
+
+@dataclasses.dataclass
+class _Trials:
+    """Trials of one link's seal."""
+
+    world: World
+    again: Callable[[], World]
+    step: Step
+
+    def __post_init__(self) -> None:
+        number = next(i for i, one in enumerate(self.step.operations) if isinstance(one, Seal | Scramble))
+        operation = self.step.operations[number]
+        assert isinstance(operation, Seal | Scramble)
+        self.operation = operation
+        # The seal alone: what noise below it hides is no merit of the seal.
+        states = self.step.states[number : number + 2]
+        self.closing = dataclasses.replace(self.step, operations=(operation,), states=states)
+        self.rounds = iter(range(1, TRIALS))
+        self.name, self.zone = self.step.link.name, self.step.link.zone
+        place = f"component {self.name}, hook protect, {type(operation).__name__}"
+        self.place = f"{place} of zone {self.zone}"
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong at first; what is wrong besides often follows from that."""
+        trials = [self._unequal]
+        if isinstance(self.operation, Seal):
+            trials += [self._shown, self._shown_beside, self._opened_elsewhere, self._opened_by_server]
+            trials += [self._opened_by_few, self._opened_twice]
+        for trial in trials:
+            if found := list(trial()):
+                yield f"{self.place}: {found[0]}"
+                return
+
+    # -- what a sealed block shows -------------------------------------------------------------------------------------
+
+    def _shown(self) -> Iterator[str]:
+        """Whether zeros, one vector twice, at two clients and in two rounds give bytes that have nothing in common."""
+        zeros, values = self._values("zeros"), self._values("random values")
+        first, second = next(self.rounds), next(self.rounds)
+        self.world.enter(first)
+        nothing, one, twice = (_bytes(self._sealed(0, each)) for each in (zeros, values, values))
+        there = _bytes(self._sealed(1, values))
+        self.world.enter(second)
+        later = _bytes(self._sealed(0, values))
+        if _size(nothing) < 0.8 * _size(one):
+            yield (
+                f"zeros are sealed to bytes that compress to {_size(nothing)} of {len(nothing)}, other values to "
+                f"{_size(one)}: what is sealed shows through; encrypt, or add a mask that covers every value"
+            )
+            return
+        for what, other in {
+            "sealed once more by the same client": twice, "sealed by another client": there,
+            "sealed in another round": later,
+        }.items():  # fmt: skip
+            if (alike := 1 - (_size(one + other) - _size(one)) / _size(other)) > _ALIKE:
+                yield (
+                    f"one vector {what} gives {min(alike, 1):.0%} of the same bytes, so the difference of two uploads "
+                    "shows that of their values; draw a mask or a nonce anew for each upload, as from os.urandom"
+                )
+                return
+
+    def _shown_beside(self) -> Iterator[str]:
+        """Whether sizes, or what lies in `meta`, follow from the values."""
+        self.world.enter(next(self.rounds))
+        values = self._values("random values")
+        quiet = within((values * np.float32(0.01)), self.closing.before)
+        loud = [_facts(self._sealed(0, values)) for _ in range(2)]
+        low = [_facts(self._sealed(0, quiet)) for _ in range(2)]
+        for what in loud[0]:
+            told = loud[0][what], low[0].get(what)
+            if loud[0][what] == loud[1].get(what) and low[0].get(what) == low[1].get(what) and told[0] != told[1]:
+                yield (
+                    f"{what} of the sealed block follows from the values: {told[0]!r:.40} of some, {told[1]!r:.40} of "
+                    "others, for whoever sees the upload; leave it out, or give all clients the same"
+                )
+
+    # -- who opens it --------------------------------------------------------------------------------------------------
+
+    def _unequal(self) -> Iterator[str]:
+        """Whether an opened sum is that of the values, as far as the operation says that it rounds and saturates."""
+        for added in [self._added, self._joined][: 1 + self.step.link.component.joins]:
+            self.world.enter(next(self.rounds))
+            sealed = self._all_sealed()
+            how = "uploads" if added == self._added else "uploads, of which the halves were added first,"
+            given, why = self._opened(added(sealed), sorted(sealed))
+            if given is None:
+                yield f"the sum of {len(sealed)} {how} does not open: {why}"
+            elif (far := self._distance(given, sorted(sealed))) > (room := self._room(len(sealed))):
+                yield (
+                    f"the sum of {len(sealed)} {how} differs from that of the plain values by {far:.3g}; the range and "
+                    f"the step that it states allow {room:.3g}"
+                )
+                return
+
+    def _opened_elsewhere(self) -> Iterator[str]:
+        """Whether parties of another run, with other keys, open a sum of this one."""
+        other, round = self.again(), next(self.rounds)
+        for world in (self.world, other):
+            world.enter(round)
+        sealed = self._all_sealed()
+        if self._opens(self._added(sealed), sorted(sealed), world=other):
+            yield (
+                "another run of the same recipe opens its sums, so its key follows from nothing that is secret; draw "
+                "it with fedplug.api.secrets.draw(), or derive it with client.secret(self)"
+            )
+
+    def _opened_by_server(self) -> Iterator[str]:
+        """Whether the aggregation server alone opens what others are said to open."""
+        if not isinstance(self.operation, Seal) or self.operation.opened_by == "shares":
+            return
+        self.world.enter(next(self.rounds))
+        sealed = self._all_sealed()
+        ctx = self.world.protocol.server.ctx
+        try:
+            block = self._component.open(self._added(sealed), dataclasses.replace(ctx, known=self.closing.after))
+            given = block.plain().astype(np.float64)
+        except Exception:
+            return
+        if self._distance(given, sorted(sealed)) <= self._room(len(sealed)):
+            yield (
+                f"the aggregation server opens it with what it holds, and {self.operation.opened_by} are said to; hand "
+                "the key to nobody else"
+            )
+
+    def _opened_by_few(self) -> Iterator[str]:
+        """Whether fewer shares than are said to be needed open a sum."""
+        if not isinstance(self.operation, Seal) or self.operation.opened_by != "shares":
+            return
+        self.world.enter(next(self.rounds))
+        sealed = self._all_sealed()
+        few = sorted(sealed)[: self.operation.opens_with - 1]
+        if few and self._opens(self._added(sealed), sorted(sealed), asked=few):
+            yield (
+                f"the shares of {len(few)} clients open a sum, and it says opens_with={self.operation.opens_with}; "
+                "share the secret so that fewer show nothing of it (Shamir), or state how many are enough"
+            )
+
+    def _opened_twice(self) -> Iterator[str]:
+        """Whether a second sum of one round opens, or one of fewer updates than `min_clients`."""
+        remedy = (
+            "have each client note what it helped to open, in client.openings.once(...), and refuse another sum of the "
+            "same round"
+        )
+        self.world.enter(next(self.rounds))
+        sealed = self._all_sealed()
+        everybody = sorted(sealed)
+        fewer = everybody[:-1]
+        if self._opens(self._added(sealed), everybody) and self._opens(
+            self._added({client_id: sealed[client_id] for client_id in fewer}), fewer, asked=everybody
+        ):
+            yield (
+                f"a second sum of one round is opened, of {len(fewer)} of the {len(everybody)} clients of the first, "
+                f"and the difference of the two is a single update; {remedy}"
+            )
+            return
+        self.world.enter(next(self.rounds))
+        sealed = self._all_sealed()
+        if self._opens(self._added({everybody[0]: sealed[everybody[0]]}), everybody[:1], asked=everybody):
+            least = self.world.protocol.recipe.min_clients
+            yield (
+                f"a sum of 1 update is opened, and min_clients is {least}; have whoever holds a key or a share refuse "
+                "sums of fewer than ctx.min_clients updates"
+            )
+
+    # -- how -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _component(self) -> Any:
+        """As the aggregation server has it."""
+        return self.world.protocol.composition.components[self.name]
+
+    def _values(self, what: str, client_id: int = 0) -> NDArray[np.float32]:
+        values = np.roll(awkward(self.world.protocol.layout.size)[what], client_id)
+        known, step = self.closing.before, self.operation.step
+        if step > 0 and not known.grid:
+            known = dataclasses.replace(known, grid=step)
+        return within(values, known)
+
+    def _sealed(self, client_id: int, values: NDArray[np.float32]) -> Block:
+        client = self._client(self.world, client_id)
+        held = client.plan
+        client.plan = Plan.single(self.zone, len(values), client.ctx.zones)
+        block = Block(self.zone, len(values), values, divisor=client.weight)
+        link = self._link(client, "protect")
+        try:
+            return execute(dataclasses.replace(self.closing, link=link), block, client, client.ctx)
+        finally:
+            client.plan = held
+
+    def _all_sealed(self) -> dict[int, Block]:
+        ids = sorted(self.world.protocol.server.weights)
+        return {client_id: self._sealed(client_id, self._values("random values", client_id)) for client_id in ids}
+
+    def _added(self, sealed: Mapping[int, Block]) -> Block:
+        total: Block = self._component.add_blocks(dict(sealed), self.world.protocol.server.ctx)
+        return total
+
+    def _joined(self, sealed: Mapping[int, Block]) -> Block:
+        """The sum, of the sums of two halves."""
+        ids = sorted(sealed)
+        halves = [self._added({c: sealed[c] for c in part}) for part in (ids[: len(ids) // 2], ids[len(ids) // 2 :])]
+        total: Block = self._component.join_sums(halves, self.world.protocol.server.ctx)
+        return total
+
+    def _opens(
+        self, total: Block, senders: list[int], *, world: World | None = None, asked: list[int] | None = None
+    ) -> bool:
+        given, _ = self._opened(total, senders, world=world, asked=asked)
+        return given is not None and self._distance(given, senders) <= self._room(len(senders))
+
+    def _opened(
+        self, total: Block, senders: list[int], *, world: World | None = None, asked: list[int] | None = None
+    ) -> tuple[NDArray[np.float64] | None, str]:
+        """The sum as it is opened where its link says, or why it is not.
+
+        Args:
+            total: the sum, closed.
+            senders: whose updates are in it.
+            world: whose parties open it.
+            asked: the clients that are there to be asked; None: the senders.
+        """
+        world = world or self.world
+        protocol = world.protocol
+        server = protocol.server
+        server.cohort = protocol.cohort(senders if asked is None else asked)
+        protocol.office.dropped.clear()
+        try:
+            opening = next(s for s in world.steps(self.name, "postprocess") if s.link.zone == self.zone and s.has(Open))
+            number = next(i for i, one in enumerate(opening.operations) if isinstance(one, Open))
+            states = opening.states[number : number + 2]
+            opening = dataclasses.replace(opening, operations=opening.operations[number : number + 1], states=states)
+            if opening.link.site == "server":
+                block = execute(opening, total, server, server.ctx)
+            elif opening.link.site == "key_server":
+                block = protocol.key_server.ask(protocol.steps.open, self.name, total, [], "all", senders)
+                client = self._client(world, senders[0])
+                block = unsealed(block, client) if isinstance(block, Block) else block
+            else:
+                client = self._client(world, senders[0])
+                link = self._link(client, "postprocess")
+                with opened_once(client, total, "all", senders):
+                    block = execute(dataclasses.replace(opening, link=link), total, client, client.ctx)
+            return block.plain().astype(np.float64), ""
+        except Exception as error:  # a key that does not fit may fail in any way
+            return None, str(error) if isinstance(error, FedplugError) else cause_of(error)
+        finally:
+            server.cohort = None
+
+    def _client(self, world: World, client_id: int) -> Client:
+        return next(c for c in world.clients.clients.values() if c.client_id == client_id)
+
+    def _link(self, client: Client, hook: str) -> Link:
+        """As this client has it."""
+        return next(one for one in client.ctx.links[self.zone] if (one.name, one.hook) == (self.name, hook))
+
+    def _distance(self, given: NDArray[np.float64], senders: list[int]) -> float:
+        """How far an opened sum is from that of the values that these clients have sealed."""
+        weights, limit = self.world.protocol.server.weights, self.operation.range
+        expected = np.zeros(self.world.protocol.layout.size)
+        for client_id in senders:
+            values = self._values("random values", client_id) * np.float64(weights[client_id])
+            expected += np.clip(values, -limit, limit) if limit == limit else values
+        return float(np.abs(given - expected).max(initial=0.0)) if given.shape == expected.shape else np.inf
+
+    def _room(self, count: int) -> float:
+        step = self.operation.step if self.operation.step == self.operation.step else 1e-3
+        return count * step / 2 * (1 + 1e-6) + 1e-6 * count
+
+
+def _bytes(block: Block) -> bytes:
+    """All that somebody sees of a block who sees the upload."""
+    return codec.encode([block.values, *block.ciphertexts, dict(block.meta)])
+
+
+def _size(data: bytes) -> int:
+    """Bytes that data takes when it is compressed."""
+    return len(lzma.compress(data, preset=1))
+
+
+def _facts(block: Block) -> dict[str, Any]:
+    """Numbers and words that come with a sealed block, by what they are."""
+    found: dict[str, Any] = {"the number of ciphertexts": len(block.ciphertexts), "divisor": block.divisor}
+    # Encodings may differ by some bytes from draw to draw; what shows values is larger.
+    sizes = [len(data) for data in block.ciphertexts]
+    found["the size of ciphertexts"] = round(float(np.log2(max(sum(sizes), 1))), 1)
+    found.update(_leaves(dict(block.meta), "meta"))
+    return found
+
+
+def _leaves(value: Any, path: str) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return {at: leaf for key, inner in value.items() for at, leaf in _leaves(inner, f"{path}[{key!r}]").items()}
+    if isinstance(value, list | tuple):
+        return dict(itertools.chain.from_iterable(_leaves(v, f"{path}[{i}]").items() for i, v in enumerate(value)))
+    return {path: codec.encode(value) if isinstance(value, np.ndarray) else value}

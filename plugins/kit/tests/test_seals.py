@@ -1,0 +1,254 @@
+"""Encryptions that hide nothing, as an ordinary author may write them, are refused; and two that do hide pass.
+
+`Masked` and `Shared` are right: toys, but without one of these mistakes. Each other class has one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from typing import Any
+
+import fedplug
+import numpy as np
+import pytest
+from fedplug import Block, Client, Known, Reveals, Seal, at_client, hookimpl
+from fedplug.api import secrets
+from fedplug_kit import conformance
+from fedplug_kit.world import World, catalog_with, recipe_around, run
+
+STEP = 2.0**-16
+
+
+def words(key: bytes, count: int) -> Any:
+    """A mask: as many words as there are values, of a stream that a key gives."""
+    return np.frombuffer(hashlib.shake_256(key).digest(4 * count), np.uint32)
+
+
+class Masked(fedplug.Sealer):
+    """Add a mask of a key that the clients share, modulo 2^32; every client takes the masks of all off the sum."""
+
+    cohort_secret = True
+
+    @hookimpl
+    def protect(self, known: Known, ctx: Any) -> Any:
+        return (Seal(scheme="masks", opened_by="clients", range=2.0**12, step=STEP),)
+
+    def seal(self, block: Block, client: Client, ctx: Any) -> Block:
+        nonce = os.urandom(16)
+        return self.masked(block, client, self.mask(client, nonce, block.size), {"nonces": [nonce]})
+
+    def masked(self, block: Block, client: Client, mask: Any, meta: dict[str, Any]) -> Block:
+        whole = np.rint(block.plain().astype(np.float64) * client.weight / STEP).astype(np.int64).astype(np.uint32)
+        return block.replace(
+            values=None, ciphertexts=((whole + mask).tobytes(),), sealed_by=self.name, weighted=True, meta=meta
+        )
+
+    def mask(self, client: Client, nonce: bytes, count: int) -> Any:
+        return words(client.secret(self, nonce), count)
+
+    def add_blocks(self, blocks: dict[int, Block], ctx: Any) -> Block:
+        first, total = next(iter(blocks.values())), np.zeros(0, np.uint32)
+        total = sum((np.frombuffer(block.ciphertexts[0], np.uint32) for block in blocks.values()), np.uint32(0))
+        nonces = [nonce for block in blocks.values() for nonce in block.meta.get("nonces", [])]
+        return first.replace(
+            ciphertexts=(np.asarray(total).tobytes(),), contributors=len(blocks),
+            divisor=float(sum(block.divisor for block in blocks.values())), meta={"nonces": nonces},
+        )  # fmt: skip
+
+    def open(self, block: Block, ctx: Any) -> Block:
+        if block.contributors < ctx.min_clients:
+            raise fedplug.FedplugError(f"a sum of {block.contributors} updates; min_clients is {ctx.min_clients}")
+        total = np.frombuffer(block.ciphertexts[0], np.uint32).copy()
+        for nonce in block.meta["nonces"]:
+            total -= self.mask(ctx.party, nonce, block.size)
+        return self.bare(block, total)
+
+    def bare(self, block: Block, total: Any) -> Block:
+        values = (total.astype(np.int32) * STEP).astype(np.float32)
+        return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
+
+
+class Shared(Masked):
+    """Add a mask that is split among all clients, each of whom tells the server the sum of its parts."""
+
+    cohort_secret = False
+    site = "server"
+
+    @hookimpl
+    def protect(self, known: Known, ctx: Any) -> Any:
+        return (
+            Seal(scheme="shared masks", opened_by="shares", opens_with=self.enough(ctx), range=2.0**12, step=STEP),
+        )
+
+    def enough(self, ctx: Any) -> int:
+        return int(ctx.num_clients)
+
+    def setup(self, cohort: Any, key_server: Any, ctx: Any) -> None:
+        cohort.tell(self.take_keys, cohort.ask(self.make_key))
+
+    @at_client
+    def make_key(self, client: Client) -> bytes:
+        client.memory(self)["private"], public = secrets.key_pair()
+        return public
+
+    @at_client
+    def take_keys(self, client: Client, keys: dict[int, bytes]) -> None:
+        client.memory(self)["keys"] = dict(keys)
+
+    def reveals(self, ctx: Any) -> list[Reveals]:
+        return [
+            Reveals("public keys", ("aggregator",), covered_by="nothing to pay", asked=("make_key",), note="fresh keys"),
+            Reveals("sums", ("aggregator",), asked=("sum_of_parts",), note="of masks, which open the sum of updates"),
+        ]
+
+    def parts(self, count: int, receivers: list[int]) -> tuple[Any, dict[int, Any]]:
+        """A mask, and what each receiver gets of it."""
+        found = {receiver: words(os.urandom(32), count) for receiver in receivers}
+        return sum(found.values(), np.uint32(0)), found
+
+    def seal(self, block: Block, client: Client, ctx: Any) -> Block:
+        keys = client.memory(self)["keys"]
+        mask, parts = self.parts(block.size, list(keys))
+        boxes = {each: secrets.seal(parts[each].tobytes(), key, b"a part") for each, key in keys.items()}
+        return self.masked(block, client, mask, {"boxes": boxes})
+
+    def add_blocks(self, blocks: dict[int, Block], ctx: Any) -> Block:
+        total = super().add_blocks(blocks, ctx)
+        return total.replace(meta={"boxes": {dealer: block.meta["boxes"] for dealer, block in blocks.items()}})
+
+    def open(self, block: Block, ctx: Any) -> Block:
+        everybody, given = ctx.party.cohort, {}
+        for each in everybody.client_ids:
+            boxes = {dealer: held[each] for dealer, held in block.meta["boxes"].items()}
+            given |= everybody.only([each]).ask(self.sum_of_parts, block.zone, boxes)
+        return self.bare(block, np.frombuffer(block.ciphertexts[0], np.uint32) - self.joined(given, ctx))
+
+    def joined(self, given: dict[int, bytes], ctx: Any) -> Any:
+        if len(given) < self.enough(ctx):
+            raise fedplug.FedplugError(f"parts of {len(given)} clients; {self.enough(ctx)} are needed")
+        return sum((np.frombuffer(part, np.uint32) for part in given.values()), np.uint32(0))
+
+    @at_client
+    def sum_of_parts(self, client: Client, zone: str, boxes: dict[int, bytes]) -> bytes:
+        if len(boxes) < client.ctx.min_clients:
+            raise fedplug.FedplugError(f"parts of {len(boxes)} updates; min_clients is {client.ctx.min_clients}")
+        with client.openings.once(client.ctx.round, zone, "", boxes, [boxes[dealer] for dealer in sorted(boxes)]):
+            return self.added(client, boxes)
+
+    def added(self, client: Client, boxes: dict[int, bytes]) -> bytes:
+        private = client.memory(self)["private"]
+        parts = [np.frombuffer(secrets.unseal(box, private, b"a part"), np.uint32) for box in boxes.values()]
+        return np.asarray(sum(parts, np.uint32(0))).tobytes()
+
+
+# -- the six -----------------------------------------------------------------------------------------------------------
+
+
+class PlainWords(Masked):
+    """Takes fixed-point words for ciphertexts: no mask at all."""
+
+    protect = Masked.protect
+
+    def mask(self, client: Client, nonce: bytes, count: int) -> Any:
+        return np.zeros(count, np.uint32)
+
+
+class OneShareOpens(Shared):
+    """Gives every client the whole mask, and says that three of them are needed."""
+
+    protect = Shared.protect
+
+    def enough(self, ctx: Any) -> int:
+        return 3
+
+    def parts(self, count: int, receivers: list[int]) -> tuple[Any, dict[int, Any]]:
+        mask = words(os.urandom(32), count)
+        return mask, dict.fromkeys(receivers, mask)
+
+    def joined(self, given: dict[int, bytes], ctx: Any) -> Any:
+        return np.frombuffer(next(iter(given.values())), np.uint32)
+
+
+class ConstantKey(Masked):
+    """Takes its key from its source code, where the server reads it."""
+
+    protect = Masked.protect
+
+    def mask(self, client: Client, nonce: bytes, count: int) -> Any:
+        return words(b"correct horse battery staple" + nonce, count)
+
+
+class SameMaskTwice(Masked):
+    """Derives each client's mask from the key alone: it is the same in every round."""
+
+    protect = Masked.protect
+
+    def seal(self, block: Block, client: Client, ctx: Any) -> Block:
+        nonce = str(client.client_id).encode()
+        return self.masked(block, client, self.mask(client, nonce, block.size), {"nonces": [nonce]})
+
+
+class OpensAllThatIsAsked(Shared):
+    """Keeps no note of what its clients have helped to open."""
+
+    protect = Shared.protect
+
+    @at_client
+    def sum_of_parts(self, client: Client, zone: str, boxes: dict[int, bytes]) -> bytes:
+        return self.added(client, boxes)
+
+
+class UnstatedReply(Masked):
+    """Asks every client how large its values are, and says so nowhere."""
+
+    protect = Masked.protect
+
+    def setup(self, cohort: Any, key_server: Any, ctx: Any) -> None:
+        ctx.party.memory(self)["scale"] = max(cohort.ask(self.brightness).values())
+
+    @at_client
+    def brightness(self, client: Client) -> float:
+        return float(client.data.train.inputs.mean())
+
+
+class FreeReply(UnstatedReply):
+    """Says that the answers follow from nobody's data."""
+
+    protect = Masked.protect
+
+    def reveals(self, ctx: Any) -> list[Reveals]:
+        told = "the same for all clients"
+        return [Reveals("scale", ("aggregator",), covered_by="nothing to pay", asked=("brightness",), note=told)]
+
+
+REFUSED = [
+    (PlainWords, "hook protect, Seal of zone clear: zeros are sealed to bytes that compress to", "add a mask"),
+    (OneShareOpens, "hook protect, Seal of zone clear: the shares of 2 clients open a sum, and it says opens_with=3",
+     r"share the secret so that fewer show nothing of it \(Shamir\)"),
+    (ConstantKey, "hook protect, Seal of zone clear: another run of the same recipe opens its sums", "draw it with"),
+    (SameMaskTwice, r"hook protect, Seal of zone clear: one vector sealed once more .* \d+% of the same bytes",
+     "draw a mask or a nonce anew"),
+    (OpensAllThatIsAsked, "hook protect, Seal of zone clear: a second sum of one round is opened, of 3 of the 4 clients",
+     r"note what it helped to open, in client\.openings\.once"),
+    (UnstatedReply, "asks clients for brightness, and says nowhere what the answers show", "name the method in Reveals"),
+    (FreeReply, "method brightness: its replies are said to cost nothing .* change with the clients' data",
+     "leave covered_by out of their Reveals"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("found", "rule", "remedy"), REFUSED, ids=[each[0].__name__ for each in REFUSED])
+def test_a_seal_that_hides_nothing_is_refused(found: type, rule: str, remedy: str) -> None:
+    with pytest.raises(AssertionError) as caught:
+        conformance(found)
+    said = str(caught.value)
+    assert re.search(rule, said), said
+    assert re.search(remedy, said), said
+    assert said.count("\n") == 1, said  # one mistake, one sentence
+    assert f"kit.{found.__name__.lower()}" in said
+
+
+@pytest.mark.parametrize("found", [Masked, Shared])
+def test_a_seal_without_these_mistakes_passes(found: type) -> None:
+    conformance(found)
