@@ -195,16 +195,11 @@ class _Execution:
 
     def _clipped(self, clip: Clip, block: Block) -> NDArray[np.float32]:
         values = block.plain()
-        limit = clip.limit
-        if clip.per == "layer":
-            return self._clipped_by_layer(clip, limit, block)
         if norms.of_scalars(clip):
-            if not np.isfinite(values).all():
-                raise self._diverged(block)
-            most = np.float32(min(max(norms.each(limit)), float(np.finfo(np.float32).max)))
-            self._log_clipped(float(np.mean(np.abs(values) > most)) if values.size else 0.0)
-            return np.clip(values, -most, most)
-        assert isinstance(limit, int | float)
+            return self._cut_off(clip, block)
+        if clip.per == "layer":
+            return self._clipped_by_layer(clip, block)
+        limit = max(norms.each(clip.limit))
         # In float64, because float32 squares overflow from 2e19 on; and not by BLAS, whose threads cost more than they
         # save at this size when several processes share the cores.
         if clip.order == 2:
@@ -219,9 +214,20 @@ class _Execution:
         # The scale is of float64, where it cannot become denormal.
         return values if norm <= limit else _float32(values * np.float64(limit / norm * _MARGIN))
 
-    def _clipped_by_layer(self, clip: Clip, limit: Any, block: Block) -> NDArray[np.float32]:
+    def _cut_off(self, clip: Clip, block: Block) -> NDArray[np.float32]:
+        values, limits = block.plain(), np.asarray(clip.limit, np.float64)
+        if not np.isfinite(values).all():
+            raise self._diverged(block)
+        if limits.ndim:
+            limits = limits[self._layers(block)]
+        most = np.minimum(limits, np.finfo(np.float32).max).astype(np.float32)
+        most = np.where(most > limits, np.nextafter(most, np.float32(0)), most)  # rounding may have lifted it
+        self._log_clipped(float(np.mean(np.abs(values) > most)) if values.size else 0.0)
+        return np.clip(values, -most, most)
+
+    def _clipped_by_layer(self, clip: Clip, block: Block) -> NDArray[np.float32]:
         values, layer = block.plain().astype(np.float64), self._layers(block)
-        limits = np.broadcast_to(np.asarray(limit, np.float64), (len(self.ctx.layout.layers),))
+        limits = np.broadcast_to(np.asarray(clip.limit, np.float64), (len(self.ctx.layout.layers),))
         present, place = np.unique(layer, return_inverse=True)
         clips = limits[present]
         powers = np.square(values) if clip.order == 2 else np.abs(values) ** clip.order
@@ -229,7 +235,8 @@ class _Execution:
         if not np.isfinite(sums).all():
             raise self._diverged(block)
         lengths = np.sqrt(sums) if clip.order == 2 else sums ** (1 / clip.order)
-        factors = np.where(lengths > clips, clips / np.maximum(lengths, clips) * _MARGIN, 1.0)
+        longer, factors = lengths > clips, np.ones_like(lengths)
+        factors[longer] = clips[longer] / lengths[longer] * _MARGIN
         return _float32(values * factors[place])
 
     def _log_clipped(self, share: float) -> None:
