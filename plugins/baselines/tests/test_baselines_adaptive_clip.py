@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import gaussian_epsilon
+from fedplug import Context, Layout, gaussian_epsilon
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.recipe import Recipe
+from fedplug.round.hosted import HostedServer
 from fedplug_baselines.adaptive_clip import AdaptiveClip
 from toy_components import recipe_of
 from toy_protocol import run_protocol
@@ -48,18 +49,22 @@ def part(**options: Any) -> AdaptiveClip:
     return made
 
 
+def server_of(made: AdaptiveClip, round: int, rounds: int, clients: int, server: Any = None) -> HostedServer:
+    """The server in a round of a run."""
+    server = server or HostedServer()
+    server.ctx = Context(
+        round=round, rounds=rounds, layout=Layout.of([("w", (3,))]), zones=(), num_clients=clients,
+        min_clients=2, seed=7, digest="", party=server, components={NAME: made},
+    )  # fmt: skip
+    return server  # type: ignore[no-any-return]
+
+
 def negotiated(made: AdaptiveClip, norms: list[float], rounds: int) -> list[float]:
     """The norms that clients of these norms are told, round by round."""
-    from fedplug import Context, Layout, Server
-
-    server, told = Server(), []
+    server, told = HostedServer(), []
     for round in range(rounds):
-        server.ctx = Context(
-            round=round, rounds=rounds, layout=Layout.of([("w", (3,))]), zones=(), num_clients=len(norms),
-            min_clients=2, seed=7, digest="", party=server, components={NAME: made},
-        )  # fmt: skip
         cohort: Any = OneRound(made, norms)
-        made.negotiate_mask(cohort, server.ctx)
+        made.negotiate_mask(cohort, server_of(made, round, rounds, len(norms), server).ctx)
         told.append(cohort.told)
     return told
 
@@ -75,14 +80,9 @@ def test_the_worked_example() -> None:
 
 
 def test_what_is_kept_does_not_grow_with_the_rounds() -> None:
-    from fedplug import Context, Layout, Server
-
-    made, server = part(initial_norm=9.0), Server()
+    made, server = part(initial_norm=9.0), HostedServer()
     for round in range(50):
-        server.ctx = ctx = Context(
-            round=round, rounds=50, layout=Layout.of([("w", (3,))]), zones=(), num_clients=2, min_clients=2, seed=7,
-            digest="", party=server, components={NAME: made},
-        )  # fmt: skip
+        ctx = server_of(made, round, 50, 2, server).ctx
         made._keep(ctx, 1.0 + round)
     assert server.state[NAME]["norms"] == {48: 49.0, 49: 50.0}
     asked = [made._norm(dataclasses.replace(ctx, round=round)) for round in (48, 49, 50)]
@@ -90,19 +90,14 @@ def test_what_is_kept_does_not_grow_with_the_rounds() -> None:
 
 
 def test_the_noise_on_the_count_is_as_stated() -> None:
-    """Far above all norms the share is 1 before noise: what the log of the steps shows is the noise on the count."""
-    made = part(noise_multiplier=1.0, count_share=0.25, initial_norm=1.0, rate=1.0)
+    """On a sum of answers that are 1/2 from the middle each: multiplier 2 on a sensitivity of 1/2."""
+    made = part(noise_multiplier=1.0, count_share=0.25)
     found = []
     for round in range(2000):
-        from fedplug import Context, Layout, Server
-
-        server = Server()
-        server.ctx = Context(
-            round=round, rounds=1, layout=Layout.of([("w", (3,))]), zones=(), num_clients=9, min_clients=2, seed=7,
-            digest="", party=server, components={NAME: made},
-        )  # fmt: skip
-        found.append(made._noised_count(1.0, 9, server.ctx))
-    assert np.std(found) == pytest.approx(1.0 / math.sqrt(0.25) / 2, rel=0.08)  # multiplier 2 on a sensitivity of 1/2
+        server = server_of(made, round=round, rounds=2000, clients=9)
+        answers = {client_id: np.array([0.5], np.float32) for client_id in range(2)}
+        found.append(server.release(made, "count", answers)[0])
+    assert np.std(found) == pytest.approx(1.0 / math.sqrt(0.25) / 2, rel=0.08)
     assert np.mean(found) == pytest.approx(1.0, abs=0.12)
 
 
@@ -126,21 +121,17 @@ def test_the_median_as_it_is_earns_no_guarantee() -> None:
     assert "released without noise" in report.verdict
 
 
-def test_nobody_exceeds_the_norm_that_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[tuple[float, float]] = []
-    clip = AdaptiveClip.protect
-
-    def watched(self: Any, block: Any, client: Any, ctx: Any) -> Any:
-        out = clip(self, block, client, ctx)
-        sent.append((float(np.linalg.norm(out.plain().astype(np.float64))), self._norm(ctx)))
-        return out
-
-    watched.fedplug_impl = clip.fedplug_impl  # type: ignore[attr-defined]
-    monkeypatch.setattr(AdaptiveClip, "protect", watched)
-    run_protocol(recipe(initial_norm=0.05))
-    assert len(sent) == 8
-    assert all(norm <= limit for norm, limit in sent)
-    assert max(norm for norm, _ in sent) > 0.04
+def test_nobody_exceeds_the_norm_that_was_told() -> None:
+    outcome = run_protocol(recipe(initial_norm=0.05))
+    found = []
+    for client_id in range(4):
+        sent = [message for message in outcome.sent("server", f"client:{client_id}") if message.phase == "upload"]
+        for message, row in zip(sent, outcome.rows, strict=True):
+            values = message.decode()["value"]["blocks"]["noised"].plain()
+            found.append((float(np.linalg.norm(values.astype(np.float64))), row.log[f"{NAME}.norm"]))
+    assert len(found) == 8
+    assert all(norm <= limit for norm, limit in found)
+    assert max(norm for norm, _ in found) > 0.04
 
 
 @pytest.mark.parametrize(
@@ -160,5 +151,5 @@ def test_where_it_cannot_stand(changes: dict[str, Any], said: str) -> None:
 def test_a_wrong_answer_costs_its_client_the_round(estimate: Any, wrong: Any) -> None:
     made = part(estimate=estimate)
     cohort: Any = OneRound(made, [1.0])
-    assert made._answers(cohort, {4: wrong}) == []
+    assert made._answers(cohort, {4: wrong}) == {}
     assert cohort.dropped[0][0] == 4

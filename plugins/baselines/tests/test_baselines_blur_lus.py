@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from fedplug import (
-    Block,
-    Bound,
-    Changes,
-    Client,
-    ClientData,
-    Examples,
-    Known,
-    Layout,
-    Misplaced,
-    Noise,
-    Plan,
-    Seal,
-)  # fmt: skip
+from fedplug import Block, Client, ClientData, Examples, Known, Layout, Map, Misplaced, Noise, Plan, Seal
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.types import BASE_ZONES
 from fedplug.recipe.recipe import Recipe
@@ -30,6 +18,7 @@ from fedplug_baselines.lus import Lus, kept, tensors
 from fedplug_std.torch_model import TorchModel
 from hypothesis import given
 from hypothesis import strategies as st
+from link_toys import behind, clip, passed
 from toy_components import recipe_of
 from toy_protocol import initial_vector, run_protocol
 
@@ -110,12 +99,12 @@ def test_a_penalty_that_is_none_is_refused(options: dict[str, Any]) -> None:
 def test_the_least_of_each_tensor_are_zeroed(make_client: Callable[..., Client]) -> None:
     values = np.array([5, -1, 2, -9, 3, 4, 10, 30, -20, 40], np.float32)
     client = make_client(LAYOUT, plan=Plan.single("noised", 10, BASE_ZONES))
-    out = lus(sparsity=0.5).protect(Block("noised", 10, values=values), client, client.ctx)
+    out = passed(Block("noised", 10, values=values), client, lus(sparsity=0.5))
     assert out.plain().tolist() == [5, 0, 0, -9, 0, 4, 0, 30, 0, 40]
     assert client.log["baselines.lus.zeroed"] == 0.5
     part = Plan.of("clear", 10, BASE_ZONES, noised=np.array([1, 2, 3, 8, 9]))  # 3 of one tensor, 2 of the other
     client.plan = part
-    out = lus(sparsity=0.5).protect(Block("noised", 5, values=values[[1, 2, 3, 8, 9]]), client, client.ctx)
+    out = passed(Block("noised", 5, values=values[[1, 2, 3, 8, 9]]), client, lus(sparsity=0.5))
     assert out.plain().tolist() == [0, 2, -9, 0, 40]
 
 
@@ -166,13 +155,7 @@ def test_tensors_are_numbered_by_the_layout() -> None:
 def test_a_diverged_update_is_refused(make_client: Callable[..., Client]) -> None:
     client = make_client(LAYOUT, plan=Plan.single("noised", 10, BASE_ZONES))
     with pytest.raises(ProtectionError, match="NaN and cannot be ranked"):
-        lus().protect(Block("noised", 10, values=np.full(10, np.nan, np.float32)), client, client.ctx)
-
-
-def test_without_a_plan_nothing_is_zeroed(make_client: Callable[..., Client]) -> None:
-    client = make_client(LAYOUT)
-    with pytest.raises(ProtectionError, match="needs a plan"):
-        lus().protect(Block("noised", 10, values=np.ones(10, np.float32)), client, client.ctx)
+        passed(Block("noised", 10, values=np.full(10, np.nan, np.float32)), client, lus())
 
 
 # -- noise -------------------------------------------------------------------------------------------------------------
@@ -199,38 +182,49 @@ def test_the_literal_form_shows_what_was_zeroed() -> None:
     assert np.count_nonzero(outcome.vector == initial_vector(recipe_of("noised"))) > 100
 
 
-def test_the_literal_form_earns_no_credit_for_the_noise_of_others() -> None:
-    """A scalar that one client keeps has one noise, also in the sum: the model costs as much as an upload."""
+def test_the_literal_form_promises_nothing() -> None:
+    """Where the zeros are follows from the data, and no noise lies over them."""
 
-    def released(chain: list[Any]) -> tuple[float, float, list[str]]:
+    def report(chain: list[Any]) -> Any:
         noise = NOISE | {"noise_multiplier": 3.0, "source": "secure"}
         plain = recipe_of("noised", [noise if use is NOISE else use for use in chain], rounds=1)
-        ledger = run_protocol(plain).protocol.ledger.report()
-        released, aggregator = (ledger.views[name].epsilon for name in ("released_model", "aggregator"))
-        assert released is not None
-        assert aggregator is not None
-        return released, aggregator, ledger.warnings
+        return run_protocol(plain).protocol.ledger.report()
 
-    model, upload, warnings = released(chain(noise="kept", again=True))
-    assert model == upload
-    assert any("a scalar that one client keeps has the noise of one" in warning for warning in warnings)
-    model, upload, _ = released(chain())
-    assert model < upload
+    literal = report(chain(noise="kept", again=True))
+    assert literal.verdict.startswith("NO DP")
+    assert all(view.epsilon is None for view in literal.views.values())
+    covered = report(chain())
+    assert covered.views["released_model"].epsilon < covered.views["aggregator"].epsilon
 
 
-def test_zeroing_lengthens_nothing_and_stands_before_encryption(make_client: Callable[..., Client]) -> None:
-    ctx = make_client(LAYOUT).ctx
-    known = Known(zone="noised", link="baselines.lus", layers=(6, 4), bounds=(Bound(1.0),))
-    assert known.after(lus().effects(known, ctx)).norm() == 1.0
-    noised = known.after((Noise(mechanism="gaussian", scale=0.1),))
-    assert lus(noise="kept").effects(known, ctx) == (Changes("kept"),)
-    behind = noised.after(lus(noise="kept").effects(noised, ctx))
-    assert [release.noise_multiplier for release in behind.releases] == [0.1]
-    assert "a scalar that one client keeps" in behind.releases[0].uncredited
-    sealed = known.after((Seal(scheme="any", opened_by="clients", range=1.0, step=0.0),))
+def test_what_is_zeroed_follows_from_data_and_a_clip_comes_behind(make_client: Callable[..., Client]) -> None:
+    ctx, noise = make_client(LAYOUT).ctx, Noise.gaussian(0.1)
+    assert behind(ctx, "noised", clip(1.0), lus()).norm() is None
+    known = behind(ctx, "noised", lus(), clip(1.0))
+    assert known.norm() == 1.0
+    assert len(known.after(noise).releases) == 1
+    noised = dataclasses.replace(known.after(noise), link="baselines.lus")
+    literal = noised.after(*lus(noise="kept").protect(noised, ctx))
+    assert (literal.releases, literal.freed) == ((), ("baselines.lus",))
+    sealed = known.after(Seal(scheme="any", opened_by="clients", range=1.0, step=0.0))
     for component in (lus(), lus(noise="kept")):
         with pytest.raises(Misplaced, match=r"put baselines.lus before the encryption"):
-            component.effects(sealed, ctx)
+            component.protect(sealed, ctx)
+
+
+def test_examples_are_read_for_the_utility_alone(make_client: Callable[..., Client]) -> None:
+    """Also beside an account of single records, which then says that it does not cover what they show."""
+    ctx = make_client(LAYOUT).ctx
+    for by in ("magnitude", "utility"):
+        (operation,) = lus(by=by).protect(Known(zone="noised"), ctx)
+        assert isinstance(operation, Map)
+        assert operation.examples == (by == "utility")
+    accounts = {"use": "baselines.dp_sgd", "noise_multiplier": 1.0, "batch_size": 32, "lr": 0.1}
+    found = {}
+    for by in ("magnitude", "utility"):
+        outcome = run_protocol(recipe_of("noised", chain(by=by), train=accounts, rounds=1))
+        found[by] = {shown.what for shown in outcome.protocol.ledger.reveals}
+    assert found["utility"] - found["magnitude"] == {"zeroed values"}
 
 
 def test_no_sparsity_is_no_change() -> None:

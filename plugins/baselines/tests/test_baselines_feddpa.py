@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedplug import Block, Bound, ClientData, Examples, Known, Layout, Misplaced, Noise, Plan
+from fedplug import Block, ClientData, Clip, Examples, Known, Layout, Misplaced, Noise, Plan
 from fedplug.api.errors import ProtectionError, RecipeError, SetupError
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
 from fedplug.privacy.ledger import Ledger
@@ -23,6 +23,7 @@ from fedplug_std.models import Mlp
 from fedplug_std.per_sample import mean_squared_gradients
 from hypothesis import given
 from hypothesis import strategies as st
+from link_toys import behind, clip, passed
 from toy_components import recipe_of
 from toy_protocol import run_protocol
 
@@ -194,11 +195,8 @@ def test_sending_the_personal_sends_the_whole_way_from_the_global_model(make_cli
     one_round(component, client)
     assert not np.array_equal(client.start, client.vector)
     block = Block("noised", client.ctx.layout.size, client.update)
-    sent = component.protect(block, client, client.ctx).plain()
+    sent = passed(block, client, component).plain()
     assert np.allclose(sent, client.model.get_vector() - client.vector, atol=1e-6)
-    client.plan = None
-    with pytest.raises(ProtectionError, match="no plan in round 1"):
-        component.protect(block, client, client.ctx)
 
 
 def feddpa(chain: list[Any] | None = None, **options: Any) -> dict[str, Any]:
@@ -266,12 +264,11 @@ def test_the_claim_of_epsilon_1_is_167_to_the_server_and_18_in_the_sum() -> None
 
 
 def test_the_ledger_states_what_the_noise_gives(make_client: Any) -> None:
-    known = Known(zone="noised", layers=(100,), bounds=(Bound(0.5),))
     layout = Layout.of([("a.weight", (100,))])
     ledger = Ledger("feddpa", 20, 10, 2, 1e-5)
     for round in range(10):
         ctx = dataclasses.replace(make_client(layout).ctx, round=round, rounds=10, num_clients=20)
-        (release,) = known.after(noise().effects(known, ctx)).releases
+        (release,) = behind(ctx, "noised", clip(0.5), noise()).releases
         assert release.literal
         assert "claims epsilon=1" in release.note
         ledger.record(
@@ -285,17 +282,12 @@ def test_the_noise_has_the_codes_size(make_client: Any) -> None:
     layout = Layout.of([("a.weight", (4000,))])
     client = make_client(layout)  # of a run of 9 rounds and 4 clients
     component = noise(source="reproducible")
-    known = Known(zone="noised", layers=(4000,), bounds=(Bound(0.5),))
-    ctx = dataclasses.replace(client.ctx, known=known)
-    sent = component.protect(Block("noised", 4000, np.zeros(4000, np.float32)), client, ctx)
+    sent = passed(Block("noised", 4000, np.zeros(4000, np.float32)), client, clip(0.5), component)
     expected = 0.5 * claimed_multiplier(1.0, 1e-5, 60_000, 9, 5, 32) / 2
     assert np.std(sent.plain()) == pytest.approx(expected, rel=6 / math.sqrt(2 * 4000))
-    (stated,) = component.effects(known, client.ctx)
-    assert isinstance(stated, Noise)
-    assert stated.scale == pytest.approx(expected)
-    assert known.after((stated,)).norm() is None
+    assert behind(client.ctx, "noised", clip(0.5), component).scales == (pytest.approx(expected),)
     with pytest.raises(Misplaced, match="noise is scaled to a clipping norm"):
-        component.effects(dataclasses.replace(known, bounds=()), client.ctx)
+        behind(client.ctx, "noised", component)
 
 
 @pytest.mark.parametrize(("options", "problem"), [
@@ -324,11 +316,11 @@ def test_what_all_clients_keep_is_seen_in_the_model(make_client: Any) -> None:
 
 def test_what_is_sent_is_set_before_anything_is_done_to_it(make_client: Any) -> None:
     ctx, component = make_client(Layout(())).ctx, trainer(send_personal=True)
-    known = Known(zone="noised", layers=(4,))
-    assert known.after(component.effects(known, ctx)).norm() is None
-    for done in (Bound(1.0), Noise(mechanism="gaussian", scale=1.0)):
+    known = Known(zone="noised", link=NAME, layers=(4,))
+    assert known.after(*component.protect(known, ctx)).norm() is None
+    for done in (Clip(1.0), Noise.gaussian(1.0)):
         with pytest.raises(Misplaced, match=f"put {NAME} first"):
-            component.effects(known.after((done,)), ctx)
+            component.protect(known.after(done), ctx)
 
 
 def test_it_tells_attacks_how_it_learns(make_client: Any) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Bound, Client, Known, Layout, Misplaced, Noise, Plans, Seal
+from fedplug import Block, Client, Known, Layout, Misplaced, Noise, Plans, Seal
 from fedplug.api.errors import ProtectionError, RecipeError, SetupError
+from fedplug.api.operations import Bound
 from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.ldp_fed import LdpFed, LdpFedCycle
@@ -18,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats  # type: ignore[import-untyped]
+from link_toys import behind, passed
 from toy_components import recipe_of
 from toy_protocol import run_protocol
 
@@ -162,10 +164,10 @@ def test_a_model_of_many_values_gets_tens_of_times_less_noise_at_delta() -> None
 def test_values_are_clipped_rounded_and_drawn_on_the_grid(make_client: Callable[..., Client]) -> None:
     client = make_client(LAYOUT)
     values = np.array([0.123, -0.256, 3.0, -3.0, 0.0, 0.5], np.float32)
-    sharp = noise(alpha=500.0).protect(Block("noised", 6, values=values), client, client.ctx)  # stays where it is
+    sharp = passed(Block("noised", 6, values=values), client, noise(alpha=500.0))  # stays where it is
     assert np.allclose(sharp.plain(), [0.12, -0.26, 0.5, -0.5, 0, 0.5], atol=1e-7)
     assert client.log["baselines.ldp_fed.clipped"] == pytest.approx(2 / 6)
-    flat = noise(alpha=1e-6).protect(Block("noised", 4000, values=np.full(4000, 0.5, np.float32)), client, client.ctx)
+    flat = passed(Block("noised", 4000, values=np.full(4000, 0.5, np.float32)), client, noise(alpha=1e-6))
     steps = flat.plain().astype(np.float64) * 100
     assert np.allclose(steps, np.rint(steps), atol=1e-4)
     assert np.abs(steps).max() <= 50.001
@@ -174,15 +176,15 @@ def test_values_are_clipped_rounded_and_drawn_on_the_grid(make_client: Callable[
 
 def test_nan_is_refused(make_client: Callable[..., Client]) -> None:
     client = make_client(LAYOUT)
-    with pytest.raises(ProtectionError, match="client 0: the update of zone noised holds NaN"):
-        noise(alpha=1.0).protect(Block("noised", 1, values=np.array([np.nan], np.float32)), client, client.ctx)
+    with pytest.raises(ProtectionError, match="client 0: the update of zone noised holds 1 NaN"):
+        passed(Block("noised", 1, values=np.array([np.nan], np.float32)), client, noise(alpha=1.0))
 
 
 def test_secure_draws_differ_between_runs_and_reproducible_ones_do_not(make_client: Callable[..., Client]) -> None:
     client, block = make_client(LAYOUT), Block("noised", 50, values=np.zeros(50, np.float32))
 
     def drawn(source: str) -> NDArray[np.float32]:
-        return noise(alpha=0.1, source=source).protect(block, client, client.ctx).plain()
+        return passed(block, client, noise(alpha=0.1, source=source)).plain()
 
     assert np.array_equal(drawn("reproducible"), drawn("reproducible"))
     assert not np.array_equal(drawn("secure"), drawn("secure"))
@@ -283,7 +285,8 @@ def test_a_budget_in_epsilon_and_delta_is_what_the_ledger_says(layers: bool) -> 
     assert release.mechanism == "gaussian"
     assert not release.literal
     assert "those of all rounds cost 50 at delta 1e-05" in release.note
-    assert any("others' noise earns no credit" in warning for warning in ledger.report().warnings)
+    assert any("the draws of baselines.ldp_fed do not add up" in warning for warning in ledger.report().warnings)
+    assert "on the word of baselines.ldp_fed" in ledger.report().verdict
 
 
 def test_alpha_at_delta_costs_less_than_its_epsilons_added_up() -> None:
@@ -307,14 +310,14 @@ def test_selecting_k_clients_earns_no_credit() -> None:
 def test_values_are_bounded_one_by_one_and_noised_without_one_scale(make_client: Callable[..., Client]) -> None:
     ctx = make_client(LAYOUT).ctx
     known = Known(zone="noised", link="baselines.ldp_fed", layers=(8, 4, 5))
-    behind = known.after(noise(alpha=0.05).effects(known, ctx))
-    (clip,), (release,) = behind.clips, behind.releases
+    found = behind(ctx, "noised", noise(alpha=0.05))
+    (clip,), (release,) = found.clips, found.releases
     assert (clip.bound, clip.noised) == (Bound(0.5, order=math.inf, per="scalar"), True)
     assert release.noise_multiplier == pytest.approx(1 / (17 * zero_out_epsilon(0.05, 50)))
-    assert (behind.scales, behind.grid) == ((None,), 0.01)
-    for done in (Noise(mechanism="gaussian", scale=1.0), Seal(scheme="x", opened_by="clients", range=1.0, step=0.0)):
+    assert (found.scales, found.grid, release.word) == ((None,), 0.01, "baselines.ldp_fed")
+    for done in (Noise.gaussian(1.0), Seal(scheme="x", opened_by="clients", range=1.0, step=0.0)):
         with pytest.raises(Misplaced, match=r"keep one noise component|put baselines.ldp_fed first"):
-            noise(alpha=0.05).effects(known.after((done,)), ctx)
+            noise(alpha=0.05).protect(known.after(done), ctx)
 
 
 def test_whose_turn_it_is_is_public() -> None:

@@ -14,6 +14,7 @@ from fedplug_baselines.maskcrypt import MaskCrypt, interleave, proposal_problem
 from fedplug_baselines.maskcrypt_priority import MaskCryptPriority
 from hypothesis import given
 from hypothesis import strategies as st
+from link_toys import passed
 from toy_components import recipe_of
 from toy_protocol import initial_vector, run_protocol, weights_of
 
@@ -167,7 +168,7 @@ def test_what_goes_out_in_the_clear_is_exposed_and_then_its_mean(make_client: An
         where = client.plan.positions("clear")
         if len(where):
             block = Block("clear", len(where), client.update[where])
-            assert component.protect(block, client, client.ctx) is block
+            assert passed(block, client, component) is block
             assert component.exposed(client)[where].tolist() == (client.vector + client.update)[where].tolist()
         client.vector, client.update = np.array(after, np.float32), None
     client.ctx = make_client(layout, round=3).ctx
@@ -240,10 +241,11 @@ def test_proposals_are_covered_by_a_statement_and_the_listener_changes_nothing(m
     outcome = run_protocol(recipe(0.2, rounds=1))
     assert not outcome.protocol.ledger.uncovered
     known = Known(zone="clear", link=PRIORITY, layers=(6,))
-    assert priority().effects(known, make_client(Layout(())).ctx) == ()
-    sealed = known.after((Seal(scheme="x", opened_by="clients", range=1.0, step=0.0),))
+    ctx = make_client(Layout(())).ctx
+    assert known.after(*priority().protect(known, ctx)) == known
+    sealed = known.after(Seal(scheme="x", opened_by="clients", range=1.0, step=0.0))
     with pytest.raises(Misplaced, match="what is encrypted exposes nothing"):
-        priority().effects(sealed, make_client(Layout(())).ctx)
+        priority().protect(sealed, ctx)
     assert not MaskCrypt(MaskCrypt.Options()).plans.public
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import (
-    Adds,
     Block,
-    Bound,
     Client,
+    ClientData,
+    Clip,
     Context,
+    Examples,
     Known,
     Layout,
     Misplaced,
@@ -25,9 +26,10 @@ from fedplug import (
     gaussian_epsilon,
 )  # fmt: skip
 from fedplug.api.errors import ProtectionError, RecipeError, TooFewClients
-from fedplug.api.links import Link
+from fedplug.api.links import Link, Step, fold
 from fedplug.api.releases import Release
 from fedplug.api.types import BASE_ZONES
+from fedplug.mechanisms.execution import execute
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.nbafl import (
     NbAFL,
@@ -37,8 +39,10 @@ from fedplug_baselines.nbafl import (
     scheduled_std,
     uplink_std,
 )
+from fedplug_std.mean import Mean
 from hypothesis import given
 from hypothesis import strategies as st
+from link_toys import passed, steps
 from toy_components import recipe_of
 from toy_protocol import run_protocol
 
@@ -54,10 +58,9 @@ def uplink(**options: Any) -> NbAFL:
 
 
 def client_with(make_client: Callable[..., Client], weights: Any, update: Any, examples: int = 10) -> Client:
-    class Data:
-        train = range(examples)
-
-    client = make_client(LAYOUT, data=Data(), plan=Plan.single(ZONE, LAYOUT.size, BASE_ZONES))
+    train = Examples(np.zeros((examples, 1, 2, 2), np.float32), np.zeros(examples, np.int64))
+    data = ClientData(train, train, train, classes=("a",), mean=(0.5,), std=(0.5,))
+    client = make_client(LAYOUT, data=data, plan=Plan.single(ZONE, LAYOUT.size, BASE_ZONES))
     client.vector = np.asarray(weights, np.float32)
     client.update = np.asarray(update, np.float32)
     return client
@@ -122,7 +125,7 @@ def test_weights_are_clipped_noised_and_sent_as_a_difference(make_client: Callab
     weights, update = rng.normal(0, 0.1, 4000), rng.normal(0, 0.1, 4000)
     client = client_with(make_client, weights, update)
     component = uplink()
-    out = component.protect(Block(ZONE, 4000, values=client.update), client, client.ctx)
+    out = passed(Block(ZONE, 4000, values=client.update), client, component)
     local = client.vector.astype(np.float64) + client.update
     noise = client.vector + out.plain() - local * 2.0 / np.linalg.norm(local)
     expected = gaussian_constant(1e-5) * 2 * 2.0 / 10
@@ -159,26 +162,31 @@ def downlink(**options: Any) -> NbAFLDownlink:
     return made
 
 
+def summed(component: NbAFL, **changes: Any) -> tuple[tuple[Step, ...], Context]:
+    """The links of a zone with both components, and the server's round."""
+    mean = Mean(Mean.Options(weighting="uniform"))
+    mean.name = "std.mean"
+    links = (
+        Link(ZONE, "protect", component.name, component, "client"),
+        Link(ZONE, "aggregate", mean.name, mean, "server"),
+        Link(ZONE, "postprocess", "baselines.nbafl_downlink", downlink(), "server"),
+    )
+    ctx = dataclasses.replace(server_of(component), links={ZONE: links}, **changes)
+    return fold(links, ctx), ctx
+
+
 def test_the_broadcast_mean_gets_the_noise_that_is_missing() -> None:
-    component = uplink(norm=1.0)
-    ctx = server_of(component)
+    (*_, step), ctx = summed(uplink(norm=1.0))
     block = Block(ZONE, 4000, values=np.full(4000, 6.0, np.float32), divisor=3.0, weighted=True, contributors=3)
-    out = downlink().postprocess(block, ctx)
+    out = execute(step, block, ctx.party, ctx)
     expected = downlink_std(1.0, 1.0, 10, gaussian_constant(1e-5), 1, rounds=10, clients=4)
     assert out.mean().mean() == pytest.approx(2.0, abs=5 * expected / math.sqrt(4000))
     assert np.std(out.mean()) == pytest.approx(expected, rel=0.06)
-    assert ctx.party.log["baselines.nbafl_downlink.std"] == pytest.approx(expected)
 
 
 def test_the_broadcast_is_left_alone_where_the_paper_asks_for_nothing() -> None:
-    ctx = server_of(uplink(exposures=None))  # T exposures of 4 clients: T < T * 2
-    block = Block(ZONE, 2, values=np.ones(2, np.float32))
-    assert downlink().postprocess(block, ctx) is block
-
-
-def test_an_encrypted_sum_is_refused() -> None:
-    with pytest.raises(ProtectionError, match="encrypted at the server"):
-        downlink().postprocess(Block(ZONE, 2, ciphertexts=(b"x",), sealed_by="std.bfv"), server_of(uplink()))
+    (*_, step), _ = summed(uplink(exposures=None))  # T exposures of 4 clients: T < T * 2
+    assert step.operations == ()
 
 
 def test_both_engines_agree() -> None:
@@ -201,8 +209,7 @@ def released(component: NbAFL) -> Release:
 
 def behind(component: NbAFL) -> Known:
     """What is known of an upload."""
-    known = Known(zone=ZONE, link=component.name, layers=(4000,))
-    return known.after(component.effects(known, server_of(component)))
+    return steps(server_of(component), ZONE, component)[-1].after
 
 
 def test_what_is_sent_has_the_noise_and_no_norm() -> None:
@@ -217,21 +224,18 @@ def test_what_is_sent_has_the_noise_and_no_norm() -> None:
 def test_it_clips_and_noises_by_itself(make_client: Callable[..., Client]) -> None:
     component, ctx = uplink(), server_of(uplink())
     known = Known(zone=ZONE, link=component.name, layers=(4000,))
-    noise, seal = Noise(mechanism="gaussian", scale=1.0), Seal(scheme="x", opened_by="clients", range=1.0, step=0.0)
-    for before, says in ((Bound(1.0), "take the clip of the update out"), (noise, "keep one noise"), (seal, "before")):
+    noise, seal = Noise.gaussian(1.0), Seal(scheme="x", opened_by="clients", range=1.0, step=0.0)
+    for before, says in ((Clip(1.0), "take the clip of the update out"), (noise, "keep one noise"), (seal, "before")):
         with pytest.raises(Misplaced, match=says):
-            component.effects(known.after((before,)), ctx)
+            component.protect(known.after(before), ctx)
 
 
 def test_the_noise_of_the_broadcast_changes_no_account() -> None:
     """The server has seen the uploads before it adds that noise."""
-    component = uplink(norm=1.0)
-    ctx = dataclasses.replace(
-        server_of(component), links={ZONE: (Link(ZONE, "protect", component.name, component, "client"),)}
-    )
-    summed = behind(component).after((Adds(),))
-    assert summed.after(downlink().opens(summed, ctx)).releases == summed.releases
-    assert downlink().opens(summed, dataclasses.replace(ctx, rounds=1)) == ()  # the paper asks for none
+    (*_, step), ctx = summed(uplink(norm=1.0))
+    assert step.operations
+    assert step.after.releases == step.before.releases
+    assert summed(uplink(norm=1.0), rounds=1)[0][-1].operations == ()  # the paper asks for none
     with pytest.raises(ProtectionError, match=r"is not a baselines.nbafl"):
         downlink(uplink="other").std(dataclasses.replace(ctx, components={"other": downlink()}))
 
@@ -255,15 +259,15 @@ def test_the_ledger_states_what_the_clip_supports_not_what_the_paper_claims() ->
 def test_a_client_below_the_promised_size_does_not_upload(make_client: Callable[..., Client]) -> None:
     client = client_with(make_client, np.zeros(4000), np.zeros(4000), examples=9)
     with pytest.raises(ProtectionError, match=r"client 0 has 9 examples, and min_examples=10 .* lower it"):
-        uplink().protect(Block(ZONE, 4000, values=client.update), client, client.ctx)
+        passed(Block(ZONE, 4000, values=client.update), client, uplink())
     with pytest.raises(TooFewClients, match="min_examples=100000"):
         run_protocol(recipe(noise={"min_examples": 100_000}))
 
 
 def test_weights_that_diverged_are_refused(make_client: Callable[..., Client]) -> None:
     client = client_with(make_client, np.zeros(4000), np.full(4000, np.nan))
-    with pytest.raises(ProtectionError, match="not finite and cannot be clipped"):
-        uplink().protect(Block(ZONE, 4000, values=client.update), client, client.ctx)
+    with pytest.raises(ProtectionError, match=r"client 0: .* 4000 NaN .* baselines.nbafl cannot clip; "):
+        passed(Block(ZONE, 4000, values=client.update), client, uplink())
 
 
 @pytest.mark.parametrize(

@@ -168,16 +168,16 @@ class NbAFLDownlink(fedplug.Opener):
             Misplaced: there is no uplink whose noise it could top up.
         """
         name, zone = self.options.uplink, known.zone
-        if not known.releases:
+        uplinks = [link.name for link in ctx.links.get(zone, ()) if isinstance(link.component, NbAFL)]
+        if not uplinks:
             raise Misplaced(
                 f"{self.name} needs noise earlier in the chain of zone {zone}: it tops up the noise of the uploads; "
                 f"put {{use: baselines.nbafl, ...}} into protect.{zone}"
             )
-        uplinks = [link.name for link in ctx.links.get(zone, ()) if isinstance(link.component, NbAFL)]
         if name not in uplinks:
             raise Misplaced(
                 f"{self.name}: uplink: {name!r} protects no zone {zone} as baselines.nbafl does; name the component of "
-                f"protect.{zone}: {', '.join(uplinks) or 'there is none'}"
+                f"protect.{zone}: {', '.join(uplinks)}"
             )
         std = self.std(ctx)
         return (Post(functools.partial(noised, std, self.uplink(ctx).options.source)),) if std else ()

@@ -1,0 +1,34 @@
+"""Links of this plugin's components, folded and executed as the core does it, without a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedplug import Block, Client, Context, Known
+from fedplug.api.links import Link, Step, fold
+from fedplug.mechanisms.execution import execute
+from fedplug_std.clip import Clip
+
+
+def steps(ctx: Context, zone: str, *chain: Any) -> tuple[Step, ...]:
+    """What the components of a zone's chain do at a client."""
+    return fold([Link(zone, "protect", each.name, each, "client") for each in chain], ctx)
+
+
+def passed(block: Block, client: Client, *chain: Any) -> Block:
+    """A client's block behind a chain of components."""
+    for step in steps(client.ctx, block.zone, *chain):
+        block = execute(step, block, client, client.ctx)
+    return block
+
+
+def behind(ctx: Context, zone: str, *chain: Any) -> Known:
+    """What is known of one client's values behind a chain of components."""
+    return steps(ctx, zone, *chain)[-1].after
+
+
+def clip(norm: float) -> Clip:
+    """`std.clip`."""
+    made = Clip(Clip.Options(norm=norm))
+    made.name = "std.clip"
+    return made
