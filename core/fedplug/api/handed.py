@@ -31,7 +31,8 @@ class NotHanded:
         """
         raise ProtectionError(self._told)
 
-    __getattr__ = __getitem__ = __iter__ = __array__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = refuse
+    __getattr__ = __getitem__ = __iter__ = __contains__ = __array__ = __neg__ = __abs__ = refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = refuse
 
 
 @contextlib.contextmanager

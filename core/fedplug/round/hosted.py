@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedplug.api import codec
 from fedplug.api.context import Client, KeyServer, Server
+from fedplug.api.handed import NotHanded
 from fedplug.api.reports import Reports, drawn
 from fedplug.api.types import Plan
 from fedplug.mechanisms.execution import release
@@ -39,6 +40,8 @@ class HostedClient(Client):
     @property
     def model(self) -> Model:
         """The process' one model, loaded with this client's local state if another client used it last."""
+        if isinstance(self.update, NotHanded):  # it is what the local model follows from
+            self.update.refuse()
         return self._host.model if self._host.model_user is self else self.loaded(self.local)
 
     @model.setter

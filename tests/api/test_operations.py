@@ -1,0 +1,56 @@
+"""The vocabulary: what an operation is made of, and what counts as one."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, get_args
+
+import fedplug
+import pytest
+from fedplug import Clip, Combine, Map, Misplaced, Noise, Scale, WeightedSum
+from fedplug.api.operations import Operation, as_operations
+
+
+def test_every_operation_is_public_and_frozen() -> None:
+    for kind in get_args(Operation):
+        assert getattr(fedplug, kind.__name__) is kind
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Clip(1.0).norm = 2.0  # type: ignore[misc]
+
+
+def test_one_operation_or_a_function_counts_as_a_tuple_of_it() -> None:
+    both = (Clip(1.0), Scale(0.5))
+    assert as_operations(both, "protect", "odd") is both
+    assert as_operations((), "protect", "odd") == ()
+    assert as_operations(Clip(1.0), "protect", "odd") == (Clip(1.0),)
+    (mapped,) = as_operations(lambda block, client, ctx: block, "protect", "odd")
+    (combined,) = as_operations(lambda blocks, weights, ctx: blocks[0], "aggregate", "odd")
+    assert isinstance(mapped, Map)
+    assert isinstance(combined, Combine)
+
+
+@pytest.mark.parametrize("given", [[Clip(1.0)], ("clip",), (1.0,), None, {"clip"}, (Clip,)])
+def test_what_is_none_names_component_hook_and_vocabulary(given: Any) -> None:
+    with pytest.raises(Misplaced) as caught:
+        as_operations(given, "protect", "odd")
+    assert str(caught.value).startswith("component odd, hook protect: it gave ")
+    assert "give a tuple of operations (Clip, Scale, Shift, Round, Widen, Noise, Map, " in str(caught.value)
+    assert "an empty tuple changes nothing" in str(caught.value)
+
+
+def test_a_clip_enforces_the_smaller_norm() -> None:
+    assert Clip(2.0).limit == Clip(2.0, tighter=3.0).limit == 2.0
+    assert Clip(2.0, tighter=0.5).limit == 0.5
+    assert Clip((1.0, 3.0), per="layer", tighter=2.0).limit == (1.0, 2.0)
+
+
+def test_noise_says_its_mechanism() -> None:
+    assert Noise.gaussian(1.0).mechanism == "gaussian"
+    assert Noise.gaussian(1.0, source="exact").mechanism == "discrete_gaussian"
+    assert Noise.gaussian(0.0, source="exact").mechanism == "gaussian"  # no noise is of any
+    assert (Noise.laplace(1.0).mechanism, Noise.laplace(1.0).order) == ("laplace", 1)
+    own = Noise.own("skellam", lambda v, p, s: v, multiplier=2.0, source="secure", order=2)
+    assert (own.mechanism, own.promised, own.std, own.grid) == ("skellam", 2.0, None, 0.0)
+    assert math.isnan(Noise.gaussian(None, promised=math.nan).promised or 0.0)
+    assert WeightedSum().rate == 1.0

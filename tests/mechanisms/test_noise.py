@@ -1,0 +1,60 @@
+"""Noise on a grid, whichever its source."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug.api.errors import ProtectionError
+from fedplug.api.grids import STEPS, finest
+from fedplug.mechanisms.noise import add_laplace, add_noise
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@given(
+    st.floats(1e-4, 1e4), st.floats(1e-3, 1e4), st.sampled_from(["secure", "reproducible"]),
+    st.sampled_from([(add_noise, "gaussian"), (add_laplace, "laplace")]), st.integers(0, 2**32),
+)  # fmt: skip
+def test_results_are_multiples_of_the_grid_that_float32_holds(
+    norm: float, multiplier: float, source: str, kind: Any, seed: int
+) -> None:
+    add, mechanism = kind
+    grid = finest(norm, norm * multiplier, mechanism)
+    values = np.full(64, norm / 8, np.float32)
+    result = add(values, norm * multiplier, grid, source, np.random.default_rng(seed))
+    assert result.dtype == np.float32
+    steps = result.astype(np.float64) / grid
+    assert np.array_equal(steps, np.rint(steps))
+    assert np.abs(steps).max() <= STEPS
+    assert (values == np.float32(norm / 8)).all()
+
+
+def test_reproducible_noise_is_that_of_the_stream() -> None:
+    values = np.linspace(-1, 1, 1000).astype(np.float32)
+    gaussian = add_noise(values, 2.0, 2.0**-18, "reproducible", np.random.default_rng(3))
+    assert gaussian == pytest.approx(values + 2 * np.random.default_rng(3).standard_normal(1000), abs=2.0**-18)
+    stream = np.random.default_rng(3)
+    expected = values + 2 * (stream.standard_exponential(1000) - stream.standard_exponential(1000))
+    laplace = add_laplace(values, 2.0, 2.0**-18, "reproducible", np.random.default_rng(3))
+    assert laplace == pytest.approx(expected, abs=2.0**-18)
+
+
+def test_exact_noise_lies_on_the_grid_and_accepts_nothing_coarse() -> None:
+    grid = finest(1.0, 3.0)
+    result = add_noise(np.full(50, 0.1, np.float32), 3.0, grid, "exact", np.random.default_rng())
+    assert np.array_equal(np.rint(result / grid), result / grid)
+    assert add_noise(np.zeros(0, np.float32), 3.0, grid, "exact", np.random.default_rng()).shape == (0,)
+    with pytest.raises(ProtectionError, match=r"grid=1 must be at most std / 2\^15"):
+        add_noise(np.zeros(5, np.float32), 3.0, 1.0, "exact", np.random.default_rng())
+
+
+def test_results_saturate_where_the_grid_ends() -> None:
+    stream = np.random.default_rng(0)
+    for add in (add_noise, add_laplace):
+        assert add(np.full(4, 2.0**30, np.float32), 1.0, 1.0, "secure", stream).tolist() == [STEPS] * 4
+        far = add(np.zeros(4000, np.float32), 1.0, 2.0**-24, "secure", stream)
+        assert far.max() == -far.min() == 1.0
+    assert math.isfinite(float(add_noise(np.zeros(4, np.float32), 1e30, 1.0, "reproducible", stream).max()))
