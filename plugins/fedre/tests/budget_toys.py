@@ -5,17 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from fedplug import (
-    Block,
-    Bound,
-    Client,
-    Context,
-    Known,
-    Layout,
-    Noise,
-)
+from fedplug import Block, Client, Clip, Context, Layout, Noise, Plan
+from fedplug.api.links import Link, Step, fold
 from fedplug.api.releases import Release
 from fedplug.api.types import BASE_ZONES
+from fedplug.mechanisms.execution import execute
 from fedplug_fedre.layer_budgets import LayerBudgets
 
 DELTA = 1e-5
@@ -37,21 +31,36 @@ def client_with(scores: Any = SCORES, round: int = 0, client_id: int = 0, rounds
     return client
 
 
+def planned(client: Client, zone: str = "noised", where: Any = None) -> Client:
+    """The client with a plan that puts these positions, or all, into the zone."""
+    if where is None:
+        client.plan = Plan.single(zone, LAYOUT.size, BASE_ZONES)
+    else:
+        client.plan = Plan.of("encrypted", LAYOUT.size, BASE_ZONES, shared=BASE_ZONES, **{zone: where})
+    return client
+
+
+def step_of(component: LayerBudgets, ctx: Context, zone: str = "noised") -> Step:
+    (step,) = fold([Link(zone, "protect", component.name, component, "client")], ctx)
+    return step
+
+
 def protect(component: LayerBudgets, client: Client, values: Any, where: Any = None, zone: str = "noised") -> Block:
-    """The block of these values at some of the positions, or at all."""
+    """The block of these values at some of the positions, or at all, which its plan puts into the zone."""
+    planned(client, zone, where)
     where = np.arange(LAYOUT.size) if where is None else np.asarray(where)
     block = Block(zone, len(where), np.asarray(values, np.float32), where.astype(np.uint32))
-    return component.protect(block, client, client.ctx)
+    return execute(step_of(component, client.ctx, zone), block, client, client.ctx)
 
 
-def stated(component: LayerBudgets, ctx: Context, zone: str = "noised") -> tuple[Bound, Noise, Release]:
-    """What it says of itself, and what the ledger makes of that."""
-    known = Known(zone=zone, link=component.name, layers=tuple(SIZES.tolist()))
-    bound, noise = component.effects(known, ctx)
-    (release,) = known.after((bound, noise)).releases
-    assert isinstance(bound, Bound)
+def stated(component: LayerBudgets, ctx: Context, zone: str = "noised") -> tuple[Clip, Noise, Release]:
+    """What it does, and what the ledger makes of that."""
+    step = step_of(component, ctx, zone)
+    clip, *_, noise = step.operations
+    (release,) = step.after.releases
+    assert isinstance(clip, Clip)
     assert isinstance(noise, Noise)
-    return bound, noise, release
+    return clip, noise, release
 
 
 def by_layer(values: Any) -> list[Any]:

@@ -6,16 +6,13 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
+import fedplug
 import numpy as np
-from fedplug import (
-    Block,
-    Context,
-    Examples,
-    Layout,
-    Server,
-)
+from fedplug import Block, Client, Context, Examples, Known, Layout, Operations, Seal, Server
 from fedplug.api.data import PublicData
+from fedplug.api.links import Link, fold
 from fedplug.api.types import BASE_ZONES
+from fedplug.mechanisms.execution import add_up
 from fedplug_fedre.pda_pam import PdaPam
 from numpy.typing import NDArray
 
@@ -25,6 +22,31 @@ LN = math.log
 
 SOME = Examples(np.zeros((4, 1, 2, 2), np.uint8), np.arange(4) % 2)
 PUBLIC = PublicData(SOME, classes=("x", "y"), mean=(0.5,), std=(0.5,))
+
+
+class Sealing(fedplug.Sealer):
+    """A seal of which nothing but the sum is needed."""
+
+    name = "seal"
+
+    class Options(fedplug.Options):
+        """No options."""
+
+    def __init__(self, total: Block) -> None:
+        self.total = total
+
+    @fedplug.hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Seal(scheme="a test", opened_by="key_server", range=1.0, step=0.1),)
+
+    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
+        raise NotImplementedError
+
+    def open(self, block: Block, ctx: Context) -> Block:
+        raise NotImplementedError
+
+    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+        return self.total
 
 
 def pda_pam(**options: Any) -> PdaPam:
@@ -50,7 +72,16 @@ def blocks_of(values: dict[int, Any], where: dict[int, Any] | None = None, zone:
 
 def summed(blocks: dict[int, Block], server: Server, ctx: Context, **options: Any) -> Block:
     server.uploads = {client_id: {block.zone: block} for client_id, block in blocks.items()}
-    return pda_pam(**options).aggregate(blocks, dict.fromkeys(blocks, 1.0), ctx)
+    return total_of(pda_pam(**options), blocks, ctx)
+
+
+def total_of(component: PdaPam, blocks: dict[int, Block], ctx: Context) -> Block:
+    """The sum of one zone; where the blocks are sealed, behind a link that says so."""
+    block = next(iter(blocks.values()))
+    links = [Link(block.zone, "aggregate", component.name, component, "server")]
+    if block.sealed_by is not None:
+        links.insert(0, Link(block.zone, "protect", block.sealed_by, ctx.component(block.sealed_by), "client"))
+    return add_up(fold(links, ctx)[-1], blocks, dict.fromkeys(blocks, 1.0), ctx)
 
 
 SCORES = {1.0: [0.0, 1.0, 2.0], 2.0: [LN(2), 1.0, 0.0], 3.0: [LN(4), 1.0, 2.0]}

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from budget_toys import DELTA, LAYOUT, SCORES, SIZES, by_layer, client_with, layer_budgets, protect, stated
-from fedplug import (
-    Block,
-    Bound,
-    Client,
-    Context,
-    Known,
-    Layout,
-    Noise,
-    Plan,
-    Server,
-    gaussian_epsilon,
+from budget_toys import (
+    DELTA,
+    LAYOUT,
+    SCORES,
+    SIZES,
+    by_layer,
+    client_with,
+    layer_budgets,
+    planned,
+    protect,
+    stated,
+    step_of,
 )
+from fedplug import Block, Clip, Context, Layout, Plan, Server, Widen, gaussian_epsilon
+from fedplug.api.errors import ProtectionError
+from fedplug.api.links import Link, fold
 from fedplug.api.types import BASE_ZONES
+from fedplug.mechanisms.execution import execute
 from fedplug.privacy.ledger import Ledger
 from fedplug_fedre.budgets import budgets, released_multiplier
 from fedplug_fedre.layer_budgets import LayerBudgets
@@ -111,9 +116,32 @@ def test_positions_follow_from_the_plan_where_the_block_has_none() -> None:
     where, zeros = np.arange(3000, 5000), np.zeros(2000, np.float32)
     client = client_with()
     client.plan = Plan.of("encrypted", LAYOUT.size, BASE_ZONES, shared=BASE_ZONES, noised=where)
-    found = layer_budgets().protect(Block("noised", 2000, zeros), client, client.ctx)
+    found = execute(step_of(layer_budgets(), client.ctx), Block("noised", 2000, zeros), client, client.ctx)
     assert np.array_equal(found.plain(), protect(layer_budgets(), client_with(), zeros, where).plain())
     assert found.positions is None
+
+
+def test_zeros_in_place_of_what_a_client_retains_are_noised_as_their_layers() -> None:
+    """A layer of which it retains all has noise too, where zeros cover that."""
+    client = client_with()
+    client.plan = Plan.of("noised", LAYOUT.size, BASE_ZONES, retained=np.arange(3000, 5000))  # b
+    where = client.plan.positions("noised")
+    component = layer_budgets()
+    hide = SimpleNamespace(name="hide", protect=lambda known, ctx: (Widen(),))
+    block = Block("noised", len(where), np.zeros(len(where), np.float32), where)
+    links = [Link("noised", "protect", each.name, each, "client") for each in (hide, component)]
+    for step in fold(links, client.ctx):
+        block = execute(step, block, client, client.ctx)
+    share = budgets(SCORES.astype(float), 10, DELTA, 4, "exact", 3)
+    for noise, sigma in zip(by_layer(block.plain()), share.sigmas, strict=True):
+        std = math.sqrt(np.mean(noise.astype(np.float64) ** 2))
+        assert std == pytest.approx(0.5 * sigma, rel=6 / math.sqrt(2 * len(noise)))
+
+
+def test_a_client_whose_noise_is_less_than_is_charged_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedplug_fedre.layer_budgets.released_multiplier", lambda **_: 1e3)
+    with pytest.raises(ProtectionError, match=r"multiplier of .* at this client, and 1000 is what is charged for"):
+        protect(layer_budgets(), client_with(), np.zeros(LAYOUT.size))
 
 
 # -- what is said of it ------------------------------------------------------------------------------------------------
@@ -142,22 +170,13 @@ def test_the_ledger_ends_at_epsilon() -> None:
     assert ledger_of(literal).epsilon() == pytest.approx(9.94, abs=0.01)  # all in one layer; 5.97 with scores 1, 2, 4
 
 
-def planned(client: Client, zone: str = "noised", where: Any = None) -> Client:
-    """The client with a plan that puts these positions, or all, into the zone."""
-    if where is None:
-        client.plan = Plan.single(zone, LAYOUT.size, BASE_ZONES)
-    else:
-        client.plan = Plan.of("encrypted", LAYOUT.size, BASE_ZONES, shared=BASE_ZONES, **{zone: where})
-    return client
-
-
 @pytest.mark.parametrize(("allocation", "epsilon"), [("exact", 10.0), ("sum", 6.55), ("literal", 5.97)])
 def test_a_client_states_the_noise_of_each_layer_and_what_they_cost_together(allocation: Any, epsilon: float) -> None:
     component = layer_budgets(allocation=allocation, norm={"a": 0.5, "others": 0.25})
-    bound, noise, release = stated(component, planned(client_with()).ctx)
+    clip, noise, release = stated(component, planned(client_with()).ctx)
     share = budgets(SCORES.astype(float), 10, DELTA, 4, allocation, 3)
-    assert bound == Bound((0.5, 0.25, 0.25), per="layer")
-    assert noise.scale == pytest.approx(np.array([0.5, 0.25, 0.25]) * share.sigmas)
+    assert clip == Clip((0.5, 0.25, 0.25), per="layer")
+    assert noise.std == pytest.approx(np.array([0.5, 0.25, 0.25]) * share.sigmas)
     assert noise.scored
     assert noise.literal == (allocation == "literal")
     assert release.noise_multiplier == pytest.approx(share.multiplier, rel=2e-3)
@@ -169,23 +188,23 @@ def test_a_client_states_the_noise_of_each_layer_and_what_they_cost_together(all
 
 def test_layers_outside_the_zone_show_nothing_and_cost_nothing() -> None:
     client = planned(client_with(), where=np.arange(0, 5000))  # a and b
-    bound, noise, release = stated(layer_budgets(allocation="sum"), client.ctx)
+    clip, noise, release = stated(layer_budgets(allocation="sum"), client.ctx)
     share = budgets(SCORES[:2].astype(float), 10, DELTA, 4, "sum", 3)
-    assert noise.scale == pytest.approx((*(0.5 * share.sigmas), math.inf))
+    assert noise.std == pytest.approx((*(0.5 * share.sigmas), math.inf))
     assert release.noise_multiplier == pytest.approx(share.multiplier, rel=2e-3)
-    assert len(bound.norm) == 3  # type: ignore[arg-type]
+    assert len(clip.norm) == 3  # type: ignore[arg-type]
 
 
 def test_values_are_what_was_stated() -> None:
     """On the stated grid, and the cost that follows from bounds and sizes is that of the budgets."""
     component, client = layer_budgets(norm={"a": 0.5, "others": 0.02}), planned(client_with())
-    bound, noise, release = stated(component, client.ctx)
+    clip, noise, release = stated(component, client.ctx)
     found = protect(component, client, np.random.default_rng(0).standard_normal(LAYOUT.size)).plain()
     assert noise.grid > 0
     assert np.array_equal(found / noise.grid, np.rint(found / noise.grid))
-    assert isinstance(bound.norm, tuple)
-    assert isinstance(noise.scale, tuple)
-    joint = 1 / math.hypot(*(c / s for c, s in zip(bound.norm, noise.scale, strict=True)))
+    assert isinstance(clip.norm, tuple)
+    assert isinstance(noise.std, tuple)
+    joint = 1 / math.hypot(*(c / s for c, s in zip(clip.norm, noise.std, strict=True)))
     assert joint == pytest.approx(release.noise_multiplier)
 
 
@@ -194,17 +213,16 @@ def test_a_server_that_cannot_know_the_scores_states_the_bound() -> None:
     ctx = Context(0, 4, LAYOUT, BASE_ZONES, 4, 2, 7, "", server)
     for allocation in ("exact", "sum", "literal"):
         _, noise, release = stated(layer_budgets(allocation=allocation), ctx)
-        assert noise.scale is None
+        assert noise.std is None
         assert release.noise_multiplier == released_multiplier(10, DELTA, 4, allocation, 3)  # type: ignore[arg-type]
 
 
 def test_before_a_model_is_known_the_largest_norm_stands_for_all() -> None:
     ctx = Context(0, 4, Layout(()), BASE_ZONES, 4, 2, 7, "", Server())
     component = layer_budgets(norm={"a": 0.5, "others": 0.2}, allocation="literal")
-    bound, noise = component.effects(Known(zone="noised"), ctx)
-    assert bound == Bound(0.5, per="layer")
-    assert isinstance(noise, Noise)
-    assert noise.multiplier == pytest.approx(math.sqrt(8 * math.log(1 / DELTA)) / 10)
+    clip, _, release = stated(component, ctx)
+    assert clip == Clip(0.5, per="layer")
+    assert release.noise_multiplier == pytest.approx(math.sqrt(8 * math.log(1 / DELTA)) / 10)
 
 
 def test_signal_to_noise_of_each_layer() -> None:

@@ -14,18 +14,7 @@ import numpy as np
 import pytest
 from attack_toys import Runs, observed
 from budget_toys import DELTA, LAYOUT, SCORES, client_with, layer_budgets, protect
-from fedplug import (
-    Block,
-    Bound,
-    Client,
-    Context,
-    Field,
-    Known,
-    Misplaced,
-    Scoring,
-    gaussian_epsilon,
-    hookimpl,
-)
+from fedplug import Client, Clip, Context, Field, Known, Misplaced, Operations, Scoring, gaussian_epsilon, hookimpl
 from fedplug.api.errors import ProtectionError, RecipeError, TooFewClients
 from fedplug.privacy.ledger import Ledger
 from fedplug.recipe.recipe import Recipe
@@ -102,7 +91,7 @@ def recipe(chain: list[Any], **changes: Any) -> dict[str, Any]:
         ([OURS | {"norm": {}}], {}, "at least 1"),
         ([{"use": "std.clip", "norm": 1}, OURS], {}, "clips each layer itself; leave std.clip out and write norm"),
         ([{"use": "fedre.layer_budgets", "name": "once"} | OURS, OURS], {}, "has noise already"),
-        ([{"use": "std.bfv"}, OURS], {}, "put it before the encryption"),
+        ([{"use": "std.bfv"}, OURS], {}, "must not come after encryption in the chain of zone noised"),
     ],
 )  # fmt: skip
 def test_a_recipe_that_cannot_hold_is_refused(chain: list[Any], changes: dict[str, Any], problem: str) -> None:
@@ -113,14 +102,14 @@ def test_a_recipe_that_cannot_hold_is_refused(chain: list[Any], changes: dict[st
 
 def test_norms_of_layers_are_not_the_norm_of_the_update() -> None:
     """Noise on the sum, scaled to the norm of one of nine layers, would be a third of what all of them need."""
-    layers, per_layer = (10,) * 9, Bound((0.1,) * 9, per="layer")
+    layers, per_layer = (10,) * 9, Clip((0.1,) * 9, per="layer")
     central = CentralGaussian(CentralGaussian.Options(norm=0.1, noise_multiplier=1.0))
     central.name = "std.central_gaussian"
-    for bound in (per_layer, Bound(0.1, per="layer")):
-        known = Known(zone="noised", link=central.name, layers=layers).after((bound,))
+    for clip in (per_layer, Clip(0.1, per="layer")):
+        known = Known(zone="noised", link=central.name, layers=layers).after(clip)
         assert known.norm() == pytest.approx(0.3)
         with pytest.raises(Misplaced, match=r"is clipped to 0\.3, but its noise is scaled to norm=0\.1"):
-            central.opens(known, client_with().ctx)
+            central.postprocess(known, client_with().ctx)
 
 
 # -- in a run ----------------------------------------------------------------------------------------------------------
@@ -239,9 +228,11 @@ def watched_scores() -> Iterator[list[tuple[int, np.ndarray]]]:
     seen: list[tuple[int, np.ndarray]] = []
     whole = LayerBudgets.protect
 
-    def watched(self: LayerBudgets, block: Block, client: Client, ctx: Context) -> Block:
-        seen.append((ctx.round, floored(client.scores_by(None))))
-        return whole(self, block=block, client=client, ctx=ctx)
+    def watched(self: LayerBudgets, known: Known, ctx: Context) -> Operations:
+        operations = whole(self, known=known, ctx=ctx)
+        if isinstance(ctx.party, Client) and ctx.party.update is not None:
+            seen.append((ctx.round, floored(ctx.party.scores_by(None))))
+        return operations
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LayerBudgets, "protect", watched)

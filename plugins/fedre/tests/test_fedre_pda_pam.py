@@ -9,15 +9,23 @@ from typing import Any
 import fedplug_fedre.pda_pam
 import numpy as np
 import pytest
-from fedplug import (
-    Block,
-    Context,
-    Examples,
-    add_blocks,
-)
+from fedplug import Block, Context, Examples, add_blocks
 from fedplug.api.errors import ProtectionError
 from fedplug_lab import pictures  # fmt: skip
-from pda_pam_toys import LAYER, LAYOUT, LN, SCORES, blocks_of, pda_pam, public_with, server_at, softmax, summed
+from pda_pam_toys import (
+    LAYER,
+    LAYOUT,
+    LN,
+    SCORES,
+    Sealing,
+    blocks_of,
+    pda_pam,
+    public_with,
+    server_at,
+    softmax,
+    summed,
+    total_of,
+)
 
 # -- sums --------------------------------------------------------------------------------------------------------------
 
@@ -83,8 +91,8 @@ def test_models_are_scored_as_far_as_they_are_seen(scored: dict[str, Any]) -> No
     sealed = Block("encrypted", 2, None, None, (b"?",), "std.bfv")
     server.uploads = {0: {"noised": noised[0], "clear": clear[0], "encrypted": sealed}, 1: {"noised": noised[1]}}
     component = pda_pam()
-    found = component.aggregate(noised, {0: 1.0, 1: 1.0}, ctx)
-    component.aggregate(clear, {0: 1.0, 1: 1.0}, ctx)
+    found = total_of(component, noised, ctx)
+    total_of(component, clear, ctx)
     assert len(scored["calls"]) == 2  # once a client and round, for all zones
     expected = server.vector.copy()
     expected[:3] += 3.5
@@ -94,7 +102,7 @@ def test_models_are_scored_as_far_as_they_are_seen(scored: dict[str, Any]) -> No
     assert found.mean().tolist() == [3.5, 3.5, 3.5, 1.0, 1.0]  # each layer is shown by one client alone
     later = server_at(round=1)[1]
     server.uploads = {1: {"noised": noised[1]}}
-    component.aggregate({1: noised[1]}, {1: 1.0}, Context(**vars(later) | {"party": server}))
+    total_of(component, {1: noised[1]}, Context(**vars(later) | {"party": server}))
     assert len(scored["calls"]) == 3
     assert scored["calls"][0]["seed"] == scored["calls"][1]["seed"] != scored["calls"][2]["seed"]
 
@@ -133,7 +141,7 @@ def test_without_public_examples_it_is_the_mean_and_says_so(scored: dict[str, An
 def test_an_encrypted_zone_is_added_by_what_sealed_it(scored: dict[str, Any]) -> None:
     server, ctx = server_at()
     total = Block("encrypted", 3, None, None, (b"sum",), "seal", contributors=2, divisor=2.0)
-    ctx.components["seal"] = SimpleNamespace(add_blocks=lambda blocks, ctx: total)
+    ctx.components["seal"] = Sealing(total)
     blocks = {k: Block("encrypted", 3, None, None, (b"?",), "seal") for k in range(2)}
     assert summed(blocks, server, ctx) is total
     assert server.log == {"fedre.pda_pam.scored_layers": 0.0}
@@ -164,7 +172,7 @@ def test_a_client_whose_other_zone_is_spoilt_is_blamed(scored: dict[str, Any]) -
         server.cache.clear()
         server.uploads = {0: {"noised": good[0]}, 1: {"noised": good[1], "clear": spoilt}}
         with pytest.raises(ProtectionError, match=f"client 1 sent clear .*{problem}") as error:
-            pda_pam().aggregate(good, {0: 1.0, 1: 1.0}, ctx)
+            total_of(pda_pam(), good, ctx)
         assert error.value.client_id == 1
 
 
@@ -178,7 +186,7 @@ def test_values_that_are_not_finite_are_blamed_on_their_client(scored: dict[str,
 def test_blocks_without_positions_are_refused(scored: dict[str, Any]) -> None:
     server, ctx = server_at()
     blocks = {k: Block("noised", LAYOUT.size, np.ones(LAYOUT.size, np.float32)) for k in range(2)}
-    with pytest.raises(ProtectionError, match="came without positions, which wants asks for"):
+    with pytest.raises(ProtectionError, match="came without positions, so nobody knows their layers"):
         summed(blocks, server, ctx)
 
 

@@ -7,13 +7,7 @@ from typing import Any
 import fedplug_fedre.pda_pam
 import numpy as np
 import pytest
-from fedplug import (
-    Adds,
-    Bound,
-    Known,
-    Noise,
-    Seal,
-)
+from fedplug import Clip, Known, Look, Noise, Seal, WeightedSum
 from fedplug.api.data import PublicData
 from fedplug.api.errors import DataError, RecipeError
 from fedplug.recipe.recipe import Recipe
@@ -65,24 +59,25 @@ def test_noise_at_the_server_is_refused() -> None:
         Recipe.from_plain(plain)
     assert (
         "std.central_gaussian needs a bound of the L2 norm earlier in the chain of zone noised; the weights of "
-        "fedre.pda_pam follow from single clients' values, which noise on the sum does not cover; add noise at the"
+        "fedre.pda_pam follow from single clients' values; add the noise at the clients"
     ) in str(error.value)
-    assert "or write aggregate: {use: std.mean}" in str(error.value)
 
 
 def test_what_is_known_of_a_sum_by_scores() -> None:
     """Local noise stays, alone; no bound does. Zones that arrive encrypted are plain sums."""
     ctx = server_at()[1]
-    noised = Known(zone="noised").after((Bound(1.0), Noise(mechanism="gaussian", scale=2.0)))
-    behind = noised.after(pda_pam().sums(noised, ctx))
+    clipped = Known(zone="noised").after(Clip(1.0))
+    noised = clipped.after(Noise.gaussian(2.0))
+    behind = noised.after(*pda_pam().aggregate(noised, ctx))
     (release,) = behind.releases
     assert release.noise_multiplier == 2.0
     assert "one client's noise may be almost all that a sum has" in release.uncredited
-    clipped = Known(zone="noised", bounds=(Bound(1.0),))
-    assert clipped.after(pda_pam().sums(clipped, ctx)).norm() is None
+    assert clipped.after(*pda_pam().aggregate(clipped, ctx)).sensitivity() is None
     seal = Seal(scheme="BFV", opened_by="clients", range=1.0, step=0.1)
     sealed = Known(zone="encrypted", sealed=(seal,), sealers=("std.bfv",))
-    assert pda_pam().sums(sealed, ctx) == (Adds(),)
+    plain, looks = pda_pam().aggregate(sealed, ctx)
+    assert plain == WeightedSum()
+    assert isinstance(looks, Look)
 
 
 def test_a_preference_in_a_file_is_refused() -> None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Bound, Client, Context, Known, Layout, gaussian_epsilon
+from fedplug import Block, Client, Context, Layout, gaussian_epsilon
 from fedplug.api.context import Server
+from fedplug.api.data import ClientData
 from fedplug.api.errors import ProtectionError, RecipeError
+from fedplug.api.folded import foretold
+from fedplug.api.links import Link, Step, fold
 from fedplug.api.releases import Release
+from fedplug.mechanisms.execution import execute
 from fedplug.recipe.recipe import Recipe
 from fedplug_kit.static import check_component
 from fedplug_paraaegis.literal_noise import LiteralNoise
+from fedplug_std.clip import Clip
 from toy_components import paraaegis, toy_catalog
 from toy_protocol import run_protocol
 
@@ -30,15 +34,27 @@ def context(party: Any, rounds: int = 10) -> Context:
     return Context(0, rounds, Layout.of([("w", (20_000,))]), (), 2, 2, 7, "", party)
 
 
-def clipped(norm: float) -> Known:
-    return Known(zone="noised", layers=(20_000,), bounds=(Bound(norm),))
+def steps_of(made: LiteralNoise, ctx: Context) -> tuple[Step, ...]:
+    """Behind a clip to 2."""
+    clip = Clip(Clip.Options(norm=2.0))
+    clip.name = "std.clip"
+    return fold([Link("noised", "protect", each.name, each, "client") for each in (clip, made)], ctx)
 
 
 def release_of(made: LiteralNoise, ctx: Context) -> Release:
-    """What it costs behind a clip to 2."""
-    before = clipped(2.0)
-    (release,) = before.after(made.effects(before, ctx)).releases
+    """What it costs."""
+    (release,) = steps_of(made, ctx)[-1].after.releases
     return release
+
+
+def client_of(examples: int, largest: int | None = None) -> Client:
+    """A client that has so many examples, and has been told the largest number."""
+    held: Any = range(examples)
+    client = Client(client_id=1, data=ClientData(held, held, held, classes=("x",), mean=(0.5,), std=(0.5,)))
+    client.ctx = context(client)
+    if largest is not None:
+        component().adopt(client, largest)
+    return client
 
 
 def true_epsilon(multiplier: float, rounds: int, sensitivity: float = 1.0) -> float:
@@ -59,11 +75,11 @@ def test_the_scale_is_the_printed_one() -> None:
 
 
 def test_the_noise_has_that_scale() -> None:
-    client = Client(client_id=1, data=SimpleNamespace(train=range(500)))  # type: ignore[arg-type]
-    client.ctx = context(client)
+    client = client_of(500, largest=3000)
     block = Block("noised", 20_000, np.zeros(20_000, np.float32))
-    noise = component().protect(block, client, dataclasses.replace(client.ctx, known=clipped(2.0))).plain()
-    assert noise.dtype == np.float32
+    for step in steps_of(component(), client.ctx):
+        block = execute(step, block, client, client.ctx)
+    noise = block.plain()
     expected = component().stddev(2.0, 500, 10)
     assert abs(float(noise.std()) / expected - 1) < 5 / math.sqrt(2 * 20_000)
     assert abs(float(noise.mean())) < 5 * expected / math.sqrt(20_000)
@@ -85,14 +101,29 @@ def test_the_true_epsilon_of_a_client_is_larger_by_orders_of_magnitude() -> None
 def test_the_release_states_the_true_multiplier_of_the_worst_client() -> None:
     server = Server()
     made, ctx = component(), context(server)
-    cohort = SimpleNamespace(ask=lambda method: {0: 100, 1: 3000, 2: 40})
+    told: list[Any] = []
+    cohort = SimpleNamespace(ask=lambda method: {0: 100, 1: 3000, 2: 40}, tell=lambda *call: told.append(call))
     made.setup(cohort, None, ctx)  # type: ignore[arg-type]
+    assert told == [(made.adopt, 3000)]
     release = release_of(made, ctx)
     assert release.noise_multiplier == pytest.approx(component().stddev(1.0, 3000, 10))
     assert (release.literal, release.trust, release.source) == (True, "local", "reproducible")
     assert "sizes of its own" in release.uncredited  # each client's noise is as large as its data set is small
-    (shown,) = made.reveals(ctx)
-    assert (shown.what, shown.asked, shown.covered_by) == ("number of examples", ("count",), None)
+    numbers, largest = made.reveals(ctx)
+    assert (numbers.to, numbers.asked, numbers.covered_by) == (("aggregator",), ("count",), None)
+    assert (largest.what, largest.to, largest.covered_by) == ("largest number of examples", ("client",), None)
+
+
+def test_clients_and_server_foretell_the_same_and_a_client_that_has_more_examples_refuses() -> None:
+    server, made = Server(), component()
+    server.memory(made)["largest"] = 3000
+    charged = steps_of(made, context(server))
+    small = client_of(100, largest=3000)
+    assert foretold(steps_of(made, small.ctx)) == foretold(charged)
+    liar = client_of(4000, largest=3000)
+    step, block = steps_of(made, liar.ctx)[-1], Block("noised", 20_000, np.zeros(20_000, np.float32))
+    with pytest.raises(ProtectionError, match="is what is charged for; promise no more than the least of any client"):
+        execute(step, block, liar, liar.ctx)
 
 
 def test_before_the_set_up_and_at_other_parties_nobody_knows_how_much_it_is() -> None:
@@ -101,12 +132,14 @@ def test_before_the_set_up_and_at_other_parties_nobody_knows_how_much_it_is() ->
         release = release_of(component(), context(party))
         assert math.isnan(release.noise_multiplier)
         assert party.state == {}
-        assert clipped(2.0).after(component().effects(clipped(2.0), context(party))).bounds == ()
+        assert steps_of(component(), context(party))[-1].after.bounds == ()
 
 
 def test_a_number_of_examples_that_is_none_costs_its_client_the_round() -> None:
     dropped: dict[int, str] = {}
-    cohort = SimpleNamespace(ask=lambda method: {0: 7, 1: "many", 2: 0, 3: 9, 4: None}, drop=dropped.__setitem__)
+    cohort = SimpleNamespace(
+        ask=lambda method: {0: 7, 1: "many", 2: 0, 3: 9, 4: None}, drop=dropped.__setitem__, tell=lambda *call: None
+    )
     server = Server()
     component().setup(cohort, None, context(server))  # type: ignore[arg-type]
     assert server.memory(component())["largest"] == 9
@@ -118,9 +151,6 @@ def test_it_needs_a_clip() -> None:
     noise = {"use": "paraaegis.literal_noise", "epsilon": 1}
     with pytest.raises(RecipeError, match=r"literal_noise needs a bound of the L2 norm earlier.*put \{use: std\.clip"):
         Recipe.from_plain(paraaegis(noised=[noise]), toy_catalog())
-    client = Client(client_id=0)
-    with pytest.raises(ProtectionError, match=r"no bound of the L2 norm is known; .* put \{use: std\.clip"):
-        component().protect(Block("noised", 1, np.zeros(1, np.float32)), client, context(client))
     late = [{"use": "std.clip", "norm": 1.0}, {"use": "std.bfv"}, noise]
     plain = paraaegis(noised=late, postprocess={"encrypted": ["std.bfv"], "noised": ["std.bfv"]})
     with pytest.raises(RecipeError, match=r"paraaegis\.literal_noise must not come after encryption"):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Bound, Client, Context, Known, Layout, Misplaced, Seal, gaussian_epsilon
-from fedplug.api.errors import ProtectionError, RecipeError
+from fedplug import Block, Client, Context, Layout, Misplaced, Seal, Server, gaussian_epsilon
+from fedplug.api.errors import RecipeError
+from fedplug.api.folded import foretold
+from fedplug.api.links import Link, Step, fold
 from fedplug.api.releases import Release
 from fedplug.api.types import BASE_ZONES
+from fedplug.mechanisms.execution import execute
 from fedplug.privacy.accounting import effective_multiplier, gaussian_noise_multiplier
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_record import EncryptionReport
@@ -19,13 +21,14 @@ from fedplug.privacy.renyi import gaussian_rdp_epsilon, rdp_to_epsilon
 from fedplug.recipe.recipe import Recipe
 from fedplug_kit.static import check_component
 from fedplug_selectiveshield.noise import Noise, lemma_2_multiplier
+from fedplug_std.clip import Clip
 from fedplug_std.gaussian import Gaussian
 from pydantic import ValidationError
 from toy_components import recipe_of
 
 DELTA = 1e-5
 K, C = 20, 0.5
-CLIPPED = Known(zone="noised", layers=(10,), bounds=(Bound(C),))
+SIZE = 20_000
 
 
 def noise(**options: Any) -> Noise:
@@ -36,22 +39,40 @@ def noise(**options: Any) -> Noise:
 
 def client_at(client_id: int = 0, round: int = 0, rounds: int = 10, clients: int = K) -> Client:
     client = Client(client_id=client_id)
-    layout = Layout.of([("w", (10,))])
-    client.ctx = Context(round, rounds, layout, BASE_ZONES, clients, 2, 7, "", client, known=CLIPPED)
+    layout = Layout.of([("w", (SIZE,))])
+    client.ctx = Context(round, rounds, layout, BASE_ZONES, clients, 2, 7, "", client)
     return client
 
 
+def steps_of(component: Noise | Gaussian, ctx: Context) -> tuple[Step, ...]:
+    """Behind a clip to C."""
+    clip = Clip(Clip.Options(norm=C))
+    clip.name = "std.clip"
+    return fold([Link("noised", "protect", each.name, each, "client") for each in (clip, component)], ctx)
+
+
 def release_of(component: Noise | Gaussian, ctx: Context, *behind: Seal) -> Release:
-    """What it costs behind a clip to C, and what encrypts it then."""
-    known = CLIPPED.after((*component.effects(CLIPPED, ctx), *behind))
-    (release,) = known.releases
+    """What it costs, and what encrypts it then."""
+    (release,) = steps_of(component, ctx)[-1].after.after(*behind).releases
     return release
 
 
-def noised(component: Noise, client: Client, size: int = 20_000) -> np.ndarray:
-    """What the component makes of zeros."""
-    block = Block("noised", size, np.zeros(size, np.float32))
-    return component.protect(block, client, client.ctx).plain()
+def at_server(**facts: int) -> Context:
+    """The same round at the server."""
+    facts = {"round": 0, "rounds": 10, "num_clients": K, **facts}
+    server = Server()
+    layout = Layout.of([("w", (SIZE,))])
+    server.ctx = Context(layout=layout, zones=BASE_ZONES, min_clients=2, seed=7, digest="", party=server, **facts)
+    return server.ctx
+
+
+def noised(component: Noise | Gaussian, client: Client, values: Any = None) -> np.ndarray:
+    """What clip and component make of values, or of zeros."""
+    values = np.zeros(SIZE, np.float32) if values is None else np.asarray(values, np.float32)
+    block = Block("noised", len(values), values)
+    for step in steps_of(component, client.ctx):
+        block = execute(step, block, client, client.ctx)
+    return block.plain()
 
 
 def test_conforms() -> None:
@@ -104,9 +125,9 @@ def test_distributed_noise_gives_the_sum_what_sigma_says() -> None:
 @pytest.mark.parametrize("source", ["secure", "reproducible"])
 def test_the_variance_of_the_mean_noise(choice: str, variance: float, source: str) -> None:
     """Spec 19: C^2 sigma^2 / K, / K^2, and C^2 sigma^2. Six standard deviations of a chi-square variable."""
-    component, sigma, size = noise(noise_multiplier=3.0, choice=choice, source=source), 3.0, 20_000
+    component, sigma = noise(noise_multiplier=3.0, choice=choice, source=source), 3.0
     mean = np.mean([noised(component, client_at(k)).astype(np.float64) for k in range(K)], 0)
-    assert np.mean(mean**2) / (C * sigma) ** 2 == pytest.approx(variance, rel=6 * math.sqrt(2 / size))
+    assert np.mean(mean**2) / (C * sigma) ** 2 == pytest.approx(variance, rel=6 * math.sqrt(2 / SIZE))
 
 
 @pytest.mark.parametrize(("choice", "factor"), [("local", 1), ("distributed", 20**-0.5), ("literal_K", 20**0.5)])
@@ -125,12 +146,10 @@ def test_an_upload_has_the_std_that_the_release_says(choice: str, factor: float)
 def test_local_noise_is_that_of_std_gaussian_bit_for_bit() -> None:
     plain = Gaussian(Gaussian.Options(epsilon=8, delta=DELTA, source="reproducible", decay=0.9))
     plain.name = "selectiveshield.noise"
-    client = client_at(3, 4)
-    block = Block("noised", 50, np.linspace(-0.05, 0.05, 50, dtype=np.float32))
+    client, values = client_at(3, 4), np.linspace(-0.05, 0.05, 50)
     ours = noise(epsilon=8, delta=DELTA, source="reproducible", decay=0.9)
-    expected = plain.protect(block, client, client.ctx)
-    assert np.array_equal(ours.protect(block, client, client.ctx).plain(), expected.plain())
-    assert ours.effects(CLIPPED, client.ctx) == plain.effects(CLIPPED, client.ctx)
+    assert np.array_equal(noised(ours, client, values), noised(plain, client, values))
+    assert steps_of(ours, client.ctx)[-1].operations == steps_of(plain, client.ctx)[-1].operations
 
 
 def test_participants_are_the_clients_of_a_round() -> None:
@@ -144,17 +163,9 @@ def test_participants_are_the_clients_of_a_round() -> None:
 def test_no_noise_passes_values_unchanged_and_is_released_as_such() -> None:
     for choice in ("local", "distributed", "literal_K"):
         component, client = noise(noise_multiplier=0, choice=choice), client_at()
-        block = Block("noised", 3, np.array([1, 2, 3], np.float32))
-        assert component.protect(block, client, client.ctx) is block
+        assert noised(component, client, [0.25, 0, -0.25]).tolist() == [0.25, 0, -0.25]
         assert release_of(component, client.ctx).noise_multiplier == 0
-        assert CLIPPED.after(component.effects(CLIPPED, client.ctx)).norm() == C
-
-
-def test_without_a_clip_there_is_no_scale() -> None:
-    client = client_at()
-    ctx = dataclasses.replace(client.ctx, known=Known(zone="noised", layers=(10,)))
-    with pytest.raises(ProtectionError, match="no bound of the L2 norm is known; noise is scaled to a clipping norm"):
-        noise(noise_multiplier=1).protect(Block("noised", 2, np.zeros(2, np.float32)), client, ctx)
+        assert steps_of(component, client.ctx)[-1].after.norm() == C
 
 
 # -- calibration -------------------------------------------------------------------------------------------------------
@@ -291,30 +302,43 @@ def test_a_client_has_the_norm_and_the_noise_that_it_chose() -> None:
     component = noise(noise_multiplier=2.0, own=OWN, source="reproducible")
     for number, std in ((0, 2.0 * C), (2, 0.5 * C), (3, 2.0 * C / 10)):
         found = noised(component, client_at(number))
-        assert float(np.std(found.astype(np.float64))) == pytest.approx(std, rel=6 / math.sqrt(2 * 20_000))
-    long = np.full(10, C / math.sqrt(10), np.float32)
+        assert float(np.std(found.astype(np.float64))) == pytest.approx(std, rel=6 / math.sqrt(2 * SIZE))
+    long = np.full(10, C / math.sqrt(10))
     quiet = noise(noise_multiplier=1e-9, own=[{"client": 3, "norm": C / 10}])
-    lengths = [
-        float(np.linalg.norm(quiet.protect(Block("noised", 10, long), client, client.ctx).plain()))
-        for client in map(client_at, (0, 3))
-    ]
+    lengths = [float(np.linalg.norm(noised(quiet, client, long))) for client in map(client_at, (0, 3))]
     assert lengths == pytest.approx([C, C / 10], rel=1e-3)
 
 
 @pytest.mark.parametrize("choice", ["local", "literal_K"])
 def test_everybody_is_charged_what_the_client_with_the_least_noise_pays(choice: str) -> None:
-    """And a note says what each of them pays; a party's own position changes nothing of what it states."""
+    """And a note says what each of them pays; what is foretold is the same at all parties."""
     options: dict[str, Any] = {"epsilon": 8, "delta": DELTA, "choice": choice}
     component = noise(**options, own=[{"client": 1, "epsilon": 20}, {"client": 2, "epsilon": 4, "norm": C / 2}])
-    releases = [release_of(component, client_at(number).ctx) for number in (0, 1, 2)]
-    assert releases[0] == releases[1] == releases[2]
+    contexts = [at_server(), *(client_at(number).ctx for number in (0, 1, 2))]
+    charged, *of_clients = [release_of(component, ctx) for ctx in contexts]
     least = release_of(noise(**options | {"epsilon": 20}), client_at().ctx)
-    assert releases[0].noise_multiplier == pytest.approx(least.noise_multiplier)
-    assert releases[0].uncredited
+    assert charged.noise_multiplier == pytest.approx(least.noise_multiplier)
+    assert {release.noise_multiplier for release in of_clients} == {charged.noise_multiplier}
+    assert len({foretold(steps_of(component, ctx)) for ctx in contexts}) == 1
+    assert charged.uncredited
+    assert charged.literal == (choice == "literal_K")
     factor = component.factor(K)
     for own, who in ((20, "client 1"), (4, "client 2"), (8, "the others")):
         paid = gaussian_epsilon(factor * gaussian_noise_multiplier(own, DELTA), DELTA)
-        assert f"epsilon {paid:.4g} at {who}" in releases[0].note
+        assert f"epsilon {paid:.4g} at {who}" in charged.note
+
+
+def test_exact_noise_of_single_clients_on_a_grid_of_the_recipe_takes_the_most_of_delta() -> None:
+    """The server does not know a client's std over the grid; no client has fewer than 2^15 steps in it."""
+    own = [{"client": 1, "epsilon": 20}]
+    fine, coarse = (
+        release_of(noise(epsilon=8, delta=DELTA, source="exact", grid=grid, own=own), at_server())
+        for grid in (None, 2.0**-20)
+    )
+    assert fine.mechanism == coarse.mechanism == "discrete_gaussian"
+    assert 0 < fine.slack < coarse.slack
+    at_client = release_of(noise(epsilon=20, delta=DELTA, source="exact", grid=2.0**-20), client_at(clients=1).ctx)
+    assert coarse.slack >= at_client.slack
 
 
 @pytest.mark.parametrize(

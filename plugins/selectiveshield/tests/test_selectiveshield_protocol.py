@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Client
-from fedplug.api.errors import ProtectionError
+from fedplug import Block, Client, Context, Layout, Misplaced
+from fedplug.api.links import Link, fold
 from fedplug.api.types import BASE_ZONES
+from fedplug.mechanisms.execution import execute
 from fedplug_kit.static import check_component
 from fedplug_selectiveshield.merge import Merge
 from numpy.typing import NDArray
@@ -208,19 +208,19 @@ def test_a_client_without_anything_to_mark_takes_part(tmp_path: Path) -> None:
 # -- the merge ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_merge_runs_at_a_client_on_positions() -> None:
+def test_the_merge_puts_retained_values_over_the_global_model() -> None:
     component = Merge(Merge.Options())
     component.name = "selectiveshield.merge"
     client = Client(client_id=0, vector=np.arange(5, dtype=np.float32))
-    ctx: Any = SimpleNamespace(party=client)
+    client.ctx = Context(0, 1, Layout.of([("w", (5,))]), BASE_ZONES, 2, 2, 7, "", client)
+    (step,) = fold([Link("retained", "postprocess", component.name, component, "client")], client.ctx)
     block = Block("retained", 2, np.array([7, 8], np.float32), np.array([1, 4], np.uint32))
-    component.postprocess(block, ctx)
+    assert execute(step, block, client, client.ctx).plain().tolist() == [7, 8]
     assert client.personal is not None
     assert client.personal.tolist() == [0, 7, 2, 3, 8]
     assert client.vector.tolist() == [0, 1, 2, 3, 4]
-    for wrong, party in ((block, object()), (block.replace(positions=None), client)):
-        with pytest.raises(ProtectionError, match="merges at a client, under postprocess"):
-            component.postprocess(wrong, SimpleNamespace(party=party))  # type: ignore[arg-type]
+    with pytest.raises(Misplaced, match="merges what a client retained, and not zone noised"):
+        fold([Link("noised", "postprocess", component.name, component, "client")], client.ctx)
 
 
 def test_calls_to_clients_are_those_of_the_algorithm(outcome: Outcome) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Bound, Client, Context, CoversSupport, Known, Layout, Plan
+from fedplug import Block, Client, Context, Layout, Plan, Server, Widen
 from fedplug.api.errors import ProtectionError, RecipeError
+from fedplug.api.links import Link, Step, fold
 from fedplug.api.types import BASE_ZONES
+from fedplug.mechanisms.execution import add_up, execute
 from fedplug.recipe.recipe import Recipe
 from fedplug_selectiveshield.hide_support import HideSupport
 from fedplug_selectiveshield.two_server import TwoServer
@@ -30,10 +31,12 @@ def blocks_of(*given: dict[int, float]) -> dict[int, Block]:
 
 def mean_of(**options: Any) -> list[float]:
     """Of 6, 3 and 0 at position 0 (all clients), 4 and 2 at 1 (two of them), 9 at 3 (one)."""
-    component = TwoServer(TwoServer.Options(**options))
-    ctx: Any = SimpleNamespace(layout=Layout.of([("w", (5,))]))
+    component, server = TwoServer(TwoServer.Options(**options)), Server()
+    component.name = "selectiveshield.two_server"
+    ctx = Context(0, 1, Layout.of([("w", (5,))]), BASE_ZONES, 3, 2, 7, "", server)
     blocks = blocks_of({0: 6, 1: 4}, {0: 3, 1: 2, 3: 9}, {0: 0})
-    total = component.aggregate(blocks, dict.fromkeys(range(3), 1.0), ctx)
+    (step,) = fold([Link("noised", "aggregate", component.name, component, "server")], ctx)
+    total = add_up(step, blocks, dict.fromkeys(range(3), 1.0), ctx)
     assert total.positions is not None
     assert total.positions.tolist() == [0, 1, 3]
     means: list[float] = total.mean().tolist()
@@ -92,39 +95,44 @@ def hider() -> tuple[HideSupport, Client, Block]:
     return component, client, Block("noised", 4, np.array([3, 4, 0, 12], np.float32), where)
 
 
+def steps_of(client: Client, *chain: Any) -> tuple[Step, ...]:
+    return fold([Link("noised", "protect", each.name, each, "client") for each in chain], client.ctx)
+
+
+def protected(block: Block, client: Client, *chain: Any) -> Block:
+    for step in steps_of(client, *chain):
+        block = execute(step, block, client, client.ctx)
+    return block
+
+
 def test_retained_positions_are_sent_as_zeros() -> None:
     component, client, block = hider()
-    hidden = component.protect(block, client, client.ctx)
+    hidden = protected(block, client, component)
     assert hidden.positions is not None
     assert hidden.positions.tolist() == [0, 1, 2, 3, 4, 5]
     assert hidden.positions.dtype == np.uint32
     assert hidden.plain().tolist() == [0, 3, 4, 0, 0, 12]
     assert hidden.size == 6
-    known = Known(zone="noised", bounds=(Bound(99.0),))
-    assert component.effects(known, client.ctx) == (CoversSupport(),)
-    behind = known.after(component.effects(known, client.ctx))
-    assert (behind.covers_support, behind.norm()) == (True, 99.0)
-    gathered = component.protect(block.replace(positions=None), client, client.ctx)
+    (step,) = steps_of(client, component)
+    assert step.operations == (Widen(),)
+    gathered = protected(block.replace(positions=None), client, component)
     assert gathered.plain().tolist() == hidden.plain().tolist()
     client.plan = None
-    with pytest.raises(ProtectionError, match="has no plan"):
-        component.protect(block, client, client.ctx)
+    with pytest.raises(ProtectionError, match="there is no plan here"):
+        protected(block, client, component)
 
 
-def test_the_clip_may_stand_before_or_after() -> None:
+def test_the_clip_may_come_before_or_after() -> None:
     """Spec 17: the norm is at most C either way, and the values are the same."""
     component, client, block = hider()
     clip = Clip(Clip.Options(norm=6.5))
     clip.name = "std.clip"
-    after = clip.protect(component.protect(block, client, client.ctx), client, client.ctx)
-    before = component.protect(clip.protect(block, client, client.ctx), client, client.ctx)
-    assert np.array_equal(after.plain(), before.plain())
+    after, before = (protected(block, client, *links).plain() for links in ((component, clip), (clip, component)))
+    assert np.array_equal(after, before)
     for links in ((component, clip), (clip, component)):
-        known = Known(zone="noised")
-        for link in links:
-            known = known.after(link.effects(known, client.ctx))
+        known = steps_of(client, *links)[-1].after
         assert (known.norm(), known.covers_support) == (6.5, True)
-    assert 6.49 < np.linalg.norm(after.plain().astype(np.float64)) <= 6.5
+    assert 6.49 < np.linalg.norm(after.astype(np.float64)) <= 6.5
 
 
 @pytest.mark.parametrize("chain", [[HIDE, CLIP, NOISE], [CLIP, HIDE, NOISE]])
