@@ -306,7 +306,7 @@ def test_ballots_with_noise_are_those_that_were_released(toys: Any) -> None:
 class FullBatches(DpSgd):
     """Keep the account of Poisson batches, and train on everything."""
 
-    round_release = DpSgd.round_release
+    round_release, release_problem = DpSgd.round_release, DpSgd.release_problem
 
     def train(self, client: Client, ctx: Context) -> dict[str, float]:
         return {"loss": 0.0}
@@ -314,7 +314,7 @@ class FullBatches(DpSgd):
 
 def test_an_account_is_on_the_word_of_whoever_keeps_it(toys: Any) -> None:
     toys("trainer", FullBatches)
-    plain = recipe_of("noised", [], train={"use": "toy.odd", "noise_multiplier": 1.0, "clip": 1.0}, rounds=1)
+    plain = recipe_of("noised", [], train={"use": "toy.odd", "noise_multiplier": 1.0}, rounds=1)
     verdict = run_protocol(plain).protocol.ledger.verdict()
     assert issubclass(FullBatches, AccountKeeper)
     assert verdict.startswith("RECORD-LEVEL DP")

@@ -53,7 +53,8 @@ class OneBatch:
         solver = trainer.one_batch(client, client.ctx, self.batch_size)
         if solver is None:
             raise ViewError(f"{trainer.name} cannot make one step on a batch: it has no one_batch; nobody can probe it")
-        solver.name = f"{trainer.name}/batch-{self.number}-of-round-{client.ctx.round + 1}"  # its own stream and cache
+        name = f"{trainer.name}/batch-{self.number}-of-round-{client.ctx.round + 1}"  # its own stream and cache
+        solver = solver.varied(name=name)
         client.data = dataclasses.replace(data, train=data.train.take(self.indices(client)))
         try:
             yield solver
