@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from fedplug.api.context import Client
 from fedplug.api.errors import ProtectionError
 
 if TYPE_CHECKING:
@@ -44,19 +43,20 @@ def without(party: Party, told: str, *, scores: bool = False, update: bool = Fal
         told: what an error says where one of them is used.
         scores, update: whether these are left to it.
     """
-    if not isinstance(party, Client):
+    client: Any = party
+    if not hasattr(client, "update"):  # no client
         yield
         return
     names = [*([] if scores else ["scores"]), *([] if update else ["update", "personal"])]
-    held = {name: getattr(party, name) for name in ["data", *names]}
-    hidden: Any = NotHanded(told, len(party.data.train) if party.data is not None else 0)
-    if party.data is not None:
-        party.data = dataclasses.replace(party.data, train=hidden, own_test=hidden)
+    held = {name: getattr(client, name) for name in ["data", *names]}
+    hidden: Any = NotHanded(told, len(client.data.train) if client.data is not None else 0)
+    if client.data is not None:
+        client.data = dataclasses.replace(client.data, train=hidden, own_test=hidden)
     for name in names:
         if held[name] is not None:
-            setattr(party, name, hidden)
+            setattr(client, name, hidden)
     try:
         yield
     finally:
         for name, value in held.items():
-            setattr(party, name, value)
+            setattr(client, name, value)

@@ -40,8 +40,9 @@ class HostedClient(Client):
     @property
     def model(self) -> Model:
         """The process' one model, loaded with this client's local state if another client used it last."""
-        if isinstance(self.update, NotHanded):  # it is what the local model follows from
-            self.update.refuse()
+        update: Any = self.update
+        if isinstance(update, NotHanded):  # the local model follows from it
+            update.refuse()
         return self._host.model if self._host.model_user is self else self.loaded(self.local)
 
     @model.setter
