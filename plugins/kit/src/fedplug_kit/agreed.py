@@ -30,9 +30,13 @@ _REMEDY = (
 def operation_problems(world: World, name: str) -> Iterator[str]:
     """Asked before a run, twice, at the server and at clients, a link gives equal operations, at no higher cost.
 
-    Clients' own norms and sizes of noise, which follow from scores, may differ where the operation says so.
+    Clients' own norms and sizes of noise, which follow from scores, may differ where the operation says so. Of the
+    negotiation counts what it gives at the server last: what it tells clients in a round holds from then on.
     """
     seen = sorted((each for each in world.seen if each.link == name), key=lambda each: each.party != SERVER)
+    if name == world.protocol.recipe.negotiate_mask.name:
+        last = {(each.hook, each.zone, each.round): each for each in seen if each.party == SERVER}
+        seen = [*last.values(), *(each for each in seen if each.party != SERVER)]
     first: dict[tuple[str, str, int], Seen] = {}
     for each in seen:
         other = first.setdefault((each.hook, each.zone, each.round), each)
@@ -47,9 +51,7 @@ def _difference(first: Seen, other: Seen) -> str:
     """How what was given to two parties differs; empty if it does not."""
     one, two = (as_operations(each.given, each.hook, each.link) for each in (first, other))
     if list(map(type, one)) != list(map(type, two)):
-        return (
-            f"in round {first.round + 1} it gives {_kinds(one)} at {first.party}, and {_kinds(two)} at {other.party}"
-        )
+        return f"in round {first.round + 1} it gives {_kinds(one)} at {first.party}, and {_kinds(two)} at {other.party}"
     for mine, theirs in zip(one, two, strict=True):
         for field in dataclasses.fields(mine):
             if field.name in _own(mine, theirs):
