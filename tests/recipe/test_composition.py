@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import fedplug
-import numpy as np
 import pytest
-from fedplug import Block, hookimpl
-from fedplug.api.errors import PluginError
+from fedplug import Clip, Context, Known, Noise, Operations, hookimpl
+from fedplug.api.errors import PluginError, ProtectionError
+from fedplug.api.types import Layout
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition, amplified
 from fedplug.recipe.parts import Sampling
@@ -28,8 +28,10 @@ def recipe(plain_recipe: dict[str, Any], fake_catalog: Catalog) -> Recipe:
     return Recipe.from_plain(plain_recipe | changes, fake_catalog)
 
 
-def block(*values: float, zone: str = "noised") -> Block:
-    return Block(zone, len(values), np.array(values, np.float32))
+def handed(zone: str = "noised") -> dict[str, Any]:
+    """What a link is handed."""
+    ctx = Context(0, 1, Layout(()), (), 4, 2, 7, "", fedplug.Server())
+    return {"known": Known(zone=zone, link="it").after(Clip(4.0)), "ctx": ctx}
 
 
 def test_every_component_is_one_object_with_its_name(recipe: Recipe, fake_catalog: Catalog) -> None:
@@ -53,37 +55,62 @@ def test_every_component_is_one_object_with_its_name(recipe: Recipe, fake_catalo
 
 def test_one_calls_exactly_the_component_named(recipe: Recipe, fake_catalog: Catalog) -> None:
     composition = Composition(recipe)
-    for name, expected in (("std.clip", 2.0), ("std.gaussian", 5.0), ("std.clip", 2.0)):
-        result = composition.one("protect", name, block=block(4), client=None, ctx=None)
-        assert result.plain().tolist() == [expected], name
-    sealed = composition.one("protect", "std.ckks", block=block(4), client=None, ctx=None)
-    assert (sealed.values, sealed.sealed_by) == (None, "std.ckks")
-    assert composition.one("postprocess", "std.ckks", block=sealed, ctx=None).plain().tolist() == [4.0]
+    for name, expected in (("std.clip", Clip(1.0)), ("std.gaussian", Noise.gaussian(4.0)), ("std.clip", Clip(1.0))):
+        assert composition.one("protect", name, **handed()) == (expected,), name
+    (seal,) = composition.one("protect", "std.ckks", **handed())
+    assert seal.scheme == "negation"
 
 
-def test_extensions_see_every_call_and_one_value(recipe: Recipe, fake_catalog: Catalog) -> None:
+def test_extensions_see_every_call_and_what_it_gave(recipe: Recipe, fake_catalog: Catalog) -> None:
     composition = Composition(recipe)
-    given = composition.one("protect", "std.clip@noised", block=block(4), client=None, ctx=None)
-    composition.one("protect", "std.gaussian", block=given, client=None, ctx=None)
-    composition.one("protect", "std.ckks", block=block(1, zone="encrypted"), client=None, ctx=None)
-    assert composition.components["std.spy"].seen == [
-        "noised: [4.0] -> [2.0]", "noised: [2.0] -> [3.0]", "encrypted: [1.0] -> closed by std.ckks",
+    composition.one("protect", "std.clip@noised", **handed())
+    composition.one("protect", "std.gaussian", **handed())
+    composition.one("protect", "std.ckks", **handed("encrypted"))
+    assert composition.part("std.spy", fedplug.Extension).seen == [  # type: ignore[attr-defined]
+        "noised: Clip", "noised: Noise", "encrypted: Seal",
     ]  # fmt: skip
+
+
+class Meddles(fedplug.Extension):
+    """Halve every noise."""
+
+    @hookimpl(wrapper=True)
+    def protect(self) -> Any:
+        result = yield
+        return tuple(Noise.gaussian(one.std / 2) if isinstance(one, Noise) else one for one in result)
+
+
+def test_an_extension_may_not_change_what_a_link_gave(
+    plain_recipe: dict[str, Any], fake_classes: dict[str, dict[str, type]]
+) -> None:
+    fake_classes["extension"]["acme.meddles"] = Meddles
+    changed = plain_recipe | {"extensions": ["acme.meddles"]}
+    said = r"an extension \(acme\.meddles\) changed what std\.(clip|gaussian|ckks) gave in its hook protect; extensions look"
+    with pytest.raises(PluginError, match=said):
+        Composition(Recipe.from_plain(changed, Catalog.of(fake_classes))).one("protect", "std.gaussian", **handed())
+
+
+def test_components_are_frozen_and_extensions_are_not(recipe: Recipe, fake_catalog: Catalog) -> None:
+    composition = Composition(recipe)
+    with pytest.raises(ProtectionError, match=r"component std\.clip keeps seen on itself, .*client\.memory\(self\)"):
+        composition.components["std.clip"].seen = 1  # type: ignore[attr-defined]
+    composition.components["std.spy"].seen = []  # type: ignore[attr-defined]
+    assert composition.components["std.clip"].varied(name="other").name == "other"
 
 
 class Nothing(fedplug.Aggregator):
     """Gives nothing."""
 
     @hookimpl
-    def aggregate(self, blocks: Any, weights: Any, ctx: Any) -> None:
-        return None
+    def aggregate(self, known: Any, ctx: Any) -> Operations:
+        return None  # type: ignore[return-value]
 
 
 class Breaks(Nothing):
     """Breaks."""
 
     @hookimpl
-    def aggregate(self, blocks: Any, weights: Any, ctx: Any) -> None:
+    def aggregate(self, known: Any, ctx: Any) -> Operations:
         raise ValueError("no luck")
 
 
@@ -91,7 +118,7 @@ class Leaves(fedplug.Aggregator):
     """Ends the program."""
 
     @hookimpl
-    def aggregate(self, blocks: Any, weights: Any, ctx: Any) -> None:
+    def aggregate(self, known: Any, ctx: Any) -> Operations:
         raise SystemExit(3)
 
 
@@ -102,19 +129,19 @@ def test_a_hook_that_gives_nothing_is_named(
     catalog = Catalog.of(fake_classes)
     composition = Composition(Recipe.from_plain(plain_recipe | {"aggregate": "acme.nothing"}, catalog))
     with pytest.raises(PluginError, match=r"acme\.nothing gave nothing from its hook aggregate"):
-        composition.one("aggregate", "acme.nothing", blocks={}, weights={}, ctx=None)
+        composition.one("aggregate", "acme.nothing", **handed())
     # What is not an error of fedplug's own is named with the line that raised it.
     fake_classes["aggregate"]["acme.breaks"] = Breaks
     catalog = Catalog.of(fake_classes)
     broken = Composition(Recipe.from_plain(plain_recipe | {"aggregate": "acme.breaks"}, catalog))
     said = r"^component acme\.breaks, hook aggregate: ValueError: no luck \(test_composition\.py:\d+\)$"
     with pytest.raises(PluginError, match=said):
-        broken.one("aggregate", "acme.breaks", blocks={}, weights={}, ctx=None)
+        broken.one("aggregate", "acme.breaks", **handed())
     # One that ends its program fails like any other.
     leaves = Catalog.of(fake_classes | {"aggregate": fake_classes["aggregate"] | {"acme.leaves": Leaves}})
     gone = Composition(Recipe.from_plain(plain_recipe | {"aggregate": "acme.leaves"}, leaves))
     with pytest.raises(PluginError, match=r"^component acme\.leaves, hook aggregate: SystemExit: 3 \(test_comp"):
-        gone.one("aggregate", "acme.leaves", blocks={}, weights={}, ctx=None)
+        gone.one("aggregate", "acme.leaves", **handed())
     # The negotiation is the one hook that gives no value: plans live at the clients.
     assert composition.one("negotiate_mask", "acme.vote", cohort=None, ctx=None) is None
 

@@ -41,27 +41,27 @@ class Odd(Aggregator):
     """A component with a fault that a subclass adds."""
 
     @hookimpl
-    def aggregate(self, blocks: Any, weights: Any, ctx: Any) -> Any: ...
+    def aggregate(self, known: Any, ctx: Any) -> Any: ...
 
 
 class DefaultArgument(Odd):
     """Gives a default, which pluggy takes for a wish to be left alone."""
 
     @hookimpl
-    def aggregate(self, blocks: Any, weights: Any = None, ctx: Any = None) -> Any: ...
+    def aggregate(self, known: Any, ctx: Any = None) -> Any: ...
 
 
 class UnknownHook(Odd):
     """Marks what nobody calls."""
 
     @hookimpl
-    def combine(self, blocks: Any) -> None: ...
+    def combine(self, known: Any) -> None: ...
 
 
 class NoHook(Aggregator):
     """Forgot the marker."""
 
-    def aggregate(self, blocks: Any, weights: Any, ctx: Any) -> Any: ...
+    def aggregate(self, known: Any, ctx: Any) -> Any: ...
 
 
 class Unfinished(Aggregator):
@@ -114,7 +114,7 @@ class TakenWord(Odd):
     [
         (
             DefaultArgument,
-            "component odd implements aggregate with a default for weights, ctx, which then never gets a value",
+            "component odd implements aggregate with a default for ctx, which then never gets a value",
         ),
         (UnknownHook, "component odd marks combine with @hookimpl, but there is no such hook; there is score_"),
         (NoHook, "component odd does not implement aggregate; mark a method of that name with @hookimpl"),

@@ -9,7 +9,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Block, hookimpl
+from fedplug import Clip, Operations, Scale, hookimpl
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.implementations import Witness, hook_problems
 from fedplug.recipe.recipe import Recipe
@@ -22,21 +22,21 @@ def test_an_extension_must_be_a_wrapper_or_it_would_answer_in_a_components_place
         """Answers itself."""
 
         @hookimpl
-        def protect(self, block: Block) -> Block:
-            return block
+        def protect(self) -> Operations:
+            return ()
 
     class Wraps(fedplug.Extension):
         """As it should be."""
 
         @hookimpl(wrapper=True)
-        def protect(self, block: Block) -> Generator[None, Block, Block]:
+        def protect(self) -> Generator[None, Operations, Operations]:
             return (yield)
 
     class WrapsAsProtector(fedplug.Protector):
         """Wraps, but claims to protect."""
 
         @hookimpl(wrapper=True)
-        def protect(self, block: Block, client: Any, ctx: Any) -> Generator[None, Block, Block]:
+        def protect(self, known: Any, ctx: Any) -> Generator[None, Operations, Operations]:
             return (yield)
 
     class WrapsNothing(fedplug.Extension):
@@ -46,7 +46,7 @@ def test_an_extension_must_be_a_wrapper_or_it_would_answer_in_a_components_place
         """An argument that the hook does not have."""
 
         @hookimpl(wrapper=True)
-        def protect(self, blocks: Block) -> Generator[None, Block, Block]:
+        def protect(self, block: Any) -> Generator[None, Operations, Operations]:
             return (yield)
 
     assert "must be a wrapper" in hook_problems(Usurper, "extension")[0]
@@ -54,7 +54,7 @@ def test_an_extension_must_be_a_wrapper_or_it_would_answer_in_a_components_place
     assert hook_problems(Wraps, "extension") == []
     assert "wraps no hook" in hook_problems(WrapsNothing, "extension")[0]
     (problem,) = hook_problems(WrapsWrongly, "extension")
-    assert problem == "implements protect with the argument blocks; the hook is protect(block, client, ctx)"
+    assert problem == "implements protect with the argument block; the hook is protect(known, ctx)"
     fake_classes["extension"]["acme.usurper"] = Usurper
     with pytest.raises(Exception, match="must be a wrapper"):
         Recipe.from_plain(plain_recipe | {"extensions": ["acme.usurper"]}, Catalog.of(fake_classes))
@@ -68,11 +68,13 @@ def test_a_class_has_what_its_role_leaves_open() -> None:
         """Cannot add."""
 
         @hookimpl
-        def protect(self, block: Block, client: Any, ctx: Any) -> Block:
+        def protect(self, known: Any, ctx: Any) -> Operations:
+            return ()
+
+        def seal(self, block: Any, client: Any, ctx: Any) -> Any:
             return block
 
-        @hookimpl
-        def postprocess(self, block: Block, ctx: Any) -> Block:
+        def open(self, block: Any, ctx: Any) -> Any:
             return block
 
     (problem,) = hook_problems(Splits, "partition")
@@ -84,40 +86,41 @@ def test_a_class_has_what_its_role_leaves_open() -> None:
         assert problem == "has no add_blocks(blocks, ctx), which a Sealer must have"
 
 
-def block(*values: float) -> Block:
-    return Block("noised", len(values), np.array(values, np.float32))
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [{"block": block(1, 3)}, {"block": block(1, 2).replace(divisor=2.0)}, {"block": block(1, 2), "weights": {0: 0.5}}],
-)
-def test_a_digest_sees_values_divisors_and_weights(arguments: dict[str, Any]) -> None:
-    assert Witness.digest({"block": block(1, 2)}) == Witness.digest({"block": block(1, 2), "ctx": object()})
-    assert Witness.digest({"block": block(1, 2)}) != Witness.digest(arguments)
-
-
-def test_it_notes_what_was_handed_before_it_can_be_changed() -> None:
-    witness, given = Witness(), block(1, 2)
-    steps = witness.protect(given)
+def gave(hook: str, given: Any, result: Any) -> bool:
+    """Whether what comes out of the extensions around a hook is what the component gave."""
+    witness = Witness()
+    steps = getattr(witness, hook)()
     next(steps)
-    assert given.values is not None
-    given.values[0] = 9  # in place, as a careless extension or component may
     with pytest.raises(StopIteration) as end:
-        steps.send(block(5, 6))
-    assert witness.handed == Witness.digest({"block": block(1, 2)})
-    assert witness.given == Witness.digest(block(5, 6))
-    assert end.value.value.plain().tolist() == [5, 6]
+        steps.send(given)
+    assert end.value.value is given
+    return witness.gave(result)
+
+
+def test_what_a_component_gave_comes_out_or_is_found_out() -> None:
+    operations: Operations = (Clip(1.0), Scale(0.5))
+    for hook in ("protect", "aggregate", "postprocess"):
+        assert gave(hook, operations, operations)
+        assert not gave(hook, operations, (Clip(1.0),))
+        assert not gave(hook, operations, ())
+
+
+def test_scores_and_reports_are_looked_at_for_changes_in_place() -> None:
+    scores = np.ones(3, np.float32)
+    witness = Witness()
+    steps = witness.score_parameters()
+    next(steps)
+    with pytest.raises(StopIteration):
+        steps.send(scores)
+    assert witness.gave(scores)
+    scores[0] = 2.0  # as a careless extension may
+    assert not witness.gave(scores)
+    found = Report("finished", np.ones(3, np.float32))
+    assert gave("attack", found, found)
+    assert not gave("attack", found, dataclasses.replace(found, images=np.zeros(3, np.float32)))
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
     status: str
     images: Any = None
-
-
-def test_what_an_attack_found_is_witnessed_too() -> None:
-    found = Report("finished", np.ones(3, np.float32))
-    assert Witness.digest(found) == Witness.digest(found) != b""
-    assert Witness.digest(found) != Witness.digest(dataclasses.replace(found, images=np.zeros(3, np.float32)))
-    assert "attack" in Witness.HOOKS

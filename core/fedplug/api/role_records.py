@@ -24,8 +24,9 @@ class Reveals(Checked, Record):
             pay` where it does not follow from anybody's data, with the note saying why; None: nothing does.
         asked: names of the methods, of clients or of the key server, whose replies carry it to the server. A reply
             that no statement names makes the guarantee of whoever reads it `none`.
-        voids: True where it gives so much away that no epsilon can stand beside it: the guarantee of those who see it
-            is `none`.
+        voids: True where it gives so much away that no epsilon says what is lost: the guarantee of those who see it is
+            `none`. The rule: what names the classes of a client's data, without noise, does. That is class counts, and
+            scores, votes or chosen positions of single scalars that belong to one client and follow from its data.
         note: one sentence.
     """
 

@@ -71,7 +71,7 @@ class Charging:
         """Whatever a site lets others know is shown to the server, and only then."""
         if count := len(self.server.remembered.classes):
             note = f"how many training examples of each class there are, told by {count} of {self.recipe.clients} sites"
-            self.ledger.reveals.append(Reveals("class counts", ("aggregator",), note=note))
+            self.ledger.reveals.append(Reveals("class counts", ("aggregator",), voids=True, note=note))
 
     def _withheld(self, event: SumWithheld) -> None:
         """Whoever says that it opened another sum before can be right of a round that was repeated, and of no other."""

@@ -1,17 +1,32 @@
-"""Every first-party component does what it says; and a component that does not is found out."""
+"""Every first-party component passes; and what a component does wrong itself is found."""
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Block, Bound, Client, Context, Effects, Field, Known, Noise, hookimpl
+from fedplug import (
+    Block,
+    Client,
+    Combine,
+    Context,
+    Known,
+    Map,
+    Noise,
+    Operations,
+    Post,
+    Public,
+    Scale,
+    hookimpl,
+)  # fmt: skip
 from fedplug.api.errors import PluginError
 from fedplug.recipe.catalog import Catalog
 from fedplug_kit.conform import conformance
+from fedplug_kit.parts import PARTS
 from own_file_toys import HALVE
 
 OURS = {f"fedplug-{name}" for name in ("std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "attacks",
@@ -65,119 +80,194 @@ SLOW = ("sensecrypt.paillier",)  # std.paillier is the same scheme
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in NAMES])
-def test_a_component_does_what_it_says(name: str) -> None:
+def test_a_component_conforms(name: str) -> None:
     conformance(name, OPTIONS.get(name, {}), recipe=RECIPES.get(name), shape=SHAPES.get(name, (1, 28, 28)))
 
 
-# -- components that break their word ----------------------------------------------------------------------------------
+# -- components that do not --------------------------------------------------------------------------------------------
 
 
 class WrongShape(fedplug.Protector):
-    """Gives a column instead of a row."""
-
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        return ()
+    """Gives one value of many."""
 
     @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        return block.replace(values=block.plain()[:, None])
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Map(lambda block, party, ctx: block.plain()[:1]),)
 
 
 class MakesNan(fedplug.Protector):
-    """Divides by zero."""
-
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        return (fedplug.Changes(),)
+    """Divides by the largest value, of which there is none among zeros."""
 
     @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        return block.replace(values=np.full(block.size, np.nan, np.float32))
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Map(self.scaled),)
+
+    def scaled(self, block: Block, party: Any, ctx: Context) -> Any:
+        with np.errstate(invalid="ignore"):
+            return block.plain() / np.abs(block.plain()).max()
 
 
 class KeepsState(fedplug.Protector):
     """Counts its calls on itself."""
 
-    def __init__(self, options: Any) -> None:
-        super().__init__(options)
-        self.calls = 0
-
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        return ()
+    calls = 0
 
     @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Map(self.counted),)
+
+    def counted(self, block: Block, party: Any, ctx: Context) -> Block:
         self.calls += 1
         return block
 
 
-class BreaksBound(fedplug.Protector):
-    """States a bound of 1 and lets values be twice as long."""
+class Box:
+    """Holds something."""
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        return (Bound(1.0),)
-
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        values = block.plain().astype(np.float64)
-        return block.replace(values=(values * min(1.0, 2 / max(np.linalg.norm(values), 1e-9))).astype(np.float32))
+    def __init__(self) -> None:
+        self.held: list[int] = []
 
 
-class OtherScale(fedplug.Protector):
-    """States noise of one standard deviation and adds four fifths of it."""
+class KeepsInside(fedplug.Protector):
+    """Counts its calls in an object that it has."""
 
-    class Options(fedplug.Options):
-        std: float = Field(1.0, description="what it states")
-
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        known.need_norm("put a clip before it")
-        return (Noise(mechanism="gaussian", scale=self.options.std, source="reproducible"),)
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.box = Box()
 
     @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        noise = 0.8 * self.options.std * client.rng(self).standard_normal(block.size)
-        return block.replace(values=(block.plain() + noise).astype(np.float32))
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Map(self.counted),)
+
+    def counted(self, block: Block, party: Any, ctx: Context) -> Block:
+        self.box.held.append(ctx.round)
+        return block
 
 
-class SameNoise(OtherScale):
-    """Adds what it states, and the same in every round: the difference of two uploads holds none of it."""
-
-    effects = OtherScale.effects
-
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        memory = client.memory(self)
-        if "noise" not in memory:
-            memory["noise"] = self.options.std * client.rng(self).standard_normal(block.size)
-        return block.replace(values=(block.plain() + memory["noise"]).astype(np.float32))
-
-
-class PartlySameNoise(OtherScale):
-    """Adds what it states, a tenth of whose variance is the same in every round."""
-
-    effects = OtherScale.effects
+class AtClientsAlone(fedplug.Protector):
+    """Gives clients another operation than the server."""
 
     @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        memory, new = client.memory(self), client.rng(self, "new").standard_normal(block.size)
-        if "noise" not in memory:
-            memory["noise"] = client.rng(self, "kept").standard_normal(block.size)
-        noise = self.options.std * (np.sqrt(0.9) * new + np.sqrt(0.1) * memory["noise"])
-        return block.replace(values=(block.plain() + noise).astype(np.float32))
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Scale(0.5),) if isinstance(ctx.party, Client) else ()
 
 
-class SameCentralNoise(fedplug.Opener):
-    """Adds noise to every sum, and the same in every round."""
-
-    site = "server"
-
-    def opens(self, known: Known, ctx: Context) -> Effects:
-        known.need_norm("put a clip before it")
-        return (Noise(mechanism="gaussian", scale=1.0, trust="central", source="reproducible"),)
+class OtherSize(AtClientsAlone):
+    """Gives clients another number than the server."""
 
     @hookimpl
-    def postprocess(self, block: Block, ctx: Context) -> Block:
-        noise = fedplug.stream(ctx.seed, self.name).standard_normal(block.size)
-        return block.replace(values=(block.plain() + noise).astype(np.float32))
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Scale(0.5 if isinstance(ctx.party, Client) else 0.25),)
+
+
+class LaterOnly(fedplug.Protector):
+    """Gives nothing while no model is known."""
+
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Scale(0.5),) if ctx.layout.size else ()
+
+
+class ReadsBehindNoise(fedplug.Protector):
+    """Hands a function, which is handed values alone, what it has found in scores."""
+
+    reads = fedplug.Reads(by="kit.scores")
+
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        scores = ctx.party.scores_by("kit.scores") if isinstance(ctx.party, Client) else np.zeros(1)
+        most = np.float32(scores.max())
+        noise = Noise.gaussian(known.need_norm("put a clip before it"), source="reproducible")
+        return (noise, Post(lambda values, public: values + most))
+
+
+class Flips(fedplug.Protector):
+    """Draws what it does to values from a generator of its own each time."""
+
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Post(lambda values, public: values * np.float32(np.random.default_rng().random())),)
+
+
+class InPlace(fedplug.Aggregator):
+    """Adds up in the first block that it is handed."""
+
+    @hookimpl
+    def aggregate(self, known: Known, ctx: Context) -> Operations:
+        return (Combine(self.added),)
+
+    def added(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+        first, *others = blocks.values()
+        values = np.require(first.plain(), requirements="W")
+        for block in others:
+            values += block.plain()
+        return first.replace(values=values, contributors=len(blocks), divisor=float(len(blocks)), weighted=True)
+
+
+class FirstCounts(InPlace):
+    """Takes the block of whoever comes first."""
+
+    def added(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+        return next(iter(blocks.values())).replace(contributors=len(blocks), weighted=True)
+
+
+class Own(fedplug.Protector):
+    """Gaussian noise that it draws itself, of the size that its price is for."""
+
+    size = 1.0
+    source = "reproducible"
+
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        sample = functools.partial(self.drawn, self.norm(known))
+        return (Noise.own("gaussian", sample, multiplier=1.0, order=2, source=self.source),)
+
+    def norm(self, known: Known) -> float:
+        return known.need_norm("put a clip before it")
+
+    def drawn(self, norm: float, values: Any, public: Public, stream: np.random.Generator) -> Any:
+        return (values + self.size * norm * stream.standard_normal(len(values))).astype(np.float32)
+
+
+class HalfTheNoise(Own):
+    """Draws noise of half the size."""
+
+    protect = Own.protect
+    size = 0.5
+
+
+class OnceDrawn(Own):
+    """Draws the same noise each time."""
+
+    protect = Own.protect
+
+    def drawn(self, norm: float, values: Any, public: Public, stream: np.random.Generator) -> Any:
+        return super().drawn(norm, values, public, np.random.default_rng(0))
+
+
+class BareTail(Own):
+    """Leaves the last ten values as they are."""
+
+    protect = Own.protect
+
+    def drawn(self, norm: float, values: Any, public: Public, stream: np.random.Generator) -> Any:
+        return np.concatenate([super().drawn(norm, values[:-10], public, stream), values[-10:]])
+
+
+class SecureInWords(Own):
+    """Says that nobody can make its noise again, and draws it from the seed."""
+
+    protect = Own.protect
+    source = "secure"
+
+
+class OfTheHour(Own):
+    """Says that its noise follows from the seed, and draws it elsewhere."""
+
+    protect = Own.protect
+
+    def drawn(self, norm: float, values: Any, public: Public, stream: np.random.Generator) -> Any:
+        return super().drawn(norm, values, public, np.random.default_rng())
 
 
 class SaysPublic(fedplug.Scorer):
@@ -220,28 +310,49 @@ class Forgets(fedplug.Negotiation):
 
 
 @pytest.mark.parametrize(("found", "said"), [
-    (WrongShape, r"its values are float32\[\d+, 1\], which must be float32\[\d+\]: one for each scalar"),
-    (MakesNan, r"it made \d+ finite values of \d+ NaN or infinite"),
-    (KeepsState, "keeps calls on itself"),
-    (BreaksBound, "states an L2 norm of at most 1, and gave values of norm 2"),
-    (OtherScale, r"states noise of standard deviation 1, and adds 0\.[78]"),
-    (SameNoise, r"its noise of round 2 follows that of round 1: a correlation of \+1\.00, where chance explains 0\.0"),
-    (PartlySameNoise, r"its noise of round 2 follows that of round 1: a correlation of \+0\.1"),
-    (SameCentralNoise, r"its noise of round 2 follows that of round 1: a correlation of \+1\.00"),
+    (WrongShape, r"hook protect, zone clear, Map: it gave float32\[1\]; its function must give floats \[\d+\]"),
+    (MakesNan, r"given zeros: .* hook protect, .* Map: it made \d+ finite values of \d+ NaN or infinite"),
+    (KeepsState, r"keeps calls on itself, .* keep it in client\.memory\(self\)"),
+    (KeepsInside, r"keeps something in box during a run: .* use party\.memory\(self\)"),
+    (AtClientsAlone, "hook protect: in round 1 it gives nothing at the server, and Scale at client 0; what is charged"),
+    (OtherSize, r"in round 1 it gives Scale\(factor=0\.25\) at the server, and 0\.5 at client 0"),
+    (LaterOnly, "before a run, while no model is known, it gives nothing, and in round 1 Scale"),
+    (ReadsBehindNoise, "hook protect, Post: given the same values and public facts at another client, it gives other"),
+    (Flips, "hook protect, Post: given the same twice, it gives other values; take what it draws from public.stream"),
+    (InPlace, "hook aggregate, Combine: it changes the blocks that it is handed; work on copies"),
+    (FirstCounts, "hook aggregate, Combine: given .* twice, in another order of the clients, it gives another block"),
+    (HalfTheNoise, r"its price is an epsilon of .* can be told from zeros in \d+% of the draws"),
+    (OnceDrawn, r"Noise\.own\('gaussian'\): it gives the same noise more than once, .* draw anew in each call"),
+    (BareTail, r"10 of \d+ values come out of 16 draws as they were; give each its own noise"),
+    (SecureInWords, "it is said to be secure, and follows from the recipe's seed, which protects nobody"),
+    (OfTheHour, "it is said to be reproducible, and differs for the same stream"),
     (SaysPublic, "its scores are said to be public, and change with the clients' data"),
     (PublicAtFirst, "its scores are said to be public, and change with the clients' data"),
-    (Forgets, "asks clients for size, and says nowhere what the answers show"),
+    (Forgets, "asks clients for size, and says nowhere what the answers show; name the method in Reveals"),
 ])  # fmt: skip
-def test_a_component_that_breaks_its_word_is_found_out(found: type, said: str) -> None:
+def test_what_a_component_does_itself_is_looked_at(found: type, said: str) -> None:
     with pytest.raises(AssertionError, match=said):
         conformance(found)
+
+
+def test_noise_of_its_own_that_is_worth_its_price_passes() -> None:
+    conformance(Own)
+
+
+def test_a_component_with_the_name_of_a_part_of_the_kit_is_tested_like_any_other() -> None:
+    assert "kit.clip" in PARTS["protect"]
+    assert "kit.sum" in PARTS["aggregate"]
+    for name, found in (("Clip", WrongShape), ("Sum", FirstCounts)):
+        with pytest.raises(AssertionError, match=rf"^own\.{name.lower()}:"):
+            conformance(type(name, (found,), {"__doc__": found.__doc__, "__module__": __name__}))
 
 
 def test_a_class_of_a_file_of_ones_own_is_run_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("halve.py").write_text(HALVE, encoding="utf-8")
     conformance("halve.py:Halve", {"factor": 0.75})
-    Path("cut.py").write_text(HALVE.replace("block.plain()", "block.plain()[:1]"), encoding="utf-8")
+    cut = HALVE.replace("Scale(self.options.factor)", "fedplug.Map(lambda block, party, ctx: block.plain()[:1])")
+    Path("cut.py").write_text(cut, encoding="utf-8")
     with pytest.raises(AssertionError, match=r"kit\.cut\.halve"):
         conformance("cut.py:Halve")
     with pytest.raises(PluginError, match=r"halve\.py has no component Gone"):

@@ -10,26 +10,40 @@ import pytest
 from fedplug import Plan, Plans, at_client, hookimpl
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog
-from fedplug_kit import conformance, deeds
-from fedplug_kit.parts import PARTS, Clip, Sum
-from fedplug_kit.world import CLIENTS, ROUNDS, World, catalog_with, recipe_around, run
+from fedplug_kit import conformance
+from fedplug_kit.functions import awkward, executed
+from fedplug_kit.parts import PARTS, SERVER, Clip, Sum
+from fedplug_kit.world import CLIENTS, ROUNDS, catalog_with, name_of, recipe_around, run, staged
 
 
-def around(norm: float) -> tuple[World, Catalog]:
+def test_a_run_notes_what_every_link_gave_at_every_party() -> None:
     catalog = catalog_with("x.clip", Clip, ["protect"])
-    component = Clip(Clip.Options(norm=norm))
-    return run(recipe_around("x.clip", component, {"norm": norm}, {}, catalog, 0), catalog), catalog
-
-
-def test_a_run_notes_what_every_link_was_handed_and_gave() -> None:
-    world, _ = around(0.25)
+    recipe = recipe_around("x.clip", Clip(Clip.Options(norm=0.25)), {"norm": 0.25}, {}, catalog, 0)
+    world = run(recipe, catalog)
     assert world.problems == []
     clips = [seen for seen in world.seen if seen.link == "x.clip"]
-    assert len(clips) == CLIENTS * ROUNDS
-    for seen in clips:
-        assert float((seen.after.plain().astype(float) ** 2).sum()) <= 0.25**2
-    assert list(deeds.sum_problems(world, "x.clip")) == []
-    assert list(deeds.link_problems(world, "x.clip")) == []
+    assert {seen.round for seen in clips} == set(range(ROUNDS))
+    assert {seen.party for seen in clips} == {SERVER, "client 0"}  # clients of a process ask once
+    assert all(seen.given == (fedplug.Clip(0.25),) for seen in clips)
+    (step,) = world.steps("x.clip", "protect")
+    values = awkward(world.protocol.layout.size)["huge values"]
+    assert np.linalg.norm(executed(world, step, values, 0).astype(float)) <= 0.25
+
+
+def test_rounds_of_a_staged_run_are_played_by_hand() -> None:
+    catalog = catalog_with("x.sum", Sum, ["aggregate"])
+    world = staged(recipe_around("x.sum", Sum(Sum.Options()), {}, {"rounds": 5}, catalog, 0), catalog)
+    world.enter(3)
+    assert {client.ctx.round for client in world.clients.clients.values()} == {3}
+    assert world.protocol.server.ctx.round == world.protocol.office.round == 3
+    assert len(world.clients.clients) == CLIENTS
+
+
+def test_no_class_gets_the_name_of_a_part() -> None:
+    assert name_of("Halve") == "kit.halve"
+    assert {name_of(name.partition(".")[2]) for parts in PARTS.values() for name in parts}.isdisjoint(
+        name for parts in PARTS.values() for name in parts
+    )
 
 
 def test_a_recipe_that_no_part_of_the_kit_makes_right_says_why() -> None:

@@ -322,6 +322,9 @@ def test_it_says_what_the_masks_show() -> None:
         ctx = Context(0, 1, Layout.of([("w", (4,))]), BASE_ZONES, 3, 2, 7, "", Server(), links={"noised": links})
         shown = component_of(rest=rest).reveals(ctx)
         assert all("aggregator" in each.to and each.covered_by is None for each in shown)
+        # What tells the classes of one client; the mask is that of all.
+        assert {each.what: each.voids for each in shown}["mask"] is False
+        assert all(each.voids for each in shown if each.what != "mask")
         assert [each.asked for each in shown] == [("mark",), *[()] * (len(shown) - 1)]
         return [each.what for each in shown]
 

@@ -11,7 +11,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Layout, Plan, Plans, Reads, Server
+from fedplug import Layout, Plan, Plans, Reads, Reveals, Seal, Server
 from fedplug.api.errors import ProtectionError
 from fedplug.api.types import BASE_ZONES
 from fedplug_kit.static import check_component
@@ -206,12 +206,21 @@ def test_masks_can_be_empty_all_ones_and_disjoint() -> None:
     assert halves == [set(range(5)), set(range(5, 10))]
 
 
+def shown(position_block: int, **options: Any) -> dict[str, Reveals]:
+    """What is visible where so many scalars share a ciphertext."""
+    seal = Seal(scheme="a test", opened_by="key_server", range=1.0, step=0.1, position_block=position_block)
+    step = SimpleNamespace(operations=(seal,), link=SimpleNamespace(name="seal"))
+    ctx: Any = SimpleNamespace(steps=lambda zone: (step,))
+    return {channel.what: channel for channel in Select(Select.Options(**options)).reveals(ctx)}
+
+
 def test_what_is_visible() -> None:
-    channels = {channel.what: channel for channel in Select(Select.Options()).reveals(None)}  # type: ignore[arg-type]
+    channels = shown(4096)
     assert channels["masks"].to == ("aggregator",)
     assert channels["masks"].covered_by is None
     assert channels["bandwidth and CPUs"].asked == ("device",)
-    assert len(Select(Select.Options(budget=0.5)).reveals(None)) == 2  # type: ignore[arg-type]
+    assert len(shown(4096, budget=0.5)) == 2
+    assert (channels["masks"].voids, shown(1)["masks"].voids) == (False, True)  # of single scalars: they tell classes
 
 
 def test_what_it_plans_and_reads() -> None:

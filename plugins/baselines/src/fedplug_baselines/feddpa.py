@@ -248,12 +248,12 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
         if self.options.send_personal:
             return []
         note = (
-            f"the positions of each client's {self.options.zone} upload leave out what it keeps, which follows from "
-            "its data"
+            f"the positions of each client's {self.options.zone} upload leave out what it keeps, which tells classes "
+            "of its data"
         )
         still = "a scalar that all clients keep does not move in the model"
         return [
-            Reveals("support of the retained zone", ("aggregator",), note=note),
+            Reveals("support of the retained zone", ("aggregator",), voids=True, note=note),
             Reveals("what all clients keep", ("released_model",), note=still),
         ]
 

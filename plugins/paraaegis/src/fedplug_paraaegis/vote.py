@@ -141,12 +141,12 @@ class Vote(fedplug.Negotiation):
         """What the vote shows, to whom."""
         if not self.votes:
             return []
-        ballots = (
-            "each client's, by name: which clients nominate alike, and how many voted for each encrypted index; one "
-            "colluding client can decrypt the indices"
-        )
+        ballots = "each client's, by name: which clients nominate alike, and how many voted for each encrypted index"
+        # Once decrypted they name every class that a client has (docs/papers/insiders.md).
+        opened = "each client's, by name: one colluding client decrypts the indices, which tell the classes of its data"
         return [
             Reveals("ballots", ("aggregator",), asked=("nominate",), note=ballots),
+            Reveals("decrypted ballots", ("client_and_aggregator",), voids=True, note=opened),
             Reveals("mask", ("client",), note="the winners follow from the clients' data; every client knows them"),
         ]
 

@@ -136,19 +136,17 @@ class Consensus(fedplug.Negotiation):
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What the negotiation and the uploads show, to whom."""
-        masks = (
-            "each client's, by name, in the clear; they follow from its data, and with the encrypted zone they give "
-            "what it retains"
-        )
+        # They name every class that a client has (docs/papers/insiders.md), whatever is encrypted or noised.
+        masks = "each client's, by name and in the clear, which tell the classes of its data, and what it retains"
         zone = "which scalars are encrypted follows from the clients' data"
         found = [
-            Reveals("sensitive masks", ("aggregator",), asked=("mark",), note=masks),
+            Reveals("sensitive masks", ("aggregator",), asked=("mark",), voids=True, note=masks),
             Reveals("mask", ("aggregator", "client"), note=zone),
         ]
         rest = uploaded(ctx.steps(self.options.rest))
         if rest is None or not rest.covers_support:
             support = f"the positions of each client's {self.options.rest} upload leave out what it retains"
-            found.append(Reveals("support of the retained zone", ("aggregator",), note=support))
+            found.append(Reveals("support of the retained zone", ("aggregator",), voids=True, note=support))
         return found
 
     def describe(self) -> str:

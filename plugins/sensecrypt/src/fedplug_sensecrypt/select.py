@@ -8,6 +8,7 @@ from typing import Any, Literal
 import fedplug
 from fedplug import Client, Cohort, Context, Field, Plan, Plans, Reads, Reveals, at_client, hookimpl
 from fedplug.api.errors import ProtectionError
+from fedplug.api.folded import seal_of
 from fedplug.api.types import CLEAR, ENCRYPTED, RETAINED
 from fedplug_std.scores import unknown_scorer
 from pydantic import field_validator
@@ -152,13 +153,16 @@ class Select(fedplug.Negotiation):
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What the masks and budgets show."""
-        mask = (
-            "every client's own, with its name, in every round: which scalars are most sensitive for its data; only "
-            "whole blocks of it where the encryption packs"
-        )
+        seal = seal_of(ctx.steps(ENCRYPTED))
+        single = seal is None or seal[1].position_block == 1  # single scalars name classes (docs/papers/insiders.md)
+        mask = "every client's own, by name, in every round: which " + (
+            "scalars are most sensitive for its data, which tells its classes; an encryption that packs shows blocks"
+            if single else
+            "blocks hold the scalars that are most sensitive for its data"
+        )  # fmt: skip
         union = "the positions of the sum that are opened: the union of the group's masks"
         channels = [
-            Reveals("masks", ("aggregator",), note=mask),
+            Reveals("masks", ("aggregator",), voids=single, note=mask),
             Reveals("union of masks", ("client", "key_holder"), note=union),
         ]
         if self.options.budget is None:
