@@ -24,7 +24,7 @@ class DataSource(Component, role=True):
 
     @property
     def declares(self) -> Declares:
-        """What it is known to hold before it is loaded; by default nothing: then only a run tells whether a model fits."""
+        """What it is known to hold before it is loaded; by default nothing, so that only a run tells what fits."""
         return Declares()
 
     @abc.abstractmethod

@@ -13,7 +13,7 @@ from fedplug.api.data import Dataset, Examples
 from fedplug.api.effects import Adds, Bound, Effects, Scales
 from fedplug.api.known import Known
 from fedplug.api.outer_roles import DataSource, Extension, ModelSource, Partition
-from fedplug.api.role_records import Scoring
+from fedplug.api.role_records import Declares, Scoring
 from fedplug.api.roles import Aggregator, Protector, Scorer, Trainer
 from fedplug.api.types import Block
 from fedplug_std.single_zone import SingleZone
@@ -29,6 +29,8 @@ SHAPE, CLASSES = (1, 8, 8), 4
 
 class Images(DataSource):
     """Random grey images with random labels."""
+
+    declares = Declares(shape=SHAPE, num_classes=CLASSES)
 
     class Options(Options):
         """Which ones."""

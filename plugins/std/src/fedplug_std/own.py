@@ -24,7 +24,6 @@ from pydantic import create_model
 from fedplug_std.arrays import examples_of
 from fedplug_std.datasets import _Sized
 from fedplug_std.models import build
-from fedplug_std.torch_model import seeded
 from fedplug_std.training import Sgd
 
 if TYPE_CHECKING:
@@ -59,6 +58,8 @@ def model(found: Any, name: str) -> type[Component] | None:
             it is built as for a run, and that decides.
             """
             import torch
+
+            from fedplug_std.torch_model import seeded
 
             if num_classes is None:
                 return None
