@@ -35,12 +35,15 @@ def without_data() -> str:
     return "" if Path(folder).is_dir() else f"{DATA} names {folder}, which is not a folder"
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m data` is asked
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What is marked `data` is skipped where there are no real data sets; no test decides that by itself."""
-    if reason := without_data():
-        for item in items:
-            if item.get_closest_marker("data"):
-                item.add_marker(pytest.mark.skip(reason=reason))
+    reason = without_data()
+    for item in items:
+        if "data_root" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.data)
+        if reason and item.get_closest_marker("data"):
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -56,7 +59,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.fixture(scope="session")
 def data_root() -> str:
-    """The folder of real data sets, for tests that are marked `data`; in others this fails."""
+    """The folder of real data sets; a test that asks for it is marked `data`."""
     return os.environ[DATA]
 
 

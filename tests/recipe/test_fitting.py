@@ -60,9 +60,8 @@ def test_what_only_the_files_tell_a_run_says_with_the_same_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     images, labels = np.zeros((20, 8, 8), np.uint8), np.arange(20) % 2
-    named = {f"{split}_{what}": array for split in ("train", "test") for what, array in (("images", images),
-                                                                                         ("labels", labels))}  # fmt: skip
-    np.savez(tmp_path / "data.npz", classes=["a", "b"], **named)
+    train, test = ({f"{split}_images": images, f"{split}_labels": labels} for split in ("train", "test"))
+    np.savez(tmp_path / "data.npz", classes=["a", "b"], **train, **test)
     path = written(tmp_path, DATA.replace("std.digits", f"std.arrays, file: {tmp_path / 'data.npz'}"))
     load_recipe(path)
     assert call(monkeypatch, "run", str(path), "--output", str(tmp_path / "runs")) != 0
