@@ -31,8 +31,8 @@ NOT_RUN = {
     "test_docs_pages.py",
     r".* RUN\b|.*/FILE\b|.* DIR\b": "it has a name for whatever the reader puts there",
     r"ray |.*--engine ray": "it needs processes of Ray, or other machines; plugins/ray has the tests",
-    r"fedplug (party|federation-\w+) |.*--engine parties|flwr |flower-|ssh-keygen ": "it needs a federation of programs, or other machines; "
-    "plugins/party and plugins/flower have the tests",
+    r"fedplug (party|federation-\w+) |.*--engine parties|flwr |flower-|ssh-keygen ": "it needs a federation, "
+    "or other machines; plugins/party and plugins/flower have the tests",
     r"fedplug show ray\b": "the engine is a library that most people do without",
     r"mlflow |tensorboard |wandb ": "it serves pages for a browser, or needs an account",
 }
@@ -56,18 +56,16 @@ def plain_commands(page: Path) -> Iterator[Commands]:
     """The commands of a page's indented blocks and blocks of text; those in one block run one after the other."""
     text = page.read_text(encoding="utf-8")
     # Blocks of text as if they were indented, other fenced ones away; lines keep their numbers.
-    plain = FENCE.sub(
-        lambda block: "\n" * block[1].count("\n")
-        + "\n"
-        + ("".join(f"    {line}\n" for line in block[3].splitlines()) if block[2] == "text" else "\n" * block[3].count("\n"))
-        + "\n",
-        text,
-    )
+    plain = FENCE.sub(lambda block: _indented(block[0]) if block[2] == "text" else "\n" * block[0].count("\n"), text)
     for block in re.finditer(r"(?:^ {4,}\S.*\n)+", plain, re.MULTILINE):
         lines = re.sub(r"\s*\\\n\s+", " ", block[0]).splitlines()
         commands = tuple(found for found in map(_command, lines) if found)
         if commands:
             yield Commands(page, plain.count("\n", 0, block.start()) + 1, commands)
+
+
+def _indented(block: str) -> str:
+    return "".join("\n" if line.startswith(("```", "<!--")) else f"    {line}\n" for line in block.splitlines())
 
 
 def _command(line: str) -> str | None:

@@ -11,8 +11,8 @@ Comments above a fenced block say what to do with it:
     <!-- same: PATH -->     the block is that file's text; a recipe only has to mean the same
 
 In expected output `...` stands for anything. Digits of a run's output are not compared, since its noise is secret.
-Every recipe runs for a round. Commands without output, in indented blocks and blocks of text, run as far as they can here;
-`NOT_RUN` in `doc_pages.py` lists those that no test runs, with the reasons.
+Every recipe runs for a round. Commands without output, in indented blocks and blocks of text, run as far as they can
+here; `NOT_RUN` in `doc_pages.py` lists those that no test runs, with the reasons.
 """
 
 from __future__ import annotations

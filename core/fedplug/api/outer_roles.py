@@ -53,9 +53,7 @@ class ModelSource(Component, role=True):
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> Model:
         """The model, with weights that depend on `seed` alone. `shape` is (C, H, W) of one example."""
 
-    def refuses(
-        self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]
-    ) -> str | None:
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """Why it takes no examples of this shape, and the remedy: `it takes images of at least 12x12; use larger ones`.
 
         `fedplug check` asks before any data is loaded, and a run before the model is built, so nothing heavy is

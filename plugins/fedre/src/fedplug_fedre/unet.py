@@ -38,9 +38,7 @@ class UNet(fedplug.ModelSource):
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    def refuses(
-        self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]
-    ) -> str | None:
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """What is no image, or has one class an example."""
         if per == "example":
             return "it gives a class a pixel, and these have one an example; use std.cnn, or other data"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from fedplug.api.data import ClientData, Dataset, Examples
@@ -85,7 +85,7 @@ def model_problems(source: Any, shape: tuple[int, ...], num_classes: int = 5) ->
     if again.get_vector() is vector or not np.array_equal(vector, again.get_vector()):
         yield "get_vector shares memory with the model"
     yield from _evaluation_problems(again, shape, num_classes)
-    per = "pixel" if labels_pixels(again, shape, num_classes) else "example"
+    per: Literal["example", "pixel"] = "pixel" if labels_pixels(again, shape, num_classes) else "example"
     if why := made.refuses(shape, num_classes, per):
         yield f"refuses says of examples that it takes: {why}"
     smallest = (shape[0], *(1 for _ in shape[1:]))

@@ -51,9 +51,7 @@ class Mlp(fedplug.ModelSource):
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    def refuses(
-        self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]
-    ) -> str | None:
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """What needs a class a pixel."""
         return refuse(shape, per, 0)
 
@@ -83,9 +81,7 @@ class Cnn(fedplug.ModelSource):
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    def refuses(
-        self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]
-    ) -> str | None:
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """What is no image, or too small a one, or needs a class a pixel."""
         return refuse(shape, per, 4)
 
@@ -122,9 +118,7 @@ class LeNet5(fedplug.ModelSource):
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    def refuses(
-        self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]
-    ) -> str | None:
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """What is no image, or too small a one, or needs a class a pixel."""
         return refuse(shape, per, 1 if self.options.variant == "dlg" else 12)
 
@@ -154,9 +148,7 @@ class AlexNet(fedplug.ModelSource):
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    def refuses(
-        self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]
-    ) -> str | None:
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """What is no image, or too small a one, or needs a class a pixel."""
         return refuse(shape, per, 7)
 
@@ -189,9 +181,7 @@ class ResNet18(fedplug.ModelSource):
     def __init__(self, options: _Residual) -> None:
         self.options = options
 
-    def refuses(
-        self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]
-    ) -> str | None:
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """What is no image, or too small a one, or needs a class a pixel."""
         return refuse(shape, per, 1)
 
@@ -211,9 +201,7 @@ class ResNet50(fedplug.ModelSource):
     def __init__(self, options: _Residual) -> None:
         self.options = options
 
-    def refuses(
-        self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]
-    ) -> str | None:
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """What is no image, or too small a one, or needs a class a pixel."""
         return refuse(shape, per, 1)
 
@@ -237,9 +225,7 @@ class DenseNet121(fedplug.ModelSource):
     def __init__(self, options: _NoOptions) -> None:
         self.options = options
 
-    def refuses(
-        self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]
-    ) -> str | None:
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """What is no image, or too small a one, or needs a class a pixel."""
         return refuse(shape, per, 29)
 
@@ -258,9 +244,7 @@ class EfficientNetB0(fedplug.ModelSource):
     def __init__(self, options: _NoOptions) -> None:
         self.options = options
 
-    def refuses(
-        self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]
-    ) -> str | None:
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """What is no image, or too small a one, or needs a class a pixel."""
         return refuse(shape, per, 1)
 
@@ -279,9 +263,7 @@ class MobileNetV2(fedplug.ModelSource):
     def __init__(self, options: _NoOptions) -> None:
         self.options = options
 
-    def refuses(
-        self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]
-    ) -> str | None:
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """What is no image, or too small a one, or needs a class a pixel."""
         return refuse(shape, per, 1)
 
