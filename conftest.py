@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Generator
+from pathlib import Path
+
 import examples
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,6 +20,50 @@ pytest_plugins = ["display_toys"]  # fixtures
 def pytest_configure(config: pytest.Config) -> None:
     """Property tests try all of their examples where slow tests run too."""
     examples.ALL = config.option.markexpr != "not slow"
+
+
+# -- real data sets ----------------------------------------------------------------------------------------------------
+
+DATA = "FEDPLUG_DATA"
+
+
+def without_data() -> str:
+    """Why there are no real data sets; empty where there are."""
+    folder = os.environ.get(DATA)
+    if not folder:
+        return f"{DATA} is not set: it must name the folder of real data sets"
+    return "" if Path(folder).is_dir() else f"{DATA} names {folder}, which is not a folder"
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m data` is asked
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is marked `data` is skipped where there are no real data sets; no test decides that by itself."""
+    reason = without_data()
+    for item in items:
+        if "data_root" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.data)
+        if reason and item.get_closest_marker("data"):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """What is not marked `data` does not see the variable, so that it cannot need the data sets unnoticed."""
+    folder = None if item.get_closest_marker("data") else os.environ.pop(DATA, None)
+    try:
+        return (yield)
+    finally:
+        if folder is not None:
+            os.environ[DATA] = folder
+
+
+@pytest.fixture(scope="session")
+def data_root() -> str:
+    """The folder of real data sets; a test that asks for it is marked `data`."""
+    return os.environ[DATA]
+
+
+# -- reports -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ Comments above a fenced block say what to do with it:
     <!-- same: PATH -->     the block is that file's text; a recipe only has to mean the same
 
 In expected output `...` stands for anything. Digits of a run's output are not compared, since its noise is secret.
+Every recipe runs for a round. Commands without output, in indented blocks and blocks of text, run as far as they can
+here; `NOT_RUN` in `doc_pages.py` lists those that no test runs, with the reasons.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import dataclasses
 import io
 import json
 import math
+import os
 import re
 import shlex
 import shutil
@@ -30,10 +33,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doc_pages import FENCE, PAGES, ROOT
+from doc_pages import FENCE, NOT_RUN, PAGES, ROOT, Commands, plain_commands
 from fedplug import gaussian_epsilon, gaussian_noise_multiplier
 from fedplug.cli import main as cli
-from fedplug.recipe.recipe import load_recipe
+from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.runs import execution
+from fedplug.runs.files import read_rows
+from fedplug.runs.settings import Settings
+from fedplug_lab.sites import write_sites
 from scripts import script
 
 _PARTS = ("writing-a-plugin", "plugins/links", "plugins/learning", "plugins/around")
@@ -74,11 +81,11 @@ RECIPES = [b for b in BLOCKS if b.language == "yaml" and not {"wrong", "grid"} &
 CONSOLES = [block for block in BLOCKS if block.language == "console"]
 
 
-def params(blocks: list[Fenced]) -> Any:
-    # Attacks and sweeps have tests of their own.
-    costly = re.compile(r"fedplug run recipes/leakage|fedplug (?:sweep|compare|search) (?!.*--dry-run)")
-    slow = [block for block in blocks if costly.search(block.text)]
-    return [pytest.param(block, id=block.id, marks=pytest.mark.slow if block in slow else ()) for block in blocks]
+PLAIN = [found for page in PAGES if page.name != "cli.md" for found in plain_commands(page)]
+
+
+def params(blocks: list[Any]) -> Any:
+    return [pytest.param(block, id=block.id) for block in blocks]
 
 
 # -- a place in which a page's commands run ----------------------------------------------------------------------------
@@ -212,11 +219,16 @@ def test_commands_with_the_example_plugin_installed(block: Fenced, acme: Path) -
     check_commands(block, None)
 
 
+def without_shell(command: str) -> str:
+    """A command without what a shell does with the output, which is not ours."""
+    return re.split(r" [>|] ", command)[0]
+
+
 def check_commands(block: Fenced, plain_run: Path | None) -> None:
     fedplug_commands = [(command, expected) for command, expected in commands(block) if command.startswith("fedplug ")]
     assert fedplug_commands, f"{block.id} shows no fedplug command; write it as a plain block"
     for command, expected in fedplug_commands:
-        command = re.split(r" [>|] ", command)[0]  # what a shell does with the output is not ours
+        command = without_shell(command)
         if command == "fedplug run recipes/paraaegis-dynamic.yaml" and plain_run:
             why = matches_run(expected, (plain_run / "output.txt").read_text(encoding="utf-8"), block)
             assert not why, why
@@ -232,6 +244,53 @@ def check_commands(block: Fenced, plain_run: Path | None) -> None:
         assert not (expected and why), why
 
 
+@pytest.mark.parametrize("block", params(PLAIN))
+def test_commands_without_output_run(block: Commands, workspace: Path, plain_run: Path) -> None:
+    """What takes long as it is runs for one round, or, where it is many runs or needs data, as far as it is checked."""
+    shutil.copy("recipes/paraaegis-dynamic.yaml", "recipe.yaml")
+    (grid,) = (one.text for one in BLOCKS if one.directives.get("file") == "grid.yaml")
+    Path("grid.yaml").write_text(grid, encoding="utf-8")
+    for command in block.commands:
+        if command.startswith("cd "):
+            os.chdir(command.removeprefix("cd "))
+        elif any(re.match(never, command) for never in NOT_RUN):
+            for script_file in re.findall(r"[\w./-]+\.py\b", command):
+                assert (workspace / script_file).name in {path.name for path in ROOT.glob("*/*.py")}
+        else:
+            code, output = call(shortened(without_shell(command), plain_run))
+            assert code == 0, f"{block.id}: {command} exits with {code}:\n{output}"
+
+
+def shortened(command: str, plain_run: Path) -> str:
+    """The same, in seconds and without a folder of data."""
+    command, needs_data = re.subn(r" --data \S+", "", command)
+    verb = command.split()[1]
+    if verb in ("sweep", "compare", "search"):
+        return command if "--dry-run" in command else f"{command} --dry-run"
+    if verb in ("attack", "report"):
+        return re.sub(r"runs/\S+", shlex.quote(str(shutil.copytree(plain_run, Path("runs/copy")))), command)
+    if verb != "run":
+        return command
+    if needs_data:
+        return command.replace("fedplug run", "fedplug check", 1)
+    sets = [word for change in short(load_recipe(Path(command.split()[2]))) for word in ("--set", change)]
+    return shlex.join([*shlex.split(command), *sets, "--without", "lab.report"])
+
+
+def short(recipe: Recipe) -> list[str]:
+    """What makes a run of it short: one round, and in an attack one probe of one client."""
+    if "attack" not in recipe.sections:
+        return ["rounds=1"]
+    probe = ["attack.probe.batches=1"] if recipe.to_plain()["attack"]["probe"] else []
+    return ["rounds=1", "attack.rounds=[1]", "attack.targets=[0]", *probe]
+
+
+def test_every_reason_not_to_run_a_command_is_needed() -> None:
+    shown = [command for block in PLAIN for command in block.commands]
+    unused = [never for never in NOT_RUN if not any(re.match(never, command) for command in shown)]
+    assert not unused
+
+
 # -- recipes and Python ------------------------------------------------------------------------------------------------
 
 
@@ -242,20 +301,34 @@ def test_quoted_files_are_quoted_as_they_are(block: Fenced) -> None:
 
 
 @pytest.mark.parametrize("block", params([block for block in RECIPES if block.page not in TUTORIAL]))
-def test_recipes_on_pages_are_right(block: Fenced, workspace: Path) -> None:
+def test_recipes_on_pages_run(block: Fenced, workspace: Path) -> None:
     lay_out(block.page, workspace)  # a recipe may name a file of its page
     path = workspace / "recipe.yaml"
     path.write_text(block.text, encoding="utf-8")
-    recipe = load_recipe(path)
+    recipe = run_for_a_round(path)
     if original := block.directives.get("same"):
         assert recipe.digest == load_recipe(workspace / original).digest
 
 
-def test_every_recipe_of_the_example_plugin_is_right(acme: Path) -> None:
+def test_every_recipe_of_the_example_plugin_runs(acme: Path) -> None:
     blocks = [block for block in RECIPES if block.page in TUTORIAL]
     assert blocks
     for block in blocks:
-        load_recipe(acme / block.directives["file"])
+        run_for_a_round(acme / block.directives["file"])
+
+
+def run_for_a_round(path: Path) -> Recipe:
+    """Runs a recipe as it is but for its length; gives it as it is."""
+    recipe = load_recipe(path)
+    settings = Settings(output=Path("runs-of-recipes"), device="cpu", quiet=True, muted=("lab.report",))
+    if recipe.data.agreed is not None:
+        list(write_sites(path, Path("at-sites"), "{use: std.digits, partition: std.iid}", (), Settings()))
+        settings = settings.replace({"data": Path("at-sites")})
+    code, folder = execution.start(load_recipe(path, short(recipe)), settings)
+    assert code == 0
+    (row,) = read_rows(folder)
+    assert row.clients.answered == row.clients.asked or recipe.sections  # which may have clients drop out
+    return recipe
 
 
 def test_the_example_plugin_passes_its_own_tests(acme: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -290,12 +289,10 @@ HOSPITALS = "{use: std.pneumonia_mnist, train_size: 60, test_size: 40, partition
 
 
 @pytest.fixture(scope="module")
-def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hospitals(tmp_path_factory: pytest.TempPathFactory, data_root: str) -> Path:
     """The chest X-rays as five hospitals have them, each in a folder of its own."""
-    if not os.environ.get("FEDPLUG_DATA"):
-        pytest.skip("FEDPLUG_DATA is not set: it must name the folder of real data sets")
     folder = tmp_path_factory.mktemp("hospitals")
-    list(write_sites(FEDERATION[0], folder, HOSPITALS, (), Settings.load()))
+    list(write_sites(FEDERATION[0], folder, HOSPITALS, (), Settings(data=Path(data_root))))
     return folder
 
 

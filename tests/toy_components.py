@@ -227,6 +227,8 @@ class Offset(Toy, fedplug.Trainer):
 class TinyDigits(Digits):
     """Zeros and ones, four pixels wide: 34 parameters, for an encryption that takes milliseconds for each of them."""
 
+    declares = fedplug.Declares(shape=(1, 4, 4), num_classes=2)
+
     def load(self, root: str | None) -> Dataset:
         """Gives the data set; `root` is not needed."""
         chosen = [half.take(np.flatnonzero(half.labels < 2)) for half in digits()]

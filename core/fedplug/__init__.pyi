@@ -50,6 +50,7 @@ from fedplug.api.outer_roles import Metric as Metric
 from fedplug.api.outer_roles import ModelSource as ModelSource
 from fedplug.api.outer_roles import Partition as Partition
 from fedplug.api.role_records import Account as Account
+from fedplug.api.role_records import Declares as Declares
 from fedplug.api.role_records import Finds as Finds
 from fedplug.api.role_records import GroundTruth as GroundTruth
 from fedplug.api.role_records import Learns as Learns

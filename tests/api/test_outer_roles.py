@@ -35,6 +35,8 @@ def bare(role: Any) -> Any:
 def test_what_nobody_wrote_is_absent() -> None:
     assert bare(fedplug.Partition).categories(3) is None
     assert bare(fedplug.ModelSource).figures({"hits": 3.0}) == {}
+    assert bare(fedplug.ModelSource).refuses((1, 2, 2), 2, "example") is None
+    assert bare(fedplug.DataSource).declares == fedplug.Declares(shape=None, num_classes=None)
     attack = bare(fedplug.Attack)
     assert (attack.form, attack.in_form("naive")) == (None, None)
     extension = bare(fedplug.Extension)

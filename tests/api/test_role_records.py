@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import fedplug
 import pytest
-from fedplug import Finds, Plans, Reads, Scoring, Wants
+from fedplug import Declares, Finds, Plans, Reads, Scoring, Wants
 from fedplug.api.members import members
 from fedplug.api.role_records import RECORDS, Account
 from fedplug.api.role_table import ROLES
@@ -80,3 +80,19 @@ def test_each_declared_record_is_a_member_of_some_role_under_its_name() -> None:
     for name, kind in RECORDS.items():
         assert kind.__name__.lower() == name
         assert any(name in members(role) for role in {*ROLES.values(), fedplug.AccountKeeper}), name
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"shape": [1, 8, 8]}, r"Declares\.shape is \[1, 8, 8\]; it must be a tuple of sizes"),
+        ({"shape": (1, 0, 8)}, r"Declares\.shape is \(1, 0, 8\)"),
+        ({"shape": ()}, r"Declares\.shape is \(\)"),
+        ({"num_classes": 0}, r"Declares\.num_classes is 0; it must be a whole number >= 1"),
+        ({"num_classes": True}, r"Declares\.num_classes is True"),
+        ({"per": "pixels"}, r"Declares\(per='pixels'\): it must be one of 'example', 'pixel'"),
+    ],
+)
+def test_a_shape_is_sizes(facts: dict[str, Any], said: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=said):
+        Declares(**facts)

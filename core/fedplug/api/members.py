@@ -143,6 +143,7 @@ def _shown(method: Callable[..., Any]) -> str:
 _SAID_IN = (
     ("score_parameters", "public_scores"), ("train", "round_release"), ("protect", "round_release"),
     ("round_release", "release_problem"),
+    ("load", "declares"), ("build", "refuses"),
 )  # fmt: skip
 """Which member states what a method does."""
 

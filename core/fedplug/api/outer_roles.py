@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from fedplug.api.base import Component
-from fedplug.api.role_records import Finds, Measures
+from fedplug.api.role_records import Declares, Finds, Measures
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 class DataSource(Component, role=True):
     """Loads a data set."""
+
+    @property
+    def declares(self) -> Declares:
+        """What it is known to hold before it is loaded; by default nothing, so that only a run tells what fits."""
+        return Declares()
 
     @abc.abstractmethod
     def load(self, root: str | None) -> Dataset:
@@ -47,6 +52,19 @@ class ModelSource(Component, role=True):
     @abc.abstractmethod
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> Model:
         """The model, with weights that depend on `seed` alone. `shape` is (C, H, W) of one example."""
+
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
+        """Why it takes no examples of this shape, and the remedy: `it takes images of at least 12x12; use larger ones`.
+
+        `fedplug check` asks before any data is loaded, and a run before the model is built, so nothing heavy is
+        imported here. None where it takes them, or only `build` tells.
+
+        Args:
+            shape: (C, H, W) of one example.
+            num_classes: as `build` is told; None where it is not known yet.
+            per: whether the data has one class an `example`, or one a `pixel`.
+        """
+        return None
 
     def figures(self, counts: Mapping[str, float]) -> dict[str, float]:
         """Figures of the task beside accuracy, by title, from `Evaluation.task` summed over the clients.

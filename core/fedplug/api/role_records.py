@@ -70,6 +70,33 @@ class Learns(Checked, kw_only=True):
     repeats: bool = True
 
 
+class Declares(Checked, kw_only=True):
+    """What a data set is known to hold before it is loaded: `fedplug check` asks the model whether it takes that.
+
+    Attributes:
+        shape: of one example, (C, H, W); None where only the files tell.
+        num_classes: how many classes a model of it tells apart; None where only the files tell.
+        per: whether a model gives one class an `example`, or one a `pixel` (segmentation).
+    """
+
+    shape: tuple[int, ...] | None = None
+    num_classes: int | None = None
+    per: Literal["example", "pixel"] = "example"
+
+    def __post_init__(self) -> None:
+        """Raises TypeError where it is no shape, or no number of classes; ValueError where `per` is another word."""
+        super().__post_init__()
+        shape = self.shape
+        if shape is not None and not (isinstance(shape, tuple) and shape and all(map(_length, shape))):
+            raise TypeError(f"Declares.shape is {self.shape!r:.60}; it must be a tuple of sizes: (1, 28, 28)")
+        if self.num_classes is not None and not _length(self.num_classes):
+            raise TypeError(f"Declares.num_classes is {self.num_classes!r:.60}; it must be a whole number >= 1")
+
+
+def _length(value: Any) -> bool:
+    return type(value) is int and value >= 1
+
+
 class Scoring(Checked, kw_only=True):
     """What a scorer's scores are.
 
@@ -222,6 +249,6 @@ class GroundTruth(Checked, kw_only=True):
 
 RECORDS: dict[str, type] = {
     "scoring": Scoring, "plans": Plans, "reads": Reads, "wants": Wants, "finds": Finds, "measures": Measures,
-    "account": Account,
+    "account": Account, "declares": Declares,
 }  # fmt: skip
 """What a role declares, by the member that holds it."""

@@ -21,6 +21,7 @@ from fedplug.api.roles import AccountKeeper, Groups, Negotiation, Opener, Protec
 from fedplug.api.types import BASE_ZONES, CLEAR, RETAINED, Layout
 from fedplug.recipe.composition import chains, instantiate
 from fedplug.recipe.curves import Stated, curve_problems, curves_of, stated_in
+from fedplug.recipe.fitting import model_problems
 from fedplug.recipe.implementations import hook_problems
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.sections import Around
@@ -43,6 +44,7 @@ def find_problems(draft: Draft, recipe: Recipe | None) -> tuple[list[Complaint],
     problems = [
         *rules.hooks(), *rules.clients(), *rules.zones(), *rules.order(), *rules.curves(),
         *rules.undo(), *rules.shared_noise(), *rules.masks(), *rules.scores(), *rules.levels(), *rules.sections(),
+        *model_problems(draft, rules.parts),
     ]  # fmt: skip
     if recipe is not None and not problems and not rules.failed:
         problems += rules.own_checks(recipe)

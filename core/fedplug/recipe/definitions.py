@@ -132,7 +132,9 @@ class _Reading:
             self._unknown.add(name)
             return
         # Known from here on, so that references to it are not called unknown because its options are wrong.
-        known = self.uses[place.path] = self._defined[name] = Use(full, name, place.group, None, False, place.path)
+        written = str(self.source.where(place.path))
+        known = Use(full, name, place.group, None, False, place.path, place=written)
+        self.uses[place.path] = self._defined[name] = known
         own = self._file(at, use, raw.get("sha256")) if in_file else None
         if in_file and own is None:
             return

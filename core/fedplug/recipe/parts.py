@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from fedplug.api.component import Options
+from fedplug.api.role_records import Declares
 from fedplug.api.types import BASE_ZONES
 from fedplug.recipe.own_files import OwnFile
 from fedplug.recipe.sections import plain_options
@@ -59,6 +60,12 @@ class Agreed(Options):
     std: tuple[_Positive, ...] = Field(description="inputs are then divided by it, one a channel; public as well")
     kinds: tuple[str, ...] = Field((), description="names of the labels, where classes are those of pixels")
     regions: tuple[str, ...] = Field((), description="names of the privacy-sensitive fields that are marked")
+
+    @property
+    def holds(self) -> Declares:
+        """The same as a data set declares it."""
+        per: Literal["example", "pixel"] = "pixel" if self.kinds else "example"
+        return Declares(shape=self.shape, num_classes=len(self.classes), per=per)
 
     @model_validator(mode="after")
     def _one_a_channel(self) -> Self:
@@ -140,6 +147,7 @@ class Use:
         options: its validated options; None in a draft, where they are wrong.
         is_reference: True where this place refers to a component that another place defines.
         path: where it stands in the recipe, for messages.
+        place: the same for people, `file:line:column`; of a recipe that is no file, its key.
         own: the file that it is in, where that is one of the user's own.
         made_of: its class; None in a draft, where it cannot be had.
     """
@@ -150,6 +158,7 @@ class Use:
     options: Any
     is_reference: bool = False
     path: KeyPath = dataclasses.field(default=(), compare=False, repr=False)
+    place: str = dataclasses.field(default="", compare=False, repr=False, kw_only=True)
     own: OwnFile | None = None
     made_of: type | None = dataclasses.field(default=None, compare=False, repr=False)
 

@@ -13,14 +13,16 @@ import copy
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug.api.errors import of_component
+from fedplug.api.errors import DataError, SetupError, of_component
 from fedplug.api.outer_roles import ModelSource, Partition
+from fedplug.api.role_records import Declares
 from fedplug.api.streams import stream
+from fedplug.recipe.fitting import misfit
 from fedplug.round.client_data import Holding, client_data, load_data, load_public, read_only
 from fedplug.round.sites import load_sites, site_folders
 
@@ -69,6 +71,8 @@ class World:
         data, public = load_data(recipe, self._composition.components, self._root)
         # What all share nobody can write to: one client could tell the others, and the server, of its data that way.
         self.data = data = dataclasses.replace(data, train=read_only(data.train), test=read_only(data.test))
+        per: Literal["example", "pixel"] = "example" if data.train.targets is None else "pixel"
+        self._holds = Declares(shape=data.shape, num_classes=len(data.classes), per=per)
         self.shape, self.mean = data.shape, data.mean
         self.classes, self.label_names = data.classes, data.label_names
         assert recipe.data.partition is not None  # a recipe without has data at sites
@@ -80,7 +84,7 @@ class World:
 
     def _agreed(self, agreed: Agreed) -> PublicData | None:
         """Takes what the recipe says of the data at all sites."""
-        self.shape, self.mean = agreed.shape, agreed.mean
+        self.shape, self.mean, self._holds = agreed.shape, agreed.mean, agreed.holds
         self.classes, self.label_names = agreed.classes, agreed.kinds or agreed.classes
         of_all = 3 if agreed.kinds else 1  # one class an example, or one a pixel
         components = self._composition.components
@@ -106,10 +110,22 @@ class World:
         }
 
     def model(self, device: str) -> Model:
-        """A model of one's own, with the initial weights; built once a device and copied from then on."""
+        """A model of one's own, with the initial weights; built once a device and copied from then on.
+
+        Raises:
+            DataError: it takes no examples of this shape; names the place of `model` in the recipe.
+            SetupError: the machine lacks what it needs; likewise.
+        """
         if device not in self._models:
-            with of_component(self._source.name, "build"):
-                self._models[device] = self._source.build(
-                    self.shape, len(self.classes), self._recipe.seed, device
-                )
+            self._models[device] = self._built(device)
         return copy.deepcopy(self._models[device])
+
+    def _built(self, device: str) -> Model:
+        recipe = self._recipe
+        try:
+            with of_component(self._source.name, "build"):
+                if why := misfit(self._source, recipe.data.name, self._holds):
+                    raise DataError(why)
+                return self._source.build(self.shape, len(self.classes), recipe.seed, device)
+        except (DataError, SetupError) as error:
+            raise type(error)(f"{recipe.model.place}: {error}") from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -147,9 +146,9 @@ def test_missing_receipts_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.data
-def test_the_real_receipts() -> None:
+def test_the_real_receipts(data_root: str) -> None:
     """80 of them; every line of text inside its image, none in both splits, every format in both."""
-    found = read_receipts(Path(os.environ["FEDPLUG_DATA"]) / "sroie_subset")
+    found = read_receipts(Path(data_root) / "sroie_subset")
     assert len(found) == 80
     for receipt in found:
         for box in receipt.boxes:
@@ -164,8 +163,8 @@ def test_the_real_receipts() -> None:
 
 
 @pytest.mark.data
-def test_real_examples_have_every_field_and_a_sensible_share_of_tampering() -> None:
-    data = Receipts(Receipts.Options(train_count=120, test_count=40)).load(None)
+def test_real_examples_have_every_field_and_a_sensible_share_of_tampering(data_root: str) -> None:
+    data = Receipts(Receipts.Options(train_count=120, test_count=40)).load(data_root)
     assert data.train.targets is not None
     assert data.train.regions is not None
     assert set(np.unique(data.train.regions)) == set(range(len(FIELDS) + 1))

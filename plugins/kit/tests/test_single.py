@@ -7,9 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from fedplug import Declares
 from fedplug.api.data import Dataset, Examples
 from fedplug_kit.parts import Images, InOrder, TwoLayers
 from fedplug_kit.single import accountant_problems, data_problems, model_problems, partition_problems
+from fedplug_std.models import LeNet5
 
 
 def test_the_kits_own_parts_are_right() -> None:
@@ -26,12 +28,29 @@ def test_data_that_changes_and_labels_beyond_the_classes_are_found() -> None:
         some = Examples(np.zeros((8, 1, 2, 2), np.uint8), labels)
         return Dataset(some, some, classes=tuple("abcd"), mean=(0.5,), std=(0.0,))
 
-    source: Any = SimpleNamespace(load=load)
+    source: Any = SimpleNamespace(load=load, declares=Declares(shape=(1, 4, 4), num_classes=2, per="pixel"))
     list(data_problems(source, None))
     found = "\n".join(data_problems(source, None))
     assert "labels of train must be 0 to 3" in found
     assert "std > 0" in found
+    assert "declares says shape=(1, 4, 4), and what load gives has (1, 2, 2)" in found
+    assert "declares says num_classes=2, and what load gives has 4" in found
+    assert "declares says per=pixel, and what load gives has example" in found
     assert "other examples the second time" in found
+
+
+def test_refusals_that_are_not_true_are_found() -> None:
+    class Silent(LeNet5):
+        def refuses(self, shape: Any, num_classes: Any, per: Any) -> None:
+            return None
+
+    class Loud(LeNet5):
+        def refuses(self, shape: Any, num_classes: Any, per: Any) -> str:
+            return "no"
+
+    (missing,) = model_problems(Silent(LeNet5.Options()), (1, 12, 12))
+    assert missing.startswith("it takes no examples of shape 1x1x1, and refuses does not say so for fedplug check")
+    assert list(model_problems(Loud(LeNet5.Options()), (1, 12, 12))) == ["refuses says of examples that it takes: no"]
 
 
 def test_shares_that_overlap_are_found() -> None:

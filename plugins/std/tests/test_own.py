@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -194,3 +195,68 @@ def test_an_own_loss_is_descended_and_said() -> None:
 def test_what_an_adapter_makes_conforms(folder: Path, name: str, group: str) -> None:
     file = own_files.read(f"mine.py:{name}", [folder], None)
     conformance(own_files.component(file, f"mine.py:{name}", group), group=group, shape=(1, 4, 4))
+
+
+MODULES = """\
+import torch
+from torch import nn
+
+
+class Fixed(nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+        self.last = nn.Linear(width, 2)
+
+    def forward(self, images):
+        return self.last(images.flatten(1))
+
+
+class Reads(Fixed):
+    def __init__(self, width: int):
+        super().__init__(width)
+        self.rates = [float(rate) for rate in torch.linspace(0, 1, 3)]  # nothing can be read on the device meta
+
+
+def pixels(num_classes):
+    return nn.Conv2d(1, num_classes, 1)
+
+
+def fails(shape):
+    raise KeyError("width")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "per", "said"),
+    [
+        ("Fixed", {"width": 16}, "example", ""),
+        ("Reads", {"width": 16}, "example", ""),
+        ("Fixed", {"width": 9}, "example", "it fails at one: mat1 and mat2 .*; make it for the shape"),
+        ("Reads", {"width": 9}, "example", "it fails at one: mat1 and mat2 .*; make it for the shape"),
+        ("Fixed", {"width": 16}, "pixel", r"gives \(1, 2\) for one .*\(1, 2, H, W\) for segmentation"),
+        ("pixels", {}, "pixel", ""),
+        ("pixels", {}, "example", r"gives \(1, 2, 4, 4\) for one example"),
+        ("fails", {}, "example", r"m\.fails fails: KeyError: 'width'"),
+    ],
+)
+def test_a_module_is_tried_with_the_shape_that_the_data_declares(
+    name: str, options: dict[str, Any], per: Any, said: str
+) -> None:
+    module: dict[str, Any] = {"__name__": "m"}
+    exec(compile(MODULES, "m.py", "exec"), module)
+    before = torch.random.get_rng_state()
+    why = made(own.model(module[name], f"m.{name}"), **options).refuses((1, 4, 4), 2, per)
+    assert re.search(said, why) if said else why is None
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_a_module_is_not_tried_where_the_number_of_classes_is_not_known(folder: Path) -> None:
+    found = own_files.component(own_files.read("mine.py:Net", [folder], None), "mine.py:Net", "model")
+    assert made(found).refuses((1, 4, 4), None, "example") is None
+
+
+def test_the_line_of_a_module_that_does_not_fit_is_named(folder: Path) -> None:
+    (folder / "fixed.py").write_text(MODULES, encoding="utf-8")
+    plain = RECIPE | {"data": {"use": "std.digits", "clients": 2, "partition": "std.iid"}, "train": "std.sgd"}
+    with pytest.raises(RecipeError, match=r"recipe\.model: fixed\.Fixed cannot take the examples of std\.digits"):
+        fedplug.check(plain | {"model": {"use": "fixed.py:Fixed", "width": 9}})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from typing import Any
@@ -134,6 +135,29 @@ def test_building_and_its_check_leave_batch_norm_as_it_starts() -> None:
 def test_images_that_do_not_fit_are_refused(component: Any, shape: tuple[int, ...]) -> None:
     with pytest.raises(DataError, match="cannot take examples of shape"):
         build(component, shape)
+
+
+@pytest.mark.parametrize(
+    ("component", "options", "sides"),
+    [
+        (models.Mlp, {}, (1, 2)), (models.Cnn, {"hidden": 4}, (1, 3, 4, 5)),
+        (models.LeNet5, {}, (1, 11, 12, 13, 31, 32)), (models.LeNet5, {"variant": "dlg"}, (1, 2)),
+        (models.AlexNet, {"channels": [4] * 5, "hidden": [4]}, (1, 6, 7, 8)), (models.ResNet18, {}, (1, 2)),
+        (models.ResNet50, {}, (1,)), (models.DenseNet121, {}, (28, 29)), (models.EfficientNetB0, {}, (1,)),
+        (models.MobileNetV2, {}, (1,)),
+    ],
+)  # fmt: skip
+def test_what_is_refused_beforehand_is_what_cannot_be_built(
+    component: Any, options: dict[str, Any], sides: tuple[int, ...]
+) -> None:
+    for height, width in itertools.product(sides, sides):
+        refused = component(component.Options(**options)).refuses((1, height, width), 10, "example")
+        try:
+            build(component, (1, height, width), **options)
+        except DataError:
+            assert refused, (height, width)
+        else:
+            assert refused is None, (height, width)
 
 
 @pytest.mark.parametrize(

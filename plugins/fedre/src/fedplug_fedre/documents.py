@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import fedplug
 import numpy as np
-from fedplug import Field
+from fedplug import Declares, Field
 from fedplug.api.streams import stream
 
 from fedplug_fedre.receipts import TamperingOptions
@@ -48,6 +48,12 @@ class Documents(fedplug.DataSource):
 
     def __init__(self, options: Options) -> None:
         self.options = options
+
+    @property
+    def declares(self) -> Declares:
+        """Gray images of the chosen size, with the classes of `task`."""
+        known: Declares = self.options.declared(self.options.size, tuple(FORMATS))
+        return known
 
     def load(self, root: str | None) -> Dataset:
         """Prints the documents; `root` is not needed.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import fedplug
 import numpy as np
-from fedplug import Field
+from fedplug import Declares, Field
 from fedplug.api.errors import DataError, SetupError
 from fedplug.api.streams import stream
 
@@ -66,6 +66,12 @@ class TSroie(fedplug.DataSource):
     def __init__(self, options: Options) -> None:
         self.options = options
 
+    @property
+    def declares(self) -> Declares:
+        """Gray crops of the chosen size, untouched or tampered with."""
+        size = self.options.size
+        return Declares(shape=(1, size, size), num_classes=len(CLASSES), per="pixel")
+
     def load(self, root: str | None) -> Dataset:
         """Reads as many images as crops are wanted.
 
@@ -103,6 +109,13 @@ class DocTamper(fedplug.DataSource):
 
     def __init__(self, options: Options) -> None:
         self.options = options
+
+    @property
+    def declares(self) -> Declares:
+        """Crops of the chosen size and colours, untouched or tampered with."""
+        chosen = self.options
+        channels = 1 if chosen.grayscale else 3
+        return Declares(shape=(channels, chosen.size, chosen.size), num_classes=len(CLASSES), per="pixel")
 
     def load(self, root: str | None) -> Dataset:
         """Reads as many images as crops are wanted.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Field
+from fedplug import Declares, Field
 from fedplug.api.errors import DataError
 from fedplug.api.streams import stream
 
@@ -47,6 +47,11 @@ class TamperingOptions(fedplug.Options):
         description="what a model is asked: pixels (which of them were tampered with), kinds (which kind of document "
         "an image shows: one label an image, as most attacks on gradients want it)",
     )
+
+    def declared(self, size: int, kinds: tuple[str, ...]) -> Declares:
+        """Gray images of this size, with the classes of `task`."""
+        per: Literal["example", "pixel"] = "pixel" if self.task == "pixels" else "example"
+        return Declares(shape=(1, size, size), num_classes=len(self.names(kinds)["classes"]), per=per)
 
     def asked(self, examples: Examples) -> Examples:
         """The examples with the answers of `task`."""
@@ -85,6 +90,12 @@ class Receipts(fedplug.DataSource):
 
     def __init__(self, options: Options) -> None:
         self.options = options
+
+    @property
+    def declares(self) -> Declares:
+        """Gray images of the chosen size, with the classes of `task`."""
+        known: Declares = self.options.declared(self.options.size, FORMATS)
+        return known
 
     def load(self, root: str | None) -> Dataset:
         """Reads the receipts and makes the examples.

@@ -38,6 +38,12 @@ class UNet(fedplug.ModelSource):
     def __init__(self, options: Options) -> None:
         self.options = options
 
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
+        """What is no image, or has one class an example."""
+        if per == "example":
+            return "it gives a class a pixel, and these have one an example; use std.cnn, or other data"
+        return None if len(shape) == 3 else "it takes images (C, H, W); use other data"
+
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the model for images (C, H, W) of any size; sizes that do not halve evenly are padded inside.
 

@@ -14,7 +14,7 @@ from fedplug.api.data import Dataset, Examples
 from fedplug.api.known import Known
 from fedplug.api.operations import Operations, WeightedSum
 from fedplug.api.outer_roles import DataSource, Extension, ModelSource, Partition
-from fedplug.api.role_records import Scoring
+from fedplug.api.role_records import Declares, Scoring
 from fedplug.api.roles import Aggregator, Protector, Scorer, Trainer
 from fedplug_std.single_zone import SingleZone
 
@@ -30,6 +30,8 @@ SERVER = "the server"
 
 class Images(DataSource):
     """Random grey images with random labels."""
+
+    declares = Declares(shape=SHAPE, num_classes=CLASSES)
 
     class Options(Options):
         """Which ones."""

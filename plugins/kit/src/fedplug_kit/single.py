@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from fedplug.api.data import ClientData, Dataset, Examples
@@ -32,6 +32,14 @@ def data_problems(source: DataSource, root: str | None) -> Iterator[str]:
             yield f"examples of {what} have another shape than {data.shape}"
         elif split.labels.min() < 0 or split.labels.max() >= len(data.label_names):
             yield f"labels of {what} must be 0 to {len(data.label_names) - 1}"
+    declares = source.declares
+    per = "example" if data.train.targets is None else "pixel"
+    for what, said, there in (
+        ("shape", declares.shape, data.shape), ("num_classes", declares.num_classes, len(data.classes)),
+        ("per", declares.per if declares.shape else per, per),
+    ):  # fmt: skip
+        if said not in (None, there):
+            yield f"declares says {what}={said}, and what load gives has {there}"
     channels = data.shape[0]
     if len(data.mean) != channels or len(data.std) != channels or not min(data.std) > 0:
         yield f"mean and std must have one number for each of {channels} channels, std > 0"
@@ -62,7 +70,7 @@ def partition_problems(partition: Partition) -> Iterator[str]:
 
 
 def model_problems(source: Any, shape: tuple[int, ...], num_classes: int = 5) -> Iterator[str]:
-    """Weights that follow from the seed alone, a layout of their length, and an evaluation."""
+    """Weights that follow from the seed alone, a layout of their length, an evaluation, and refusals that are true."""
     made: ModelSource = source
     model, again = made.build(shape, num_classes, 3, "cpu"), made.build(shape, num_classes, 3, "cpu")
     vector = model.get_vector()
@@ -77,6 +85,16 @@ def model_problems(source: Any, shape: tuple[int, ...], num_classes: int = 5) ->
     if again.get_vector() is vector or not np.array_equal(vector, again.get_vector()):
         yield "get_vector shares memory with the model"
     yield from _evaluation_problems(again, shape, num_classes)
+    per: Literal["example", "pixel"] = "pixel" if labels_pixels(again, shape, num_classes) else "example"
+    if why := made.refuses(shape, num_classes, per):
+        yield f"refuses says of examples that it takes: {why}"
+    smallest = (shape[0], *(1 for _ in shape[1:]))
+    if made.refuses(smallest, num_classes, per) is None:
+        try:
+            yield from _evaluation_problems(made.build(smallest, num_classes, 3, "cpu"), smallest, num_classes)
+        except Exception as error:
+            size = "x".join(map(str, smallest))
+            yield f"it takes no examples of shape {size}, and refuses does not say so for fedplug check: {error}"
 
 
 def _evaluation_problems(model: Any, shape: tuple[int, ...], num_classes: int) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
-from fedplug import Field
+from fedplug import Declares, Field
 
 if TYPE_CHECKING:
     from fedplug import Dataset
@@ -40,6 +40,8 @@ class Digits(fedplug.DataSource):
     16 scaled to 0 to 255. Split 80/20 within every class: 1,437 for training, 360 for testing.
     """
 
+    declares = Declares(shape=(1, 8, 8), num_classes=10)
+
     class Options(_Sized):
         """How much of it."""
 
@@ -56,6 +58,8 @@ class Digits(fedplug.DataSource):
 
 class Mnist(fedplug.DataSource):
     """MNIST: 60,000 + 10,000 handwritten digits, 28x28 gray, 10 classes (LeCun et al. 1998)."""
+
+    declares = Declares(shape=(1, 28, 28), num_classes=10)
 
     class Options(_Stored):
         """How much of it, and whether to fetch it."""
@@ -78,6 +82,8 @@ class Mnist(fedplug.DataSource):
 class FashionMnist(fedplug.DataSource):
     """Fashion-MNIST: 60,000 + 10,000 images of clothes, 28x28 gray, 10 classes (Xiao et al. 2017)."""
 
+    declares = Declares(shape=(1, 28, 28), num_classes=10)
+
     class Options(_Stored):
         """How much of it, and whether to fetch it."""
 
@@ -98,6 +104,8 @@ class FashionMnist(fedplug.DataSource):
 
 class Cifar10(fedplug.DataSource):
     """CIFAR-10: 50,000 + 10,000 colour images, 32x32, 10 classes (Krizhevsky 2009)."""
+
+    declares = Declares(shape=(3, 32, 32), num_classes=10)
 
     class Options(_Stored):
         """How much of it, and whether to fetch it."""
@@ -121,6 +129,8 @@ class Cifar10(fedplug.DataSource):
 class Cifar100(fedplug.DataSource):
     """CIFAR-100: 50,000 + 10,000 colour images, 32x32, 100 classes (Krizhevsky 2009)."""
 
+    declares = Declares(shape=(3, 32, 32), num_classes=100)
+
     class Options(_Stored):
         """How much of it, and whether to fetch it."""
 
@@ -143,6 +153,8 @@ class Cifar100(fedplug.DataSource):
 class Svhn(fedplug.DataSource):
     """SVHN: 73,257 + 26,032 house-number digits, 32x32 colour, 10 classes (Netzer et al. 2011)."""
 
+    declares = Declares(shape=(3, 32, 32), num_classes=10)
+
     class Options(_Stored):
         """How much of it, and whether to fetch it."""
 
@@ -164,6 +176,8 @@ class Svhn(fedplug.DataSource):
 
 class Stl10(fedplug.DataSource):
     """STL-10: 5,000 + 8,000 labelled colour images, 96x96, 10 classes (Coates, Ng & Lee 2011)."""
+
+    declares = Declares(shape=(3, 96, 96), num_classes=10)
 
     class Options(_Stored):
         """How much of it, and whether to fetch it."""
@@ -197,6 +211,11 @@ class Imagenette(fedplug.DataSource):
 
     def __init__(self, options: Options) -> None:
         self.options = options
+
+    @property
+    def declares(self) -> Declares:
+        """Colour images of the chosen size, and ten classes."""
+        return Declares(shape=(3, self.options.image_size, self.options.image_size), num_classes=10)
 
     def load(self, root: str | None) -> Dataset:
         """Reads `imagenette2-160` (`-320`, `imagenette2`) in the data folder.
@@ -237,6 +256,12 @@ class ImageFolder(fedplug.DataSource):
 
     def __init__(self, options: Options) -> None:
         self.options = options
+
+    @property
+    def declares(self) -> Declares:
+        """The chosen size and colours; how many classes there are the folder tells."""
+        size, channels = self.options.image_size, 1 if self.options.grayscale else 3
+        return Declares(shape=(channels, size, size))
 
     def load(self, root: str | None) -> Dataset:
         """Reads every image of the tree.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import fedplug
 import numpy as np
-from fedplug import Dataset, Examples
+from fedplug import Dataset, Declares, Examples
 from fedplug.api.errors import DataError
 
 from fedplug_std.datasets import _Sized
@@ -24,6 +24,8 @@ class PneumoniaMnist(fedplug.DataSource):
     Yang et al. 2023, from Kermany et al. 2018. The validation images (524) are left out: nothing here tunes on them.
     Three of four training images show pneumonia, five of eight test images.
     """
+
+    declares = Declares(shape=(1, 28, 28), num_classes=len(CLASSES))
 
     class Options(_Sized):
         """How much of it."""

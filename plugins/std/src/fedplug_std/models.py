@@ -21,6 +21,22 @@ if TYPE_CHECKING:
 Width = Annotated[int, Field(ge=1)]
 
 
+def refuse(shape: tuple[int, ...], per: str, least: int) -> str | None:
+    """Why a model that gives one class an example takes none of this shape; None where it does.
+
+    Args:
+        shape, per: as `ModelSource.refuses` is told.
+        least: the shortest side of its images (C, H, W); 0: it takes any shape.
+    """
+    if per == "pixel":
+        return "it gives one class an example, and these need one a pixel; use a model for pixels, such as fedre.unet"
+    if least and len(shape) != 3:
+        return "it takes images (C, H, W); use std.mlp"
+    if least and min(shape[1:]) < least:
+        return f"it takes images of at least {least}x{least}; use larger images or std.mlp"
+    return None
+
+
 class Mlp(fedplug.ModelSource):
     """Multilayer perceptron with ReLU; 784-256-128-10 on MNIST has 235,146 parameters.
 
@@ -34,6 +50,10 @@ class Mlp(fedplug.ModelSource):
 
     def __init__(self, options: Options) -> None:
         self.options = options
+
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
+        """What needs a class a pixel."""
+        return refuse(shape, per, 0)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the model for examples of any shape, which are flattened."""
@@ -60,6 +80,10 @@ class Cnn(fedplug.ModelSource):
 
     def __init__(self, options: Options) -> None:
         self.options = options
+
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
+        """What is no image, or too small a one, or needs a class a pixel."""
+        return refuse(shape, per, 4)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the model for images (C, H, W) of at least 4x4."""
@@ -94,6 +118,10 @@ class LeNet5(fedplug.ModelSource):
     def __init__(self, options: Options) -> None:
         self.options = options
 
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
+        """What is no image, or too small a one, or needs a class a pixel."""
+        return refuse(shape, per, 1 if self.options.variant == "dlg" else 12)
+
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the model for images (C, H, W) of at least 12x12, and of any size where it is the dlg variant."""
         from fedplug_std import _networks
@@ -119,6 +147,10 @@ class AlexNet(fedplug.ModelSource):
 
     def __init__(self, options: Options) -> None:
         self.options = options
+
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
+        """What is no image, or too small a one, or needs a class a pixel."""
+        return refuse(shape, per, 7)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the model for images (C, H, W) of at least 7x7."""
@@ -149,6 +181,10 @@ class ResNet18(fedplug.ModelSource):
     def __init__(self, options: _Residual) -> None:
         self.options = options
 
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
+        """What is no image, or too small a one, or needs a class a pixel."""
+        return refuse(shape, per, 1)
+
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the model for images (C, H, W)."""
         from fedplug_std import _networks
@@ -164,6 +200,10 @@ class ResNet50(fedplug.ModelSource):
 
     def __init__(self, options: _Residual) -> None:
         self.options = options
+
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
+        """What is no image, or too small a one, or needs a class a pixel."""
+        return refuse(shape, per, 1)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the model for images (C, H, W)."""
@@ -185,6 +225,10 @@ class DenseNet121(fedplug.ModelSource):
     def __init__(self, options: _NoOptions) -> None:
         self.options = options
 
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
+        """What is no image, or too small a one, or needs a class a pixel."""
+        return refuse(shape, per, 29)
+
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the model for images (C, H, W) of at least 29x29."""
         from fedplug_std import _networks
@@ -200,6 +244,10 @@ class EfficientNetB0(fedplug.ModelSource):
     def __init__(self, options: _NoOptions) -> None:
         self.options = options
 
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
+        """What is no image, or too small a one, or needs a class a pixel."""
+        return refuse(shape, per, 1)
+
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the model for images (C, H, W)."""
         from fedplug_std import _networks
@@ -214,6 +262,10 @@ class MobileNetV2(fedplug.ModelSource):
 
     def __init__(self, options: _NoOptions) -> None:
         self.options = options
+
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
+        """What is no image, or too small a one, or needs a class a pixel."""
+        return refuse(shape, per, 1)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the model for images (C, H, W)."""

@@ -9,10 +9,11 @@ Arguments become options, with their types and defaults; `shape` and `num_classe
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
@@ -48,32 +49,69 @@ def model(found: Any, name: str) -> type[Component] | None:
     class Own(fedplug.ModelSource):
         Options = _options(found, fedplug.Options, name, _OF_THE_DATA)
 
+        def refuses(
+            self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]
+        ) -> str | None:
+            """What the module fails at, or answers with something else than a number for each class.
+
+            It is tried without memory or work, on torch's device `meta`. Not all of torch works there: where it fails,
+            it is built as for a run, and that decides.
+            """
+            import torch
+
+            from fedplug_std.torch_model import seeded
+
+            if num_classes is None:
+                return None
+            with contextlib.suppress(Exception), torch.device("meta"), seeded(0):
+                return _misfit(name, self._made(shape, num_classes).eval()(torch.zeros(1, *shape)), num_classes, per)
+            try:
+                made = self.build(shape, num_classes, 0, "cpu")
+                with torch.no_grad():
+                    return _misfit(name, made.module.eval()(torch.zeros(1, *shape)), num_classes, per)
+            except DataError as error:  # what torch says of the shape
+                remedy = "make it for the shape that it is given as the argument shape, or use other data"
+                return f"it fails at one: {error.__cause__}; {remedy}"
+            except SetupError as error:
+                return str(error)
+
         def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
             """The module with weights of this seed; it must give one number for each class."""
             import torch
 
-            given = {"shape": shape, "num_classes": num_classes}
-            known = {key: value for key, value in given.items() if key in inspect.signature(found).parameters}
-
-            def make() -> torch.nn.Module:
-                made = _called(name, found, **known, **_values(self.options))
-                if not isinstance(made, torch.nn.Module):
-                    raise SetupError(f"{name} gives a {type(made).__name__}; it must give a torch.nn.Module")
-                return made
-
-            made = build(make, shape, seed, device)
+            made = build(lambda: self._made(shape, num_classes), shape, seed, device)
             with torch.no_grad():
                 given_out = made.module.eval()(torch.zeros(1, *shape, device=made.device))
             made.module.train()
-            sizes = tuple(given_out.shape) if isinstance(given_out, torch.Tensor) else type(given_out).__name__
-            if not isinstance(sizes, tuple) or sizes[:2] != (1, num_classes):
-                raise SetupError(
-                    f"{name} gives {sizes} for one example; it must give one number for each of {num_classes} classes: "
-                    f"(1, {num_classes}), or (1, {num_classes}, H, W) for segmentation"
-                )
+            if why := _misfit(name, given_out, num_classes):
+                raise SetupError(why)
+            return made
+
+        def _made(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+            import torch
+
+            given = {"shape": shape, "num_classes": num_classes}
+            known = {key: value for key, value in given.items() if key in inspect.signature(found).parameters}
+            made = _called(name, found, **known, **_values(self.options))
+            if not isinstance(made, torch.nn.Module):
+                raise SetupError(f"{name} gives a {type(made).__name__}; it must give a torch.nn.Module")
             return made
 
     return _named(Own, found, name)
+
+
+def _misfit(name: str, given_out: Any, num_classes: int, per: str = "") -> str | None:
+    """Why what a module gives for one example is no answer; None where it is. `per` is empty where it is not known."""
+    import torch
+
+    sizes = tuple(given_out.shape) if isinstance(given_out, torch.Tensor) else type(given_out).__name__
+    of_pixels = len(sizes) > 2
+    if isinstance(sizes, tuple) and sizes[:2] == (1, num_classes) and per in ("", "pixel" if of_pixels else "example"):
+        return None
+    return (
+        f"{name} gives {sizes} for one example; it must give one number for each of {num_classes} classes: "
+        f"(1, {num_classes}), or (1, {num_classes}, H, W) for segmentation"
+    )
 
 
 class _OfData(_Sized):

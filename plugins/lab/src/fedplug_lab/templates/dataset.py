@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fedplug
 import numpy as np
-from fedplug import Dataset, Examples, Field
+from fedplug import Dataset, Declares, Examples, Field
 
 
 class Thing(fedplug.DataSource):
     """Two kinds of pictures: bright above, or bright below."""
+
+    declares = Declares(shape=(1, 4, 4), num_classes=2)
 
     class Options(fedplug.Options):
         count: int = Field(120, ge=2, description="examples for training; a third as many for testing")

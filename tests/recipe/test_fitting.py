@@ -1,0 +1,133 @@
+"""Whether the model takes what the data set declares: said by `check` and by a run, with the line of `model`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli_calls import GOOD, LIGHT, MAIN, call, python
+from fedplug import Declares
+from fedplug.api.errors import DataError, RecipeError
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.fitting import misfit
+from fedplug.recipe.recipe import Recipe, load_recipe
+
+SITES = (
+    "data: {use: std.image_folder, path: ., clients: 4, at: sites, "
+    "agreed: {shape: [3, 10, 20], classes: [a, b], mean: [0, 0, 0], std: [1, 1, 1]}}"
+)
+DATA = "data: {use: std.digits, clients: 4, partition: std.iid}"
+
+
+def written(folder: Path, data: str = DATA, model: str = "std.lenet5") -> Path:
+    path = folder / "r.yaml"
+    path.write_text(GOOD.replace(DATA, data).replace("model: std.mlp", f"model: {model}"))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("data", "shape"),
+    [
+        (DATA, "std.digits, which have the shape 1x8x8"),
+        (SITES, "std.image_folder, which have the shape 3x10x20"),
+        (DATA.replace("std.digits", "std.image_folder, path: x, image_size: 9"),
+         "std.image_folder, which have the shape 3x9x9"),
+    ],
+)  # fmt: skip
+def test_the_line_of_the_model_is_named(tmp_path: Path, data: str, shape: str) -> None:
+    path = written(tmp_path, data)
+    with pytest.raises(RecipeError) as refused:
+        load_recipe(path)
+    rule = "it takes images of at least 12x12; use larger images or std.mlp"
+    assert refused.value.problems == [f"{path}:5:8: std.lenet5 cannot take the examples of {shape}: {rule}"]
+
+
+def test_it_comes_with_the_other_mistakes(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError) as refused:
+        load_recipe(written(tmp_path), ["aggregate=std.men"])
+    assert len(refused.value.problems) == 2
+
+
+def test_saying_so_imports_no_torch(tmp_path: Path) -> None:
+    result = python(MAIN + LIGHT + "sys.exit(code)", "check", str(written(tmp_path)))
+    assert result.returncode == 1, result.stderr
+    assert "it takes images of at least 12x12" in result.stdout
+
+
+def test_what_only_the_files_tell_a_run_says_with_the_same_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images, labels = np.zeros((20, 8, 8), np.uint8), np.arange(20) % 2
+    train, test = ({f"{split}_images": images, f"{split}_labels": labels} for split in ("train", "test"))
+    np.savez(tmp_path / "data.npz", classes=["a", "b"], **train, **test)
+    path = written(tmp_path, DATA.replace("std.digits", f"std.arrays, file: {tmp_path / 'data.npz'}"))
+    load_recipe(path)
+    assert call(monkeypatch, "run", str(path), "--output", str(tmp_path / "runs")) != 0
+    said = capsys.readouterr().err
+    assert f"{path}:5:8: std.lenet5 cannot take the examples of std.arrays, which have the shape 1x8x8" in said
+    assert "Traceback" not in said
+
+
+def test_what_only_building_tells_names_the_line_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedplug.recipe.composition import Composition
+    from fedplug.round.world import World
+
+    monkeypatch.setattr("fedplug_std.models.LeNet5.refuses", lambda *given: None)
+    path = written(tmp_path)
+    recipe = load_recipe(path)
+    with pytest.raises(DataError, match=r"r\.yaml:5:8: this model cannot take examples of shape 1x8x8"):
+        World(recipe, Composition(recipe), None).model("cpu")
+    plain = Recipe.from_plain(recipe.to_plain())
+    with pytest.raises(DataError, match=r"^recipe\.model: this model cannot"):
+        World(plain, Composition(plain), None).model("cpu")
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "said"),
+    [
+        ("fedre.documents", "std.mlp", "it gives one class an example, and these need one a pixel"),
+        ("fedre.documents, task: kinds", "fedre.unet", "it gives a class a pixel, and these have one an example"),
+        ("fedre.documents", "fedre.unet", None),
+        ("fedre.documents, task: kinds", "std.mlp", None),
+    ],
+)
+def test_classes_of_pixels_need_a_model_for_them(tmp_path: Path, data: str, model: str, said: str | None) -> None:
+    path = written(tmp_path, DATA.replace("std.digits", data), model)
+    if said is None:
+        load_recipe(path)
+        return
+    with pytest.raises(RecipeError, match=said):
+        load_recipe(path)
+
+
+def test_a_model_that_fails_to_say_is_a_complaint(
+    plain_recipe: dict[str, Any], fake_classes: dict[str, dict[str, type]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*given: Any) -> None:
+        raise KeyError("width")
+
+    monkeypatch.setattr(fake_classes["dataset"]["std.digits"], "declares", Declares(shape=(1, 2, 2)))
+    monkeypatch.setattr(fake_classes["model"]["std.mlp"], "refuses", refuses)
+    with pytest.raises(RecipeError, match=r"recipe\.model: component std\.mlp fails to say what it refuses: KeyError"):
+        Recipe.from_plain(plain_recipe, Catalog.of(fake_classes))
+
+
+def test_a_shape_that_nobody_declares_is_not_asked_about(fake_classes: dict[str, dict[str, type]]) -> None:
+    model: Any = fake_classes["model"]["std.mlp"]
+    assert misfit(model(None), "std.digits", Declares(num_classes=3)) is None
+
+
+OPTIONS: dict[str, dict[str, Any]] = {"std.image_folder": {"path": "."}}
+TOLD_BY_FILES = {"std.arrays"}
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in Catalog.discover() if entry.group == "dataset"])
+def test_every_data_set_declares_its_shape(name: str) -> None:
+    entry = Catalog.discover().get("dataset", name)
+    assert entry is not None
+    found: Any = entry.load()
+    declares = found(found.Options.model_validate(OPTIONS.get(name, {}))).declares
+    assert (declares.shape is None) == (name in TOLD_BY_FILES)
+    assert (declares.num_classes is None) == (name in TOLD_BY_FILES | {"std.image_folder"})
