@@ -68,7 +68,7 @@ def zones(plain: dict[str, Any], **chains: Any) -> dict[str, Any]:
         ),
         (
             {"postprocess": {"encrypted": ["std.ckks"], "noised": ["std.ckks"]}},
-            "recipe.postprocess.noised.0: std.ckks does not protect the zone noised, so it cannot open it; remove it",
+            "recipe.postprocess.noised.0: std.ckks opens the noised sum, which nothing has closed; remove it there",
         ),
         (
             {"postprocess": {"encrypted": [{"use": "std.ckks"}]}},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fedplug import Aggregator, Field, Options, hookimpl
+from fedplug import Aggregator, Field, Options, WeightedSum, hookimpl
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from recipe_texts import changed
@@ -41,7 +41,8 @@ class Odd(Aggregator):
     """A component with a fault that a subclass adds."""
 
     @hookimpl
-    def aggregate(self, known: Any, ctx: Any) -> Any: ...
+    def aggregate(self, known: Any, ctx: Any) -> Any:
+        return (WeightedSum(),)
 
 
 class DefaultArgument(Odd):
@@ -118,7 +119,7 @@ class TakenWord(Odd):
         ),
         (UnknownHook, "component odd marks combine with @hookimpl, but there is no such hook; there is score_"),
         (NoHook, "component odd does not implement aggregate; mark a method of that name with @hookimpl"),
-        (Unfinished, "component odd has no aggregate(blocks, weights, ctx), which an Aggregator must have"),
+        (Unfinished, "component odd has no aggregate(known, ctx), which an Aggregator must have"),
         (RoleMissing, "plugin test: odd is not a component; its class must inherit from its role, such as "
                       "fedplug.Aggregator"),
         (Raises, "component odd (odd) cannot be built: RuntimeError: no luck"),

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import fedplug
 import pytest
 from fedplug.api.errors import PluginError, RecipeError
 from fedplug.engines.base import Job
@@ -43,8 +44,7 @@ def test_a_component_in_a_file_is_one_as_any(folder: Path) -> None:
     assert (use.use, use.name, use.options.model_dump()) == ("halve.py:Halve", "halve.Halve", {"factor": 0.25})
     part = Composition(recipe).components["halve.Halve"]
     assert type(part).__name__ == "Halve"
-    # It states no effects, so nothing is promised behind it.
-    assert part.effects(None, None) is None  # type: ignore[attr-defined]
+    assert part.protect(None, None) == (fedplug.Scale(0.25),)  # type: ignore[attr-defined]
     assert "factor='x' must be" in problem(folder / "mine.yaml", "protect.clear.0.factor=x")
 
 

@@ -27,12 +27,12 @@ class Shift(fedplug.Protector, fedplug.Opener):
     """Shift, and shift back."""
 
     @hookimpl
-    def protect(self, block, client, ctx):
-        return block
+    def protect(self, known, ctx):
+        return ()
 
     @hookimpl
-    def postprocess(self, block, ctx):
-        return block
+    def postprocess(self, known, ctx):
+        return ()
 '''
 LOG = '''
 
@@ -159,9 +159,9 @@ def test_an_error_is_named_with_the_line_of_the_own_file(tmp_path: Path) -> None
     from fedplug.api.errors import cause_of
 
     file = tmp_path / "calls.py"
-    file.write_text(f"import json\n{HALVE.replace('block.plain()', 'json.loads(block)')}")
+    file.write_text(f"import json\n{HALVE.replace('Scale(self', 'Scale(json.loads(known) * self')}")
     (entry,) = entries_of(own_files.read(f"{file}:X", (), None))
     made = entry.load()
     with pytest.raises(ValueError, match="Expecting") as caught:
-        made(made.Options()).protect("{", None, None)
+        made(made.Options()).protect("{", None)
     assert cause_of(caught.value).endswith("(calls.py:14)")

@@ -194,6 +194,8 @@ class _Rules:
         """What closes a zone is undone by the same zone's postprocess, last first."""
         for zone in self.readable:
             sealed = [use.name for use in self.sealers(self.protect[zone])][::-1]
+            if not sealed and zone in self.foldable:
+                continue  # `order` says so of whoever opens what nothing has closed
             opening = self.postprocess.get(zone, [])
             opened = self.sealers(opening)
             remedy = f"write postprocess: {{{zone}: [{', '.join(sealed)}]}}"
