@@ -29,4 +29,4 @@ def spoilt(block: Block) -> Block:
     return block.replace(values=block.plain() * np.float32(np.nan))
 
 
-SEALED = {"values": None, "ciphertexts": (b"x",), "sealed_by": "odd"}
+

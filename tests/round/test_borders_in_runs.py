@@ -1,4 +1,4 @@
-"""In a chain and in a whole run, the first component that breaks its word is named, and the model stays finite."""
+"""In a chain and in a whole run, the component that spoils values is named, and the model stays finite."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import pytest
 import toy_components
 from border_toys import Deed, as_it_is, spoilt
 from fedplug import (
-    Adds,
     Block,
-    Changes,
     Client,
     Cohort,
+    Combine,
     Context,
-    Effects,
     Known,
     Layout,
+    Map,
+    Operations,
     Plan,
     Plans,
     at_client,
     hookimpl,
 )
 from fedplug.api.errors import FedplugError, ProtectionError
+from fedplug.mechanisms.execution import execute
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import make_context
-from fedplug.round.borders import run
 from toy_components import recipe_of
 from toy_protocol import Outcome, run_protocol
 
@@ -49,7 +49,7 @@ def chained(plain: dict[str, Any], classes: dict[str, dict[str, type]], values: 
     block = Block(zone, len(values), np.asarray(values, np.float32))
     for step in client.ctx.steps(zone):
         if step.link.hook == "protect":
-            block = run(composition, step, block, client.ctx, client=client)
+            block = execute(step, block, client, client.ctx)
     return block
 
 
@@ -57,30 +57,14 @@ CLIP, NOISE = {"use": "std.clip", "norm": 3}, {"use": "std.gaussian", "epsilon":
 
 
 def test_a_chain_hands_the_block_on_in_order(plain_recipe: dict[str, Any], fake_classes: Any) -> None:
-    noised = chained(plain_recipe, fake_classes, [4.0], noised=[CLIP, NOISE])
-    assert noised.plain().tolist() == [3.0]  # 4 / 2 + 1, and not (4 + 1) / 2
+    clipped = chained(plain_recipe, fake_classes, [4.0], noised=[CLIP])
+    assert clipped.plain() == pytest.approx([3.0], rel=1e-6)
+    noised = chained(plain_recipe, fake_classes, np.full(10_000, 4.0), noised=[CLIP, NOISE])
+    assert noised.plain().std() == pytest.approx(3.0, rel=0.1)  # of the bound, and not clipped behind the noise
     sealed = chained(plain_recipe, fake_classes, [4.0], encrypted=[CLIP, "std.ckks"])
     assert (sealed.values, sealed.sealed_by) == (None, "std.ckks")
-    assert np.frombuffer(sealed.ciphertexts[0], np.float32).tolist() == [-2.0]
+    assert np.frombuffer(sealed.ciphertexts[0], np.float32) == pytest.approx([-3.0], rel=1e-6)
     assert chained(plain_recipe, fake_classes, [4.0], noised=[]).plain().tolist() == [4.0]
-
-
-class Doubles(fedplug.Protector):
-    """Double, and say nothing of it."""
-
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        return ()
-
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        return block.replace(values=block.plain() * 2)
-
-
-def test_the_first_link_that_breaks_its_word_is_named(plain_recipe: dict[str, Any], fake_classes: Any) -> None:
-    fake_classes["protect"]["acme.doubles"] = Doubles
-    said = r"^component acme\.doubles, hook protect, zone noised: it states no change of the values, and changed them"
-    with pytest.raises(ProtectionError, match=said):
-        chained(plain_recipe, fake_classes, [4.0], noised=[CLIP, "acme.doubles", NOISE])
 
 
 # -- whole runs --------------------------------------------------------------------------------------------------------
@@ -89,28 +73,24 @@ def test_the_first_link_that_breaks_its_word_is_named(plain_recipe: dict[str, An
 class Odd(fedplug.Protector):
     """Spoil the update of client 1 in the last round."""
 
-    deed: ClassVar[Deed] = staticmethod(as_it_is)
-    said: ClassVar[Effects | None] = ()
-
-    def effects(self, known: Known, ctx: Context) -> Effects | None:
-        return self.said
-
     @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Any:
-        return type(self).deed(block) if client.client_id == 1 and ctx.round == ctx.rounds - 1 else block
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Map(self.spoil),)
+
+    def spoil(self, block: Block, client: Client, ctx: Context) -> Block:
+        return spoilt(block) if client.client_id == 1 and ctx.round == ctx.rounds - 1 else block
 
 
 class OddSum(fedplug.Aggregator):
     """Spoil the sum of the last round."""
 
     deed: ClassVar[Deed] = staticmethod(as_it_is)
-    said: ClassVar[Effects] = (Adds(),)
-
-    def sums(self, known: Known, ctx: Context) -> Effects:
-        return self.said
 
     @hookimpl
-    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Any:
+    def aggregate(self, known: Known, ctx: Context) -> Operations:
+        return (Combine(self.add),)
+
+    def add(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Any:
         total = fedplug.add_blocks(blocks, weights, ctx)
         return type(self).deed(total) if ctx.round == ctx.rounds - 1 else total
 
@@ -127,12 +107,9 @@ class OddOpener(fedplug.Opener):
     def site(self) -> Any:
         return self.options.at
 
-    def opens(self, known: Known, ctx: Context) -> Effects:
-        return (Changes(),)
-
     @hookimpl
-    def postprocess(self, block: Block, ctx: Context) -> Block:
-        return spoilt(block) if ctx.round == ctx.rounds - 1 else block
+    def postprocess(self, known: Known, ctx: Context) -> Operations:
+        return (Map(lambda block, party, ctx: spoilt(block) if ctx.round == ctx.rounds - 1 else block),)
 
 
 class OddPlan(fedplug.Negotiation):
@@ -173,13 +150,11 @@ def ran(**changes: Any) -> Outcome:
     return run_protocol(recipe_of(train=PUSH, **changes))
 
 
-def test_a_link_that_spoils_an_upload_costs_its_client_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Odd, "deed", staticmethod(spoilt))
-    monkeypatch.setattr(Odd, "said", (Changes(),))
+def test_a_link_that_spoils_an_upload_costs_its_client_the_round() -> None:
     outcome = ran(chain=[{"use": "toy.odd"}])
     assert [row.clients.answered for row in outcome.rows] == [4, 3]
     reason = outcome.rows[1].clients.dropped[1]
-    said = "component toy.odd, hook protect, zone clear: it made 650 finite values of 650 NaN or infinite"
+    said = "component toy.odd, hook protect, zone clear, Map: it made 650 finite values of 650 NaN or infinite"
     assert reason.startswith(f"fedplug.protect: {said}")
     assert np.isfinite(outcome.vector).all()
 
@@ -191,13 +166,12 @@ def test_an_aggregate_that_is_not_finite_in_the_last_round_ends_the_run_by_name(
     with pytest.raises(ProtectionError) as caught:
         ran(aggregate={"use": "toy.odd"})
     said = "it made 650 of 650 values NaN or infinite of uploads that are finite"
-    assert str(caught.value) == f"component toy.odd, hook aggregate, zone clear: {said}"
+    assert str(caught.value) == f"component toy.odd, hook aggregate, zone clear, Combine: {said}"
 
 
 def test_a_mean_that_is_not_finite_moves_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every value of the sum is a number, and divided by next to nothing it is none."""
     monkeypatch.setattr(OddSum, "deed", staticmethod(lambda total: total.replace(divisor=1e-44)))
-    monkeypatch.setattr(OddSum, "said", (Changes(), Adds()))
     outcome = ran(aggregate={"use": "toy.odd"})
     (note,) = outcome.notes
     assert note.startswith("round 2: zone clear is skipped: the mean of zone clear behind toy.odd (aggregate) has ")
@@ -209,7 +183,7 @@ def test_a_mean_that_is_not_finite_moves_no_model(monkeypatch: pytest.MonkeyPatc
 def test_an_opener_that_spoils_the_last_sum_moves_no_model(at: str) -> None:
     outcome = ran(postprocess={"clear": [{"use": "toy.odd", "at": at}]})
     (note,) = outcome.notes
-    said = "component toy.odd, hook postprocess, zone clear: it made 650 finite values of 650 NaN or infinite"
+    said = "component toy.odd, hook postprocess, zone clear, Map: it made 650 finite values of 650 NaN or infinite"
     assert said in note
     assert note.startswith({
         "server": "round 2: zone clear is skipped: ", "client": "client 0, 1, 2, 3 cannot open zone clear in round 2: ",
