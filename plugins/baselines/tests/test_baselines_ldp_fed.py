@@ -17,9 +17,9 @@ from fedplug_baselines.ldp_fed import LdpFed, LdpFedCycle
 from fedplug_baselines.ldp_fed_mechanism import alpha_for, cost_of, gaussian_cost, perturb, zero_out_epsilon
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from link_toys import behind, passed
 from numpy.typing import NDArray
 from scipy import stats  # type: ignore[import-untyped]
-from link_toys import behind, passed
 from toy_components import recipe_of
 from toy_protocol import run_protocol
 

@@ -90,7 +90,9 @@ class MaskCrypt(masks.ScoredShare):
         """What the proposals show, to whom."""
         if len(self.plans.zones) == 1:  # nothing to choose, nobody asked
             return []
-        ordered = "each client's list of its most urgent indices, in order and in the clear; it tells classes of its data"
+        ordered = (
+            "each client's list of its most urgent indices, in order and in the clear; it tells classes of its data"
+        )
         return [
             Reveals("mask proposals", ("aggregator",), asked=("propose",), voids=True, note=ordered),
             Reveals("mask", ("aggregator", "client"), note="it follows from the proposals"),
