@@ -10,7 +10,7 @@ import fedplug
 import numpy as np
 import pytest
 from faulty_clients import OWN, PLAIN, PUSH, tampered, with_block
-from fedplug import Block, Context, hookimpl
+from fedplug import Block, Combine, Context, hookimpl
 from fedplug.api import codec
 from fedplug.api.errors import ProtectionError
 from fedplug.engines.base import Engine
@@ -138,40 +138,18 @@ def test_positions_where_a_zone_is_shared_cost_their_senders_the_round() -> None
 @pytest.mark.usefixtures("_pieces_of_two")
 def test_what_an_aggregator_says_of_a_shape_of_a_few_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked to add up the few before anybody knows that they are few."""
-    aggregate = Mean.aggregate
 
-    @functools.wraps(aggregate)
-    def strict(self: Mean, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+    def strict(blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
         if any(block.size != SIZE for block in blocks.values()):
             raise ProtectionError("it adds whole models only")
-        return aggregate(self, blocks, weights, ctx)
+        return fedplug.add_blocks(blocks, weights, ctx)
 
-    monkeypatch.setattr(Mean, "aggregate", strict)
+    aggregate = hookimpl(functools.wraps(Mean.aggregate)(lambda self, known, ctx: (Combine(strict),)))
+    monkeypatch.setattr(Mean, "aggregate", aggregate)
     outcome = tampered({**many(PLAIN), "rounds": 1}, with_block(FAULTS["short"]))
     assert list(outcome.rows[0].clients.dropped) == [1]
     with pytest.raises(ProtectionError, match="it adds whole models only"):  # one of two is not few
         tampered({**many(PLAIN), "rounds": 1, "data": PLAIN["data"] | {"clients": 2}}, with_block(FAULTS["short"]))
-
-
-class Largest(Mean):
-    """Another rule, which makes nothing of sums of some clients."""
-
-    name = "toy.largest"
-
-    @hookimpl
-    def aggregate(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
-        """The largest value of each scalar."""
-        first = next(iter(blocks.values()))
-        return first.replace(values=np.max([block.plain() for block in blocks.values()], axis=0))
-
-    def sums(self, known: fedplug.Known, ctx: Context) -> fedplug.Effects | None:
-        """Says nothing."""
-        return None
-
-
-def test_what_is_no_sum_is_not_made_of_pieces() -> None:
-    assert Mean(Mean.Options()).wants.pieces
-    assert not Largest(Mean.Options()).wants.pieces
 
 
 @pytest.mark.parametrize(

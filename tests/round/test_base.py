@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import pytest
-from fedplug import RecipeError, Server
-from fedplug.api.operations import Adds
+from fedplug import RecipeError, Scale, Server, WeightedSum, hookimpl
 from fedplug.api.types import Layout
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -48,11 +48,14 @@ def test_parties_of_a_process_fold_links_once_where_nothing_follows_from_the_par
     fewer = dataclasses.replace(one, layout=Layout.of([("w", (5,))]))
     assert fewer.steps("clear")[0].before.layers == (5,)
 
-    def of_the_party(_: Any, known: Any, ctx: Any) -> Any:
-        return (Adds(),) if ctx.party.log else None
+    def of_the_party(self: Any, known: Any, ctx: Any) -> Any:
+        return (WeightedSum(), Scale(0.5)) if ctx.party.log else (WeightedSum(),)
 
-    monkeypatch.setattr(type(composition.aggregator), "sums", of_the_party)
+    aggregator = type(composition.aggregator)
+    monkeypatch.setattr(aggregator, "aggregate", hookimpl(functools.wraps(aggregator.aggregate)(of_the_party)))
+    composition = Composition(recipe)
     folded.clear()
+    one, other = (make_context(recipe, composition, layout, 1, Server(), folded=folded) for _ in range(2))
     other.party.log["a"] = 1.0
-    assert [ctx.steps("clear")[0].effects for ctx in (one, other)] == [None, (Adds(),)]
+    assert [len(ctx.steps("clear")[0].operations) for ctx in (one, other)] == [1, 2]
     assert not folded

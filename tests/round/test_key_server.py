@@ -1,15 +1,15 @@
-"""The key server goes by the same statements as the ledger: what is known of a sum follows from the model's layers."""
+"""The key server executes the operations that the ledger prices: what is known of a sum follows from the model's layers."""
 
 from __future__ import annotations
 
-import os
+import math
 from typing import Any
 
 import fedplug
 import numpy as np
 import pytest
 import toy_components
-from fedplug import Block, Bound, Client, Context, Effects, Known, Noise, Opener, Protector, hookimpl
+from fedplug import Block, Clip, Context, KeyServer, Known, Look, Noise, Opener, Operations, Protector, hookimpl
 from fedplug.api import codec
 from toy_components import recipe_of
 from toy_protocol import run_protocol
@@ -21,17 +21,9 @@ class Layers(Protector):
     class Options(fedplug.Options):
         """None."""
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        return (Bound(1.0, per="layer"),)
-
     @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        values = block.plain().copy()
-        for parts in ctx.layout.layer_slices().values():
-            norm = np.sqrt(sum(np.square(values[part], dtype=np.float64).sum() for part in parts))
-            for part in parts:
-                values[part] *= min(1.0, 0.99 / norm)
-        return block.replace(values=values)
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Clip(1.0, per="layer"),)
 
 
 class KeyNoise(Opener):
@@ -42,17 +34,15 @@ class KeyNoise(Opener):
     class Options(fedplug.Options):
         """None."""
 
-    def opens(self, known: Known, ctx: Context) -> Effects:
-        std = 5 * known.need_norm("clip first", central=True)
-        return (Noise(mechanism="gaussian", scale=std, trust="central"),)
-
     @hookimpl
-    def postprocess(self, block: Block, ctx: Context) -> Block:
-        assert ctx.known is not None
-        std = 5 * ctx.known.need_norm("clip first", central=True)
-        ctx.party.memory(self)["std"] = std
-        noise = np.random.default_rng(list(os.urandom(16))).normal(0, std, block.size)
-        return block.replace(values=(block.plain() + noise).astype(np.float32))
+    def postprocess(self, known: Known, ctx: Context) -> Operations:
+        std = 5 * known.need_norm("clip first", central=True)
+
+        def keep(block: Block, key_server: KeyServer, ctx: Context) -> None:
+            before = key_server.memory(self).get("values")
+            key_server.memory(self).update({"std": std, "values": block.plain().copy(), "before": before})
+
+        return Look(keep), Noise.gaussian(std), Look(keep)
 
 
 @pytest.mark.parametrize("engine", ["local", pytest.param("processes", marks=pytest.mark.slow)])
@@ -68,4 +58,7 @@ def test_noise_at_the_key_server_is_scaled_as_the_ledger_has_it(engine: Any, mon
     (stated,) = outcome.protocol.ledger.report().zones["encrypted"].std
     assert stated > 5 * np.sqrt(3)  # three layers of norm 1
     saved = codec.decode(codec.unframe(outcome.files["key_server.state"]))
-    assert saved["state"]["toy.keynoise"]["std"] == pytest.approx(stated)
+    kept = saved["state"]["toy.keynoise"]
+    assert kept["std"] == pytest.approx(stated)
+    noise = kept["values"] - kept["before"]
+    assert noise.std() == pytest.approx(stated, rel=6 / math.sqrt(2 * noise.size))

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Bound, Client, Cohort, Context, Effects, Noise, Plan, Reveals, at_client, hookimpl
+from fedplug import Block, Client, Clip, Cohort, Context, Noise, Operations, Plan, Reveals, at_client, hookimpl
 from fedplug.api import codec
 from fedplug.api.blocks import meet, share_divisors
-from fedplug.api.errors import RecipeError
+from fedplug.api.errors import RecipeError, TooFewClients
 from fedplug.api.types import CLEAR, ENCRYPTED, NOISED, RETAINED
 from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.recipe.recipe import Recipe
@@ -313,10 +313,23 @@ class Bare(SingleZone):
 
 
 class Charged(Bare):
-    """The same, and states the noise of its answers."""
+    """The same, under the noise of its ballots."""
 
-    def ballots(self, round: int, ctx: Context) -> Effects:
-        return (Bound(1.0), Noise(mechanism="gaussian", scale=2.0)) if round == 1 else ()
+    @at_client
+    def bit(self, client: Client) -> Any:
+        return client.release(self, "bit", [client.update[0] > 0])
+
+    def ballots(self, round: int, ctx: Context) -> Operations:
+        return Clip(1.0), Noise.gaussian(2.0)
+
+
+class Hides(Charged):
+    """Has ballots with noise, and answers what passed by it."""
+
+    @at_client
+    def bit(self, client: Client) -> Any:
+        client.release(self, "bit", [1.0])
+        return bool(client.update[0] > 0)
 
 
 def test_replies_without_noise_are_unaccounted_whatever_is_said_to_cover_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,6 +347,14 @@ def test_replies_without_noise_are_unaccounted_whatever_is_said_to_cover_them(mo
         "the same for all; not covered by epsilon, as toy.bare says: it states no noise in a link and no ballots"
     )
     assert "given the UNACCOUNTED a bit" in ledgers["toy.bare"].verdict()
+
+
+def test_an_answer_that_epsilon_is_said_to_cover_is_the_one_that_was_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TOYS["negotiate_mask"], "toy.hides", Hides)
+    plain = recipe_of(train=PUSH, negotiate_mask={"use": "toy.hides", "zone": "clear"})
+    said = r"toy\.hides: its ballots have noise, and bit answers with values that did not pass through it; answer with"
+    with pytest.raises(TooFewClients, match=said):
+        run_protocol(plain)
 
 
 @pytest.mark.parametrize(("source", "times"), [("secure", 2), ("reproducible", 1)])

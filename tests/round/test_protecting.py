@@ -35,13 +35,6 @@ def test_noise_cannot_be_averaged_away_by_asking_again() -> None:
     assert "there is no round 10 to train in; the recipe has 3" in refused([0, 9, *train[2:]])
 
 
-def test_an_upload_that_may_not_travel_costs_the_client_its_round() -> None:
-    fail = {"use": "toy.fail", "clients": [2], "how": "send_object"}
-    outcome = run_protocol(recipe_of("clear", [fail]))
-    assert outcome.rows[0].clients.answered == 3
-    assert "its meta holds a object, which must be numbers, text" in outcome.rows[0].clients.dropped[2]
-
-
 def test_a_client_without_a_plan_is_told_so() -> None:
     with pytest.raises(TooFewClients, match="client 0 has no plan in round 1"):
         run_protocol(recipe_of(negotiate_mask={"use": "toy.asks", "question": "nothing"}))

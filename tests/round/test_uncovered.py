@@ -13,14 +13,14 @@ import pytest
 import toy_components
 from fedplug import (
     Block,
-    Bound,
     Client,
+    Clip,
     Cohort,
     Context,
-    Effects,
     FedplugError,
     Known,
     Noise,
+    Operations,
     Reveals,
     Settings,
     at_client,
@@ -152,11 +152,11 @@ class Peeking(SingleZone):
         assert client.update is not None
         ctx = dataclasses.replace(client.ctx, known=Known(zone="encrypted", link="std.bfv"))
         block = Block("encrypted", len(client.update), client.update, divisor=client.weight)
-        return ctx.component("std.bfv").protect(block, client, ctx)
+        return ctx.component("std.bfv").seal(block, client, ctx)
 
     @at_key_server
     def opened(self, key_server: Any, total: Block) -> Any:
-        return key_server.ctx.component("std.bfv").postprocess(total, key_server.ctx).mean()
+        return key_server.ctx.component("std.bfv").open(total, key_server.ctx).mean()
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         sealed = Reveals("ciphertexts", ("aggregator",), covered_by="nothing to pay", asked=("sealed",))
@@ -192,11 +192,11 @@ class Ballots(SingleZone):
     @at_client
     def histogram(self, client: Client) -> Any:
         counts = np.bincount(client.data.train.labels, minlength=10)
-        return counts / np.linalg.norm(counts) + np.random.default_rng().normal(0, 5.0, 10)
+        noised = client.ctx.round == 0 or self.options.every
+        return client.release(self, "counts", counts) if noised else counts
 
-    def ballots(self, round: int, ctx: Context) -> Effects:
-        stated = round == 0 or self.options.every
-        return (Bound(1.0), Noise(mechanism="gaussian", scale=5.0)) if stated else ()
+    def ballots(self, round: int, ctx: Context) -> Operations:
+        return (Clip(1.0), Noise.gaussian(5.0)) if round == 0 or self.options.every else ()
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         return [Reveals("histograms", ("aggregator",), covered_by="epsilon", asked=("histogram",))]

@@ -194,7 +194,7 @@ class Known:
                 if math.isnan(operation.range) or math.isnan(operation.step):
                     lost = f"{self.link} does not say what values it holds"
                     free = held._uncredited(f"{lost}, so others' noise earns no credit")
-                    held = replace(free, bounds=(), beneath=(), grid=0.0, lost=f"{lost}, or how it rounds them")
+                    held = replace(free, bounds=(), beneath=(), grid=0.0, lost=f"{lost} and how it rounds them")
                 return replace(
                     held._saturated(operation.range), weighted=self.weighted or isinstance(operation, Seal),
                     sealed=(*self.sealed, operation), sealers=(*self.sealers, self.link),

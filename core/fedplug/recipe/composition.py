@@ -61,11 +61,12 @@ class Composition:
             component = instantiate(use)
             self.components[use.name] = component
             register(self._manager, component, use.name)
+        call = self.one if self._extensions else None  # which look on
         self.links: dict[str, tuple[Link, ...]] = chains(
-            recipe.protect, recipe.aggregate, recipe.postprocess, self.components, self.one
+            recipe.protect, recipe.aggregate, recipe.postprocess, self.components, call
         )
         self.retained = tuple(
-            Link(RETAINED, "postprocess", use.name, self.components[use.name], "client", use.path, self.one)
+            Link(RETAINED, "postprocess", use.name, self.components[use.name], "client", use.path, call)
             for use in recipe.postprocess.get(RETAINED, ())
         )
 

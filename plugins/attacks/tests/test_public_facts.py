@@ -7,10 +7,11 @@ import math
 from pathlib import Path
 from typing import Any
 
+import fedplug
 import numpy as np
 import pytest
 from attack_toys import Runs, attacked, observed
-from fedplug import Context, Layout
+from fedplug import Block, Client, Context, Layout, hookimpl
 from fedplug.api.context import Server
 from fedplug.api.operations import Clip, Map, Noise, Operations, Round, Scale, Scramble, Seal
 from fedplug.api.role_records import Learns
@@ -32,14 +33,24 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     return Runs(tmp_path_factory.mktemp("runs"))
 
 
-class Giving:
-    """A link that gives the operations that it is told to."""
+class Giving(fedplug.Sealer):
+    """A link that gives the operations that it is told to, and is never executed."""
 
     def __init__(self, operations: Operations) -> None:
         self.operations = operations
 
+    @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
         return self.operations
+
+    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
+        raise NotImplementedError
+
+    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+        raise NotImplementedError
+
+    def open(self, block: Block, ctx: Context) -> Block:
+        raise NotImplementedError
 
 
 def sent(*operations: Operations, learns: Learns | None = None) -> Sent:

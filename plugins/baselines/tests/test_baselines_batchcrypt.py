@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Bound, Known, Layout, Misplaced
+from fedplug import Block, Known, Layout, Misplaced
 from fedplug.api.errors import MessageError, ProtectionError, RecipeError, TooFewClients
+from fedplug.api.operations import Bound
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.batchcrypt import BatchCrypt, is_extremes, is_reading
 from fedplug_baselines.batches import (
@@ -304,7 +305,7 @@ def behind(make_client: Any, **options: Any) -> Known:
     component = BatchCrypt(BatchCrypt.Options(**options))
     ctx = make_client(Layout.of([("w", (50,))])).ctx
     known = Known(zone="encrypted", link=component.name, layers=(50,), bounds=(Bound(1.0),))
-    return known.after(component.effects(known, ctx))
+    return known.after(*component.protect(known, ctx))
 
 
 def test_a_given_clip_and_the_nearest_code_are_a_range_and_a_step(make_client: Any) -> None:
@@ -316,18 +317,17 @@ def test_a_given_clip_and_the_nearest_code_are_a_range_and_a_step(make_client: A
 
 def test_what_rounding_by_chance_or_a_clip_of_the_round_does_to_a_length_is_not_promised(make_client: Any) -> None:
     """By chance a value next to 0 becomes a whole step, so that a short update may come out many times as long."""
-    step = 0.5 / code_limit(16, 4)
     chance, agreed = behind(make_client, clip="range", range=0.5), behind(make_client)
-    (seal,) = chance.sealed
-    assert seal.step / 2 == step  # the furthest that a value moves
     for known in (chance, agreed):
+        (seal,) = known.sealed
+        assert math.isnan(seal.step)
         assert known.norm() is None
-        with pytest.raises(Misplaced, match="write clip: range and rounding: nearest"):
+        assert known.sensitivity() is None
+        with pytest.raises(Misplaced, match=r"baselines\.batchcrypt does not say what values it holds and how it rounds"):
             known.need_norm("put a clip before it")
-    (seal,) = agreed.sealed
-    assert math.isnan(seal.range)
-    assert math.isnan(seal.step)
-    assert "which leaves nobody knows how much noise" in agreed.uncredited[0]
+        assert "so others' noise earns no credit" in known.uncredited[0]
+    assert chance.sealed[0].range == 0.5
+    assert math.isnan(agreed.sealed[0].range)
 
 
 def test_extremes_are_told_to_the_server_and_clips_to_whoever_opens() -> None:

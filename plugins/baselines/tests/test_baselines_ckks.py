@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Bound, Known, Layout, Seal
+from fedplug import Block, Known, Layout, Seal
 from fedplug.api.errors import ProtectionError, RecipeError
+from fedplug.api.operations import Bound
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.ckks import Ckks, TensorNumbers
 from toy_components import recipe_of
@@ -111,7 +112,7 @@ def test_nvflare_s_packing_needs_the_whole_model() -> None:
 def test_it_states_its_grid_and_whose_positions_it_takes(make_client: Any) -> None:
     known, ctx = Known(zone="encrypted", layers=(6,), bounds=(Bound(1.0),)), make_client(Layout(())).ctx
     for like, width in (("nvflare", 0), ("plato", 4095)):
-        (seal,) = make(like=like, key_holder="clients", range=2.0, grid_bits=10).effects(known, ctx)
+        (seal,) = make(like=like, key_holder="clients", range=2.0, grid_bits=10).protect(known, ctx)
         assert isinstance(seal, Seal)
         assert (seal.opened_by, seal.range, seal.step, seal.position_block) == ("clients", 2.0, 2.0**-10, width)
         assert seal.scheme.startswith(f"CKKS as {like}: 8192")

@@ -135,11 +135,14 @@ class Sums(fedplug.Sealer):
 
     name, site = "sums", "client"
 
-    def effects(self, known: Known, ctx: Any) -> fedplug.Effects:
-        """A range of 1, in steps of 2^-20."""
-        return (Seal(scheme="none", opened_by="clients", range=1.0, step=2.0**-20),)
+    opened_by = "clients"
 
-    def protect(self, block: Block, client: Any, ctx: Any) -> Block:
+    @fedplug.hookimpl
+    def protect(self, known: Known, ctx: Any) -> fedplug.Operations:
+        """A range of 1, in steps of 2^-20."""
+        return (Seal(scheme="none", opened_by=self.opened_by, range=1.0, step=2.0**-20),)  # type: ignore[arg-type]
+
+    def seal(self, block: Block, client: Any, ctx: Any) -> Block:
         """Rounds the weighted values."""
         assert np.abs(block.plain()).max(initial=0) <= 1
         codes = np.rint(block.plain() * client.weight * 2**20).astype(np.float32)
@@ -151,7 +154,7 @@ class Sums(fedplug.Sealer):
         divisor = sum(float(block.divisor) for block in blocks.values())
         return next(iter(blocks.values())).replace(values=total, contributors=len(blocks), divisor=divisor)
 
-    def postprocess(self, block: Block, ctx: Any) -> Block:
+    def open(self, block: Block, ctx: Any) -> Block:
         """The sum of the values."""
         return block.replace(values=block.plain() / np.float32(2**20))
 
@@ -304,9 +307,7 @@ def test_it_says_what_the_agreement_shows(holder: str) -> None:
 def test_lwe_which_nobody_holds_a_key_of_cannot_encrypt_the_maps(make_client: Any) -> None:
     component = FedMLHE(FedMLHE.Options(by="scores"))
     component.name = "baselines.fedml_he"
-    sums = Sums(None)
-    by_shares = Seal(scheme="none", opened_by="shares", range=1.0, step=0.0)
-    sums.effects = lambda known, ctx: (by_shares,)  # type: ignore[method-assign]
+    sums = Sums(None).varied(opened_by="shares")
     links = {"encrypted": (Link("encrypted", "protect", "sums", sums, "client"),)}
     ctx = make_client(Layout.of([("w", (4,))]), {"sums": sums}, links=links).ctx
     with pytest.raises(ProtectionError, match="sums cannot encrypt the maps, since nobody holds its key"):

@@ -29,8 +29,10 @@ from fedplug_kit.conform import conformance
 from fedplug_kit.parts import PARTS
 from own_file_toys import HALVE
 
-OURS = {f"fedplug-{name}" for name in ("std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "attacks",
-                                       "borda", "rowlog")}  # the baselines have their own list; fmt: skip
+OURS = {
+    f"fedplug-{name}"
+    for name in ("std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "attacks", "borda", "rowlog")
+}  # the baselines have their own list; fmt: skip
 
 NAMES = sorted({entry.name for entry in Catalog.discover() if entry.distribution in OURS and entry.group != "engine"})
 GAUSSIAN = {"noise_multiplier": 1.0, "source": "reproducible"}
@@ -67,6 +69,11 @@ RECIPES: dict[str, dict[str, Any]] = {
             ],
         },
         "postprocess": {"encrypted": ["std.bfv"]},
+    },
+    "selectiveshield.merge": {
+        "negotiate_mask": {"use": "selectiveshield.consensus", "by": "kit.scores", "tau": 0.1},
+        "protect": {"encrypted": [{"use": "std.bfv"}], "noised": []},
+        "postprocess": {"encrypted": ["std.bfv"], "retained": [{"use": "selectiveshield.merge"}]},
     },
     "fedre.pixel_noise": {"model": "std.mlp"},
     "sensecrypt.paillier": {"model": {"use": "kit.two_layers", "hidden": 1}},  # milliseconds a scalar

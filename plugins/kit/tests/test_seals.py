@@ -77,9 +77,7 @@ class Shared(Masked):
 
     @hookimpl
     def protect(self, known: Known, ctx: Any) -> Any:
-        return (
-            Seal(scheme="shared masks", opened_by="shares", opens_with=self.enough(ctx), range=2.0**12, step=STEP),
-        )
+        return (Seal(scheme="shared masks", opened_by="shares", opens_with=self.enough(ctx), range=2.0**12, step=STEP),)
 
     def enough(self, ctx: Any) -> int:
         return int(ctx.num_clients)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from fedplug import Plan, Plans, at_client, hookimpl
 from fedplug.api.errors import RecipeError
-from fedplug.recipe.catalog import Catalog
 from fedplug_kit import conformance
 from fedplug_kit.functions import awkward, executed
 from fedplug_kit.parts import PARTS, SERVER, Clip, Sum

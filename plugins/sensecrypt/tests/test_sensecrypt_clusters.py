@@ -10,9 +10,11 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import GroundTruth, Server, gaussian_delta
+from fedplug import Client, Context, GroundTruth, Layout, Server, gaussian_delta
 from fedplug.api.errors import ProtectionError, TooFewClients
+from fedplug.api.links import ballot_states
 from fedplug.api.party_memory import ServerMemory
+from fedplug.mechanisms.execution import release
 from fedplug.privacy.charging import releases_of
 from fedplug_kit.static import check_component
 from fedplug_sensecrypt import affinity
@@ -22,6 +24,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from sklearn.metrics import adjusted_rand_score
+
+RUN = Context(0, 5, Layout(()), ("clear",), 3, 3, 3, "digest", Server())
 
 
 def blobs(sizes: list[int], dimensions: int = 50, spread: float = 0.1, seed: int = 0) -> tuple[np.ndarray, list[int]]:
@@ -47,8 +51,12 @@ class FakeClient:
     def memory(self, component: Any) -> dict[str, Any]:
         return self.state
 
-    def rng(self, component: Any, *purpose: object) -> np.random.Generator:
-        return np.random.default_rng(self.client_id)
+    def release(self, component: Any, what: str, values: Any) -> np.ndarray:
+        party = Client(client_id=self.client_id)
+        party.ctx = dataclasses.replace(RUN, round=self.ctx.round)
+        sent = release(component, component.ballots(self.ctx.round, party.ctx), what, values, party, party.ctx)
+        self.log.update(party.log)
+        return sent
 
 
 class FakeCohort:
@@ -236,25 +244,26 @@ def test_literal_noise_is_the_printed_formula() -> None:
     component = Clusters(Clusters.Options(norm=2.0, epsilon=0.1, calibration="classical"))
     assert component.stddev() / 2.0 == pytest.approx(48.45, abs=0.005)
     assert Clusters(Clusters.Options(norm=1.0, epsilon=0.1)).stddev() == pytest.approx(2 * 30.75, abs=0.01)
-    release = release_of(component)
-    assert release.literal
-    assert release.noise_multiplier == pytest.approx(48.45, abs=0.005)
+    stated = release_of(component)
+    assert stated.literal
+    assert stated.noise_multiplier == pytest.approx(48.45, abs=0.005)
 
 
 def release_of(component: Clusters) -> Any:
     """What the ledger makes of round 1's vectors."""
-    (release,) = releases_of("vectors", component.ballots(0, None))  # type: ignore[arg-type]
-    return release
+    made, _ = ballot_states("vectors", component.ballots(0, RUN), RUN)
+    (found,) = releases_of("vectors", made)
+    return found
 
 
 def test_what_is_sent_carries_the_noise_of_the_ledger() -> None:
     """Items 18 and 40: the standard deviation on the wire is multiplier times norm."""
     vectors = np.random.default_rng(0).random((3, 20_000)).astype(np.float32)
     cohort, _, component = form(vectors, epsilon=4.0, norm=0.5)
-    release = release_of(component)
-    assert (release.mechanism, release.trust, release.source) == ("gaussian", "local", "secure")
+    stated = release_of(component)
+    assert (stated.mechanism, stated.trust, stated.source) == ("gaussian", "local", "secure")
     assert component.ballots(1, None) == ()  # type: ignore[arg-type]
-    std = release.noise_multiplier * release.clipping_norm
+    std = stated.noise_multiplier * stated.clipping_norm
     noise = np.stack([cohort.sent[k].astype(np.float64) - clip(vectors[k], 0.5) for k in range(3)])
     assert all(cohort.sent[k].dtype == np.float32 for k in range(3))
     # chi-square of 60,000 samples: a relative standard deviation of 1/sqrt(120,000) = 0.3%

@@ -75,19 +75,19 @@ class Parties:
 
         return Line()
 
-    def protect(self, index: int, values: Any, where: Any = None, weight: float = 1.0) -> Block:
+    def seal(self, index: int, values: Any, where: Any = None, weight: float = 1.0) -> Block:
         client = self.clients[index]
         client.weight, plain = weight, np.asarray(values, np.float32)
         positions = None if where is None else np.asarray(where, np.uint32)
         block = Block("encrypted", len(plain), plain, positions)
-        return self.relay(self.component.protect(block, client, client.ctx))  # type: ignore[no-any-return]
+        return self.relay(self.component.seal(block, client, client.ctx))  # type: ignore[no-any-return]
 
     def add(self, blocks: dict[int, Block]) -> Block:
         return self.relay(self.component.add_blocks(blocks, self.context(self.server)))  # type: ignore[no-any-return]
 
     def open(self, block: Block) -> Block:
         holder = self.clients[0] if self.component.site == "client" else self.key_server
-        return self.component.postprocess(block, self.context(holder))
+        return self.component.open(block, self.context(holder))
 
 
 def test_conforms() -> None:
@@ -99,13 +99,13 @@ def test_sums_at_2048_bits_in_both_key_arrangements(key_holder: str) -> None:
     """Items 16 and 37: exact after rounding; the server sees no secret key, and 512 bytes a scalar."""
     parties = Parties(3, key_holder=key_holder)
     updates = np.array([[0.5, -3e-7], [-1.25, 900.0], [2**-32, -0.1]], np.float32)
-    blocks = {index: parties.protect(index, updates[index]) for index in range(3)}
+    blocks = {index: parties.seal(index, updates[index]) for index in range(3)}
     assert all(len(ciphertext) == 512 for block in blocks.values() for ciphertext in block.ciphertexts)
     opened = parties.open(parties.add(blocks))
     codes = np.rint(updates.astype(np.float64) * SCALE).sum(0)
     np.testing.assert_array_equal(opened.plain(), (codes / SCALE).astype(np.float32))
     with pytest.raises(ProtectionError, match="no secret key"):
-        parties.component.postprocess(parties.add(blocks), parties.context(parties.server))
+        parties.component.open(parties.add(blocks), parties.context(parties.server))
     keys = [p.memory(parties.component)["context"] for p in (parties.key_server, parties.clients[1])
             if "context" in p.memory(parties.component)]  # fmt: skip
     secret = next(data for data in keys if data.startswith(b"p "))
@@ -130,7 +130,7 @@ def test_own_masks_sum_to_the_weighted_mean(covers: list[set[int]], seed: int, l
     blocks = {}
     for index, cover in enumerate(covers):
         where, values = sorted(cover), rng.standard_normal(len(cover))
-        blocks[index] = parties.protect(index, values, where, weights[index] / 2)
+        blocks[index] = parties.seal(index, values, where, weights[index] / 2)
         total[where] += weights[index] / 2 * values.astype(np.float32)
         weight[where] += weights[index] / 2
         count[where] += 1
@@ -146,12 +146,12 @@ def test_own_masks_sum_to_the_weighted_mean(covers: list[set[int]], seed: int, l
 @pytest.mark.usefixtures("small_keys")
 def test_disjoint_empty_and_full_masks() -> None:
     parties = Parties(4)
-    disjoint = {index: parties.protect(index, np.ones(3), range(3 * index, 3 * index + 3)) for index in range(4)}
+    disjoint = {index: parties.seal(index, np.ones(3), range(3 * index, 3 * index + 3)) for index in range(4)}
     summed = parties.add(disjoint)
     assert (summed.size, summed.ciphertexts) == (0, ())  # every sum would be one client's value
     assert parties.open(summed).plain().shape == (0,)
-    some = {index: parties.protect(index, np.full(SIZE, index), range(SIZE)) for index in range(3)}
-    some[3] = parties.protect(3, [], [])
+    some = {index: parties.seal(index, np.full(SIZE, index), range(SIZE)) for index in range(3)}
+    some[3] = parties.seal(3, [], [])
     assert some[3].ciphertexts == ()
     np.testing.assert_array_equal(parties.open(parties.add(some)).mean(), np.ones(SIZE))
 
@@ -162,7 +162,7 @@ def test_disjoint_empty_and_full_masks() -> None:
 @pytest.mark.usefixtures("small_keys")
 def test_ciphertexts_are_randomised_and_tell_no_magnitude() -> None:
     parties = Parties(3)
-    once, twice = parties.protect(0, [0.5, 0.5, 1e-6]), parties.protect(0, [0.5, 0.5, 1e-6])
+    once, twice = parties.seal(0, [0.5, 0.5, 1e-6]), parties.seal(0, [0.5, 0.5, 1e-6])
     assert len({*once.ciphertexts, *twice.ciphertexts}) == 6
     assert {len(ciphertext) for ciphertext in once.ciphertexts} == {64}  # twice 256 bits, whatever the value
     assert once.meta.keys() == {"key"}
@@ -174,7 +174,7 @@ def test_ciphertexts_are_randomised_and_tell_no_magnitude() -> None:
 def test_sums_are_the_bare_product() -> None:
     """No second randomisation of sums, at 900 times the cost: the product modulo n^2, and nothing else."""
     parties = Parties(3)
-    blocks = {index: parties.protect(index, [0.25]) for index in range(3)}
+    blocks = {index: parties.seal(index, [0.25]) for index in range(3)}
     key = Phe().load_context(parties.server.memory(parties.component)["context"])
     product = 1
     for block in blocks.values():
@@ -187,12 +187,12 @@ def test_sums_are_the_bare_product() -> None:
 def test_plaintexts_count_their_contributors() -> None:
     parties = Parties(3)
     secret = Phe().load_context(parties.key_server.memory(parties.component)["context"])
-    summed = parties.add({index: parties.protect(index, [-0.5]) for index in range(3)})
+    summed = parties.add({index: parties.seal(index, [-0.5]) for index in range(3)})
     plain = int(secret.raw_decrypt(int.from_bytes(summed.ciphertexts[0], "big")))
     assert plain == (3 << COUNT_BITS) - 3 * SCALE // 2
     with pytest.raises(ProtectionError, match="does not hold the 4 updates that are claimed"):
         parties.open(summed.replace(contributors=4))
-    two = parties.add({index: parties.protect(index, [1.0]) for index in range(2)})
+    two = parties.add({index: parties.seal(index, [1.0]) for index in range(2)})
     with pytest.raises(ProtectionError, match="fewer than min_clients=3"):
         parties.open(two)
 
@@ -205,10 +205,10 @@ def test_plaintexts_count_their_contributors() -> None:
 def test_a_value_out_of_range_is_refused(value: float) -> None:
     parties = Parties(3, range=1.0)
     with pytest.raises(ProtectionError, match="1 of 2 values times weight are NaN or beyond range=1; raise range"):
-        parties.protect(0, [0.5, value])
+        parties.seal(0, [0.5, value])
     if np.isfinite(value):
-        parties.protect(0, [0.5, value], weight=0.5)  # the weight is in before the check
-    assert np.abs(parties.open(parties.add({k: parties.protect(k, [1, -1]) for k in range(3)})).plain()).max() == 3
+        parties.seal(0, [0.5, value], weight=0.5)  # the weight is in before the check
+    assert np.abs(parties.open(parties.add({k: parties.seal(k, [1, -1]) for k in range(3)})).plain()).max() == 3
 
 
 def test_a_sum_out_of_range_is_refused() -> None:
@@ -222,8 +222,8 @@ def test_a_sum_out_of_range_is_refused() -> None:
 def test_ciphertexts_of_another_key_are_refused() -> None:
     """By the number of the key at the server; and where that is forged, by the count at the key server."""
     parties, others = Parties(3), Parties(3)
-    blocks = {index: parties.protect(index, [0.5]) for index in range(3)}
-    foreign = others.protect(2, [0.5])
+    blocks = {index: parties.seal(index, [0.5]) for index in range(3)}
+    foreign = others.seal(2, [0.5])
     with pytest.raises(ProtectionError, match="client 2 encrypted its encrypted block under another key") as caught:
         parties.add(blocks | {2: foreign})
     assert caught.value.client_id == 2
@@ -246,7 +246,7 @@ def test_ciphertexts_of_another_key_are_refused() -> None:
 )
 def test_damaged_ciphertexts_are_blamed_on_their_client(change: Any, message: str) -> None:
     parties = Parties(3)
-    blocks = {index: parties.protect(index, [0.5, 1], [3, 7]) for index in range(3)}
+    blocks = {index: parties.seal(index, [0.5, 1], [3, 7]) for index in range(3)}
     blocks[1] = blocks[1].replace(ciphertexts=change(blocks[1].ciphertexts))
     with pytest.raises(MessageError, match=message) as caught:
         parties.add(blocks)
@@ -271,7 +271,7 @@ def test_options_that_could_overflow_are_refused() -> None:
 def test_the_seal_says_what_it_holds() -> None:
     component = Paillier(Paillier.Options())
     ctx = SimpleNamespace(num_clients=10)
-    (seal,) = component.effects(Known(zone="encrypted"), ctx)  # type: ignore[arg-type]
+    (seal,) = component.protect(Known(zone="encrypted"), ctx)  # type: ignore[arg-type]
     assert isinstance(seal, Seal)
     assert (seal.range, seal.step, seal.position_block) == (1024.0, 2**-32, 1)
     assert (seal.opened_by, seal.answers) == ("key_server", "server")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedplug.api.context import Context, Server
 from fedplug.api.errors import FedplugError
-from fedplug.api.operations import Clip, Noise, as_operations
+from fedplug.api.operations import Clip, Look, Noise, as_operations
 from fedplug.api.types import Layout
 
 from fedplug_kit.parts import SERVER
@@ -49,7 +49,7 @@ def operation_problems(world: World, name: str) -> Iterator[str]:
 
 def _difference(first: Seen, other: Seen) -> str:
     """How what was given to two parties differs; empty if it does not."""
-    one, two = (as_operations(each.given, each.hook, each.link) for each in (first, other))
+    one, two = (_that_change(each) for each in (first, other))
     if list(map(type, one)) != list(map(type, two)):
         return f"in round {first.round + 1} it gives {_kinds(one)} at {first.party}, and {_kinds(two)} at {other.party}"
     for mine, theirs in zip(one, two, strict=True):
@@ -65,6 +65,12 @@ def _difference(first: Seen, other: Seen) -> str:
     return ""
 
 
+def _that_change(seen: Seen) -> Operations:
+    """Its operations; whoever only looks on may do so anywhere."""
+    given = as_operations(seen.given, seen.hook, seen.link)
+    return tuple(operation for operation in given if not isinstance(operation, Look))
+
+
 def _own(one: Operation, other: Operation) -> tuple[str, ...]:
     """The fields in which two clients may differ: their price is promised, or the smaller norm said to be theirs."""
     if isinstance(one, Clip):
@@ -77,7 +83,8 @@ def _same(one: Any, other: Any) -> bool:
     if callable(one) and callable(other):  # made anew whenever a link is asked
         return type(one) is type(other)
     if isinstance(one, float) and isinstance(other, float):
-        return one == other or (math.isnan(one) and math.isnan(other)) or math.isclose(one, other, rel_tol=1e-9)
+        unknown = math.isnan(one) or math.isnan(other)  # before the set-up
+        return unknown or one == other or math.isclose(one, other, rel_tol=1e-9)
     return bool(one == other)
 
 
@@ -115,11 +122,12 @@ def _foretold(world: World, seen: Seen) -> Iterator[str]:
         yield f"before a run: {error}"
         return
     step = next(each for each in steps if (each.link.name, each.link.hook) == (seen.link, seen.hook))
-    later = as_operations(seen.given, seen.hook, seen.link)
-    if list(map(type, step.operations)) != list(map(type, later)):
+    earlier = tuple(operation for operation in step.operations if not isinstance(operation, Look))
+    later = _that_change(seen)
+    if list(map(type, earlier)) != list(map(type, later)):
         yield (
             f"component {seen.link}, hook {seen.hook}: before a run, while no model is known, it gives "
-            f"{_kinds(step.operations)}, and in round {seen.round + 1} {_kinds(later)}; what is checked before a run "
+            f"{_kinds(earlier)}, and in round {seen.round + 1} {_kinds(later)}; what is checked before a run "
             "must be what is executed"
         )
 

@@ -132,6 +132,7 @@ def _combining(world: World, step: Step) -> Iterator[str]:
     place = f"component {step.link.name}, hook aggregate, Combine"
     weights = dict(world.protocol.server.weights)
     for what, values in awkward(layout.size).items():
+
         def blocks(*, values: NDArray[np.float32] = values) -> dict[int, Block]:
             return {number: _filled(world, step, within(np.roll(values, number), step.before)) for number in weights}
 

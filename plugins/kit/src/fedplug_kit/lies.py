@@ -205,7 +205,6 @@ class Lies:
             return f"{TooFewClients.__name__}: {row.skipped}"
         return set(books.protocol.office.dropped)
 
-
     def _goes_on(self, books: Bookkeeping) -> set[int] | str:
         """Plays round 1 after a lie of the set-up: what was sent there is used from then on, such as accounts. Whoever
         changes weights by a lie changes what honest clients upload, so what is played back need not fit.

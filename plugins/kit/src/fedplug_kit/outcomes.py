@@ -137,11 +137,15 @@ def repeats(world: World) -> bool:
     composition = world.protocol.composition
     secret = any(part.cohort_secret for part in composition.components.values() if not _seals(world, part.name))
     told = composition.trainer.learns(ctx)
-    return not secret and (told is None or told.repeats) and all(
-        release.source == "reproducible"
-        for zone in composition.links
-        for step in ctx.steps(zone)
-        for release in step.after.releases
+    return (
+        not secret
+        and (told is None or told.repeats)
+        and all(
+            release.source == "reproducible"
+            for zone in composition.links
+            for step in ctx.steps(zone)
+            for release in step.after.releases
+        )
     )
 
 

@@ -52,9 +52,7 @@ def sampler_problems(world: World, name: str) -> Iterator[str]:
                     yield from (f"{place}: {problem}" for problem in problems)
 
 
-def _sampling(
-    world: World, step: Step, noise: Noise
-) -> Callable[[NDArray[np.float32], int], NDArray[np.float32]]:
+def _sampling(world: World, step: Step, noise: Noise) -> Callable[[NDArray[np.float32], int], NDArray[np.float32]]:
     """Draws noise on values with the stream of a number."""
     assert noise.sample is not None
     sample = noise.sample

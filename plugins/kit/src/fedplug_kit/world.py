@@ -221,7 +221,8 @@ def run(recipe: Recipe, catalog: Catalog, *, rebuilt: bool = False, data_root: s
     world.seen = list(Spy.seen)
     world.problems += _changed([] if rebuilt else before, world)
     world.problems += [note for note in notes.notes if any(wrong in note for wrong in _WRONG)]
-    world.problems += [f"component {note}; name the method in Reveals(..., asked=(...))" for note in books.ledger.uncovered]
+    remedy = "name the method in Reveals(..., asked=(...))"
+    world.problems += [f"component {note}; {remedy}" for note in books.ledger.uncovered]
     return world
 
 
