@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fedplug.api.context import Server
 from fedplug.api.folded import locked, released, seal_of
-from fedplug.api.operations import Misplaced, Party, WeightedSum
+from fedplug.api.operations import Map, Misplaced, Party, WeightedSum
 from fedplug.api.outer_roles import Accountant
 from fedplug.api.role_records import Reveals
 from fedplug.api.types import RETAINED
@@ -73,7 +73,7 @@ def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[R
         channels.append(Reveals("number of examples", ("aggregator", "client"), note=note))
     note = "training loss, accuracy counts, component logs and pictures, sent in the clear for the report"
     channels.append(Reveals("client metrics", ("aggregator",), note=note))
-    channels += [*_divisors(composition, ctx), *_senders(composition, ctx)]
+    channels += [*_divisors(composition, ctx), *_senders(composition, ctx), *_examples(composition, ctx)]
     channels += [shown for section in recipe.sections.values() for shown in section.reveals(recipe)]
     if recipe.buffers == "mean":
         note = "means and variances of activations, averaged in the clear; buffers: local keeps them at the client"
@@ -149,3 +149,14 @@ def _senders(composition: Composition, ctx: Context) -> list[Reveals]:
         )
         found.append(Reveals("how many clients sent each position", to, voids=True, note=note))
     return found
+
+
+def _examples(composition: Composition, ctx: Context) -> list[Reveals]:
+    """What links take from single examples that no account of records covers."""
+    note = "its function is handed the examples (Map(function, examples=True)), and the account covers training alone"
+    everybody: tuple[Party, ...] = ("aggregator", "client", "released_model")
+    takers = {
+        step.link.name for zone in ctx.links for step in ctx.steps(zone) for one in step.operations
+        if isinstance(one, Map) and one.examples
+    } if composition.keepers else set()  # fmt: skip
+    return [Reveals(f"what {name} takes from examples", everybody, voids=True, note=note) for name in sorted(takers)]
