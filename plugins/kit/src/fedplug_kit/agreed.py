@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedplug.api.context import Context, Server
 from fedplug.api.errors import FedplugError
+from fedplug.api.links import fold
 from fedplug.api.operations import Clip, Look, Noise, as_operations
 from fedplug.api.types import Layout
 
@@ -117,7 +118,7 @@ def _foretold(world: World, seen: Seen) -> Iterator[str]:
     )  # fmt: skip
     early.party.ctx = early
     try:
-        steps = early.steps(seen.zone)
+        steps = fold(ctx.links.get(seen.zone, world.protocol.composition.retained), early)
     except FedplugError as error:
         yield f"before a run: {error}"
         return
