@@ -323,7 +323,7 @@ def test_what_rounding_by_chance_or_a_clip_of_the_round_does_to_a_length_is_not_
         assert math.isnan(seal.step)
         assert known.norm() is None
         assert known.sensitivity() is None
-        with pytest.raises(Misplaced, match=r"baselines\.batchcrypt does not say what values it holds and how it rounds"):
+        with pytest.raises(Misplaced, match=r"baselines\.batchcrypt does not say what values it holds"):
             known.need_norm("put a clip before it")
         assert "so others' noise earns no credit" in known.uncredited[0]
     assert chance.sealed[0].range == 0.5
