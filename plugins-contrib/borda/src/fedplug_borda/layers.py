@@ -24,8 +24,7 @@ class Layers(fedplug.Negotiation):
         by: str | None = Field(None, description="scorer that ranks the layers; the recipe's first if unset")
         rest: str = Field("noised", description="zone of the layers that are not encrypted")
 
-    def __init__(self, options: Options) -> None:
-        self.options: Layers.Options = options
+    options: Options
 
     @property
     def plans(self) -> Plans:

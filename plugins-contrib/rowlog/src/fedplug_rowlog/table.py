@@ -22,8 +22,7 @@ class Csv(fedplug.Extension):
             ("round", "accuracy", "loss", "epsilon"), min_length=1, description="attributes of a row to write"
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options: Csv.Options = options
+    options: Options
 
     def observe(self, event: Event) -> None:
         """Opens the file anew for each row, so that whoever follows it sees every line at once."""
