@@ -10,7 +10,7 @@ import fedplug
 import numpy as np
 import pytest
 from account_toys import Flips, Labels
-from fedplug import Account, Block, Bound, Changes, RecipeError, Reveals, Scales, Scoring, hookimpl
+from fedplug import Account, Block, Map, Operations, RecipeError, hookimpl
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
 from fedplug.api.members import record_problems
 from fedplug.privacy.ledger_epsilons import level_epsilons
@@ -18,7 +18,6 @@ from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.parties import ClientHost
 from fedplug.round.uploads import read_hello
-from fedplug_std.scorers import Magnitude
 from toy_components import TOYS, recipe_of, toy_catalog
 from toy_protocol import Outcome, run_protocol
 
@@ -52,7 +51,7 @@ def test_a_link_keeps_the_account_of_a_level_that_the_core_has_never_heard_of(mo
     stated = ledger.report()
     assert stated.levels["label"].epsilons["epsilon_pure"] == pytest.approx(2 * each)
     assert stated.levels["label"].unit == "label: the label of one example"
-    said = f"LABEL-LEVEL DP: ε={2 * each:.2f}, δ=1e-05 (single labels, local, replace-one) for the updates; NO DP for"
+    said = f"LABEL-LEVEL DP: ε={2 * each:.2f}, δ=1e-05 (single labels, local, replace-one, as accounted by toy.labels) for the"
     assert stated.verdict.startswith(said)
 
 
@@ -88,7 +87,7 @@ def test_a_level_has_one_keeper(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value", "rule"),
-    [("level", "Two words", "one word in small"), ("level", "client", "effects"), ("release", tuple, "NamedTuple")],
+    [("level", "Two words", "one word in small"), ("level", "client", "operations"), ("release", tuple, "NamedTuple")],
 )
 def test_an_account_says_a_level_and_a_release(field: str, value: Any, rule: str) -> None:
     facts = {"level": "label", "release": Flips, "unit": "", "terms": "", "trust": "", "covers": ""}
@@ -113,105 +112,61 @@ def test_a_client_that_states_no_account_does_not_join(said: Any, why: str) -> N
     assert read_hello({"accounts": told}, False, False, {"label": labels()}, 2).accounts == {"label": [[0.5], [0.25]]}
 
 
+TAKEN: dict[str, Any] = {
+    "examples": lambda client: client.data.train.inputs.mean(),
+    "test examples": lambda client: client.data.own_test.answers[0],
+    "scores": lambda client: client.scores_by(None).mean(),
+}
+
+
 class Peeks(fedplug.Protector):
     """Change values by what the examples are, after their account was made."""
 
-    taken = "examples"
+    class Options(fedplug.Options):
+        """What it reads, and whether it asks for it."""
 
-    def effects(self, known: Any, ctx: Any) -> tuple[Changes]:
-        return (Changes(),)
+        taken: str = "examples"
+        asks: bool = False
 
     @hookimpl
-    def protect(self, block: Block, client: Any, ctx: Any) -> Block:
-        shift = client.data.train.inputs.mean() if self.taken == "examples" else len(client.data.train)
-        if self.taken == "scores":
-            shift = client.scores_by(None).mean()
-        if self.taken == "cache":
-            shift = client.cache["examples"].mean()
-        return block.replace(values=block.plain() + np.float32(shift))
+    def protect(self, known: Any, ctx: Any) -> Operations:
+        return (Map(self.peek, examples=self.options.asks),)
+
+    def peek(self, block: Block, client: Any, ctx: Any) -> Any:
+        if self.options.taken == "their number":
+            return block.plain() + np.float32(len(client.data.train))
+        return block.plain() + np.float32(TAKEN[self.options.taken](client))
 
 
-class PeeksAtScores(Peeks):
-    taken = "scores"
-    effects, protect = Peeks.effects, Peeks.protect
-
-
-class PeeksAtCache(Peeks):
-    taken = "cache"
-    effects, protect = Peeks.effects, Peeks.protect
-
-
-class Counts(Peeks):
-    taken = "their number"
-    effects, protect = Peeks.effects, Peeks.protect
-
-
-class Clips(Peeks):
-    """State a bound, and give whatever is within it."""
-
-    protect = Peeks.protect
-
-    def effects(self, known: Any, ctx: Any) -> Any:
-        return (Bound(1e9),)
-
-
-class Scaled(PeeksAtScores):
-    protect = Peeks.protect
-
-    def effects(self, known: Any, ctx: Any) -> Any:
-        return (Scales(2.0),)
-
-
-class Admits(Peeks):
-    shown: Reveals = Reveals("examples", ("aggregator", "released_model"), voids=True)
-    effects, protect = Peeks.effects, Peeks.protect
-
-    def reveals(self, ctx: Any) -> list[Reveals]:
-        return [self.shown]
-
-
-class SaysItIsPaid(Admits):
-    shown = Reveals("its version", ("released_model",), covered_by="nothing to pay")
-    effects, protect, reveals = Peeks.effects, Peeks.protect, Admits.reveals
-
-
-class SaysItOfReplies(Admits):
-    shown = Reveals("counts", ("aggregator",), asked=("count",))
-    effects, protect, reveals = Peeks.effects, Peeks.protect, Admits.reveals
-
-
-class SaysItOfOthers(Admits):
-    shown = Reveals("sums", ("key_holder",))
-    effects, protect, reveals = Peeks.effects, Peeks.protect, Admits.reveals
-
-
-def with_account(monkeypatch: pytest.MonkeyPatch, kind: type[Peeks], **changes: Any) -> Outcome:
+def with_account(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Outcome:
     toys = TOYS.setdefault("protect", {})
     monkeypatch.setitem(toys, "toy.labels", Labels)
-    monkeypatch.setitem(toys, "toy.peeks", kind)
-    return run_protocol(recipe_of(chain=[{"use": "toy.labels"}, {"use": "toy.peeks"}], **changes))
+    monkeypatch.setitem(toys, "toy.peeks", Peeks)
+    scores = [{"use": "std.magnitude"}]
+    return run_protocol(
+        recipe_of(chain=[{"use": "toy.labels"}, {"use": "toy.peeks", **options}], score_parameters=scores)
+    )
 
 
-@pytest.mark.parametrize(
-    "kind", [Peeks, PeeksAtScores, PeeksAtCache, Clips, Scaled, SaysItIsPaid, SaysItOfReplies, SaysItOfOthers]
-)
-def test_a_link_behind_an_account_does_not_read_the_examples(
-    monkeypatch: pytest.MonkeyPatch, kind: type[Peeks]
-) -> None:
-    scores = {"score_parameters": [{"use": "std.magnitude"}]} if kind.taken == "scores" else {}
-    with pytest.raises(TooFewClients, match=r"component toy\.peeks, hook protect: it reads a client's examples, its"):
-        with_account(monkeypatch, kind, **scores)
+@pytest.mark.parametrize("taken", TAKEN)
+def test_a_function_behind_an_account_is_not_handed_the_examples(monkeypatch: pytest.MonkeyPatch, taken: str) -> None:
+    said = r"component toy\.peeks: examples are not handed to it where an account of single records is kept"
+    with pytest.raises(TooFewClients, match=said):
+        with_account(monkeypatch, taken=taken)
 
 
-def test_a_link_behind_an_account_may_read_public_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everybody works them out, so they tell nothing of one client's examples."""
-    monkeypatch.setattr(Magnitude, "scoring", Scoring(public=True))
-    outcome = with_account(monkeypatch, PeeksAtScores, score_parameters=[{"use": "std.magnitude"}])
+def test_it_may_count_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = with_account(monkeypatch, taken="their number")
     assert outcome.rows[-1].clients.dropped == {}
+    assert outcome.protocol.ledger.verdict().startswith("LABEL-LEVEL DP: ")
 
 
-def test_a_link_behind_an_account_may_count_examples_and_say_what_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert with_account(monkeypatch, Counts).rows[-1].clients.dropped == {}
-    stated = with_account(monkeypatch, Admits).protocol.ledger.report()
+def test_a_function_that_asks_for_the_examples_takes_the_guarantee_of_the_account_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outcome = with_account(monkeypatch, asks=True)
+    assert outcome.rows[-1].clients.dropped == {}
+    stated = outcome.protocol.ledger.report()
     assert stated.verdict.startswith("NO ")
     assert "LABEL-LEVEL DP" not in stated.verdict
+    assert "toy.peeks" in stated.verdict

@@ -1,4 +1,4 @@
-"""The key server executes the operations that the ledger prices: what is known of a sum follows from the model's layers."""
+"""The key server executes what the ledger prices: what is known of a sum follows from the model's layers."""
 
 from __future__ import annotations
 

@@ -344,7 +344,7 @@ def test_replies_without_noise_are_unaccounted_whatever_is_said_to_cover_them(mo
     assert "a bit" not in ledgers["toy.charged"].verdict()
     assert bare.covered_by is None
     assert bare.note == (
-        "the same for all; not covered by epsilon, as toy.bare says: it states no noise in a link and no ballots"
+        "the same for all; not covered by epsilon, as toy.bare says: it adds no noise in a link and has no ballots"
     )
     assert "given the UNACCOUNTED a bit" in ledgers["toy.bare"].verdict()
 

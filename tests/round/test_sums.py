@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import fedplug
@@ -20,7 +19,7 @@ from faulty_clients import (
     with_bytes,
     with_value,
 )
-from fedplug import Changes, Effects, Wants, hookimpl
+from fedplug import Block, Context, Known, Look, Map, Operations, Post, Server, WeightedSum, hookimpl
 from fedplug.api.errors import ProtectionError, TooFewClients
 from fedplug_std.mean import Mean
 from toy_components import TOYS, pushed, recipe_of
@@ -161,21 +160,34 @@ class Looks(fedplug.Opener):
     site = "server"
     seen: ClassVar[list[Any]] = []
 
-    def opens(self, known: Any, ctx: Any) -> Effects:
-        return ()
-
     @hookimpl
-    def postprocess(self, block: Any, ctx: Any) -> Any:
-        type(self).seen.append((block.contributors, block.divisor, dict(ctx.party.uploads)))
-        return block
+    def postprocess(self, known: Known, ctx: Context) -> Operations:
+        return (Look(self.look),)
+
+    def look(self, block: Block, server: Server, ctx: Context) -> None:
+        type(self).seen.append((block.contributors, block.divisor, dict(server.uploads)))
 
 
 class Keeps(Mean):
     """A mean for which the server keeps all uploads until they are added up."""
 
-    @property
-    def wants(self) -> Wants:
-        return Wants()
+    @hookimpl
+    def aggregate(self, known: Known, ctx: Context) -> Operations:
+        return WeightedSum(), Look(lambda block, server, ctx: None)
+
+
+CENTRAL = {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 2.0}
+
+
+def sampled(*behind: Any, **changes: Any) -> dict[str, Any]:
+    """A mean with central noise over a secret sample of clients, and links behind the noise."""
+    plain = recipe_of("noised", [{"use": "std.clip", "norm": 1.0}], rounds=2)
+    plain["data"]["clients"] = 20
+    return plain | {
+        "aggregate": {"use": "std.mean", "weighting": "uniform"},
+        "sampling": {"scheme": "poisson", "rate": 0.5, "source": "reproducible"},
+        "postprocess": {"noised": [CENTRAL, *behind]}, **changes,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("aggregate", ["std.mean", "toy.keeps"])
@@ -186,70 +198,37 @@ def test_links_behind_a_sum_see_neither_uploads_nor_how_many_took_part(
     monkeypatch.setitem(TOYS.setdefault("postprocess", {}), "toy.looks", Looks)
     monkeypatch.setitem(TOYS.setdefault("aggregate", {}), "toy.keeps", Keeps)
     monkeypatch.setattr(Looks, "seen", [])
-    plain = recipe_of("noised", [{"use": "std.clip", "norm": 1.0}], rounds=2)
-    plain["data"]["clients"] = 20
-    noise = {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 2.0}
-    plain |= {
-        "aggregate": {"use": aggregate, "weighting": "uniform"},
-        "sampling": {"scheme": "poisson", "rate": 0.5, "source": "reproducible"},
-        "postprocess": {"noised": [noise, {"use": "toy.looks"}]},
-    }
-    run_protocol(plain)
+    run_protocol(sampled({"use": "toy.looks"}, aggregate={"use": aggregate, "weighting": "uniform"}))
     assert len(Looks.seen) == 2
     assert Looks.seen == [(1, 10.0, {})] * 2
 
 
-class Leaves(fedplug.Opener):
-    """Leave the sum, before the noise on it, where the next link may find it."""
+class Moves(fedplug.Opener):
+    """Change the sum behind its noise, with or without the party in hand."""
+
+    class Options(fedplug.Options):
+        blind: bool = True
 
     site = "server"
 
-    def opens(self, known: Any, ctx: Any) -> Effects:
-        return ()
-
     @hookimpl
-    def postprocess(self, block: Any, ctx: Any) -> Any:
-        ctx.party.memory(self)["sum"] = block.plain().copy()
-        ctx.party.cache["sum"] = block.plain().copy()
-        return block
+    def postprocess(self, known: Known, ctx: Context) -> Operations:
+        return (Post(self.half),) if self.options.blind else (Map(self.half),)
+
+    def half(self, given: Any, *_: Any) -> Any:
+        return (given.plain() if isinstance(given, Block) else given) * np.float32(0.5)
 
 
-class Finds(fedplug.Opener):
-    site = "server"
-    taken: ClassVar[Callable[[Any], Any]]
-
-    def opens(self, known: Any, ctx: Any) -> Effects:
-        return (Changes(),)
-
-    @hookimpl
-    def postprocess(self, block: Any, ctx: Any) -> Any:
-        return block.replace(values=block.plain() + np.float32(type(self).taken(ctx.party)))
-
-
-@pytest.mark.parametrize(
-    "taken",
-    [
-        lambda server: server.state["toy.leaves"]["sum"],
-        lambda server: server.cache["sum"],
-        lambda server: len(server.cohort.client_ids),
-    ],
-)
-def test_behind_noise_on_a_sum_a_link_finds_nothing_kept_before_it_nor_who_takes_part(
-    monkeypatch: pytest.MonkeyPatch, taken: Callable[[Any], Any]
+def test_behind_central_noise_a_function_of_values_keeps_its_price_and_one_with_the_server_in_hand_does_not(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    toys = TOYS.setdefault("postprocess", {})
-    monkeypatch.setitem(toys, "toy.leaves", Leaves)
-    monkeypatch.setitem(toys, "toy.finds", Finds)
-    monkeypatch.setattr(Finds, "taken", staticmethod(taken), raising=False)
-    plain = recipe_of("noised", [{"use": "std.clip", "norm": 1.0}], rounds=1)
-    plain["data"]["clients"] = 20
-    noise = {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 2.0}
-    plain |= {
-        "aggregate": {"use": "std.mean", "weighting": "uniform"},
-        "sampling": {"scheme": "poisson", "rate": 0.5, "source": "reproducible"},
-        "postprocess": {"noised": [{"use": "toy.leaves"}, noise, {"use": "toy.finds"}]},
-    }
-    outcome = run_protocol(plain)
-    why = "component toy.finds, hook postprocess: it reads what others keep at the server or who takes part behind the"
-    assert any(why in note for note in outcome.notes), outcome.notes
-    assert np.array_equal(outcome.vector, initial_vector(plain))
+    monkeypatch.setitem(TOYS.setdefault("postprocess", {}), "toy.moves", Moves)
+    plain, blind, free = (
+        run_protocol(sampled(*links, rounds=1, sampling={"rate": 1.0}))
+        for links in ((), ({"use": "toy.moves"},), ({"use": "toy.moves", "blind": False},))
+    )
+    assert blind.protocol.ledger.verdict().startswith("DP: ")
+    assert blind.protocol.ledger.epsilon() == plain.protocol.ledger.epsilon()
+    verdict = free.protocol.ledger.verdict()
+    assert verdict.startswith("NO DP")
+    assert "toy.moves" in verdict + " ".join(free.protocol.ledger.report().warnings)

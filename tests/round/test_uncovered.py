@@ -21,12 +21,14 @@ from fedplug import (
     Known,
     Noise,
     Operations,
+    Plans,
     Reveals,
     Settings,
     at_client,
     at_key_server,
     hookimpl,
 )
+from fedplug.api.errors import TooFewClients
 from fedplug.api.events import Event, MessageUncovered, RoundStarted
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
@@ -62,7 +64,15 @@ def verdict(plain: dict[str, Any]) -> str:
 # -- a bit is an answer ------------------------------------------------------------------------------------------------
 
 
-class Bits(SingleZone):
+class WithData(SingleZone):
+    """Its plans are the same for all, and it does not promise that they do not follow from data."""
+
+    @property
+    def plans(self) -> Plans:
+        return dataclasses.replace(super().plans, public=False)
+
+
+class Bits(WithData):
     """Ask for the sign of a value, as None or True."""
 
     class Options(SingleZone.Options):
@@ -92,7 +102,7 @@ def test_none_or_true_is_a_bit_where_it_is_not_always_the_same(odd: Any) -> None
 # -- the set-up --------------------------------------------------------------------------------------------------------
 
 
-class Early(SingleZone):
+class Early(WithData):
     """Ask for counts of classes before round 1."""
 
     def setup(self, cohort: Cohort, key_server: Any, ctx: Context) -> None:
@@ -239,3 +249,70 @@ def test_the_ledger_hears_what_an_extension_stops_a_run_for(odd: Any, tmp_path: 
     folder, _ = stopped(odd(Late, rounds=3), Guard, tmp_path)
     ledger = json.loads((folder / "ledger.json").read_text())
     assert ledger["verdict"].startswith("NO end-to-end DP: toy.odd asks clients for counts, and says nowhere")
+
+
+# -- public plans ------------------------------------------------------------------------------------------------------
+
+
+class Reads(SingleZone):
+    """Promise public plans, and read what is not public."""
+
+    class Options(SingleZone.Options):
+        """What it reads, and whether it says so."""
+
+        what: str = "nothing"
+        says: bool = False
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        cohort.ask(self.found)
+        super().negotiate_mask(cohort, ctx)
+
+    @at_client
+    def found(self, client: Client) -> Any:
+        return READS[self.options.what](client)
+
+    def reveals(self, ctx: Context) -> list[Reveals]:
+        return [Reveals("it", ("aggregator",), asked=("found",))] if self.options.says else []
+
+
+READS: dict[str, Any] = {
+    "nothing": lambda client: client.num_examples and None,
+    "examples": lambda client: float(client.data.train.inputs.mean()),
+    "test examples": lambda client: int(client.data.own_test.answers[0]),
+    "scores": lambda client: float(client.scores_by(None)[0]),
+    "update": lambda client: float(client.update[0]),
+    "update in numpy": lambda client: float(np.abs(client.update).max()),
+    "local model": lambda client: float(client.local[0]),
+    "model": lambda client: float(client.model.get_vector()[0]),
+}
+
+
+@pytest.mark.parametrize("what", READS)
+def test_where_plans_are_public_a_client_is_handed_without_its_data(odd: Any, what: str) -> None:
+    plain = odd(Reads, score_parameters=[{"use": "std.magnitude"}])
+    plain["negotiate_mask"]["what"] = what
+    if what == "nothing":
+        assert verdict(plain).startswith("DP: ")
+        return
+    said = r"component toy\.odd: its plans are public, so found is handed no examples, scores or update; name"
+    with pytest.raises(TooFewClients, match=said):
+        run_protocol(plain)
+    plain["negotiate_mask"]["says"] = True
+    assert "UNACCOUNTED it" in verdict(plain)
+
+
+class Follows(Reads):
+    """Set a plan in a method whose answers show data."""
+
+    @at_client
+    def found(self, client: Client) -> Any:
+        self.adopt(client)
+        return float(client.update[0])
+
+
+def test_a_method_whose_answers_show_data_sets_no_public_plan(odd: Any) -> None:
+    plain = odd(Follows)
+    plain["negotiate_mask"]["says"] = True
+    with pytest.raises(TooFewClients, match=r"toy\.odd: its plans are public, and found, whose answer shows data"):
+        run_protocol(plain)
