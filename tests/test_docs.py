@@ -9,6 +9,8 @@ Comments above a fenced block say what to do with it:
     <!-- set: rounds=1 -->  added to a `fedplug run`, to save time
     <!-- exact: epsilon --> lines of a run that begin with this word are compared digit for digit
     <!-- same: PATH -->     the block is that file's text; a recipe only has to mean the same
+    <!-- session: NAME -->  blocks of one session run from top to bottom in one folder: files are written when it is
+                            their turn, and `cd`, `pip install -e` and `pytest` do what they do in a shell
 
 In expected output `...` stands for anything. Digits of a run's output are not compared, since its noise is secret.
 Every recipe runs for a round. Commands without output, in indented blocks and blocks of text, run as far as they can
@@ -26,6 +28,7 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -76,7 +79,9 @@ def fenced_blocks(page: Path) -> list[Fenced]:
     return found
 
 
-BLOCKS = [block for page in PAGES for block in fenced_blocks(page)]
+ALL = [block for page in PAGES for block in fenced_blocks(page)]
+BLOCKS = [block for block in ALL if "session" not in block.directives]
+SESSIONS = sorted({block.directives["session"] for block in ALL if "session" in block.directives})
 RECIPES = [b for b in BLOCKS if b.language == "yaml" and not {"wrong", "grid"} & b.directives.keys()]
 CONSOLES = [block for block in BLOCKS if block.language == "console"]
 
@@ -115,19 +120,21 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def lay_out(page: Path, folder: Path) -> None:
     """Writes the files that a page's blocks define."""
-    for block in fenced_blocks(page):
-        if name := block.directives.get("file"):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(block.text, encoding="utf-8")
+    for block in BLOCKS:
+        if block.page == page and "file" in block.directives:
+            write_file(block, folder)
 
 
-@pytest.fixture
-def acme(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The plugin of the tutorial as pip would install it: importable, with metadata and entry points."""
-    for page in TUTORIAL:
-        lay_out(page, workspace)
-    project = tomllib.loads((workspace / "pyproject.toml").read_text())["project"]
-    info = workspace / "src" / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+def write_file(block: Fenced, folder: Path) -> None:
+    path = folder / block.directives["file"]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(block.text, encoding="utf-8")
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes a plugin importable, with metadata and entry points, as `pip install -e` would."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    info = folder / "src" / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
     points = [
@@ -135,11 +142,24 @@ def acme(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         for group, members in project["entry-points"].items()
     ]
     (info / "entry_points.txt").write_text("\n".join(points))
-    (workspace / "src/acme/__init__.py").touch()
-    monkeypatch.syspath_prepend(str(workspace / "src"))
-    yield workspace
-    for name in [name for name in sys.modules if name.partition(".")[0] == "acme"]:
+    monkeypatch.syspath_prepend(str(folder / "src"))
+
+
+def forget(package: str) -> None:
+    """Another test has other modules under these names."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         del sys.modules[name]
+
+
+@pytest.fixture
+def acme(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The plugin of the tutorial as pip would install it: importable, with metadata and entry points."""
+    for page in TUTORIAL:
+        lay_out(page, workspace)
+    (workspace / "src/acme/__init__.py").touch()
+    install(workspace, monkeypatch)
+    yield workspace
+    forget("acme")
 
 
 def call(command: str) -> tuple[int, str]:
@@ -219,6 +239,35 @@ def test_commands_with_the_example_plugin_installed(block: Fenced, acme: Path) -
     check_commands(block, None)
 
 
+@pytest.mark.parametrize("session", SESSIONS)
+def test_a_session_runs_from_top_to_bottom(session: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-config"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, ["src", os.environ.get("PYTHONPATH")])))
+    packages = []
+    for block in ALL:
+        if block.directives.get("session") != session:
+            continue
+        if "file" in block.directives:
+            write_file(block, Path())
+            continue
+        for command, expected in commands(block):
+            if command.startswith("cd "):
+                monkeypatch.chdir(command.removeprefix("cd "))
+            elif command.startswith("pip install "):
+                install(Path.cwd(), monkeypatch)
+                packages += [path.name for path in Path("src").iterdir()]
+            elif command == "pytest":
+                ended = subprocess.run(
+                    [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], capture_output=True, text=True
+                )
+                assert ended.returncode == 0, ended.stdout
+            else:
+                for package in packages:  # a file may have been written anew
+                    forget(package)
+                check_command(command, expected, block, None)
+
+
 def without_shell(command: str) -> str:
     """A command without what a shell does with the output, which is not ours."""
     return re.split(r" [>|] ", command)[0]
@@ -228,20 +277,23 @@ def check_commands(block: Fenced, plain_run: Path | None) -> None:
     fedplug_commands = [(command, expected) for command, expected in commands(block) if command.startswith("fedplug ")]
     assert fedplug_commands, f"{block.id} shows no fedplug command; write it as a plain block"
     for command, expected in fedplug_commands:
-        command = without_shell(command)
-        if command == "fedplug run recipes/paraaegis-dynamic.yaml" and plain_run:
-            why = matches_run(expected, (plain_run / "output.txt").read_text(encoding="utf-8"), block)
-            assert not why, why
-            continue
-        running = re.match(r"fedplug (?:run|resume|attack|compare|search) ", command) is not None
-        if extra := block.directives.get("set"):
-            command += f" --set {shlex.quote(extra)}"
-        if plain_run and command.startswith(("fedplug resume ", "fedplug attack ")):
-            command = re.sub(r"runs/\S+", shlex.quote(str(shutil.copytree(plain_run, Path("runs/copy")))), command)
-        code, output = call(command)
-        assert code == int(block.directives.get("exit", 0)), f"{block.id}: {command} exits with {code}:\n{output}"
-        why = matches_run(expected, output, block) if running else matches(expected, output, block)
-        assert not (expected and why), why
+        check_command(without_shell(command), expected, block, plain_run)
+
+
+def check_command(command: str, expected: list[str], block: Fenced, plain_run: Path | None) -> None:
+    if command == "fedplug run recipes/paraaegis-dynamic.yaml" and plain_run:
+        why = matches_run(expected, (plain_run / "output.txt").read_text(encoding="utf-8"), block)
+        assert not why, why
+        return
+    running = re.match(r"fedplug (?:run|resume|attack|compare|search) ", command) is not None
+    if extra := block.directives.get("set"):
+        command += f" --set {shlex.quote(extra)}"
+    if plain_run and command.startswith(("fedplug resume ", "fedplug attack ")):
+        command = re.sub(r"runs/\S+", shlex.quote(str(shutil.copytree(plain_run, Path("runs/copy")))), command)
+    code, output = call(command)
+    assert code == int(block.directives.get("exit", 0)), f"{block.id}: {command} exits with {code}:\n{output}"
+    why = matches_run(expected, output, block) if running else matches(expected, output, block)
+    assert not (expected and why), why
 
 
 @pytest.mark.parametrize("block", params(PLAIN))
