@@ -137,7 +137,7 @@ class Component:
 
     def encrypt(self, values: NDArray[np.float32], positions: NDArray[np.uint32] | None = None) -> Block:
         plain = Block("encrypted", len(values), values, positions)
-        block: Block = self.component.protect(plain, self.client, self.client.ctx)
+        block: Block = self.component.seal(plain, self.client, self.client.ctx)
         return block
 
     def server(self, uploads: list[Block]) -> Block:
@@ -145,7 +145,7 @@ class Component:
         return total
 
     def decrypt(self, total: Block) -> NDArray[np.float32]:
-        opened: Block = self.component.postprocess(total, self.holder_ctx)
+        opened: Block = self.component.open(total, self.holder_ctx)
         return opened.plain()
 
     def num_bytes(self, upload: Block) -> int:

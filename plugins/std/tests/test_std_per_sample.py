@@ -215,8 +215,13 @@ def test_a_diverged_model_gives_nan_and_no_error() -> None:
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("std.cnn", {}), ("std.cnn", {"norm": "group"}),
-     ("std.lenet5", {}), ("std.resnet18", {}), ("std.alexnet", {"channels": [8] * 5, "hidden": [9]})],
+    [
+        ("std.cnn", {}),
+        ("std.cnn", {"norm": "group"}),
+        ("std.lenet5", {}),
+        ("std.resnet18", {}),
+        ("std.alexnet", {"channels": [8] * 5, "hidden": [9]}),
+    ],
 )
 def test_the_models_of_the_papers_can_be_differentiated(name: str, options: dict[str, Any]) -> None:
     found: Any = Catalog.discover().named(name)[0].load()

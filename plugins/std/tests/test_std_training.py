@@ -309,6 +309,7 @@ def test_a_client_with_few_examples_ends_where_steps_would_have_taken_it(monkeyp
 
 def test_only_a_plain_perceptron_is_stepped_by_hand() -> None:
     """Anything else takes autograd: other layers, hooks, frozen, missing or shared parameters."""
+
     def perceptron() -> torch.nn.Sequential:
         module = _networks.mlp((1, 4, 4), 3, (5,))
         assert isinstance(module, torch.nn.Sequential)
