@@ -8,7 +8,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Block, Client, Context, Effects, Known, hookimpl
+from fedplug import Client, Context, Known, Noise, Operations, hookimpl
 from fedplug.api.errors import FedplugError
 from fedplug.privacy.renyi import composed_epsilon
 from mix_toys import clipped, install, noise, refused
@@ -48,17 +48,18 @@ class Odd(fedplug.Protector):
         equal: bool = True
         stated: bool = True
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
         options = self.options
         factor = options.factor * (100.0 if ctx.round >= options.from_round else 1.0)
         curve = (Steep(factor) if options.equal else Unequal(factor)) if options.stated else None
-        scale = known.need_norm("put std.clip before it")
-        return (fedplug.Noise(mechanism=options.mechanism or self.name, scale=scale, curve=curve),)
+        known.need_norm("put std.clip before it")
+        name = options.mechanism or self.name
+        return (Noise.own(name, drawn, multiplier=1.0, source="secure", order=2, curve=curve),)
 
-    @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        values = block.plain() + np.random.default_rng().standard_normal(block.size)
-        return block.replace(values=values.astype(np.float32))
+
+def drawn(values: Any, public: Any, stream: Any) -> Any:
+    return values + np.random.default_rng().standard_normal(len(values))
 
 
 class Halved(fedplug.Negotiation):
@@ -105,9 +106,9 @@ def test_a_curve_prices_its_own_mechanism_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("one", "other", "said"),
     [
-        ({}, {"factor": 100.0}, "noise-2 in zone clear states another curve for the mechanism odd"),
-        ({}, {"stated": False}, "noise-2 in zone clear states no curve for the mechanism odd"),
-        ({"stated": False}, {}, "row.odd in zone noised states no curve for the mechanism odd"),
+        ({}, {"factor": 100.0}, "noise-2 in zone clear gives another curve for the mechanism odd"),
+        ({}, {"stated": False}, "noise-2 in zone clear gives no curve for the mechanism odd"),
+        ({"stated": False}, {}, "row.odd in zone noised gives no curve for the mechanism odd"),
     ],
 )
 def test_two_costs_under_one_name_are_refused(one: dict[str, Any], other: dict[str, Any], said: str) -> None:
@@ -120,13 +121,13 @@ def test_two_costs_under_one_name_are_refused(one: dict[str, Any], other: dict[s
 def test_a_curve_may_not_reprice_noise_that_the_core_prices(name: str) -> None:
     said = refused(two_zones(noise(1.0), odd(mechanism=name, factor=0.01)))
     assert "recipe.protect.clear.1" in said
-    assert f"noise-2 in zone clear states a curve for {name} noise, whose cost is known here" in said
+    assert f"noise-2 in zone clear gives a curve for {name} noise, whose cost is known here" in said
 
 
 def test_a_curve_that_changes_with_the_round_is_refused() -> None:
     said = refused(recipe_of("noised", clipped(odd(from_round=1)), rounds=2))
-    assert "row.odd in zone noised states another curve" in said
-    assert "let scale or multiplier change from round to round and not the curve" in said
+    assert "row.odd in zone noised gives another curve" in said
+    assert "let the multiplier change from round to round and not the curve" in said
     for rounds in (1, 2):
         unequal = recipe_of("noised", clipped(odd(equal=False)), rounds=rounds)
         assert "make the curve a frozen dataclass" in refused(unequal)
@@ -140,11 +141,11 @@ def test_a_curve_that_changes_in_the_middle_stops_the_run_before_anybody_is_aske
     try:
         protocol.setup()
         protocol.round(0)
-        stated = Odd.effects
-        monkeypatch.setattr(Odd, "effects", lambda self, known, ctx: tuple(
-            dataclasses.replace(noise, curve=Steep(100.0)) for noise in stated(self, known, ctx)
-        ))  # fmt: skip
-        with pytest.raises(FedplugError, match=r"round 2: row\.odd in zone noised states another curve"):
+        given = Odd.protect
+        monkeypatch.setattr(Odd, "protect", hookimpl(lambda self, known, ctx: tuple(
+            dataclasses.replace(noise, curve=Steep(100.0)) for noise in given(self, known, ctx)
+        )))  # fmt: skip
+        with pytest.raises(FedplugError, match=r"round 2: row\.odd in zone noised gives another curve"):
             protocol.round(1)
     finally:
         engine.close()
@@ -154,10 +155,10 @@ def test_a_curve_that_changes_in_the_middle_stops_the_run_before_anybody_is_aske
 
 def test_a_ledger_is_set_up_for_one_cost_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Curves that follow from the size of the model are equal in the check, which knows none."""
-    stated = Odd.effects
-    monkeypatch.setattr(Odd, "effects", lambda self, known, ctx: tuple(
+    given = Odd.protect
+    monkeypatch.setattr(Odd, "protect", hookimpl(lambda self, known, ctx: tuple(
         dataclasses.replace(noise, curve=Steep(1.0 + known.size * (known.zone == "clear")))
-        for noise in stated(self, known, ctx)
-    ))  # fmt: skip
-    with pytest.raises(FedplugError, match=r"noise-2 in zone clear states another curve for the mechanism odd"):
+        for noise in given(self, known, ctx)
+    )))  # fmt: skip
+    with pytest.raises(FedplugError, match=r"noise-2 in zone clear gives another curve for the mechanism odd"):
         build(two_zones(odd(mechanism="odd"), odd(mechanism="odd")))

@@ -64,7 +64,7 @@ def test_a_field_that_is_missing_or_of_another_type_is_named(field: str) -> None
 
 NOISED = ZoneEntry(
     10.5, [Release("gaussian", 1.25, math.nan), Release("toy", 0.5, 1.0, trust="central", link="toy.noise")],
-    local=1.25, other=("toy", 0.5), sum_factor=2.0, peer_factor=1.5, uncredited="a reason", unstated=["toy.link"],
+    local=1.25, other=("toy", 0.5), sum_factor=2.0, peer_factor=1.5, uncredited="a reason", freed=["toy.link"],
 )  # fmt: skip
 ENTRY = RoundEntry(3, [0, 7], 100, {"noised": NOISED, "clear": ZoneEntry(4.0)}, True, {"record": {7: [1.0, math.inf]}})
 

@@ -105,8 +105,7 @@ def test_clients_with_large_and_small_epsilons_are_compared_by_the_same_method()
 def test_noise_scaled_by_scores_earns_no_credit_and_none_after_un_noised_sums() -> None:
     # As the fold makes it of noise whose scale nobody can say in one number.
     bounded = Known(zone="noised", link="odd.noise", layers=(1000,), bounds=(Bound(1.0),))
-    noise = Noise(mechanism="gaussian", scale=None, multiplier=5.0, scored=True)
-    (scaled,) = bounded.after((noise,)).releases
+    (scaled,) = bounded.after(Noise.gaussian(None, promised=5.0, scored=True)).releases
     alone = enter(ledger_of(), {"noised": 1000}, {"noised": [scaled]}).report()
     released = alone.views["released_model"].epsilons
     assert released is not None
@@ -160,10 +159,10 @@ def test_one_round_that_shows_who_took_part_exposes_the_run() -> None:
 
 
 @pytest.mark.parametrize("noise", [{"local": 1.0}, {"central": 1.0}, {"other": ("laplace", 2.0)}])
-def test_a_link_that_states_nothing_counts_where_no_noise_is_known(noise: dict[str, Any]) -> None:
-    bare = entry(clear={"unstated": ["odd.b", "odd.a"]})
-    assert [*entered(bare, bare).unstated] == ["odd.b in zone clear", "odd.a in zone clear"]
-    assert not entered(entry(clear={"unstated": ["odd.a"], **noise})).unstated
+def test_a_link_that_voids_noise_counts_where_no_noise_is_known(noise: dict[str, Any]) -> None:
+    bare = entry(clear={"freed": ["odd.b", "odd.a"]})
+    assert [*entered(bare, bare).freed] == ["odd.b in zone clear", "odd.a in zone clear"]
+    assert not entered(entry(clear={"freed": ["odd.a"], **noise})).freed
 
 
 def test_what_one_release_says_holds_for_the_run() -> None:

@@ -39,7 +39,7 @@ def curves_of(stated: Iterable[Stated]) -> dict[str, Curve]:
 
 
 def curve_problems(stated: Iterable[Stated], curves: Mapping[str, Curve]) -> list[tuple[str, str]]:
-    """Who states a cost that the ledger would not use, each with a sentence; see `curves_of` for the costs in use."""
+    """Who gives a cost that the ledger would not use, each with a sentence; see `curves_of` for the costs in use."""
     problems = []
     for who, noise in _noises(stated):
         name = noise.mechanism
@@ -47,15 +47,15 @@ def curve_problems(stated: Iterable[Stated], curves: Mapping[str, Curve]) -> lis
             if noise.curve is not None:
                 problems.append((
                     who,
-                    f"{who} states a curve for {name} noise, whose cost is known here, and other noise of that name "
+                    f"{who} gives a curve for {name} noise, whose cost is known here, and other noise of that name "
                     "would get it too; give the mechanism a name of its own (mechanism=self.name)",
                 ))
         elif name in curves and not _alike(noise.curve, curves[name]):
             other = "no curve" if noise.curve is None else "another curve"
             problems.append((
                 who,
-                f"{who} states {other} for the mechanism {name} than was stated before; one name has one curve for the "
-                "whole run: name the mechanisms apart (mechanism=self.name), let scale or multiplier change from round "
+                f"{who} gives {other} for the mechanism {name} than was given before; one name has one curve for the "
+                "whole run: name the mechanisms apart (mechanism=self.name), let the multiplier change from round "
                 "to round and not the curve, and make the curve a frozen dataclass, so that equal ones compare equal",
             ))
     return problems
