@@ -1,5 +1,7 @@
-"""Writes what follows from code and from data: the pages of docs/reference (components, roles, commands), the picture
-of the core's rooms, and every table of numbers on a page, from its file in docs/numbers. A test says when one is stale.
+"""Writes what follows from code and from data: the pages of docs/reference (components, roles, types, commands), the
+picture of the core's rooms, and every table of numbers on a page, from its file in docs/numbers.
+
+A test says when one is stale.
 
     python docs/generate.py
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 import ast
 import csv
 import dataclasses
+import functools
 import inspect
 import os
 import re
@@ -20,16 +23,18 @@ from graphlib import TopologicalSorter
 from importlib.metadata import distributions
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from fedplug.api import effects
+import fedplug
 from fedplug.api.base import Component
 from fedplug.api.members import members as members_of
+from fedplug.api.operations import Operation
 from fedplug.api.role_records import RECORDS
 from fedplug.api.role_table import ROLES
 from fedplug.api.roles import AccountKeeper, Sealer
 from fedplug.cli.catalog import option_rows
 from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.parts import Use
 
 DOCS = Path(__file__).parent
 REFERENCE = DOCS / "reference"
@@ -57,8 +62,40 @@ HOOKS = {
 }
 """The groups of components in the order of the reference, and what each is for."""
 NOTE = "Generated from the code by `python docs/generate.py`; do not edit."
-STATEMENTS = ("effects", "sums", "opens")
-"""Methods in which a link says what it does to the values."""
+LINKS = ("protect", "aggregate", "postprocess")
+"""Hooks in which a link gives operations."""
+OPERATIONS = get_args(Operation)
+TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
+    "parties": (
+        "The parties, the round, and the lines between them",
+        (
+            fedplug.Client, fedplug.Server, fedplug.KeyServer, fedplug.Party, fedplug.Context, fedplug.Cohort,
+            fedplug.KeyServerLine,
+        ),
+    ),
+    "values": (
+        "What travels between hooks, and what is known of it",
+        (fedplug.Block, fedplug.Plan, fedplug.Layout, fedplug.Known, fedplug.Public),
+    ),
+    "operations": ("What a link does to the values", OPERATIONS),
+    "recipes": ("The recipe, as `check` is handed it", (fedplug.Recipe, Use, fedplug.Section, fedplug.Around)),
+    "data": (
+        "Examples and models",
+        (
+            fedplug.Examples, fedplug.Dataset, fedplug.ClientData, fedplug.PublicData, fedplug.Model,
+            fedplug.Evaluation,
+        ),
+    ),
+    "records": (
+        "What a component says of itself",
+        (*dict.fromkeys(RECORDS.values()), fedplug.Reveals, fedplug.Learns, fedplug.GroundTruth),
+    ),
+}  # fmt: skip
+"""Types that an author of a plugin is handed or gives, by page: its title and the types."""
+NOT_FOR_AUTHORS = (
+    "remembered", "to_plain", "from_plain", "restore", "saved", "to_json", "from_json", "whole", "freeze",
+)  # fmt: skip
+"""Members by which the core keeps parties, recipes and records."""
 
 
 def made() -> dict[Path, str]:
@@ -93,7 +130,7 @@ def components() -> dict[Path, str]:
                 parts.append(f"The same component as under {where}; it has one set of options.\n")
                 continue
             shown[found] = group
-            parts += [_sentences(found), _stated(found), f"From `{entry.distribution}`.\n", options(found)]
+            parts += [_sentences(found), _given(found), f"From `{entry.distribution}`.\n", options(found)]
         index.append("")
         pages[REFERENCE / "components" / f"{group}.md"] = "\n".join(part for part in parts if part).rstrip() + "\n"
     return {REFERENCE / "components.md": "\n".join(index).rstrip() + "\n", **pages}
@@ -112,19 +149,20 @@ def _sentences(found: Any) -> str:
     return (inspect.getdoc(found) or "").rstrip() + "\n"
 
 
-def _stated(found: type) -> str:
-    """What a link states that it does to the values, by the names that its methods use."""
-    own = [name for name in STATEMENTS if any(name in vars(part) for part in found.__mro__ if not _is_role(part))]
+def _given(found: type) -> str:
+    """What a link gives as operations, by the names that its hooks use."""
+    own = [name for name in LINKS if any(name in vars(part) for part in found.__mro__ if not _is_role(part))]
     if not own:
         return ""
-    known = {effect.__name__ for effect in effects.Effect.__args__}  # type: ignore[attr-defined]
+    known = {operation.__name__ for operation in OPERATIONS}
     named: dict[str, None] = {}
     for name in own:
         part = next(part for part in found.__mro__ if name in vars(part))
         tree = ast.parse(textwrap.dedent(inspect.getsource(vars(part)[name])))
         named |= {node.id: None for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in known}
-    listed = ", ".join(f"`{name}`" for name in named) or "worked out by its module"
-    return f"Effects that it states: {listed} ([what they mean](../roles.md#effects)).\n"
+        named |= {node.attr: None for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in known}
+    listed = ", ".join(f"[`{name}`](../types/operations.md#{name.lower()})" for name in named)
+    return f"Operations that it gives: {listed or 'worked out by its module'}.\n"
 
 
 def _is_role(part: type) -> bool:
@@ -147,9 +185,9 @@ def options(found: type) -> str:
 
 
 def _reference() -> dict[Path, str]:
-    """The pages on roles and on commands."""
+    """The pages on roles, on types and on commands."""
     roles = [f"# Roles\n\n{NOTE}\n", *_roles()]
-    return {REFERENCE / "roles.md": "\n".join(roles).rstrip() + "\n", REFERENCE / "cli.md": commands()}
+    return {REFERENCE / "roles.md": "\n".join(roles).rstrip() + "\n", **types(), REFERENCE / "cli.md": commands()}
 
 
 def commands() -> str:
@@ -297,7 +335,7 @@ def _needed(room: str) -> set[str]:
 
 
 def _roles() -> Iterator[str]:
-    """Each role with its members, then the records and the effects."""
+    """Each role with its members."""
     groups: dict[type, list[str]] = {}
     for group, role in ROLES.items():
         groups.setdefault(role, []).append(group)
@@ -311,20 +349,159 @@ def _roles() -> Iterator[str]:
         yield "| member | |\n| --- | --- |"
         base = {} if role is Component else members_of(Component)
         for name, member in members_of(role).items():
-            if name in base or name in ("Options", "name", "options"):
+            if name in base or name in ("Options", "name", "options", *NOT_FOR_AUTHORS):
                 continue
             said = _first(member) if isinstance(member, property) or callable(member) else _below(role, name)
             yield f"| {_signature(name, member)} | {said} |"
         yield ""
-    yield "## Records\n\nRecords that a role declares:\n"
-    for record in dict.fromkeys(RECORDS.values()):
-        yield f"* `{record.__name__}({_fields(record)})`: {_first(record)}"
-    yield "\n## Effects\n\nWhat a link can state (`fedplug.api.operations`):\n"
-    for effect in effects.Effect.__args__:  # type: ignore[attr-defined]
-        yield f"* `{effect.__name__}({_fields(effect)})`: {_first(effect)}"
-    for record in (effects.Reveals, effects.Learns):
-        yield f"* `{record.__name__}({_fields(record)})`: {_first(record)}"
-    yield ""
+    said = "Records that roles declare are [types](types/records.md), and so is what their methods are handed"
+    yield f"{said}: [all types](types.md). Of links, `protect`, `aggregate` and `postprocess` give"
+    yield "[operations](types/operations.md).\n"
+
+
+# ---- types
+
+
+def types() -> dict[Path, str]:
+    """A page for each kind of types that authors of plugins are handed, and one that lists them all."""
+    pages = {}
+    index = [
+        f"# Types\n\n{NOTE}\n",
+        "What authors of plugins are handed, and what they give. Classes to subclass are [roles](roles.md).\n",
+    ]
+    where = {each: f"{page}.md#{each.__name__.lower()}" for page, (_, listed) in TYPES.items() for each in listed}
+    for page, (title, listed) in TYPES.items():
+        index += [f"## {page.capitalize()}\n", f"{title}.\n", "| type | what it is |\n| --- | --- |"]
+        index += [f"| [`{each.__name__}`](types/{where[each]}) | {_first(each)} |" for each in listed]
+        index.append("")
+        parts = [f"# {title}\n\n{NOTE}\n", *(part for each in listed for part in _type(each, where))]
+        pages[REFERENCE / "types" / f"{page}.md"] = "\n".join(parts).rstrip() + "\n"
+    return {REFERENCE / "types.md": "\n".join(index).rstrip() + "\n", **pages}
+
+
+def _type(found: type, where: Mapping[type, str]) -> Iterator[str]:
+    """One type: what it is, its attributes and its methods."""
+    name = f"fedplug.{found.__name__}" if found.__name__ in fedplug.__all__ else f"{found.__module__}.{found.__name__}"
+    base = next((part for part in found.__mro__[1:] if part in where), None)
+    yield f"## {found.__name__}\n\n`{name}`: {_parts(found)['']}\n"
+    if base is not None:
+        yield f"It has what a [`{base.__name__}`]({where[base]}) has.\n"
+    lent = {*vars(base), *vars(base).get("__annotations__", {})} if base else set()
+    rows = [row for row in _attributes(found) if row[0] not in lent]
+    if rows:
+        yield "| attribute | type | |\n| --- | --- | --- |"
+        yield from (f"| `{name}` | {_code(kind)} | {said} |" for name, kind, said in rows)
+        yield ""
+    for method, member in _methods(found).items():
+        if method in lent:
+            continue
+        said = _parts(member)
+        yield f"### {found.__name__}.{method}\n\n`{method}{_call(member, found)}`\n\n{said['']}\n"
+        for heading in ("Args", "Returns", "Raises"):
+            if heading in said:
+                yield f"{heading}:\n"
+                yield from (f"* `{entry}`: {text}" if entry else text for entry, text in said[heading].items())
+                yield ""
+
+
+def _attributes(found: type) -> Iterator[tuple[str, str, str]]:
+    """Fields and properties: name, type, and what stands in docstrings of the class and its bases."""
+    texts: dict[str, str] = {}
+    kinds: dict[str, str] = {}
+    for part in reversed(found.__mro__):
+        if not part.__module__.startswith("fedplug"):
+            continue
+        for names, text in _parts(part).get("Attributes", {}).items():
+            texts |= dict.fromkeys(names.split(", "), text)
+        for name, kind in vars(part).get("__annotations__", {}).items():
+            kinds[name] = re.sub(r"^ClassVar\[(.*)\]$", r"\1", str(kind))
+            texts[name] = texts.get(name) or _below(part, name)
+        for name, member in vars(part).items():
+            made = member.func if isinstance(member, functools.cached_property) else getattr(member, "fget", None)
+            if made is not None:
+                kinds[name] = str(inspect.signature(made).return_annotation)
+                texts[name] = _first(made) or texts.get(name, "")
+    if dataclasses.is_dataclass(found):  # in the order in which it is made
+        kinds = {field.name: kinds[field.name] for field in dataclasses.fields(found) if field.name in kinds} | kinds
+    for name, kind in kinds.items():
+        if name[0] != "_" and name not in NOT_FOR_AUTHORS:
+            assert texts[name], f"nothing says what {found.__name__}.{name} is; its docstring should"
+            yield name, _spelt_out(kind, found), texts[name]
+
+
+def _spelt_out(kind: str, found: type) -> str:
+    """A type with the names of its module's aliases replaced by what they are."""
+    words = _aliases(inspect.getmodule(found))
+    while words.keys() & (used := set(re.findall(r"\w+", kind))):
+        for name in words.keys() & used:
+            kind = re.sub(rf"\b{name}\b", words[name], kind)
+    return kind
+
+
+@functools.cache
+def _aliases(module: Any) -> dict[str, str]:
+    """Names of types that a module gives for type checkers alone, and what they are."""
+    tree = ast.parse(inspect.getsource(module))
+    typing = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    made = [node for each in typing for node in each.body if isinstance(node, ast.Assign)]
+    aliases = {node.targets[0].id: ast.unparse(node.value) for node in made if isinstance(node.targets[0], ast.Name)}
+    plain = {name: re.sub(r"'([A-Z]\w+)'", r"\1", made) for name, made in aliases.items()}
+    return {"Text": "str", "Number": "float", **plain}
+
+
+def _methods(found: type) -> dict[str, Any]:
+    """Public methods, those of bases that are no types of their own too."""
+    methods: dict[str, Any] = {}
+    for part in reversed(found.__mro__):
+        if part.__module__.startswith("fedplug"):
+            for name, member in vars(part).items():
+                if inspect.isfunction(member) or isinstance(member, classmethod):
+                    methods[name] = member.__func__ if isinstance(member, classmethod) else member
+    return {name: each for name, each in methods.items() if name[0] != "_" and name not in NOT_FOR_AUTHORS}
+
+
+def _call(method: Any, found: type) -> str:
+    """A method's parameters with their types, as it is called."""
+    signature = inspect.signature(inspect.unwrap(method))
+    given = [*signature.parameters.values()][1:]
+    # The annotations are texts, which would be shown in quotes.
+    plain = [each.replace(annotation=_Shown(_spelt_out(str(each.annotation), found))) for each in given]
+    returned = _Shown(_spelt_out(str(signature.return_annotation), found))
+    return str(signature.replace(parameters=plain, return_annotation=returned))
+
+
+class _Shown(str):
+    """A type as it is written."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _parts(found: Any) -> dict[str, Any]:
+    """A docstring's text under an empty name, and its lists (`Args`, `Attributes`, ...) by entry."""
+    text, parts = inspect.getdoc(found) or "", {}
+    pieces = re.split(r"^(Args|Attributes|Returns|Raises):\n", text, flags=re.MULTILINE)
+    for heading, body in zip(pieces[1::2], pieces[2::2], strict=True):
+        listed, after = re.match(r"((?:(?: .*)?\n?)*)(.*)", body, re.DOTALL).groups()  # type: ignore[union-attr]
+        pieces[0] += f"\n{after}"
+        entries = re.split(r"^    (?=\S)", listed, flags=re.MULTILINE)[1:]
+        named = [re.match(r"([\w*]+(?:, [\w*]+)*): (.*)", entry, re.DOTALL) for entry in entries]
+        parts[heading] = {
+            (match[1] if match else ""): _line_of(match[2] if match else entry)
+            for match, entry in zip(named, entries, strict=True)
+        }
+    paragraphs = [re.sub(r"\s+", " ", each).strip() for each in pieces[0].split("\n\n")]
+    return {"": "\n\n".join(filter(None, paragraphs)), **parts}
+
+
+def _line_of(text: str) -> str:
+    return _escaped(re.sub(r"\s+", " ", text).strip())
+
+
+def _code(kind: str) -> str:
+    return f"`{_typed(kind)}`"
 
 
 def _signature(name: str, member: Any) -> str:
@@ -347,12 +524,8 @@ def _below(role: type, name: str) -> str:
     body = ast.parse(inspect.getsource(role)).body[0].body  # type: ignore[attr-defined]
     for attribute, text in pairwise(body):
         if isinstance(attribute, ast.AnnAssign) and getattr(attribute.target, "id", "") == name:
-            return _escaped(re.sub(r"\s+", " ", ast.literal_eval(text.value)))
+            return _line_of(ast.literal_eval(text.value)) if isinstance(text, ast.Expr) else ""
     return ""
-
-
-def _fields(record: Any) -> str:
-    return ", ".join(field.name for field in dataclasses.fields(record))
 
 
 def _first(found: Any) -> str:

@@ -196,6 +196,7 @@ class Client(Party):
 
     @property
     def num_examples(self) -> int:
+        """How many training examples it has."""
         return len(self.data.train)
 
     @property

@@ -87,7 +87,12 @@ class About:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dataset(About):
-    """A data set in memory: its two splits."""
+    """A data set in memory: its two splits.
+
+    Attributes:
+        train: examples for training, which are split among the clients.
+        test: examples for testing.
+    """
 
     train: Examples
     test: Examples
@@ -100,7 +105,11 @@ class Dataset(About):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PublicData(About):
-    """Labelled examples that everybody has, the servers too: nobody's private data."""
+    """Labelled examples that everybody has, the servers too: nobody's private data.
+
+    Attributes:
+        examples: all of them.
+    """
 
     examples: Examples
 

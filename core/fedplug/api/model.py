@@ -35,7 +35,11 @@ class Evaluation:
 
 
 class Model(Protocol):
-    """A model as the core handles it."""
+    """A model as the core handles it.
+
+    Attributes:
+        layout: where its parameters lie in the flat vector.
+    """
 
     layout: Layout
     module: Any

@@ -128,7 +128,11 @@ class Clip(Bound):
 
 
 class Scale(Checked):
-    """Multiplies every value by a public number."""
+    """Multiplies every value by a public number.
+
+    Attributes:
+        factor: the number; may be 0, or less.
+    """
 
     factor: float = at_least(-math.inf)
 
@@ -148,6 +152,10 @@ class Round(Checked):
 
     A value moves by at most step/2, and at most doubles, since what is shorter than step/2 becomes 0. So a norm over n
     scalars grows by at most step/2 * n^(1/order), and at most doubles. Toward zero no norm grows.
+
+    Attributes:
+        step: distance of neighbouring results, in units of the update.
+        toward_zero: whether values go to the next multiple toward 0.
     """
 
     step: float = positive()

@@ -50,6 +50,9 @@ class Parameter:
 class Layout:
     """Where each parameter tensor lives in the flat update vector of P scalars.
 
+    Attributes:
+        parameters: the tensors in order, each with its name, shape, offset and layer.
+
     Raises:
         ValueError: the tensors do not tile the vector without gaps, in order.
     """
@@ -194,7 +197,7 @@ class Plan:
 class Block:
     """One zone's share of one update, or of a sum of updates: values or ciphertexts, and where they belong.
 
-    A protector takes a block and gives a block. While plain, `values` has shape (size,). Once encrypted, `values` is
+    While plain, `values` has shape (size,). Once encrypted, `values` is
     None, `ciphertexts` holds serialised ciphertexts without any context, and `sealed_by` names the component that can
     add and open them.
 

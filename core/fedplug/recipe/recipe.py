@@ -41,6 +41,11 @@ class Recipe:
     """A protocol: which components do what, with which options.
 
     Attributes:
+        name, description, seed, rounds, min_clients, sampling, buffers, delta: the key of that name.
+        data, public, model, train, groups, negotiate_mask, aggregate, accountant: the component under that key; None
+            where the recipe has none.
+        score_parameters, extensions: the components under that key.
+        protect, postprocess: the components under that key, in order, by zone.
         sections: what plugins' sections say, by key, sorted; those that say nothing are left out. `Section.of(recipe)`
             gives one by its class.
         notes: what whoever wrote it should know, though nothing is wrong; not part of the recipe.

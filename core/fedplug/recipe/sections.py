@@ -33,8 +33,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Around:
-    """What is known of the recipe around a section while it is checked: among how many clients the data is split, and
-    the recipe as read, None where that is wrong itself; and the components that could be built, by instance name.
+    """What is known of the recipe around a section while it is checked.
+
+    Attributes:
+        clients: among how many clients the data is split; None where that is wrong itself.
+        recipe: as read; None where it is wrong itself.
+        parts: the components that could be built, by instance name.
     """
 
     clients: int | None

@@ -21,7 +21,6 @@ class Cohort:
     Attributes:
         server: the aggregation server's own state.
         key_server: the line to the key server, for a negotiation that has something opened.
-        groups: group name -> all client ids of the group, taking part or not. One group unless `regroup` was called.
     """
 
     def __init__(self, office: PostOffice, server: Server, client_ids: Iterable[int], reach: Iterable[int],
@@ -37,6 +36,7 @@ class Cohort:
 
     @property
     def groups(self) -> dict[str, list[int]]:
+        """Group -> all client ids of the group, taking part or not. One group unless `regroup` was called."""
         return self.server.remembered.groups or {"all": self._office.client_ids}
 
     def __len__(self) -> int:
