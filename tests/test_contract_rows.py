@@ -8,8 +8,8 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Block, Bound, Changes, Client, Context, Effects, Known, Reveals, Scales, hookimpl
-from fedplug.api.errors import FedplugError, RecipeError
+from fedplug import Block, Client, Clip, Context, Known, Map, Operations, Post, Reveals, Scale, hookimpl
+from fedplug.api.errors import RecipeError
 from fedplug.api.events import Asking
 from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.recipe.catalog import Catalog, Entry
@@ -21,26 +21,31 @@ from toy_protocol import build, run_protocol
 CKKS_AT_CLIENTS = {"use": "std.ckks", "key_holder": "clients"}
 
 
-class Silent(fedplug.Protector):
-    """Multiplies by 100 and states nothing."""
+class Free(fedplug.Protector):
+    """Multiplies by 100, with the client in hand."""
 
     @hookimpl
-    def protect(self, block: Block, client: Client, ctx: Context) -> Block:
-        return block.replace(values=block.plain() * np.float32(100))
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Map(self.hundred),)
+
+    def hundred(self, block: Block, client: Client, ctx: Context) -> Any:
+        return block.plain() * np.float32(100)
 
 
-class Liar(Silent):
-    """Multiplies by 100 and says that norms stay."""
+class Blind(fedplug.Protector):
+    """Multiplies by 100, with the values alone in hand."""
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        return (Changes("kept"),)
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Post(lambda values, public: values * np.float32(100)),)
 
 
-class Honest(Silent):
-    """Multiplies by 100 and says so."""
+class Scaled(fedplug.Protector):
+    """Multiplies by 100, and the core does it."""
 
-    def effects(self, known: Known, ctx: Context) -> Effects:
-        return (Scales(100.0),)
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Scale(100.0),)
 
 
 class Chatty(fedplug.Negotiation):
@@ -53,7 +58,7 @@ class Chatty(fedplug.Negotiation):
 
     @property
     def plans(self) -> fedplug.Plans:
-        return fedplug.Plans(zones=frozenset({"noised"}), public=True)
+        return fedplug.Plans(zones=frozenset({"noised"}))
 
     @hookimpl
     def negotiate_mask(self, cohort: Any, ctx: Context) -> None:
@@ -105,7 +110,7 @@ class Quiet(fedplug.Negotiation):
 
 
 MINE: dict[str, dict[str, type]] = {
-    "protect": {"row.silent": Silent, "row.liar": Liar, "row.honest": Honest},
+    "protect": {"row.free": Free, "row.blind": Blind, "row.scaled": Scaled},
     "negotiate_mask": {"row.chatty": Chatty, "row.quiet": Quiet},
 }
 
@@ -132,32 +137,55 @@ def test_a_misspelt_statement_cannot_load() -> None:
                 return []
 
 
-def test_a_protector_that_states_nothing_voids_the_bound_before_it() -> None:
-    said = refused(recipe_of("noised", clipped({"use": "row.silent"}, noise(1.0))))
+@pytest.mark.parametrize("use", ["row.free", "row.blind"])
+def test_a_function_loses_the_bound_before_it(use: str) -> None:
+    said = refused(recipe_of("noised", clipped({"use": use}, noise(1.0))))
     assert "std.gaussian needs a bound of the L2 norm" in said
-    assert "row.silent states no effect" in said
+    assert f"{use} c" in said
+    assert "put a clip behind it" in said
     # A bound of its own behind it holds, whatever it did.
     again = {"use": "std.clip", "norm": 1.0, "name": "again"}
-    plain = recipe_of("noised", clipped({"use": "row.silent"}, again, noise(1.0)))
+    plain = recipe_of("noised", clipped({"use": use}, again, noise(1.0)))
     assert zero_out(plain, "aggregator") > 0
 
 
-def test_a_protector_behind_the_noise_that_states_nothing_leaves_no_guarantee() -> None:
-    outcome = run_protocol(recipe_of("noised", clipped(noise(1.0), {"use": "row.silent"})))
+def test_a_function_behind_the_noise_that_has_the_client_in_hand_leaves_no_guarantee() -> None:
+    outcome = run_protocol(recipe_of("noised", clipped(noise(1.0), {"use": "row.free"})))
     ledger = outcome.protocol.ledger
     assert {view.epsilon for view in ledger.report().views.values()} == {None}
     assert ledger.verdict().startswith("NO DP")
-    assert any("row.silent states no effect" in text for text in ledger.report().warnings)
+    assert any("row.free" in text for text in ledger.report().warnings)
 
 
-def test_a_protector_that_breaks_its_word_is_stopped_at_the_border() -> None:
-    plain = recipe_of("noised", clipped({"use": "row.liar"}, noise(1.0), norm=0.001))
-    with pytest.raises(FedplugError, match=r"component row\.liar, hook protect, zone noised: it states an L2 norm"):
-        run_protocol(plain)
+@pytest.mark.parametrize("after", [{"use": "row.blind"}, {"use": "row.scaled"}])
+def test_what_is_done_to_noised_values_alone_costs_nothing(after: dict[str, Any]) -> None:
+    plain = recipe_of("noised", clipped(noise(1.0)), rounds=1)
+    behind = recipe_of("noised", clipped(noise(1.0), after), rounds=1)
+    assert zero_out(behind, "aggregator") == zero_out(plain, "aggregator") > 0
+
+
+def test_noise_without_a_bound_has_no_price() -> None:
+    said = refused(recipe_of("noised", [noise(1.0)]))
+    assert "std.gaussian needs a bound of the L2 norm" in said
+    unbounded = recipe_of("noised", [{"use": "row.bare"}], rounds=1)
+    ledger = run_protocol(unbounded).protocol.ledger
+    assert {view.epsilon for view in ledger.report().views.values()} <= {None, math.inf}
+    assert not ledger.verdict().startswith("DP"), ledger.verdict()
+
+
+class Bare(fedplug.Protector):
+    """Noise, and nothing that bounds values before it."""
+
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (fedplug.Noise.gaussian(5.0),)
+
+
+MINE["protect"]["row.bare"] = Bare
 
 
 def test_a_protector_that_scales_scales_the_bound() -> None:
-    ledger = run_protocol(recipe_of("noised", clipped({"use": "row.honest"}, noise(1.0)), rounds=1)).protocol.ledger
+    ledger = run_protocol(recipe_of("noised", clipped({"use": "row.scaled"}, noise(1.0)), rounds=1)).protocol.ledger
     (release,) = ledger.log[0].zones["noised"].releases
     assert release.clipping_norm == pytest.approx(100.0)
     assert release.noise_multiplier == pytest.approx(1.0)
@@ -184,7 +212,7 @@ def test_rounding_behind_the_clip_lifts_the_sensitivity() -> None:
 
 
 def test_norms_of_layers_are_not_the_norm_of_the_update() -> None:
-    known = Known(zone="noised", layers=(30, 30, 40)).after((Bound((0.15, 0.15, 0.2), per="layer"),))
+    known = Known(zone="noised", layers=(30, 30, 40)).after(Clip((0.15, 0.15, 0.2), per="layer"))
     assert known.norm() == pytest.approx(math.hypot(0.15, 0.15, 0.2))
 
 

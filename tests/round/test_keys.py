@@ -11,9 +11,8 @@ from fedplug import Block
 from fedplug.api import codec
 from fedplug.api.context import Context
 from fedplug.api.errors import MessageError, ProtectionError
-from fedplug.engines.base import Engine
-from fedplug.round.protocol import Protocol
 from fedplug.wire.calls import Call, Reply, read_reply, request
+from fedplug_std.bfv import Bfv
 from fedplug_std.he_contexts import RingContext
 from key_story import Story, encrypted
 from toy_components import recipe_of
@@ -59,7 +58,7 @@ def test_with_all_that_the_server_has_nothing_decrypts(scheme: str, holder: str,
     # 1. Its own components, state and cache: the context it adds with has no secret key, in memory either.
     component = protocol.composition.components[scheme]
     with pytest.raises(ProtectionError, match="no secret key"):
-        component.postprocess(sealed.replace(contributors=1), protocol.context(1))
+        component.open(sealed.replace(contributors=1), protocol.context(1))
     cached = server.cache[scheme].context
     assert (cached.secret_key, cached.public_key) == (b"", b"")
     with pytest.raises(ProtectionError, match="no secret key"):
@@ -111,7 +110,7 @@ def test_a_client_refuses_to_open_a_single_upload(scheme: str, tmp_path: Path) -
     for claimed in (1, 2, 4):
         refusal = "holds 1 updates" if claimed == 1 else f"does not hold the {claimed} updates that are claimed"
         with pytest.raises(ProtectionError, match=refusal):
-            component.postprocess(story.upload().replace(contributors=claimed), client.ctx)
+            component.open(story.upload().replace(contributors=claimed), client.ctx)
 
 
 # -- the key server (spec 37) ------------------------------------------------------------------------------------------
@@ -201,35 +200,26 @@ def test_a_zone_that_too_few_have_sent_is_skipped(holder: str) -> None:
 
 
 def test_a_sum_that_the_key_server_refuses_is_skipped_in_that_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = encrypted("std.bfv", "key_server", rounds=3)
+    opens = Bfv.open
 
-    def prepare(protocol: Protocol, engine: Engine) -> None:
-        composition = engine._hosts["key_server"].composition  # type: ignore[attr-defined]
-        component, opens = composition.components["std.bfv"], type(composition.components["std.bfv"]).postprocess
+    def fails_once(self: Bfv, block: Block, ctx: Context) -> Block:
+        if ctx.round == 1:
+            raise ZeroDivisionError("by the test")
+        return opens(self, block, ctx)
 
-        def fails_once(block: Block, ctx: Context) -> Block:
-            if ctx.round == 1:
-                raise ZeroDivisionError("by the test")
-            return opens(component, block, ctx)  # type: ignore[no-any-return]
-
-        one = composition.one
-
-        def called(hook: str, name: str, **arguments: Any) -> Any:
-            return fails_once(**arguments) if hook == "postprocess" else one(hook, name, **arguments)
-
-        monkeypatch.setattr(composition, "one", called)
-
-    outcome = run_protocol(plain, prepare=prepare)
+    monkeypatch.setattr(Bfv, "open", fails_once)
+    outcome = run_protocol(encrypted("std.bfv", "key_server", rounds=3))
     assert [row.clients.answered for row in outcome.rows] == [4, 4, 4]
     (note,) = outcome.notes
-    assert note.startswith("round 2: zone encrypted is skipped: the key server refused fedplug.open: ZeroDivisionError")
+    assert note.startswith("round 2: zone encrypted is skipped: the key server refused fedplug.open: component std.bfv,")
+    assert "hook postprocess, zone encrypted, Open: ZeroDivisionError: by the test" in note
     assert outcome.rows[1].loss == pytest.approx(outcome.rows[0].loss)  # the model has not moved
     assert outcome.rows[2].loss < outcome.rows[1].loss
 
 
 def test_nothing_but_marked_methods_runs_at_the_key_server(tmp_path: Path) -> None:
     story = Story(encrypted("std.bfv", "key_server"), tmp_path)
-    for component, method in (("std.bfv", "postprocess"), ("std.bfv", "adopt_keys"), ("fedplug", "protect")):
+    for component, method in (("std.bfv", "open"), ("std.bfv", "adopt_keys"), ("fedplug", "protect")):
         body = codec.encode([0, 0, component, method, []])
         data, _ = request(story.protocol.recipe.digest, [Call(body, {}, 0)])  # type: ignore[arg-type]
         ((_, answer),) = story.engine.exchange({"key_server": data})

@@ -160,12 +160,11 @@ def test_a_run_that_was_ended_pays_for_its_last_round_again(tmp_path: Path) -> N
 def test_a_sum_that_too_few_help_to_open_costs_its_zone_the_round(
     monkeypatch: pytest.MonkeyPatch, rounds: list[int]
 ) -> None:
-    def postprocess(self: AskAgain, block: Any, ctx: Any) -> Any:
+    def ask(self: AskAgain, block: Any, server: Any, ctx: Any) -> None:
         if ctx.round in rounds:
             raise TooFewClients(f"round {ctx.round + 1}: 1 of 4 clients answered with their shares")
-        return block
 
-    monkeypatch.setattr(AskAgain, "postprocess", hookimpl(postprocess))
+    monkeypatch.setattr(AskAgain, "ask", ask)
     plain = recipe_of(train=PUSH, rounds=5, postprocess={"clear": ["toy.ask_again"]})
     if len(rounds) == 3:
         with pytest.raises(TooFewClients, match=r"round 4: 1 of 4 clients answered.*3 rounds in a row"):
