@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedplug.api import grids
+from fedplug.api.context import Client
 from fedplug.api.errors import FedplugError, PluginError, cause_of
 from fedplug.api.folded import uploaded
 from fedplug.api.handed import without
@@ -72,23 +73,29 @@ class Link:
             Misplaced: it cannot stand here, or gives something else than operations.
             PluginError: the hook fails by itself.
         """
-        told = (
-            f"component {self.name}, hook {self.hook}: what is done follows from public facts, from what the component "
-            "keeps in memory, and from scores where `reads` names them; what follows from data is done in Map(function)"
-        )
-        reads = getattr(self.component, "reads", None)
+        party = vars(ctx)["party"]  # not `ctx.party`: a context notes whether a hook asks for it (`fedplug.round.base`)
         try:
-            # Not `ctx.party`: a context notes whether a hook asks for it (`fedplug.round.base`).
-            with without(vars(ctx)["party"], told, scores=reads is not None):
-                if self.call is not None:
-                    given = self.call(self.hook, self.name, known=known, ctx=ctx)
-                else:
-                    given = getattr(self.component, self.hook)(known=known, ctx=ctx)
+            if not isinstance(party, Client):
+                given = self._given(known, ctx)
+            else:
+                told = (
+                    f"component {self.name}, hook {self.hook}: what is done follows from public facts, from what the "
+                    "component keeps in memory, and from scores where `reads` names them; what follows from data is done "
+                    "in Map(function)"
+                )
+                reads = getattr(self.component, "reads", None)
+                with without(party, told, scores=reads is not None):
+                    given = self._given(known, ctx)
         except FedplugError:
             raise
         except Exception as error:
             raise PluginError(f"component {self.name}, hook {self.hook}: {cause_of(error)}") from error
         return as_operations(given, self.hook, self.name)
+
+    def _given(self, known: Known, ctx: Context) -> Any:
+        if self.call is not None:
+            return self.call(self.hook, self.name, known=known, ctx=ctx)
+        return getattr(self.component, self.hook)(known=known, ctx=ctx)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

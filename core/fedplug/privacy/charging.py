@@ -211,7 +211,8 @@ class Charging:
         return {zone: known for zone, known in behind.items() if known is not None}
 
     def _at(self, round: int) -> Context:
-        return dataclasses.replace(self.server.ctx, round=round)
+        now = self.server.ctx
+        return now if now.round == round else dataclasses.replace(now, round=round)
 
 
 def believed(component: Component, ctx: Context) -> list[Reveals]:

@@ -41,6 +41,7 @@ def make_context(
         party: whose they are.
         public: the examples that everybody has.
         folded: what the links of each zone come to in this round, for all parties of a process; filled as it is asked.
+            None: for this party alone.
     """
     ctx = _PartyContext(
         round=round,
@@ -56,7 +57,7 @@ def make_context(
         public=public,
         links=composition.links,
     )
-    object.__setattr__(ctx, "folded", folded)
+    object.__setattr__(ctx, "folded", {} if folded is None else folded)
     return ctx
 
 
@@ -65,10 +66,10 @@ class _PartyContext(Context):
     """One that folds links once for all parties of its process, unless what one states may follow from its party."""
 
     # Not an argument: whoever makes one with other facts, by `dataclasses.replace`, folds anew.
-    folded: dict[str, tuple[Step, ...]] | None = dataclasses.field(default=None, init=False, repr=False)
+    folded: dict[str, tuple[Step, ...]] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     def steps(self, zone: str) -> tuple[Step, ...]:
-        if self.folded is None or self.round < 0:
+        if self.round < 0:
             return super().steps(zone)
         if (steps := self.folded.get(zone)) is None:
             facts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}

@@ -76,7 +76,7 @@ class ClientHost:
         self.recipe, self.composition = recipe, composition
         steps = Steps(recipe, composition)
         self.components = {**composition.components, steps.name: steps}
-        self._receiver = Receiver("client", self.components, recipe.digest, run_dir, self._handing)
+        self._receiver = Receiver("client", self.components, recipe.digest, run_dir, self._handings())
         world = World(recipe, composition, data_root) if world is None else world
         self.public = world.public
         self.model: Model = world.model(device)
@@ -156,11 +156,16 @@ class ClientHost:
                 self._residents.loaded(client)
         self.model_user = None
 
+    def _handings(self) -> dict[str, Any]:
+        """Around the calls of which components something has to be kept back, or looked at."""
+        uses = (self.recipe.groups, self.recipe.negotiate_mask)
+        return {use.name: self._handing for use in uses if use is not None}
+
     @contextlib.contextmanager
     def _handing(self, component: str, method: str, client: HostedClient) -> Iterator[Callable[[Any], Any]]:
         """Keeps back what a negotiation's or a group's method must not read, and looks at what it answers."""
-        part = self.composition.components.get(component)
-        if not isinstance(part, Groups | Negotiation) or client.ctx.round < 0:
+        part = self.composition.components[component]
+        if not isinstance(part, Groups | Negotiation) or client.ctx.round < 0:  # before round 1 there are no updates
             yield lambda answer: answer
             return
         asked = [shown for shown in part.reveals(client.ctx) if method in shown.asked]

@@ -11,9 +11,10 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fedplug.api import codec
@@ -23,6 +24,8 @@ from fedplug.api.errors import MessageError, describe, log_error
 from fedplug.api.party_memory import CalledMemory
 from fedplug.api.reports import Reports
 from fedplug.api.typed import is_count, one_line, shown
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -155,15 +158,13 @@ class Receiver:
         components: this party's own components by name.
         digest: of this party's own recipe.
         run_dir: the run folder, where tracebacks are kept, or None.
-        handing: entered with the names of the component and the method, and the party, around each call: it keeps back
+        handing: by component, entered with its name, that of the method and the party around each call: it keeps back
             what the method must not be handed, and gives what looks at the answer.
     """
 
     def __init__(
         self, site: str, components: dict[str, Any], digest: str, run_dir: Path | None = None,
-        handing: Callable[[str, str, Any], AbstractContextManager[Callable[[Any], Any]]] = (
-            lambda *_: nullcontext(lambda answer: answer)
-        ),
+        handing: Mapping[str, Callable[[str, str, Any], AbstractContextManager[Callable[[Any], Any]]]] = NOTHING,
     ) -> None:  # fmt: skip
         self.site, self.components, self.digest, self.run_dir = site, components, digest, run_dir
         self.handing = handing
@@ -204,8 +205,11 @@ class Receiver:
                     )
                 memory.round = max(memory.round, round)
                 at_round(round)
-                with self.handing(component, name, party) as answered:
-                    value = answered(method(party, *payload))
+                if (handing := self.handing.get(component)) is None:
+                    value = method(party, *payload)
+                else:
+                    with handing(component, name, party) as answered:
+                        value = answered(method(party, *payload))
                 memory.done = sequence or memory.done
         except Exception as error:
             log_error(self.run_dir, f"{self.site}, {running}", error)
