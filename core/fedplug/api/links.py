@@ -80,8 +80,8 @@ class Link:
             else:
                 told = (
                     f"component {self.name}, hook {self.hook}: what is done follows from public facts, from what the "
-                    "component keeps in memory, and from scores where `reads` names them; what follows from data is done "
-                    "in Map(function)"
+                    "component keeps in memory, and from scores where `reads` names them; what follows from data is "
+                    "done in Map(function)"
                 )
                 reads = getattr(self.component, "reads", None)
                 with without(party, told, scores=reads is not None):
