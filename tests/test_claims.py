@@ -1,4 +1,4 @@
-"""Mixes whose claims are right because of what is executed: bounds that everybody was told, and what the model carries."""
+"""Mixes whose claims are right because of what is executed: bounds that all were told, and what the model carries."""
 
 from __future__ import annotations
 
