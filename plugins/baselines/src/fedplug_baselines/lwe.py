@@ -106,8 +106,10 @@ class Lwe(fedplug.Sealer):
             calibrated_delta=self.options.delta,
             note="the part of one client; it is also the error of the LWE samples that hide the upload",
         )  # fmt: skip
-        threshold = self.options.sharing(ctx.num_clients).threshold
-        seal = Seal(scheme=self.scheme(), opened_by="shares", opens_with=threshold, range=math.inf, step=step)
+        sharing = self.options.sharing(ctx.num_clients)
+        # `threshold` shares open a sum; of packed secrets a part may follow from fewer, down to this many.
+        fewest = sharing.threshold - sharing.packing + 1
+        seal = Seal(scheme=self.scheme(), opened_by="shares", opens_with=fewest, range=math.inf, step=step)
         # While no model is known, a bound of each value bounds no norm yet, and there is no step.
         return (Round(step, toward_zero=True), error, seal) if step else (error, seal)
 
