@@ -160,7 +160,9 @@ class LayerClip(Toy, fedplug.Protector):
         scales = tuple((self.options.scale * 2.0 ** np.arange(len(ctx.layout.layers))).tolist())
         std = scales if self.options.told else None
         clip = Scale(self.options.factor), Clip((self.options.norm,) * len(scales), per="layer")
-        return (*clip, Noise.gaussian(std, promised=None if std else 1.0, source="reproducible")) if self.options.scale else clip
+        if not self.options.scale:
+            return clip
+        return (*clip, Noise.gaussian(std, promised=None if std else 1.0, source="reproducible"))
 
 
 class Measure(Toy, fedplug.Metric):

@@ -7,8 +7,8 @@ import json
 import math
 
 import pytest
-from fedplug.api.role_records import Reveals
 from fedplug.api.releases import Release
+from fedplug.api.role_records import Reveals
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
 from fedplug.privacy.ledger_record import RoundEntry
 from fedplug.privacy.ledger_views import listed, views

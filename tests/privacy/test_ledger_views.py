@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any
 
 import pytest
-from fedplug.api.role_records import Reveals
 from fedplug.api.releases import Release
+from fedplug.api.role_records import Reveals
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_views import priced_part, view_epsilons

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.api.operations import Bound, Noise
 from fedplug.api.known import Known
+from fedplug.api.operations import Bound, Noise
 from fedplug.api.releases import Release
 from fedplug.privacy.ledger_record import RoundEntry, ZoneEntry
 from fedplug.privacy.renyi import composed_epsilon, gaussian_rdp_epsilon
