@@ -125,7 +125,8 @@ def test_central_noise_is_scaled_to_the_norm_of_all_layers_together() -> None:
     assert norm
     outcome = run_protocol(recipe([OURS], postprocess={"noised": [noise | {"norm": float(norm[1])}]}))
     assert [release.link for release in outcome.protocol.ledger.log[0].zones["noised"].releases] == [
-        "fedre.layer_budgets", "std.central_gaussian"
+        "fedre.layer_budgets",
+        "std.central_gaussian",
     ]
 
 
