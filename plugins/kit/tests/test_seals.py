@@ -220,6 +220,54 @@ class FreeReply(UnstatedReply):
         return [Reveals("scale", ("aggregator",), covered_by="nothing to pay", asked=("brightness",), note=told)]
 
 
+# -- further ones ------------------------------------------------------------------------------------------------------
+
+
+class TellsTheLargest(Masked):
+    """Sends its largest value along."""
+
+    protect = Masked.protect
+
+    def seal(self, block: Block, client: Client, ctx: Any) -> Block:
+        closed = super().seal(block, client, ctx)
+        return closed.replace(meta={**closed.meta, "scale": float(np.abs(block.plain()).max())})
+
+
+class OpensOne(Masked):
+    """Opens the sum of a single update as well."""
+
+    protect = Masked.protect
+
+    def open(self, block: Block, ctx: Any) -> Block:
+        return super().open(block.replace(contributors=ctx.min_clients), ctx)
+
+
+class ServerHasTheKey(Masked):
+    """Draws the key at the server, which keeps it."""
+
+    protect = Masked.protect
+
+    def setup(self, cohort: Any, key_server: Any, ctx: Any) -> None:
+        ctx.party.memory(self)["key"] = secrets.draw()
+        cohort.tell(self.take, ctx.party.memory(self)["key"])
+
+    @at_client
+    def take(self, client: Client, key: bytes) -> None:
+        client.memory(self)["key"] = key
+
+    def mask(self, client: Client, nonce: bytes, count: int) -> Any:
+        return words(client.memory(self)["key"] + nonce, count)
+
+
+class Coarse(Masked):
+    """Rounds to coarser steps than it states."""
+
+    protect = Masked.protect
+
+    def masked(self, block: Block, client: Client, mask: Any, meta: dict[str, Any]) -> Block:
+        return super().masked(block.replace(values=np.rint(block.plain() * 64) / 64), client, mask, meta)
+
+
 REFUSED = [
     (PlainWords, "hook protect, Seal of zone clear: zeros are sealed to bytes that compress to", "add a mask"),
     (OneShareOpens, "hook protect, Seal of zone clear: the shares of 2 clients open a sum, and it says opens_with=3",
@@ -232,6 +280,10 @@ REFUSED = [
     (UnstatedReply, "asks clients for brightness, and says nowhere what the answers show", "name the method in"),
     (FreeReply, "method brightness: its replies are said to cost nothing .* change with the clients' data",
      "leave covered_by out of their Reveals"),
+    (TellsTheLargest, r"meta\['scale'\] of the sealed block follows from the values", "leave it out"),
+    (OpensOne, "a sum of 1 update is opened, and min_clients is 3", "refuse sums of fewer than ctx.min_clients"),
+    (ServerHasTheKey, "the aggregation server opens it with what it holds, and clients are said to", "hand the key to"),
+    (Coarse, "the sum of 4 uploads differs from that of the plain values by", "the step that it states"),
 ]  # fmt: skip
 
 

@@ -7,10 +7,11 @@ it is asked. All of it is tried with real parties in rounds that are played by h
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
-import lzma
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +27,13 @@ from fedplug_kit.functions import awkward, within
 
 if TYPE_CHECKING:
     from fedplug.api.context import Client
+    from fedplug.api.known import Known
     from fedplug.api.links import Link, Step
     from numpy.typing import NDArray
 
     from fedplug_kit.world import World
 
-TRIALS = 12
+TRIALS = 8
 """Rounds of a recipe whose seals are tried: each trial has its own, since a sum is opened once a round."""
 _ALIKE = 0.5
 """Share of a block that another one holds already, from which on the two count as alike."""
@@ -76,13 +78,14 @@ class _Trials:
 
     def problems(self) -> Iterator[str]:
         """What is wrong at first; what is wrong besides often follows from that."""
-        trials = [self._unequal]
+        trials = [self._sums]
         if isinstance(self.operation, Seal):
-            trials += [self._shown, self._shown_beside, self._opened_elsewhere, self._opened_by_server]
-            trials += [self._opened_by_few, self._opened_twice]
+            trials = [self._shown, self._sums, self._opened_by_few, self._opened_alone]
+        if self.step.link.component.joins:
+            trials.append(self._joined)
         for trial in trials:
-            if found := list(trial()):
-                yield f"{self.place}: {found[0]}"
+            if found := next(trial(), ""):
+                yield f"{self.place}: {found}"
                 return
 
     # -- what a sealed block shows -------------------------------------------------------------------------------------
@@ -90,91 +93,100 @@ class _Trials:
     def _shown(self) -> Iterator[str]:
         """Whether zeros, one vector twice, at two clients and in two rounds give bytes that have nothing in common."""
         zeros, values = self._values("zeros"), self._values("random values")
+        quiet = within(values * np.float32(0.01), self._on_grid())
         first, second = next(self.rounds), next(self.rounds)
         self.world.enter(first)
-        nothing, one, twice = (_bytes(self._sealed(0, each)) for each in (zeros, values, values))
-        there = _bytes(self._sealed(1, values))
+        nothing, there = _bytes(self._sealed(0, zeros)), _bytes(self._sealed(1, values))
+        loud, low = ([self._sealed(0, each) for _ in range(2)] for each in (values, quiet))
         self.world.enter(second)
         later = _bytes(self._sealed(0, values))
+        one, twice = map(_bytes, loud)
         if _size(nothing) < 0.8 * _size(one):
             yield (
                 f"zeros are sealed to bytes that compress to {_size(nothing)} of {len(nothing)}, other values to "
                 f"{_size(one)}: what is sealed shows through; encrypt, or add a mask that covers every value"
             )
-            return
         for what, other in {
             "sealed once more by the same client": twice, "sealed by another client": there,
             "sealed in another round": later,
         }.items():  # fmt: skip
-            if (alike := 1 - (_size(one + other) - _size(one)) / _size(other)) > _ALIKE:
+            if (alike := _shared(one, other)) > _ALIKE:
                 yield (
-                    f"one vector {what} gives {min(alike, 1):.0%} of the same bytes, so the difference of two uploads "
+                    f"one vector {what} gives {alike:.0%} of the same bytes, so the difference of two uploads "
                     "shows that of their values; draw a mask or a nonce anew for each upload, as from os.urandom"
                 )
-                return
+        yield from self._shown_beside(loud, low)
 
-    def _shown_beside(self) -> Iterator[str]:
-        """Whether sizes, or what lies in `meta`, follow from the values."""
-        self.world.enter(next(self.rounds))
-        values = self._values("random values")
-        quiet = within((values * np.float32(0.01)), self.closing.before)
-        loud = [_facts(self._sealed(0, values)) for _ in range(2)]
-        low = [_facts(self._sealed(0, quiet)) for _ in range(2)]
-        for what in loud[0]:
-            told = loud[0][what], low[0].get(what)
-            if loud[0][what] == loud[1].get(what) and low[0].get(what) == low[1].get(what) and told[0] != told[1]:
+    def _shown_beside(self, loud: list[Block], low: list[Block]) -> Iterator[str]:
+        """Whether sizes, or what lies in `meta`, follow from the values: the same of equal ones, and not of others."""
+        of_loud, of_low = ([_facts(block) for block in blocks] for blocks in (loud, low))
+        for what, told in of_loud[0].items():
+            others = [facts.get(what) for facts in of_low]
+            if told == of_loud[1].get(what) and others[0] == others[1] != told:
                 yield (
-                    f"{what} of the sealed block follows from the values: {told[0]!r:.40} of some, {told[1]!r:.40} of "
+                    f"{what} of the sealed block follows from the values: {told!r:.40} of some, {others[0]!r:.40} of "
                     "others, for whoever sees the upload; leave it out, or give all clients the same"
                 )
 
-    # -- who opens it --------------------------------------------------------------------------------------------------
+    # -- who opens it, and what comes out ------------------------------------------------------------------------------
 
-    def _unequal(self) -> Iterator[str]:
-        """Whether an opened sum is that of the values, as far as the operation says that it rounds and saturates."""
-        for added in [self._added, self._joined][: 1 + self.step.link.component.joins]:
-            self.world.enter(next(self.rounds))
-            sealed = self._all_sealed()
-            how = "uploads" if added == self._added else "uploads, of which the halves were added first,"
-            given, why = self._opened(added(sealed), sorted(sealed))
-            if given is None:
-                yield f"the sum of {len(sealed)} {how} does not open: {why}"
-            elif (far := self._distance(given, sorted(sealed))) > (room := self._room(len(sealed))):
-                yield (
-                    f"the sum of {len(sealed)} {how} differs from that of the plain values by {far:.3g}; the range and "
-                    f"the step that it states allow {room:.3g}"
-                )
-                return
-
-    def _opened_elsewhere(self) -> Iterator[str]:
-        """Whether parties of another run, with other keys, open a sum of this one."""
-        other, round = self.again(), next(self.rounds)
-        for world in (self.world, other):
-            world.enter(round)
+    def _sums(self) -> Iterator[str]:
+        """Whether those open a sum who are said to, once in a round, and it is that of the values."""
+        round = next(self.rounds)
+        self.world.enter(round)
         sealed = self._all_sealed()
-        if self._opens(self._added(sealed), sorted(sealed), world=other):
+        everybody, total = sorted(sealed), self._added(sealed)
+        if isinstance(self.operation, Seal):
+            yield from self._opened_by_others(total, everybody, round)
+        yield from self._unequal(total, everybody, "uploads")
+        fewer = everybody[:-1]
+        second = self._added({client_id: sealed[client_id] for client_id in fewer})
+        if isinstance(self.operation, Seal) and self._opens(second, fewer, asked=everybody):
+            yield (
+                f"a second sum of one round is opened, of {len(fewer)} of the {len(everybody)} clients of the first, "
+                "and the difference of the two is a single update; have each client note what it helped to open, in "
+                "client.openings.once(...), and refuse another sum of the same round"
+            )
+
+    def _opened_by_others(self, total: Block, senders: list[int], round: int) -> Iterator[str]:
+        """Whether the parties of another run open a sum, which have other keys, or the aggregation server alone."""
+        other = self.again()
+        other.enter(round)
+        if self._opens(total, senders, world=other):
             yield (
                 "another run of the same recipe opens its sums, so its key follows from nothing that is secret; draw "
                 "it with fedplug.api.secrets.draw(), or derive it with client.secret(self)"
             )
-
-    def _opened_by_server(self) -> Iterator[str]:
-        """Whether the aggregation server alone opens what others are said to open."""
-        if not isinstance(self.operation, Seal) or self.operation.opened_by == "shares":
+        assert isinstance(self.operation, Seal)
+        if self.operation.opened_by == "shares":
             return
+        ctx = dataclasses.replace(self.world.protocol.server.ctx, known=self.closing.after)
+        with contextlib.suppress(Exception):  # whatever it is that keeps the server from it
+            if self._is_sum(self._component.open(total, ctx), senders):
+                yield (
+                    f"the aggregation server opens it with what it holds, and {self.operation.opened_by} are said to; "
+                    "hand the key to nobody else"
+                )
+
+    def _unequal(self, total: Block, senders: list[int], what: str) -> Iterator[str]:
+        given, why = self._opened(total, senders)
+        if given is None:
+            yield f"the sum of {len(senders)} {what} does not open: {why}"
+        elif not self._is_sum(given, senders):
+            yield (
+                f"the sum of {len(senders)} {what} differs from that of the plain values by "
+                f"{self._distance(given, senders):.3g}; the range and the step that it states allow "
+                f"{self._room(len(senders)):.3g}"
+            )
+
+    def _joined(self) -> Iterator[str]:
+        """Whether the sum of two sums opens to the sum of all."""
         self.world.enter(next(self.rounds))
         sealed = self._all_sealed()
-        ctx = self.world.protocol.server.ctx
-        try:
-            block = self._component.open(self._added(sealed), dataclasses.replace(ctx, known=self.closing.after))
-            given = block.plain().astype(np.float64)
-        except Exception:
-            return
-        if self._distance(given, sorted(sealed)) <= self._room(len(sealed)):
-            yield (
-                f"the aggregation server opens it with what it holds, and {self.operation.opened_by} are said to; hand "
-                "the key to nobody else"
-            )
+        ids = sorted(sealed)
+        halves = [self._added({c: sealed[c] for c in part}) for part in (ids[: len(ids) // 2], ids[len(ids) // 2 :])]
+        total = self._component.join_sums(halves, self.world.protocol.server.ctx)
+        yield from self._unequal(total, ids, "uploads, whose halves were added first,")
 
     def _opened_by_few(self) -> Iterator[str]:
         """Whether fewer shares than are said to be needed open a sum."""
@@ -189,28 +201,13 @@ class _Trials:
                 "share the secret so that fewer show nothing of it (Shamir), or state how many are enough"
             )
 
-    def _opened_twice(self) -> Iterator[str]:
-        """Whether a second sum of one round opens, or one of fewer updates than `min_clients`."""
-        remedy = (
-            "have each client note what it helped to open, in client.openings.once(...), and refuse another sum of the "
-            "same round"
-        )
+    def _opened_alone(self) -> Iterator[str]:
+        """Whether a single update opens."""
         self.world.enter(next(self.rounds))
-        sealed = self._all_sealed()
-        everybody = sorted(sealed)
-        fewer = everybody[:-1]
-        if self._opens(self._added(sealed), everybody) and self._opens(
-            self._added({client_id: sealed[client_id] for client_id in fewer}), fewer, asked=everybody
-        ):
-            yield (
-                f"a second sum of one round is opened, of {len(fewer)} of the {len(everybody)} clients of the first, "
-                f"and the difference of the two is a single update; {remedy}"
-            )
-            return
-        self.world.enter(next(self.rounds))
-        sealed = self._all_sealed()
-        if self._opens(self._added({everybody[0]: sealed[everybody[0]]}), everybody[:1], asked=everybody):
-            least = self.world.protocol.recipe.min_clients
+        everybody = sorted(self.world.protocol.server.weights)
+        first, least = everybody[0], self.world.protocol.recipe.min_clients
+        alone = self._added({first: self._sealed(first, self._values("random values", first))})
+        if least > 1 and self._opens(alone, [first], asked=everybody):
             yield (
                 f"a sum of 1 update is opened, and min_clients is {least}; have whoever holds a key or a share refuse "
                 "sums of fewer than ctx.min_clients updates"
@@ -225,10 +222,12 @@ class _Trials:
 
     def _values(self, what: str, client_id: int = 0) -> NDArray[np.float32]:
         values = np.roll(awkward(self.world.protocol.layout.size)[what], client_id)
+        return within(values, self._on_grid())
+
+    def _on_grid(self) -> Known:
+        """What is known before the seal; of values that lie on its grid, so that rounding does not matter."""
         known, step = self.closing.before, self.operation.step
-        if step > 0 and not known.grid:
-            known = dataclasses.replace(known, grid=step)
-        return within(values, known)
+        return dataclasses.replace(known, grid=step) if step > 0 and not known.grid else known
 
     def _sealed(self, client_id: int, values: NDArray[np.float32]) -> Block:
         client = self._client(self.world, client_id)
@@ -249,22 +248,15 @@ class _Trials:
         total: Block = self._component.add_blocks(dict(sealed), self.world.protocol.server.ctx)
         return total
 
-    def _joined(self, sealed: Mapping[int, Block]) -> Block:
-        """The sum, of the sums of two halves."""
-        ids = sorted(sealed)
-        halves = [self._added({c: sealed[c] for c in part}) for part in (ids[: len(ids) // 2], ids[len(ids) // 2 :])]
-        total: Block = self._component.join_sums(halves, self.world.protocol.server.ctx)
-        return total
-
     def _opens(
         self, total: Block, senders: list[int], *, world: World | None = None, asked: list[int] | None = None
     ) -> bool:
         given, _ = self._opened(total, senders, world=world, asked=asked)
-        return given is not None and self._distance(given, senders) <= self._room(len(senders))
+        return given is not None and self._is_sum(given, senders)
 
     def _opened(
         self, total: Block, senders: list[int], *, world: World | None = None, asked: list[int] | None = None
-    ) -> tuple[NDArray[np.float64] | None, str]:
+    ) -> tuple[Block | None, str]:
         """The sum as it is opened where its link says, or why it is not.
 
         Args:
@@ -294,7 +286,8 @@ class _Trials:
                 link = self._link(client, "postprocess")
                 with opened_once(client, total, "all", senders):
                     block = execute(dataclasses.replace(opening, link=link), total, client, client.ctx)
-            return block.plain().astype(np.float64), ""
+            block.plain()  # raises where it is closed
+            return block, ""
         except Exception as error:  # a key that does not fit may fail in any way
             return None, str(error) if isinstance(error, FedplugError) else cause_of(error)
         finally:
@@ -307,14 +300,18 @@ class _Trials:
         """As this client has it."""
         return next(one for one in client.ctx.links[self.zone] if (one.name, one.hook) == (self.name, hook))
 
-    def _distance(self, given: NDArray[np.float64], senders: list[int]) -> float:
+    def _is_sum(self, given: Block, senders: list[int]) -> bool:
+        return self._distance(given, senders) <= self._room(len(senders))
+
+    def _distance(self, given: Block, senders: list[int]) -> float:
         """How far an opened sum is from that of the values that these clients have sealed."""
         weights, limit = self.world.protocol.server.weights, self.operation.range
         expected = np.zeros(self.world.protocol.layout.size)
         for client_id in senders:
             values = self._values("random values", client_id) * np.float64(weights[client_id])
             expected += np.clip(values, -limit, limit) if limit == limit else values
-        return float(np.abs(given - expected).max(initial=0.0)) if given.shape == expected.shape else np.inf
+        found = given.plain().astype(np.float64)
+        return float(np.abs(found - expected).max(initial=0.0)) if found.shape == expected.shape else np.inf
 
     def _room(self, count: int) -> float:
         step = self.operation.step if self.operation.step == self.operation.step else 1e-3
@@ -328,7 +325,14 @@ def _bytes(block: Block) -> bytes:
 
 def _size(data: bytes) -> int:
     """Bytes that data takes when it is compressed."""
-    return len(lzma.compress(data, preset=1))
+    return len(zlib.compress(data, level=1))
+
+
+def _shared(one: bytes, other: bytes) -> float:
+    """Which share of one, cut into words of 8 bytes, is somewhere in the other too; chance makes none."""
+    words = np.frombuffer(one[: len(one) // 8 * 8], np.uint64)
+    windows = [np.frombuffer(other[start : start + (len(other) - start) // 8 * 8], np.uint64) for start in range(8)]
+    return float(np.isin(words, np.concatenate(windows)).mean()) if len(words) else 0.0
 
 
 def _facts(block: Block) -> dict[str, Any]:
