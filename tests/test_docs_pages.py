@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
+import contextlib
+import importlib.util
 import re
 import tomllib
 from pathlib import Path
@@ -54,12 +55,16 @@ def exists(dotted: str) -> bool:
     """Whether a dotted name is a module, an attribute of one, or an entry-point group."""
     if dotted.removeprefix("fedplug.") in (*Catalog.discover().groups, ADAPTER, COMMAND, DISPLAY, REPORT, SECTION):
         return True
-    try:
-        importlib.import_module(dotted)
-    except ImportError:
-        module, _, name = dotted.rpartition(".")
-        return exists(module) and hasattr(importlib.import_module(module), name) if module else False
-    return True
+    module, names = dotted, list[str]()
+    while importlib.util.find_spec(module.partition(".")[0]):
+        with contextlib.suppress(ImportError):
+            found: object = importlib.import_module(module)
+            break
+        module, _, name = module.rpartition(".")
+        names.insert(0, name)
+    else:
+        return False
+    return all((found := getattr(found, name, None)) is not None for name in names)
 
 
 def anchors(page: Path) -> set[str]:
