@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fedplug.api.errors import FedplugError
+from fedplug.api.errors import FedplugError, of_component
 from fedplug.api.outer_roles import Accountant, DataSource, Extension, ModelSource, Partition
 from fedplug.api.role_table import ROLES
 from fedplug.api.roles import Aggregator, Groups, Negotiation, Opener, Protector, Scorer, Trainer
@@ -28,6 +28,8 @@ CHECK = "fedplug_kit.check"
 """The entry-point group of further checks: a group of components, and a function that takes one and says in sentences
 what is wrong with it."""
 
+_OWN = "own"
+"""Begins the name of what is not installed, so that no part of the kit has it, however the class is named."""
 _IN_A_ROUND = (Scorer, Negotiation, Protector, Aggregator, Opener, Trainer, Groups, Extension)
 
 
@@ -74,7 +76,8 @@ def conformance(
     problems: list[str] = []
     try:
         made = _make(found, name, options or {})
-        problems += _alone(made, data_root, shape)
+        with of_component(name, "by itself"):
+            problems += _alone(made, data_root, shape)
         if isinstance(made, _IN_A_ROUND):
             problems += _in_a_round(made, name, found, groups, options or {}, recipe or {}, data_root)
     except FedplugError as error:
@@ -86,12 +89,12 @@ def _resolve(component: type | str, group: str | None) -> tuple[type, str, list[
     """The class, the name that recipes use, and its groups."""
     if isinstance(component, str) and is_own(component):
         members = own_members(component, group)
-        return members[0][0], f"kit.{parts(component)[1].lower()}", [member_of for _, member_of in members]
+        return members[0][0], f"{_OWN}.{parts(component)[1].lower()}", [member_of for _, member_of in members]
     if isinstance(component, str):
         entries = Catalog.discover().named(component)
         return entries[0].load(), component, [entry.group for entry in entries]
     groups = [group] if group else [hook for hook in implemented_hooks(component) if hook in ROLES]
-    return component, f"kit.{component.__name__.lower()}", groups
+    return component, f"{_OWN}.{component.__name__.lower()}", groups
 
 
 def _make(found: type, name: str, options: Mapping[str, Any]) -> Component:
