@@ -111,8 +111,8 @@ PARTS: dict[str, tuple[str, type]] = {
     ("build", "component bad.model, build: KeyError"), ("setup", "component bad.trainer, setup: KeyError"),
     ("train", "component bad.trainer, train: KeyError"),
     ("score_parameters", "component bad.scorer, hook score_parameters: KeyError"),
-    ("protect", "component bad.protector, hook protect: KeyError"),
-    ("aggregate", "component bad.aggregator, hook aggregate: KeyError"),
+    ("protect", "component bad.protector, hook protect, zone clear: KeyError"),
+    ("aggregate", "component bad.aggregator, hook aggregate, zone clear: KeyError"),
 ])  # fmt: skip
 def test_a_component_that_breaks_is_named(
     at: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -168,7 +168,7 @@ def test_a_client_that_raises_misses_one_round_and_ends_with_the_same_model(step
     assert [row.clients.answered for row in outcome.rows] == [4, 3, 4, 4]
     reason = outcome.rows[1].clients.dropped[1]
     call = "fedplug.train" if step == "score" else "fedplug.protect"
-    hook = "score_parameters" if step == "score" else "protect"
+    hook = "score_parameters" if step == "score" else "protect, zone noised"
     cause = "RuntimeError: the toy broke (toy_components.py:"
     assert reason.startswith(f"{call}: component toy.fail, hook {hook}: {cause}")
     assert outcome.notes == [f"round 2: client 1 dropped out: {reason}"]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedplug.api import codec
 from fedplug.api.context import Client, KeyServer
+from fedplug.api.errors import OpenedBefore, PluginError, describe
 from fedplug.api.reports import Reports, drawn
 from fedplug.api.types import Plan
 
@@ -91,6 +92,15 @@ class HostedClient(Client):
             reports.operations = self.operations
         self.operations = {}
         return reports
+
+    def report_unopened(self, zone: str, error: Exception) -> None:
+        """Adds to the next reply that a zone's sum does not open here, and why."""
+        reports, round = self.reports, self.ctx.round
+        reports.unopened[zone] = f"cannot open zone {zone} in round {round + 1}: {describe(error)}"
+        if isinstance(error, PluginError):
+            reports.failed[zone] = str(error)
+        if isinstance(error, OpenedBefore):
+            reports.opened_before.setdefault(zone, []).append(round)
 
     def hands(self, arrays: Iterable[NDArray[Any] | None]) -> None:
         """Says that a component is handed arrays that came in a message, which other clients may hold too."""
