@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug.api.errors import of_component
+from fedplug.api.errors import PluginError, of_component
+from fedplug.api.model import model_problem
 from fedplug.api.outer_roles import ModelSource, Partition
 from fedplug.api.streams import stream
 from fedplug.round.client_data import Holding, client_data, load_data, load_public, read_only
@@ -109,7 +110,8 @@ class World:
         """A model of one's own, with the initial weights; built once a device and copied from then on."""
         if device not in self._models:
             with of_component(self._source.name, "build"):
-                self._models[device] = self._source.build(
-                    self.shape, len(self.classes), self._recipe.seed, device
-                )
+                made = self._source.build(self.shape, len(self.classes), self._recipe.seed, device)
+            if problem := model_problem(made):
+                raise PluginError(f"component {self._source.name}, build: {problem}")
+            self._models[device] = made
         return copy.deepcopy(self._models[device])

@@ -195,6 +195,7 @@ def run(recipe: Recipe, catalog: Catalog, *, rebuilt: bool = False, data_root: s
     world.seen = list(Spy.seen)
     world.problems += _changed([] if rebuilt else before, world, "a run")
     world.problems += [note for note in notes.notes if any(wrong in note for wrong in _WRONG)]
+    world.problems += [f"{told.zone}: clients {told.reason}" for row in books.rows for told in row.unopened]
     world.problems += [f"{note} (state it: Reveals(..., asked=(...)))" for note in books.ledger.uncovered]
     return world
 
