@@ -112,8 +112,11 @@ class Fails(fedplug.Opener):
         return self.options.at
 
     @hookimpl
-    def postprocess(self, block, ctx):
-        if self.options.client not in (-1, getattr(ctx.party, "client_id", -1)):
+    def postprocess(self, known, ctx):
+        return fedplug.Map(self.fail)
+
+    def fail(self, block, party, ctx):
+        if self.options.client not in (-1, getattr(party, "client_id", -1)):
             return block
         raise ProtectionError("not this sum") if self.options.refuses else ValueError("nothing works")
 
@@ -139,7 +142,10 @@ class Spy(fedplug.Protector):
     """Be named as a part of the kit."""
 
     @hookimpl
-    def protect(self, block, client, ctx):
+    def protect(self, known, ctx):
+        return fedplug.Map(self.run)
+
+    def run(self, block, client, ctx):
         raise ValueError("it runs")
 
 
@@ -151,7 +157,7 @@ class Sum(fedplug.Aggregator):
     """Be named as a part of the kit."""
 
     @hookimpl
-    def aggregate(self, blocks, weights, ctx):
+    def aggregate(self, known, ctx):
         raise ValueError("it runs")
 
 
@@ -210,7 +216,7 @@ def use(name: str, **options: Any) -> str:
         ),
         ("NanScores", {}, "score_parameters=[%s]", "hook score_parameters", "scores that are NaN, which nobody can"),
         *[
-            ("Fails", {"at": at}, 'postprocess={"clear": [%s]}', "hook postprocess, zone clear", "ValueError: nothing")
+            ("Fails", {"at": at}, 'postprocess={"clear": [%s]}', "hook postprocess, zone clear, Map", "ValueError: nothing")
             for at in ("client", "key_server", "server")
         ],
     ],

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from fedplug.api.context import Context
     from fedplug.api.known import Known as Folded
     from fedplug.api.links import Step
-    from fedplug.api.role_records import Learns
     from fedplug.api.releases import Clipped as Bounded
+    from fedplug.api.role_records import Learns
     from fedplug.api.types import Layout
     from numpy.typing import NDArray
 
