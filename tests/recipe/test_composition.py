@@ -132,7 +132,7 @@ def test_a_hook_that_gives_nothing_is_named(
     fake_classes["aggregate"]["acme.nothing"] = Nothing
     catalog = Catalog.of(fake_classes)
     composition = Composition(Recipe.from_plain(plain_recipe | {"aggregate": "acme.nothing"}, catalog))
-    with pytest.raises(PluginError, match=r"acme\.nothing gave nothing from its hook aggregate"):
+    with pytest.raises(PluginError, match=r"acme\.nothing, hook aggregate: it gave nothing; the hook must return a"):
         composition.one("aggregate", "acme.nothing", **handed())
     # What is not an error of fedplug's own is named with the line that raised it.
     fake_classes["aggregate"]["acme.breaks"] = Breaks

@@ -206,7 +206,7 @@ def test_an_error_of_our_own_is_told_in_its_own_words() -> None:
 def test_a_value_that_may_not_travel_becomes_an_error() -> None:
     site = Site()
     reply = site.deliver(call(site.component.give_object, sequence=1))
-    assert "a object cannot travel" in reply.error.message
+    assert "an object cannot travel" in reply.error.message
     assert reply.done == 1
 
 

@@ -77,7 +77,21 @@ class ProtectionError(FedplugError):
 
 
 class OpenedBefore(ProtectionError):
-    """Another sum of the same round and zone was opened, as far back as the party that opens remembers."""
+    """Another sum of the same round and zone was opened, as far back as the party that opens remembers.
+
+    A round that is repeated after a resume goes on without that sum, whichever party refuses it, and in whatever
+    method: a client that raises it stays in the round.
+
+    Attributes:
+        zone: of the sum; empty where nobody says.
+    """
+
+    zone = ""
+
+    def of(self, zone: str) -> Self:
+        """Says of which zone the sum is."""
+        self.zone = zone
+        return self
 
 
 class SetupError(FedplugError):

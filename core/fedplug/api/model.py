@@ -34,6 +34,18 @@ class Evaluation:
     task: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
+def model_problem(made: Any) -> str:
+    """What keeps something from being a model; empty if it is one."""
+    needed = ("layout", *(name for name, value in vars(Model).items() if callable(value) and not name.startswith("_")))
+    missing = [name for name in needed if not hasattr(made, name)]
+    if not missing:
+        return ""
+    return (
+        f"it gave a {type(made).__name__}, which has no {missing[0]}; it must give a fedplug Model: of a torch module "
+        "TorchModel(module, device) of fedplug_std.torch_model is one"
+    )
+
+
 class Model(Protocol):
     """A model as the core handles it.
 

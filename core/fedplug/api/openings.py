@@ -89,7 +89,7 @@ class Openings:
                 raise OpenedBefore(
                     f"a sum of zone {zone} in round {round + 1} was opened before, {differs}; the difference of the "
                     "two could show a single update"
-                )
+                ).of(zone)
         yield
         if this not in self._noted:
             self._append(line)

@@ -140,6 +140,7 @@ class Reports(Record):
         evaluation: of the model before this round.
         operations: name -> count and seconds of costly operations, where they are counted.
         unopened: zone -> why its sum could not be opened.
+        failed: zone -> what its opener raised that is no refusal: whoever wrote it must mend it.
         opened_before: zone -> rounds of which another sum was opened before.
         pictures, unpictured: what the party's components drew, as JSON, and why others are left out; see `drawn`.
     """
@@ -153,6 +154,7 @@ class Reports(Record):
     evaluation: Evaluated | None = None
     operations: Annotated[dict[Name, Operations], _Few] = dataclasses.field(default_factory=dict)
     unopened: Annotated[dict[Name, Reason], _Few] = dataclasses.field(default_factory=dict)
+    failed: Annotated[dict[Name, Reason], _Few] = dataclasses.field(default_factory=dict)
     opened_before: Annotated[dict[Name, Annotated[list[Count], _Few]], _Few] = dataclasses.field(default_factory=dict)
     pictures: Annotated[dict[Name, Picture], Field(max_length=MOST_PICTURES)] = dataclasses.field(default_factory=dict)
     unpictured: Annotated[dict[Name, Reason], _Few] = dataclasses.field(default_factory=dict)

@@ -109,6 +109,16 @@ class Layout:
         return spread
 
 
+def _label(zone: str, zones: tuple[str, ...]) -> int:
+    """By what a plan with these zones labels the scalars of one of them."""
+    if zone not in zones:
+        raise ValueError(
+            f"zone {zone!r} is none of {', '.join(zones)}; a plan is made with ctx.zones and puts scalars into these: "
+            "name another one, or add yours to protect in the recipe"
+        )
+    return zones.index(zone)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
     """For one client and round: one zone label per scalar, so zones are disjoint and complete by construction.
@@ -136,17 +146,25 @@ class Plan:
     @classmethod
     @functools.lru_cache(maxsize=4)
     def single(cls, zone: str, size: int, zones: tuple[str, ...]) -> Plan:
-        """The whole model in one zone; the clients of a process share it, and numpy lets nobody change it."""
-        labels = unchangeable(np.full(size, zones.index(zone), np.uint8))
+        """The whole model in one zone; the clients of a process share it, and numpy lets nobody change it.
+
+        Raises:
+            ValueError: there is no such zone.
+        """
+        labels = unchangeable(np.full(size, _label(zone, zones), np.uint8))
         return cls(labels, zones, frozenset(zones))
 
     @classmethod
     def of(cls, rest: str, size: int, zones: tuple[str, ...], *, shared: Iterable[str] = (),
            **positions: NDArray[Any]) -> Plan:
-        """`rest` everywhere, and each `zone=positions` on top (indices or a boolean mask)."""
-        labels = np.full(size, zones.index(rest), np.uint8)
+        """`rest` everywhere, and each `zone=positions` on top (indices or a boolean mask).
+
+        Raises:
+            ValueError: there is no such zone.
+        """
+        labels = np.full(size, _label(rest, zones), np.uint8)
         for zone, where in positions.items():
-            labels[where] = zones.index(zone)
+            labels[where] = _label(zone, zones)
         return cls(labels, zones, frozenset(shared))
 
     def positions(self, zone: str) -> NDArray[np.uint32]:
@@ -162,7 +180,7 @@ class Plan:
         return {}
 
     def _find(self, zone: str) -> NDArray[np.uint32]:
-        return np.flatnonzero(self.labels == self.zones.index(zone)).astype(np.uint32)
+        return np.flatnonzero(self.labels == _label(zone, self.zones)).astype(np.uint32)
 
     def where(self, zone: str) -> NDArray[np.uint32] | slice:
         """The same for indexing alone: of a zone that holds every scalar all of them, without a list of them."""

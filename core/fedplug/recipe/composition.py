@@ -141,9 +141,9 @@ class Composition:
             raise
         # A component that calls sys.exit() fails as any other does; it must not end the program without a word.
         except (Exception, SystemExit) as error:
-            raise PluginError(f"component {name}, hook {hook}: {cause_of(error)}") from error
+            raise PluginError(f"{_place(name, hook, arguments)}: {cause_of(error)}") from error
         if result is None and hook != "negotiate_mask":
-            raise PluginError(f"component {name} gave nothing from its hook {hook}; the hook must return a value")
+            raise PluginError(f"{_place(name, hook, arguments)}: it gave nothing; the hook must return a value")
         seen = self._witness
         if self._extensions and hook in seen.HOOKS and not seen.gave(result):
             raise PluginError(
@@ -152,6 +152,12 @@ class Composition:
                 "or an opener"
             )
         return result
+
+
+def _place(name: str, hook: str, arguments: Mapping[str, Any]) -> str:
+    """Which component failed, in which hook, and on the values of which zone, where it was handed some."""
+    blocks = [arguments["block"]] if "block" in arguments else [*arguments.get("blocks", {}).values()][:1]
+    return f"component {name}, hook {hook}" + "".join(f", zone {block.zone}" for block in blocks)
 
 
 class _Manager(pluggy.PluginManager):

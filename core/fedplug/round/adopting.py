@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedplug.api import secrets
 from fedplug.api.component import at_client
-from fedplug.api.errors import OpenedBefore, ProtectionError, describe
+from fedplug.api.errors import ProtectionError
 from fedplug.api.links import Link, fold
 from fedplug.api.reports import Evaluated
 from fedplug.api.types import RETAINED, Block
@@ -92,10 +92,10 @@ class Adopting(PartySteps):
                                     block = execute(step, block, client, client.ctx)
                     opened[zone] = plan, block
                 except Exception as error:
-                    _report_unopened(client, zone, error)
+                    client.report_unopened(zone, error)
         move = self._moves.of(client, opened)
         for zone, problem in move.problems.items():
-            _report_unopened(client, zone, problem)
+            client.report_unopened(zone, problem)
         client.take_vector(move.vector)
         self._merge(client)
         personalise(self.composition, client)
@@ -188,10 +188,3 @@ def _opens_here(link: Link) -> bool:
 
 def _floats(counts: Mapping[str, float]) -> dict[str, float]:
     return {name: float(count) for name, count in counts.items()}
-
-
-def _report_unopened(client: HostedClient, zone: str, error: Exception) -> None:
-    reason = f"cannot open zone {zone} in round {client.ctx.round + 1}: {describe(error)}"
-    client.reports.unopened[zone] = reason
-    if isinstance(error, OpenedBefore):
-        client.reports.opened_before.setdefault(zone, []).append(client.ctx.round)

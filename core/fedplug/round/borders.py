@@ -35,6 +35,11 @@ def scores_problem(scores: Any, layout: Layout, per: str) -> str:
     if not isinstance(scores, np.ndarray) or scores.dtype.kind != "f" or scores.shape != (wanted,):
         what = f"{scores.dtype}{list(scores.shape)}" if isinstance(scores, np.ndarray) else type(scores).__name__
         return f"it gave {what}; it must give floats [{wanted}], one score a {per} of the model"
+    if wrong := int(np.count_nonzero(np.isnan(scores))):
+        return (
+            f"it gave {wrong} of {wanted} scores that are NaN, which nobody can order; score what is not defined by a "
+            "number, and lower lr if training diverged"
+        )
     return ""
 
 

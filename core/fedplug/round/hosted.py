@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedplug.api import codec
 from fedplug.api.context import Client, KeyServer, Server
+from fedplug.api.errors import OpenedBefore, PluginError, describe
 from fedplug.api.handed import NotHanded
 from fedplug.api.reports import Reports, drawn
 from fedplug.api.types import Plan
@@ -107,6 +108,15 @@ class HostedClient(Client):
     def has_released(self, answer: Any) -> bool:
         """Whether an answer is what was released last, and nothing else."""
         return answer is self._released
+
+    def report_unopened(self, zone: str, error: Exception) -> None:
+        """Adds to the next reply that a zone's sum does not open here, and why."""
+        reports, round = self.reports, self.ctx.round
+        reports.unopened[zone] = f"cannot open zone {zone} in round {round + 1}: {describe(error)}"
+        if isinstance(error, PluginError):
+            reports.failed[zone] = str(error)
+        if isinstance(error, OpenedBefore):
+            reports.opened_before.setdefault(zone, []).append(round)
 
     def take_vector(self, vector: NDArray[np.float32]) -> None:
         """Adopts a global model; clients of one process that hold equal models share one array."""

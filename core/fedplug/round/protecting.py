@@ -46,13 +46,14 @@ class Protecting(PartySteps):
                 f"client {client.client_id} has not trained in round {client.ctx.round + 1}: its process was started "
                 "again in the middle of it"
             )
+        negotiation = self.composition.negotiation
         if client.plan is None:
             raise ProtectionError(
-                f"client {client.client_id} has no plan in round {client.ctx.round + 1}; the negotiation must set "
-                "client.plan"
+                f"component {negotiation.name}, hook negotiate_mask: client {client.client_id} has no plan in round "
+                f"{client.ctx.round + 1}; a negotiation sets client.plan at every client, in a method marked "
+                "@at_client that it asks or tells the cohort to run"
             )
         memory.protected = round
-        negotiation = self.composition.negotiation
         if problem := borders.plan_problem(client.plan, client.ctx.layout, client.ctx.zones, negotiation.plans):
             raise ProtectionError(f"component {negotiation.name}, hook negotiate_mask: {problem}")
         plan = client.plan = self._in_blocks(client.plan, client.ctx)

@@ -19,7 +19,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedplug.api.context import Context
-from fedplug.api.errors import ProtectionError, TooFewClients, of_component
+from fedplug.api.errors import OpenedBefore, ProtectionError, TooFewClients, of_component
 from fedplug.api.events import (
     Asking,
     Events,
@@ -33,6 +33,7 @@ from fedplug.api.events import (
 )  # fmt: skip
 from fedplug.api.operations import Noise
 from fedplug.api.roles import Groups
+from fedplug.api.typed import one_line
 from fedplug.api.types import Layout
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -96,6 +97,7 @@ class Protocol:
         self.office = PostOffice(engine, wire, recipe.digest, self.client_ids, recipe.min_clients, events)
         self.key_server = KeyServerLine(self.office)
         self.skips = Skips(recipe, self.server, self.office)
+        self.office.heard = self.skips.heard
         self.sums = Sums(recipe, composition, self.steps, self.office, self.key_server, events, self.skips)
         self.delivery = Delivery(self.sums, self.server_model)
         self.rules = UploadRules(recipe, composition, layout.size, model.get_buffers())
@@ -133,8 +135,8 @@ class Protocol:
             self._plan(cohort, ctx, clock)
             charged = cohort.client_ids  # whoever is asked to upload pays, also if the upload is then lost
             arrivals, sums = self._collect(cohort, ctx, clock)
-        except TooFewClients as error:
-            why = self.skips.fell_short(error)
+        except (TooFewClients, OpenedBefore) as error:
+            why = one_line(str(error)) if isinstance(error, OpenedBefore) else self.skips.fell_short(error)
             self._note_uncovered(ctx)
             self.server_model.hide()
             self._skip(cohort, asked, why, clock)
@@ -156,6 +158,7 @@ class Protocol:
 
         Raises:
             TooFewClients: fewer than `min_clients` are left.
+            OpenedBefore: it had something opened, and whoever opens it has opened another one in this round.
         """
         asked, groups = cohort.client_ids, cohort.groups
         if ctx.round:
@@ -203,7 +206,7 @@ class Protocol:
             self.office.require(len(arrivals.arrived))
             sums = {group: arrivals.close(group) for group in groups}
             self.office.require(len(arrivals.arrived))
-        except TooFewClients:
+        except (TooFewClients, OpenedBefore):
             if any(sizes.values()):
                 self.events.tell(Released(ctx.round, tuple(charged), {}, sizes, {}, True))
             raise
@@ -235,11 +238,12 @@ class Protocol:
             part = cohort.group(name)
             try:
                 self.composition.one("negotiate_mask", self.recipe.negotiate_mask.name, cohort=part, ctx=ctx)
-            except TooFewClients:
+            except (TooFewClients, OpenedBefore) as error:
                 if len(groups) == 1:
                     raise
+                short = f"too few clients of group {name} are left to negotiate"
                 for client_id in part.client_ids:
-                    self.office.drop(client_id, f"too few clients of group {name} are left to negotiate")
+                    self.office.drop(client_id, short if isinstance(error, TooFewClients) else str(error))
 
     # -- after the last round ------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedplug.api.blocks import fewest_in, share_divisors
-from fedplug.api.errors import ClientError, OpenedBefore, ProtectionError, Refusal, TooFewClients
+from fedplug.api.errors import ClientError, OpenedBefore, PluginError, ProtectionError, Refusal, TooFewClients
 from fedplug.api.events import SumWithheld, ZoneOpened
 from fedplug.api.folded import seal_of
 from fedplug.api.types import Block
@@ -55,11 +55,17 @@ class Sums:
         least = self.recipe.min_clients
         self.events.note(f"round {self.office.round + 1}: {what} is skipped: {why}; min_clients is {least}")
 
-    def _close(self, zone: str, why: Exception, opened_before: bool) -> None:
-        """Says that a zone's sum was not opened, and whether one was in an earlier attempt at the round."""
+    def _close(self, zone: str, why: Exception) -> None:
+        """Says that a zone's sum was not opened, and whether one was in an earlier attempt at the round.
+
+        Raises:
+            ProtectionError: there were too many such rounds in a row.
+        """
         self.events.note(f"round {self.office.round + 1}: zone {zone} is skipped: {why}")
-        if opened_before:
+        if isinstance(why, OpenedBefore):
             self.events.tell(SumWithheld(self.office.round, zone))
+        elif not isinstance(why, TooFewClients):  # which are counted by themselves
+            self.skips.closed(zone, self.office.round, str(why))
 
     def open(
         self,
@@ -100,7 +106,7 @@ class Sums:
                 mean = block.mean()
                 last = [step for step in ctx.steps(zone) if step.link.hook != "protect" and step.link.site != "client"]
                 if problem := borders.mean_problem(mean, zone, last[-1] if last else None):
-                    self._close(zone, ProtectionError(problem), False)
+                    self._close(zone, ProtectionError(problem))
                     del ready[zone]
                     continue
                 ready[zone] = block.replace(values=mean, divisor=1.0)
@@ -140,19 +146,23 @@ class Sums:
                     try:
                         block = execute(step, block, ctx.party, ctx)
                     except ProtectionError as error:
-                        self._close(zone, error, isinstance(error, OpenedBefore))
+                        self._close(zone, error)
                         return None
                     except TooFewClients as error:
-                        self._close(zone, TooFewClients(self.skips.fell_short(error)), False)
+                        refused = self.office.refused
+                        why = self.office.refusal() if refused else TooFewClients(self.skips.fell_short(error))
+                        self._close(zone, why)
                         return None
                     continue
                 try:
                     opened = self.key_server.ask(self.steps.open, step.link.name, block, plain, group, senders)
-                except Refusal as error:
-                    self._close(zone, error, error.kind == OpenedBefore.__name__)
+                except (Refusal, OpenedBefore) as error:
+                    if isinstance(error, Refusal) and error.kind == PluginError.__name__:
+                        raise PluginError(f"{error}; so it is in every round: mend the component") from error
+                    self._close(zone, error)
                     return None
                 if not isinstance(opened, Block) or opened.zone != zone or (not plain and opened.size != block.size):
-                    self._close(zone, ClientError("the key server opened its sum as something else"), False)
+                    self._close(zone, ClientError("the key server opened its sum as something else"))
                     return None
                 block, met = opened, bool(plain)
         return block, met

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug.api.errors import DataError, SetupError, of_component
+from fedplug.api.errors import DataError, PluginError, SetupError, of_component
+from fedplug.api.model import model_problem
 from fedplug.api.outer_roles import ModelSource, Partition
 from fedplug.api.role_records import Declares
 from fedplug.api.streams import stream
@@ -126,6 +127,9 @@ class World:
             with of_component(self._source.name, "build"):
                 if why := misfit(self._source, recipe.data.name, self._holds):
                     raise DataError(why)
-                return self._source.build(self.shape, len(self.classes), recipe.seed, device)
+                made = self._source.build(self.shape, len(self.classes), recipe.seed, device)
         except (DataError, SetupError) as error:
             raise type(error)(f"{recipe.model.place}: {error}") from error
+        if problem := model_problem(made):
+            raise PluginError(f"component {self._source.name}, build: {problem}")
+        return made

@@ -7,7 +7,7 @@ import functools
 import shutil
 from pathlib import Path
 
-from fedplug.api.errors import CheckpointError, FedplugError, SetupError, log_error
+from fedplug.api.errors import CheckpointError, FedplugError, PluginError, SetupError, log_error
 from fedplug.api.events import (
     Asking,
     Events,
@@ -138,7 +138,7 @@ class Execution:
             self._stopped(error)
             log_error(self.run_dir, "server", error)
             if isinstance(error, FedplugError) and self._saved() and not isinstance(error, CheckpointError):
-                raise type(error)(f"{error}\n{self._how_to_go_on()}") from error
+                raise type(error)(f"{error}\n{self._how_to_go_on(error)}") from error
             raise
         finally:
             if self.engine is not None:
@@ -254,12 +254,14 @@ class Execution:
             options=self.equipment.options,
         )
 
-    def _how_to_go_on(self) -> str:
+    def _how_to_go_on(self, error: FedplugError) -> str:
         """What to do after an error, when there is a checkpoint."""
-        if self.books is None or not self.books.protocol.office.all_failed_alike():
+        alike = self.books is not None and self.books.protocol.office.all_failed_alike()
+        if not alike and not isinstance(error, PluginError):
             return f"Nothing is lost: continue with fedplug resume {self.run_dir}"
+        who = "Every client failed for the same reason" if alike else "A component failed"
         return (
-            "Every client failed for the same reason, so resuming will fail again unless what caused it changes.\n"
+            f"{who}, so resuming will fail again unless what caused it changes.\n"
             f"If it lies in this machine, its data or a plugin, mend that and continue: fedplug resume {self.run_dir}\n"
             f"If it lies in the recipe, change a copy of {self.run_dir / 'recipe.yaml'} and run that from the start."
         )

@@ -20,9 +20,10 @@ from typing import Any
 from fedplug.api import codec
 from fedplug.api.codec import Message, Packed
 from fedplug.api.component import named, remote_method
-from fedplug.api.errors import MessageError, describe, log_error
+from fedplug.api.errors import FedplugError, MessageError, OpenedBefore, describe, log_error
 from fedplug.api.party_memory import CalledMemory
 from fedplug.api.reports import Reports
+from fedplug.api.role_table import place_of
 from fedplug.api.typed import is_count, one_line, shown
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -52,7 +53,10 @@ class Call:
         component, name = named(method)
         if component is None or remote_method(component, name, site) is None:
             raise MessageError(f"{name} cannot run at a {site}; mark it @at_{site} and pass it as self.{name}")
-        body = codec.pack([sequence, round, component.name, name, list(payload)])
+        try:
+            body = codec.pack([sequence, round, component.name, name, list(payload)])
+        except MessageError as error:
+            raise MessageError(f"{place_of(component, name)}its payload: {error}") from error
         return cls(body, body.zones, sequence)
 
 
@@ -173,7 +177,7 @@ class Receiver:
         """Runs a message at a party and gives the reply, packed if the message was.
 
         An error in any call ends the message: the reply says which call, what happened and where, and the calls before
-        it stay done.
+        it stay done. A call before the last that refuses to open another sum than before is done, and reported.
 
         Args:
             data: the framed message.
@@ -183,18 +187,20 @@ class Receiver:
         memory: CalledMemory = party.remembered
         stays = isinstance(data, Packed)
         value, failure = None, None
-        running = "the message"
+        running, asked = "the message", None
         started = time.perf_counter()
         try:
             message = self._open(data)
             if memory.done < message["known"]:
                 return _framed(Reply(memory.done, memory.saved, behind=True).to_plain(), stays)
+            *_, question = message["calls"] or [None]
             for body in message["calls"]:
                 sequence, round, component, name, payload = codec.decode(body)
                 running = f"{component}.{name}"
                 if sequence and sequence <= memory.done:
                     continue
-                method = remote_method(self.components.get(component), name, self.site)
+                asked, called = None, self.components.get(component)
+                method = remote_method(called, name, self.site)
                 if method is None:
                     raise MessageError(f"{running} is not a method that may be called at a {self.site}")
                 if not sequence and round < memory.round:
@@ -203,24 +209,36 @@ class Receiver:
                         f"{running} belongs to {_named(round)}, but this {self.site} has been in "
                         f"{_named(memory.round)} already; an old message does not run again"
                     )
+                asked = called, name
                 memory.round = max(memory.round, round)
                 at_round(round)
-                if (handing := self.handing.get(component)) is None:
-                    value = method(party, *payload)
-                else:
-                    with handing(component, name, party) as answered:
-                        value = answered(method(party, *payload))
+                try:
+                    if (handing := self.handing.get(component)) is None:
+                        value = method(party, *payload)
+                    else:
+                        with handing(component, name, party) as answered:
+                            value = answered(method(party, *payload))
+                except OpenedBefore as error:
+                    if body is question:
+                        raise
+                    # It would refuse the next time too: what was told is done, and the round goes on without.
+                    log_error(self.run_dir, f"{self.site}, {running}", error)
+                    party.report_unopened(error.zone, error)
                 memory.done = sequence or memory.done
         except Exception as error:
             log_error(self.run_dir, f"{self.site}, {running}", error)
-            failure = Failure(running, type(error).__name__, describe(error))
+            said = describe(error)
+            if asked is not None and not isinstance(error, FedplugError):
+                said = place_of(*asked) + said
+            failure = Failure(running, type(error).__name__, said)
         reports: Reports = party.collect_reports()  # with seconds of work that other parties of this process did for it
         reports.seconds_total = max(0.0, reports.seconds_total + time.perf_counter() - started)
         reply = Reply(memory.done, memory.saved, value, failure, reports=reports)
         try:
             return _framed(reply.to_plain(), stays)
         except MessageError as error:
-            failure = Failure(running, "MessageError", str(error))
+            place = "" if asked is None else place_of(*asked)
+            failure = Failure(running, "MessageError", f"{place}its answer: {error}")
             return _framed(Reply(memory.done, memory.saved, error=failure).to_plain(), stays)
 
     def _open(self, data: Message) -> dict[str, Any]:

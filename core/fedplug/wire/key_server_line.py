@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fedplug.api.component import named
-from fedplug.api.errors import ClientError, MessageError, PartyLost, Refusal
+from fedplug.api.errors import ClientError, MessageError, OpenedBefore, PartyLost, Refusal
 from fedplug.api.typed import one_line
 from fedplug.wire import calls
 from fedplug.wire.calls import Call
@@ -29,6 +29,7 @@ class KeyServerLine:
         If its process ends meanwhile, it is restored with its keys from the last checkpoint and asked once more.
 
         Raises:
+            OpenedBefore: it refuses to open another sum of the round than before.
             Refusal: the key server refused this call, or failed at it, or gave an answer that cannot be read.
             ClientError: it is gone.
         """
@@ -55,7 +56,8 @@ class KeyServerLine:
             total = self.operations.setdefault(name, [0.0, 0.0])
             total[0], total[1] = total[0] + count, total[1] + took
         if reply.error is not None:
-            raise Refusal(f"the key server refused {reply.error.call}: {reply.error.message}", reply.error.kind)
+            said = f"the key server refused {reply.error.call}: {reply.error.message}"
+            raise OpenedBefore(said) if reply.error.kind == OpenedBefore.__name__ else Refusal(said, reply.error.kind)
         component, name = named(method)
         office.hear(component.name, name, reply.value)
         return reply.value

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from fedplug.api.codec import Message
 from fedplug.api.component import named
-from fedplug.api.errors import ClientError, MessageError, PartyLost, TooFewClients
+from fedplug.api.errors import ClientError, MessageError, OpenedBefore, PartyLost, TooFewClients
 from fedplug.api.events import Events, ReplyArrived
 from fedplug.api.reports import Reports
 from fedplug.api.typed import one_line
@@ -63,6 +63,8 @@ class PostOffice:
         self.waited = 0.0  # seconds in the hands of other parties
         self.dropped: dict[int, str] = {}
         self.lost: set[int] = set()  # those whose process ended in this round
+        self.refused: dict[int, str] = {}  # who opens no sum of this round, since another was opened before, and why
+        self.heard: Callable[[Mapping[int, Reports]], None] = lambda reports: None  # what came with answers, a question
         self._asked: set[int] = set()  # in this round
         self.told: set[tuple[str, str]] = set()  # component and method of every question that was answered at all
         self.answers: Counter[tuple[str, str, int]] = Counter()  # in this round: component, method, client
@@ -75,6 +77,7 @@ class PostOffice:
     def begin_round(self, round: int) -> None:
         """Forgets what was meant for the round before only."""
         self.round, self.phase, self.dropped, self.lost, self._asked = round, "negotiate", {}, set(), set()
+        self.refused = {}
         if round > 0:  # what the set-up asked for is paid for with round 1
             self.answers.clear()
         self._before = self.answers.copy()
@@ -104,12 +107,14 @@ class PostOffice:
             done: is called for each client when its answer was taken and nothing here holds it, or when it gives none.
 
         Returns:
-            What is kept of each answer, by client, ascending.
+            What is kept of each answer, by client, ascending. Whoever refuses to open another sum than before gives
+            none, and stays in the round (`refused`).
         """
         question = Call.of(method, payload, "client", self.round)
         component, name = named(method)
         self._asked.update(client_ids)
         values: dict[int, Any] = {}
+        told: dict[int, Reports] = {}
         answered, behind = 0, list(client_ids)
         for _ in range(2):  # the second time for clients that were restored from a checkpoint and missed calls since
             asked, behind = behind, []
@@ -124,10 +129,15 @@ class PostOffice:
                         behind.append(client_id)
                         continue
                     reports = reply.reports
-                    self.hear(component.name, name, reply.value)
-                    values[client_id] = take(client_id, reply.value)
+                    if reply.error is not None:
+                        why = f"{reply.error.call}: {reply.error.message}"
+                        self.refused[client_id] = one_line(why, _LONGEST_REASON)
+                    else:
+                        told[client_id] = reports
+                        self.hear(component.name, name, reply.value)
+                        values[client_id] = take(client_id, reply.value)
+                        self.answers[component.name, name, client_id] += 1
                     del reply
-                    self.answers[component.name, name, client_id] += 1
                 done(client_id)
                 answered += 1
                 self.events.tell(
@@ -137,6 +147,7 @@ class PostOffice:
         self.dropped |= dict.fromkeys(behind, lost)
         for client_id in behind:
             done(client_id)
+        self.heard(told)
         return dict(sorted(values.items()))
 
     @property
@@ -161,6 +172,12 @@ class PostOffice:
             started = time.perf_counter()
 
     def _read(self, client_id: int, answer: Message | Exception) -> Reply:
+        """A reply; its error, if it has one, is that it opens no sum but the one that it has opened.
+
+        Raises:
+            ClientError: the client failed, or its process ended.
+            MessageError: it is no reply.
+        """
         if isinstance(answer, PartyLost):
             self.lost.add(client_id)
         if isinstance(answer, Exception):
@@ -173,7 +190,7 @@ class PostOffice:
         self._done[client_id] = reply.done
         if not reply.behind:
             self._held[client_id] = [call for call in self._held[client_id] if call.sequence > reply.saved]
-        if reply.error is not None:
+        if reply.error is not None and reply.error.kind != OpenedBefore.__name__:
             raise ClientError(f"{reply.error.call}: {reply.error.message}")
         return reply
 
@@ -198,13 +215,25 @@ class PostOffice:
         self.dropped.setdefault(client_id, one_line(reason, _LONGEST_REASON))
 
     def require(self, answered: int) -> None:
-        """Raises TooFewClients if fewer than `min_clients` clients are left, with the reasons."""
+        """Refuses to go on with fewer than `min_clients` answers.
+
+        Raises:
+            OpenedBefore: there would be enough, if clients did not refuse to open another sum than before.
+            TooFewClients: there are not; with the reasons.
+        """
         if answered >= self.min_clients:
             return
+        if answered + len(self.refused) >= self.min_clients:
+            raise self.refusal()
         raise TooFewClients(
             f"round {self.round + 1}: {answered} clients are left, min_clients is {self.min_clients}. "
             + (f"Dropped out: {self.reasons()}" if self.dropped else "Nobody else was in the cohort.")
         )
+
+    def refusal(self) -> OpenedBefore:
+        """What clients say that refuse to open another sum of this round than before."""
+        said = "; ".join(f"{reason} (client {listed(ids)})" for reason, ids in alike(self.refused))
+        return OpenedBefore(f"clients refuse to help: {said}")
 
     def reasons(self) -> str:
         """Why clients dropped out of this round, each reason with its clients."""

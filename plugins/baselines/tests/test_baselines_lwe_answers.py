@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from fedplug import Block, Client
 from fedplug.api import secrets
-from fedplug.api.errors import MessageError, ProtectionError, RecipeError, TooFewClients
+from fedplug.api.errors import MessageError, OpenedBefore, ProtectionError, RecipeError, TooFewClients
 from fedplug.api.events import Released
 from fedplug.privacy.charging import Charging
 from fedplug.recipe.recipe import Recipe
@@ -84,12 +84,13 @@ def test_a_client_answers_for_one_set_of_shares_a_round_and_not_for_few(parties:
         with pytest.raises(ProtectionError, match=f"shares of {len(few)} clients were asked for"):
             component.sum_of_shares(asked, "encrypted", few)
     assert component.sum_of_shares(asked, "encrypted", boxes).shape == (710,)
-    refusal = component.sum_of_shares(asked, "encrypted", {c: boxes[c] for c in (0, 1)})
-    assert refusal["opened_before"].startswith("a sum of zone encrypted in round 1 was opened before, from other")
+    with pytest.raises(OpenedBefore, match="a sum of zone encrypted in round 1 was opened before, from other"):
+        component.sum_of_shares(asked, "encrypted", {c: boxes[c] for c in (0, 1)})
     again = component.sum_of_shares(asked, "encrypted", dict(reversed(boxes.items())))
     assert np.array_equal(again, component.sum_of_shares(asked, "encrypted", boxes))
     fresh = {c: upload(component, client, update(c)).meta["shares"][0] for c, client in parties.items()}
-    assert "with other ciphertexts" in component.sum_of_shares(asked, "encrypted", fresh)["opened_before"]
+    with pytest.raises(OpenedBefore, match="with other ciphertexts"):
+        component.sum_of_shares(asked, "encrypted", fresh)
 
 
 @pytest.mark.parametrize("engine", ["local", "processes"])

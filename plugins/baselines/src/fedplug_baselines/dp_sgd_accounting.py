@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from fedplug.api.errors import ProtectionError
 from fedplug.privacy.accounting import gaussian_noise_multiplier
-from fedplug_std.loss_distributions import fits, many_gaussians, together
+from fedplug_std.loss_distributions import Gaussian, epsilon_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -98,7 +98,7 @@ def record_epsilons(releases: Iterable[tuple[float, float, float]], delta: float
         delta: failure probability, 0 < delta < 1.
 
     Returns:
-        `epsilon_pld` by privacy loss distributions (`fedplug_std.loss_distributions`), an upper bound that is about
+        `epsilon_pld` by privacy loss distributions (`fedplug_std.loss_distributions`), an upper bound at most
         0.1% too high, and `epsilon_rdp` by Opacus' Renyi accountant at a wide range of orders; the latter under both
         names where distributions would take too much memory or time.
     """
@@ -123,11 +123,11 @@ def _record_epsilons(counts: tuple[tuple[tuple[float, float], int], ...], delta:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         renyi = max(0.0, float(rdp.get_privacy_spent(orders=_ORDERS, rdp=total, delta=delta)[0]))
-    small = all(steps <= _MOST_COMPOSED and fits(multiplier, rate) for (multiplier, rate), steps in counts)
+    small = all(steps <= _MOST_COMPOSED for _, steps in counts)
     if not (small and renyi <= _LARGEST_COMPOSED):
         return {"epsilon_pld": renyi, "epsilon_rdp": renyi}
-    parts = [many_gaussians(multiplier, rate, steps) for (multiplier, rate), steps in counts]
-    return {"epsilon_pld": min(float(together(parts).get_epsilon_for_delta(delta)), renyi), "epsilon_rdp": renyi}
+    found = epsilon_of([(Gaussian(multiplier, rate), steps) for (multiplier, rate), steps in counts], delta)
+    return {"epsilon_pld": min(found, renyi), "epsilon_rdp": renyi}
 
 
 @functools.lru_cache(maxsize=1024)

@@ -39,7 +39,7 @@ from fedplug import (
     hookimpl,
 )
 from fedplug.api import secrets  # fmt: skip
-from fedplug.api.errors import MessageError, OpenedBefore, ProtectionError, TooFewClients
+from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
 from fedplug_std.gaussian import CLIP_FIRST
 
 from fedplug_baselines import lwe_exchange, lwe_numbers
@@ -214,7 +214,6 @@ class Lwe(fedplug.Sealer):
 
         Raises:
             TooFewClients: fewer than `threshold` of them answer.
-            OpenedBefore: too many have answered in an earlier attempt at this round.
             ProtectionError: shares that do not belong together, or a sum that so many updates cannot give.
             MessageError: the sum does not say its step.
         """
@@ -224,10 +223,7 @@ class Lwe(fedplug.Sealer):
         if step is None:
             raise MessageError(f"the {block.zone} sum must say its step, a finite number > 0")
         sharing = self.options.sharing(ctx.num_clients)
-        answers, refused = lwe_exchange.answers(self, block, ctx)
-        if len(answers) < sharing.threshold <= len(answers) + len(refused):
-            client_id, reason = next(iter(refused.items()))
-            raise OpenedBefore(f"{len(refused)} clients refuse their shares; client {client_id}: {reason}")
+        answers = lwe_exchange.answers(self, block, ctx)
         if len(answers) < sharing.threshold:
             raise TooFewClients(
                 f"round {ctx.round + 1}: {len(answers)} of the {block.contributors} clients whose updates are in the "
@@ -242,17 +238,15 @@ class Lwe(fedplug.Sealer):
         return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
 
     @at_client
-    def sum_of_shares(self, client: Client, zone: str, boxes: dict[int, bytes]) -> NDArray[np.uint32] | dict[str, str]:
+    def sum_of_shares(self, client: Client, zone: str, boxes: dict[int, bytes]) -> NDArray[np.uint32]:
         """The sum of this client's shares of the dealers' secrets, residues of shape (length,).
 
         For the same shares only in a round, also after a restart, since two sums over dealers that differ in one would
-        give that one away: else `opened_before`, the reason why it refuses.
+        give that one away.
 
         Raises:
+            OpenedBefore: it has answered for others.
             ProtectionError: too few dealers are named.
             MessageError: a box does not open, or holds no share.
         """
-        try:
-            return lwe_exchange.sum_of_shares(self, client, zone, boxes)
-        except OpenedBefore as error:
-            return {"opened_before": str(error)}  # no failure: the client stays in the round, which goes on
+        return lwe_exchange.sum_of_shares(self, client, zone, boxes)

@@ -59,24 +59,21 @@ def problem(component: Lwe, block: Block, size: int, step: float, ctx: Context) 
     return ""
 
 
-def answers(component: Lwe, block: Block, ctx: Context) -> tuple[dict[int, NDArray[Any]], dict[int, str]]:
-    """What the clients whose updates are in a sum answer, and why others refuse; each is handed its own shares alone.
+def answers(component: Lwe, block: Block, ctx: Context) -> dict[int, NDArray[Any]]:
+    """What the clients whose updates are in a sum answer; each is handed its own shares alone.
 
     Runs at the server. One by one, since a round goes on with fewer answers than uploads if the shares are enough.
     """
     cohort, length = ctx.party.cohort, share_length(component, ctx)  # type: ignore[attr-defined]
     found: dict[int, NDArray[Any]] = {}
-    refused: dict[int, str] = {}
     for client_id in cohort.client_ids:
         boxes = block.meta["shares"][client_id]
-        answer = cohort.only([client_id]).ask(component.sum_of_shares, block.zone, boxes).get(client_id)
-        if isinstance(answer, np.ndarray) and answer.dtype == np.uint32 and answer.shape == (length,):
-            found[client_id] = answer
-        elif isinstance(answer, dict) and isinstance(reason := answer.get("opened_before"), str):
-            refused[client_id] = reason[:300]
-        elif client_id in cohort.client_ids:  # it did answer, with something else
-            cohort.drop(client_id, f"its sum of shares is not {length} residues")
-    return found, refused
+        for answer in cohort.only([client_id]).ask(component.sum_of_shares, block.zone, boxes).values():
+            if isinstance(answer, np.ndarray) and answer.dtype == np.uint32 and answer.shape == (length,):
+                found[client_id] = answer
+            else:
+                cohort.drop(client_id, f"its sum of shares is not {length} residues")
+    return found
 
 
 def sum_of_shares(component: Lwe, client: Client, zone: str, boxes: dict[int, bytes]) -> NDArray[np.uint32]:

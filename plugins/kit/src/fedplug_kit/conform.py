@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fedplug.api.errors import FedplugError
+from fedplug.api.errors import FedplugError, of_component
 from fedplug.api.outer_roles import Accountant, DataSource, Extension, ModelSource, Partition
 from fedplug.api.role_table import ROLES
 from fedplug.api.roles import Aggregator, Groups, Negotiation, Opener, Protector, Scorer, Sealer, Trainer
@@ -84,7 +84,8 @@ def conformance(
     problems: list[str] = []
     try:
         made = _make(found, name, options or {})
-        problems += _alone(made, data_root, shape)
+        with of_component(name, "by itself"):
+            problems += _alone(made, data_root, shape)
         if isinstance(made, _IN_A_ROUND):
             problems += _in_a_round(made, name, found, groups, options or {}, recipe or {}, data_root)
     except FedplugError as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from fedplug.api.data import ClientData, Dataset, Examples
 from fedplug.api.errors import DataError, SetupError
+from fedplug.api.model import model_problem
 
 if TYPE_CHECKING:
     from fedplug.api.outer_roles import Accountant, DataSource, ModelSource, Partition
@@ -73,6 +74,9 @@ def model_problems(source: Any, shape: tuple[int, ...], num_classes: int = 5) ->
     """Weights that follow from the seed alone, a layout of their length, an evaluation, and refusals that are true."""
     made: ModelSource = source
     model, again = made.build(shape, num_classes, 3, "cpu"), made.build(shape, num_classes, 3, "cpu")
+    if problem := model_problem(model):
+        yield f"build: {problem}"
+        return
     vector = model.get_vector()
     if vector.dtype != np.float32 or vector.shape != (model.layout.size,):
         yield f"get_vector gave {vector.dtype}{list(vector.shape)} for a layout of {model.layout.size} scalars"

@@ -223,6 +223,7 @@ def run(recipe: Recipe, catalog: Catalog, *, rebuilt: bool = False, data_root: s
     world.problems += [note for note in notes.notes if any(wrong in note for wrong in _WRONG)]
     remedy = "name the method in Reveals(..., asked=(...))"
     world.problems += [f"component {note}; {remedy}" for note in books.ledger.uncovered]
+    world.problems += [f"{told.zone}: clients {told.reason}" for row in books.rows for told in row.unopened]
     return world
 
 

@@ -6,14 +6,15 @@ import collections
 import functools
 import math
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import fedplug
 import numpy as np
-from fedplug import Field
+from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.privacy.renyi import laplace_rdp, pure_rdp
 
-from fedplug_std.loss_distributions import gaussian, variance, width
+from fedplug_std import loss_distributions as losses
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,34 +30,16 @@ multiplier 200, 10 rounds, delta 1e-5)."""
 _MECHANISMS = ("gaussian", "laplace", "pure")
 _NOTHING = 1e-150
 """Multipliers up to here count as no noise."""
-_LARGEST = 500.0
-"""Largest loss of one Laplace or pure release that goes into a distribution: dp_accounting loses itself in exp(709)."""
-_POINTS = 1e6
-"""About how many points the grid of a composed distribution may have where Laplace and pure releases shape it."""
-_POINTS_OF_BELLS = 2**14
-"""The same of Gaussian releases. Their error falls with the square of the grid's width, so that this many leave it
-below 0.1% of epsilon; a round of a long run then costs no more than one of a short run."""
 
 
 class Pld(fedplug.Accountant):
     """Account for Gaussian, Laplace and pure releases with privacy loss distributions, and with RDP beside them.
 
-    The PLD of dp_accounting (Koskela et al. 2020; Doroshenko et al. 2022) is discretised pessimistically, so epsilon is
-    an upper bound. RDP is the sampled Gaussian mechanism of Mironov et al. 2019 as Opacus has it, and the closed forms
-    of `fedplug.privacy.renyi`.
+    The PLD (Koskela et al. 2020; Doroshenko et al. 2022) is discretised pessimistically, so epsilon is an upper bound.
+    It is at most 0.1% above the true one, however many releases there are: the grid follows from them. dp_accounting
+    composes it. RDP is the sampled Gaussian mechanism of Mironov et al. 2019 as Opacus has it, and the closed forms of
+    `fedplug.privacy.renyi`.
     """
-
-    class Options(fedplug.Options):
-        """Options of `std.pld`."""
-
-        interval: float = Field(
-            1e-3, ge=1e-6, le=1e-2, description="width of the grid of privacy losses; smaller is tighter and slower"
-        )
-
-    name: str
-
-    def __init__(self, options: Options) -> None:
-        self.options: Pld.Options = options
 
     def compose(self, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str) -> dict[str, float]:
         """Epsilon of releases of several mechanisms together.
@@ -92,59 +75,37 @@ class Pld(fedplug.Accountant):
             return {"pld": 0.0, "rdp": 0.0}
         if any(multiplier <= _NOTHING for _, multiplier, _ in counts):
             return {"pld": math.inf, "rdp": math.inf}
-        found = {"pld": self._pld(counts, delta, adjacency)}
+        found = {"pld": _pld(counts, delta, adjacency)}
         rdp = _rdp(counts, delta, adjacency)
         return found if rdp is None else {**found, "rdp": rdp}
 
-    def _pld(self, counts: collections.Counter[Release], delta: float, adjacency: str) -> float:
-        """Epsilon by the composed distribution, or by adding up what pure releases cost at most, if that is less."""
-        pure = {release: count for release, count in counts.items() if release[0] != "gaussian"}
-        # Costlier ones go on top by plain composition; there the two hardly differ.
-        large = {release: count for release, count in pure.items() if 1 / release[1] > _LARGEST}
-        gaussian = collections.Counter({release: n for release, n in counts.items() if release not in pure})
-        rest = collections.Counter({release: n for release, n in counts.items() if release not in large})
-        bounds = [self._composed(rest, delta, adjacency) + _sum_of_losses(large)]
-        if pure:
-            bounds.append(self._composed(gaussian, delta, adjacency) + _sum_of_losses(pure))
-        return min(bounds)
 
-    def _composed(self, counts: collections.Counter[Release], delta: float, adjacency: str) -> float:
-
-        if not counts:
-            return 0.0
-        losses = _sum_of_losses({release: count for release, count in counts.items() if release[0] != "gaussian"})
-        interval = max(self.options.interval, losses / _POINTS)
-        if losses == 0:
-            interval *= self._widening(counts, adjacency)
-        return float(_folded(tuple(counts.items()), adjacency, interval).get_epsilon_for_delta(delta))
-
-    def _widening(self, counts: collections.Counter[Release], adjacency: str) -> int:
-        """By how much the grid of Gaussian releases may be wider than the options say; a power of two."""
-        sensitivity = 1 if adjacency == "zero_out" else 2
-        variances = math.fsum(count * variance(multiplier, rate) for (_, multiplier, rate), count in counts.items())
-        points = sensitivity * width(variances) / self.options.interval
-        return 1 << max(0, math.ceil(math.log2(points / _POINTS_OF_BELLS)))
+def _pld(counts: collections.Counter[Release], delta: float, adjacency: str) -> float:
+    """Epsilon by the composed distribution, or by adding up what pure releases cost at most, if that is less."""
+    gaussian = {release: count for release, count in counts.items() if release[0] == "gaussian"}
+    pure = {release: count for release, count in counts.items() if release not in gaussian}
+    together = _composed(counts, delta, adjacency)
+    return min(together, _composed(gaussian, delta, adjacency) + _sum_of_losses(pure)) if pure else together
 
 
-_BEFORE: dict[tuple[str, float], tuple[tuple[tuple[Release, int], ...], Any]] = {}
-"""Releases that were composed last on a grid, and their distribution; a few are kept."""
-
-
-def _folded(releases: tuple[tuple[Release, int], ...], adjacency: str, interval: float) -> Any:
-    """All releases composed, in order. All but the last kind are remembered: noise that changes with every round adds
-    one kind a round.
-    """
-    known, total = _BEFORE.pop((adjacency, interval), ((), None))
-    if releases[: len(known)] != known or len(known) >= len(releases):
-        known, total = (), None
-    for release, count in releases[len(known) :]:
-        if (known := releases[: len(known) + 1]) == releases:
-            while len(_BEFORE) >= 8:
-                del _BEFORE[next(iter(_BEFORE))]
-            _BEFORE[adjacency, interval] = releases[:-1], total
-        one = _distribution(release, count, adjacency, interval)
-        total = one if total is None else total.compose(one)
-    return total
+def _composed(counts: Mapping[Release, int], delta: float, adjacency: str) -> float:
+    kinds: list[tuple[losses.Release, int]] = []
+    precision = 0.0  # of Gaussian releases without sampling, which are one together
+    for (mechanism, multiplier, rate), count in counts.items():
+        if mechanism == "gaussian" and rate == 1:
+            precision += count / multiplier / multiplier
+        elif mechanism == "gaussian":
+            kinds.append((losses.Gaussian(multiplier, rate, adjacency == "replace_one"), count))
+        elif mechanism == "laplace":
+            kinds.append((losses.Laplace(multiplier, rate), count))
+        else:
+            kinds.append((losses.Pure(1 / multiplier), count))
+    if precision:
+        multiplier = 1 / math.sqrt(precision) / (2 if adjacency == "replace_one" else 1)
+        if not kinds:
+            return gaussian_epsilon(multiplier, delta)
+        kinds.append((losses.Gaussian(multiplier), 1))
+    return losses.epsilon_of(kinds, delta) if kinds else 0.0
 
 
 def _simplest(mechanism: str, multiplier: float, rate: float, adjacency: str) -> Release:
@@ -165,27 +126,7 @@ def _simplest(mechanism: str, multiplier: float, rate: float, adjacency: str) ->
     return mechanism, multiplier, rate
 
 
-def _distribution(release: Release, count: int, adjacency: str, interval: float) -> Any:
-    """The privacy loss distribution of `count` equal releases."""
-    from dp_accounting.pld import common
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    mechanism, multiplier, rate = release
-    if mechanism == "pure":
-        parameters = common.DifferentialPrivacyParameters(1 / multiplier, 0)
-        return pld.from_privacy_parameters(parameters, value_discretization_interval=interval).self_compose(count)
-    if mechanism == "laplace":
-        # Its sensitivity is in the multiplier. For vectors it is worst to have the whole L1 norm in one coordinate.
-        one = pld.from_laplace_mechanism(multiplier, value_discretization_interval=interval, sampling_prob=rate)
-        return one.self_compose(count)
-    # Multipliers are passed as they are: under REPLACE_ONE dp_accounting doubles the sensitivity itself.
-    relation = "REPLACE_SPECIAL" if adjacency == "zero_out" else "REPLACE_ONE"
-    if rate == 1:
-        return gaussian(multiplier / math.sqrt(count), 1.0, relation, interval)
-    return gaussian(multiplier, rate, relation, interval).self_compose(count)
-
-
-def _sum_of_losses(counts: dict[Release, int]) -> float:
+def _sum_of_losses(counts: Mapping[Release, int]) -> float:
     """Epsilon of Laplace and pure releases by plain composition; sampled ones count as not sampled."""
     return math.fsum(count / multiplier for (_, multiplier, _), count in counts.items())
 

@@ -44,6 +44,13 @@ def model(found: Any, name: str) -> type[Component] | None:
         if not issubclass(found, torch.nn.Module):
             return None
     elif not inspect.isfunction(found):
+        import torch
+
+        if isinstance(found, torch.nn.Module):
+            raise TypeError(
+                f"it is one module, a {type(found).__name__}, and each run needs a new one with weights of its seed; "
+                "write a function that gives it, and name that"
+            )
         return None
 
     class Own(fedplug.ModelSource):

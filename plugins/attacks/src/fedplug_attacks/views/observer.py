@@ -32,9 +32,9 @@ from fedplug_attacks.views.public_facts import Sent
 
 if TYPE_CHECKING:
     from fedplug.api.data import PublicData
-    from fedplug.api.operations import Learns
     from fedplug.api.links import Step
     from fedplug.api.model import Model
+    from fedplug.api.role_records import Learns
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
     from fedplug.wire.record import Asked

@@ -11,8 +11,8 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fedplug.api.operations import Bound, Scramble
 from fedplug.api.folded import uploaded
+from fedplug.api.operations import Bound, Scramble
 
 from fedplug_attacks.api.observation import Clipped, Meaning, Seen
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fedplug.api.context import Context
-    from fedplug.api.operations import Learns
     from fedplug.api.known import Known as Folded
     from fedplug.api.links import Step
     from fedplug.api.releases import Clipped as Bounded
+    from fedplug.api.role_records import Learns
     from fedplug.api.types import Layout
     from numpy.typing import NDArray
 

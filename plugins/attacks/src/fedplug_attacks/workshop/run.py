@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 from fedplug.api.context import Server
-from fedplug.api.operations import Seal
 from fedplug.api.errors import DataError, ViewError, describe
+from fedplug.api.operations import Seal
 from fedplug.api.outer_roles import Attack, Metric
 from fedplug.api.streams import stream
 from fedplug.recipe.catalog import Catalog
