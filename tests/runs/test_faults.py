@@ -216,7 +216,8 @@ def use(name: str, **options: Any) -> str:
         ),
         ("NanScores", {}, "score_parameters=[%s]", "hook score_parameters", "scores that are NaN, which nobody can"),
         *[
-            ("Fails", {"at": at}, 'postprocess={"clear": [%s]}', "hook postprocess, zone clear, Map", "ValueError: nothing")
+            ("Fails", {"at": at},
+             'postprocess={"clear": [%s]}', "hook postprocess, zone clear, Map", "ValueError: nothing")
             for at in ("client", "key_server", "server")
         ],
     ],
