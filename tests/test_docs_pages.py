@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
+import pkgutil
 import re
 import tomllib
 from pathlib import Path
@@ -55,16 +54,11 @@ def exists(dotted: str) -> bool:
     """Whether a dotted name is a module, an attribute of one, or an entry-point group."""
     if dotted.removeprefix("fedplug.") in (*Catalog.discover().groups, ADAPTER, COMMAND, DISPLAY, REPORT, SECTION):
         return True
-    module, names = dotted, list[str]()
-    while importlib.util.find_spec(module.partition(".")[0]):
-        with contextlib.suppress(ImportError):
-            found: object = importlib.import_module(module)
-            break
-        module, _, name = module.rpartition(".")
-        names.insert(0, name)
-    else:
+    try:
+        pkgutil.resolve_name(dotted)
+    except (ImportError, AttributeError):
         return False
-    return all((found := getattr(found, name, None)) is not None for name in names)
+    return True
 
 
 def anchors(page: Path) -> set[str]:
