@@ -34,6 +34,11 @@ class NotHanded:
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = refuse
 
 
+def is_client(party: Any) -> bool:
+    """Whether a party holds data, told by what it has: contexts, which define clients, import links themselves."""
+    return hasattr(party, "update")
+
+
 @contextlib.contextmanager
 def without(party: Party, told: str, *, scores: bool = False, update: bool = False) -> Iterator[None]:
     """Inside, a client has no examples, and unless they are left to it no scores, no update and no model of its own.
@@ -44,7 +49,7 @@ def without(party: Party, told: str, *, scores: bool = False, update: bool = Fal
         scores, update: whether these are left to it.
     """
     client: Any = party
-    if not hasattr(client, "update"):  # no client
+    if not is_client(client):
         yield
         return
     names = [*([] if scores else ["scores"]), *([] if update else ["update", "personal"])]

@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedplug.api import grids
-from fedplug.api.context import Client
 from fedplug.api.errors import FedplugError, PluginError, cause_of
 from fedplug.api.folded import uploaded
-from fedplug.api.handed import without
+from fedplug.api.handed import is_client, without
 from fedplug.api.known import Known
 from fedplug.api.operations import (
     Clip,
@@ -75,7 +74,7 @@ class Link:
         """
         party = vars(ctx)["party"]  # not `ctx.party`: a context notes whether a hook asks for it (`fedplug.round.base`)
         try:
-            if not isinstance(party, Client):
+            if not is_client(party):
                 given = self._given(known, ctx)
             else:
                 told = (
