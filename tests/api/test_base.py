@@ -89,6 +89,17 @@ def test_a_frozen_component_keeps_nothing_and_says_where_to_keep_it() -> None:
     assert (part.order, part.places["a"], part.seen) == ((2, 1), (1,), {3})
 
 
+def test_an_array_of_a_frozen_component_cannot_be_written_to() -> None:
+    part, table = Keeps(None), np.zeros(3)
+    part.places["table"] = table  # type: ignore[assignment]
+    part.freeze()
+    table[0] = 1  # whoever made it still may
+    kept: Any = part.places["table"]
+    assert not kept.any()
+    with pytest.raises(ValueError, match="read-only"):
+        kept[0] = 1
+
+
 def test_a_frozen_component_holds_no_generator() -> None:
     part = Keeps(None)
     part.stream = np.random.default_rng(0)  # type: ignore[attr-defined]

@@ -103,6 +103,10 @@ def _fixed(value: Any) -> Any:
             return tuple(map(_fixed, value))
         case set():
             return frozenset(value)
+    if hasattr(value, "__array_interface__") and value.dtype.kind != "O":
+        from fedplug.api.unchangeable import unchangeable  # whoever has an array has imported numpy
+
+        return unchangeable(value)
     return value
 
 
