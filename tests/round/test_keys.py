@@ -10,7 +10,7 @@ import pytest
 from fedplug import Block
 from fedplug.api import codec
 from fedplug.api.context import Context
-from fedplug.api.errors import MessageError, ProtectionError
+from fedplug.api.errors import MessageError, PluginError, ProtectionError
 from fedplug.wire.calls import Call, Reply, read_reply, request
 from fedplug_std.bfv import Bfv
 from fedplug_std.he_contexts import RingContext
@@ -199,22 +199,31 @@ def test_a_zone_that_too_few_have_sent_is_skipped(holder: str) -> None:
     assert np.array_equal(outcome.vector, initial_vector(plain))
 
 
-def test_a_sum_that_the_key_server_refuses_is_skipped_in_that_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def raises_in_round_2(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     opens = Bfv.open
 
     def fails_once(self: Bfv, block: Block, ctx: Context) -> Block:
         if ctx.round == 1:
-            raise ZeroDivisionError("by the test")
+            raise error
         return opens(self, block, ctx)
 
     monkeypatch.setattr(Bfv, "open", fails_once)
+
+
+def test_a_sum_that_the_key_server_refuses_is_skipped_in_that_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    raises_in_round_2(monkeypatch, ProtectionError("not this sum"))
     outcome = run_protocol(encrypted("std.bfv", "key_server", rounds=3))
     assert [row.clients.answered for row in outcome.rows] == [4, 4, 4]
-    (note,) = outcome.notes
-    assert note.startswith("round 2: zone encrypted is skipped: the key server refused fedplug.open: component")
-    assert "hook postprocess, zone encrypted, Open: ZeroDivisionError: by the test" in note
+    assert outcome.notes == ["round 2: zone encrypted is skipped: the key server refused fedplug.open: not this sum"]
     assert outcome.rows[1].loss == pytest.approx(outcome.rows[0].loss)  # the model has not moved
     assert outcome.rows[2].loss < outcome.rows[1].loss
+
+
+def test_a_scheme_that_breaks_at_the_key_server_ends_the_run_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    raises_in_round_2(monkeypatch, ZeroDivisionError("by the test"))
+    said = r"component std\.bfv, hook postprocess, zone encrypted, Open: ZeroDivisionError: by the test"
+    with pytest.raises(PluginError, match=said):
+        run_protocol(encrypted("std.bfv", "key_server", rounds=3))
 
 
 def test_nothing_but_marked_methods_runs_at_the_key_server(tmp_path: Path) -> None:
