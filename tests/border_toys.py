@@ -27,6 +27,3 @@ def with_values(values: Any) -> Deed:
 
 def spoilt(block: Block) -> Block:
     return block.replace(values=block.plain() * np.float32(np.nan))
-
-
-
