@@ -34,7 +34,7 @@ def summed(total: Any, *values: Any) -> tuple[str, int | None]:
         (BLOCK.replace(divisor="x"), "its divisor is 'x', which must be a number >= 0"),
         (BLOCK.replace(divisor=math.nan), "its divisor is nan, which must be a number >= 0"),
         (BLOCK.replace(contributors=-1), "its contributors is -1, which must be a whole number >= 0"),
-        (BLOCK.replace(meta={"x": object()}), "its meta holds a object"),
+        (BLOCK.replace(meta={"x": object()}), "its meta holds an object"),
         (BLOCK.replace(**SEALED), "it states that it leaves values plain, and gave a block closed by odd"),
         (BLOCK.replace(values=np.full(10, np.inf, np.float32)), "it made 10 of 10 values NaN or infinite of uploads"),
     ],

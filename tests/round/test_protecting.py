@@ -39,7 +39,7 @@ def test_an_upload_that_may_not_travel_costs_the_client_its_round() -> None:
     fail = {"use": "toy.fail", "clients": [2], "how": "send_object"}
     outcome = run_protocol(recipe_of("clear", [fail]))
     assert outcome.rows[0].clients.answered == 3
-    assert "its meta holds a object, which must be numbers, text" in outcome.rows[0].clients.dropped[2]
+    assert "its meta holds an object, which must be numbers, text" in outcome.rows[0].clients.dropped[2]
 
 
 def test_a_client_without_a_plan_is_told_so() -> None:

@@ -53,6 +53,11 @@ RECIPES: dict[str, dict[str, Any]] = {
         },
         "postprocess": {"encrypted": ["std.bfv"]},
     },
+    "selectiveshield.merge": {
+        "negotiate_mask": {"use": "selectiveshield.consensus", "by": "kit.scores", "tau": 0.1},
+        "protect": {"encrypted": [{"use": "std.bfv"}], "noised": []},
+        "postprocess": {"encrypted": ["std.bfv"], "retained": [{"use": "selectiveshield.merge"}]},
+    },
     "fedre.pixel_noise": {"model": "std.mlp"},
     "sensecrypt.paillier": {"model": {"use": "kit.two_layers", "hidden": 1}},  # milliseconds a scalar
     "std.paillier": {"model": {"use": "kit.two_layers", "hidden": 8}},  # milliseconds a hundred of them
@@ -242,7 +247,7 @@ def test_a_class_of_a_file_of_ones_own_is_run_too(tmp_path: Path, monkeypatch: p
     Path("halve.py").write_text(HALVE, encoding="utf-8")
     conformance("halve.py:Halve", {"factor": 0.75})
     Path("cut.py").write_text(HALVE.replace("block.plain()", "block.plain()[:1]"), encoding="utf-8")
-    with pytest.raises(AssertionError, match=r"kit\.cut\.halve"):
+    with pytest.raises(AssertionError, match=r"own\.cut\.halve"):
         conformance("cut.py:Halve")
     with pytest.raises(PluginError, match=r"halve\.py has no component Gone"):
         conformance("halve.py:Gone")
