@@ -216,8 +216,8 @@ class Execution:
         events.subscribe(RoundClosed, lambda event: end_of_round(event.round + 1))
         if checkpoint is None:
             if len(self.archive.charges):
-                none = f"{self.archive.checkpoints.folder} holds no checkpoint, though clients have uploaded in this"
-                events.note(f"{none} run: it begins again with round 1, and what was uploaded before is charged as well")
+                so = f"{self.archive.checkpoints.folder} holds no checkpoint, though clients have uploaded in this"
+                events.note(f"{so} run: it begins again with round 1, and what was uploaded before is charged as well")
             self.archive.begin()
             protocol.setup()
             self.archive.charge_again(books, 0)
