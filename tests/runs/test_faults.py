@@ -208,7 +208,7 @@ def use(name: str, **options: Any) -> str:
         ),
         (
             "HandsTuples", {}, "negotiate_mask=%s", "hook negotiate_mask, method take",
-            "its payload: a dict with a tuple as a key cannot travel; use text or whole numbers as keys",
+            "its payload: this value cannot travel: a dict has a tuple as a key; use text or",
         ),
         (
             "GivesSet", {}, "negotiate_mask=%s", "hook negotiate_mask, method take",

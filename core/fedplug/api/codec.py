@@ -24,7 +24,7 @@ import numpy as np
 
 from fedplug.api.errors import MessageError
 from fedplug.api.positions import pack_positions, unpack_positions
-from fedplug.api.typed import block_problem, shown
+from fedplug.api.typed import block_problem, kind_of, shown, with_keys
 from fedplug.api.types import Block, Plan
 from fedplug.api.unchangeable import unchangeable
 
@@ -181,9 +181,8 @@ class _Writer:
 
     def write(self, value: Any) -> bytes:
         """The encoded value."""
-        _require_keys(value)
         try:
-            return msgpack.packb(value, default=self._extend)  # type: ignore[no-any-return]
+            return msgpack.packb(with_keys(value), default=self._extend)  # type: ignore[no-any-return]
         except (TypeError, ValueError, OverflowError) as error:
             raise MessageError(f"this value cannot travel: {error}") from error
 
@@ -215,7 +214,7 @@ class _Writer:
         if isinstance(item, int):  # beyond 64 bits
             size = (item.bit_length() + 8) // 8
             return msgpack.ExtType(_INTEGER, item.to_bytes(size, "big", signed=True))
-        raise MessageError(f"{_kind_of(item)} cannot travel; send plain data or numpy arrays")
+        raise MessageError(f"{kind_of(item)} cannot travel; send plain data or numpy arrays")
 
     def _nested(self, fields: Any) -> tuple[bytes, int]:
         """The body of an extension, and how many bytes it takes when it is sent."""
@@ -230,33 +229,6 @@ class _Writer:
         number = (len(self.beside) - 1).to_bytes(4, "big")
         self.larger += size - _extension_size(len(number))
         return msgpack.ExtType(_BESIDE, number)
-
-
-def _kind_of(item: Any) -> str:
-    name = type(item).__name__
-    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
-
-
-def _require_keys(value: Any) -> None:
-    """Refuses dictionaries, however deep, whose keys the reader could not use: a tuple arrives as a list.
-
-    Raises:
-        MessageError: there is one.
-    """
-    left, seen = [value], set()
-    while left:
-        item = left.pop()
-        if type(item) not in (dict, list, tuple) or id(item) in seen:
-            continue
-        seen.add(id(item))
-        if type(item) is dict:
-            if strange := [key for key in item if not isinstance(key, str | int | float | bytes | np.generic | None)]:
-                raise MessageError(
-                    f"a dict with {_kind_of(strange[0])} as a key cannot travel; use text or whole numbers as keys"
-                )
-            left += item.values()
-        else:
-            left += item
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

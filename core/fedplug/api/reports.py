@@ -140,7 +140,7 @@ class Reports(Record):
         evaluation: of the model before this round.
         operations: name -> count and seconds of costly operations, where they are counted.
         unopened: zone -> why its sum could not be opened.
-        failed: zone -> what its opener raised that is no refusal: whoever wrote it must mend it.
+        failed: zone -> what its opener raised that is no refusal: its author must mend it.
         opened_before: zone -> rounds of which another sum was opened before.
         pictures, unpictured: what the party's components drew, as JSON, and why others are left out; see `drawn`.
     """

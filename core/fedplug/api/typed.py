@@ -98,7 +98,34 @@ def _meta_problem(meta: Any) -> str:
             left.extend(value)
         elif not isinstance(value, int | float | str | bytes | np.ndarray | np.generic | None):
             return (
-                f"its meta holds a {type(value).__name__}, which must be numbers, text, bytes, arrays, or lists and "
+                f"its meta holds {kind_of(value)}, which must be numbers, text, bytes, arrays, or lists and "
                 "dicts of these"
             )
     return ""
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, with its article: `a set`, `an object`."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def with_keys(value: Any) -> Any:
+    """The value, all of whose dictionaries, however deep, have keys that arrive as they were: a tuple would as a list.
+
+    Raises:
+        TypeError: one has another key.
+    """
+    left, seen = [value], set()
+    while left:
+        item = left.pop()
+        if type(item) not in (dict, list, tuple) or id(item) in seen:
+            continue
+        seen.add(id(item))
+        if type(item) is dict:
+            if strange := [key for key in item if not isinstance(key, str | int | float | bytes | np.generic | None)]:
+                raise TypeError(f"a dict has {kind_of(strange[0])} as a key; use text or whole numbers as keys")
+            left += item.values()
+        else:
+            left += item
+    return value

@@ -158,7 +158,7 @@ class Protocol:
 
         Raises:
             TooFewClients: fewer than `min_clients` are left.
-            OpenedBefore: it had something opened, and whoever opens it has opened another one in this round.
+            OpenedBefore: it had a sum opened, and the party that opens it has opened another one in this round.
         """
         asked, groups = cohort.client_ids, cohort.groups
         if ctx.round:

@@ -216,10 +216,8 @@ class Execution:
         events.subscribe(RoundClosed, lambda event: end_of_round(event.round + 1))
         if checkpoint is None:
             if len(self.archive.charges):
-                events.note(
-                    f"{self.archive.checkpoints.folder} holds no checkpoint, though clients have uploaded in "
-                    "this run: it begins again with round 1, and what was uploaded before is charged as well"
-                )
+                so = f"{self.archive.checkpoints.folder} holds no checkpoint, though clients have uploaded in this"
+                events.note(f"{so} run: it begins again with round 1, and what was uploaded before is charged as well")
             self.archive.begin()
             protocol.setup()
             self.archive.charge_again(books, 0)
@@ -281,8 +279,7 @@ class Execution:
                 self._write_results()
             except OSError as why:
                 self.events.note(f"ledger.json and summary.json are not written: {why.strerror or why}")
-        rounds = self._saved()
-        self.events.tell(RunStopped(error, rounds[-1] if rounds else 0, self.run_dir))
+        self.events.tell(RunStopped(error, (self._saved() or [0])[-1], self.run_dir))
 
     def _saved(self) -> list[int]:
         """The rounds that have a checkpoint; none where nobody can look."""

@@ -107,8 +107,8 @@ class PostOffice:
             done: is called for each client when its answer was taken and nothing here holds it, or when it gives none.
 
         Returns:
-            What is kept of each answer, by client, ascending. Whoever refuses to open another sum than before gives
-            none, and stays in the round (`refused`).
+            What is kept of each answer, by client, ascending. A client that refuses to open another sum than before
+            gives none, and stays in the round (`refused`).
         """
         question = Call.of(method, payload, "client", self.round)
         component, name = named(method)

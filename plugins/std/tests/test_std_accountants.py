@@ -118,7 +118,7 @@ def test_epsilon_is_at_most_a_thousandth_too_high_however_many_releases(
 
 
 def test_kinds_of_very_different_size_are_no_looser_together(pld: Pld) -> None:
-    """Many small releases beside a few large ones: what each kind adds to the variance on the way adds up."""
+    """Many small releases and a few large ones: what each kind adds to the variance on the way adds up."""
     few = [("gaussian", 1.0, 0.1, 3)]
     many = [("gaussian", 30.0 * 1.01**n, 0.1, 1) for n in range(30)]
     exact = 2.08765  # on a grid of 2^-16

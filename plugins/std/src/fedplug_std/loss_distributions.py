@@ -268,9 +268,9 @@ def _connected(here: NDArray[np.float64], there: NDArray[np.float64], numbers: N
     """Probabilities below, between and above neighbouring points, put onto the points so that both sums stay."""
     from dp_accounting.pld.pld_pmf import DensePLDPmf
 
-    inside, beside = here[1:-1], there[1:-1]
+    inside, without = here[1:-1], there[1:-1]
     with np.errstate(divide="ignore", invalid="ignore"):
-        loss = np.log(inside) - np.log(beside)  # between the two points, as far as it can be told
+        loss = np.log(inside) - np.log(without)  # between the two points, as far as it can be told
         left = np.clip(numbers[1:] * width - loss, 0.0, width)
     # w e^h + (1 - w) = e^left, without what could overflow.
     lower = np.expm1(-left) / math.expm1(-width) * np.exp(left - width)
