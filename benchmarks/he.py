@@ -35,8 +35,8 @@ from typing import Any
 import numpy as np
 import phe
 import tenseal as ts
-from fedplug.api.context import Client, Context, KeyServer, Party, Server
-from fedplug.api.types import Block, Layout
+from fedplug.api.blocks import Block, Layout
+from fedplug.api.parties import Client, Context, KeyServer, Party, Server
 from fedplug_std.bfv import Bfv
 from fedplug_std.ckks import Ckks
 from fedplug_std.paillier import Paillier

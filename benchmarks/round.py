@@ -29,7 +29,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: CPU s
 import fedplug
 import torch
 from fedplug.console.display import LinesDisplay
-from fedplug.round.hosted import HostedClient
+from fedplug.round.parties import HostedClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

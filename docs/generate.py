@@ -26,12 +26,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 import fedplug
-from fedplug.api.base import Component
-from fedplug.api.members import members as members_of
 from fedplug.api.operations import Operation
-from fedplug.api.role_records import RECORDS
-from fedplug.api.role_table import ROLES
-from fedplug.api.roles import AccountKeeper, Sealer
+from fedplug.api.roles import RECORDS, ROLES, AccountKeeper, Component, Sealer
+from fedplug.api.roles import members as members_of
 from fedplug.cli.catalog import option_rows
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.parts import Use

@@ -30,7 +30,7 @@ from fedplug.api.errors import MetricError, ViewError
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.round.opening import needs_key_server
+from fedplug.round.steps import needs_key_server
 from fedplug.runs import execution
 from fedplug.runs.settings import Settings
 from fedplug_attacks.api.needs import Needs

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from fedplug import at_client, at_key_server
-from fedplug.api.context import KeyServer, Server
 from fedplug.api.errors import PartyLost
 from fedplug.api.events import Events
-from fedplug.api.reports import Reports
+from fedplug.api.parties import KeyServer, Server
+from fedplug.api.rows import Reports
 from fedplug.wire.calls import Receiver
-from fedplug.wire.cohort import Cohort
-from fedplug.wire.post_office import PostOffice
+from fedplug.wire.post_office import Cohort, PostOffice
 from fedplug.wire.record import KEY_SERVER, Wire, client_address
 
 

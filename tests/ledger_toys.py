@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from fedplug.api.releases import Release
-from fedplug.api.role_records import Reveals
+from fedplug.api.known import Release
+from fedplug.api.roles import Reveals
 from fedplug.privacy.accounting import gaussian_noise_multiplier
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_record import EncryptionReport

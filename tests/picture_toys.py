@@ -7,7 +7,7 @@ from typing import Any, Literal
 import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Context, Field, GroundTruth, Plan, Plans, at_client, hookimpl
-from fedplug.api.types import CLEAR, Scores
+from fedplug.api.blocks import CLEAR, Scores
 from toy_base import Toy
 
 

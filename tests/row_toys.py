@@ -6,7 +6,7 @@ from typing import Any
 
 from fedplug.api.rows import Row
 from fedplug.privacy.ledger_record import SCHEMA, LedgerReport
-from fedplug.runs.summary import Summary
+from fedplug.runs.folder import Summary
 
 
 def a_row(round: int, **changes: Any) -> Row:

@@ -10,7 +10,7 @@ import pytest
 import toy_components
 from fedplug import Client, Clip, Context, Known, Noise, Operations, hookimpl
 from fedplug.api.errors import FedplugError
-from fedplug.recipe.implementations import hook_problems
+from fedplug.recipe.composition import hook_problems
 from fedplug_baselines.dp_sgd import DpSgd
 from toy_components import recipe_of
 from toy_protocol import run_protocol

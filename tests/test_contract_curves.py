@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fedplug import Client, Context, Known, Noise, Operations, hookimpl
 from fedplug.api.errors import FedplugError
-from fedplug.privacy.renyi import composed_epsilon
+from fedplug.privacy.accounting import composed_epsilon
 from mix_toys import clipped, install, noise, refused
 from toy_components import recipe_of
 from toy_protocol import build, run_protocol

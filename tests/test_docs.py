@@ -41,7 +41,7 @@ from fedplug import gaussian_epsilon, gaussian_noise_multiplier
 from fedplug.cli import main as cli
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.runs import execution
-from fedplug.runs.files import read_rows
+from fedplug.runs.folder import read_rows
 from fedplug.runs.settings import Settings
 from fedplug_lab.sites import write_sites
 from scripts import script

@@ -24,10 +24,8 @@ BELOW = {
     "cli": ["runs"],
 }
 HANDED = {
-    "api.context -> wire.cohort",
-    "api.roles -> wire.cohort", "api.base -> wire.cohort", "api.base -> wire.key_server_line",
-    "api.base -> recipe.recipe", "recipe.sections -> round.protocol",
-    "recipe.sections -> runs.result",
+    "api.parties -> wire.post_office", "api.roles -> wire.post_office", "api.roles -> recipe.recipe",
+    "recipe.sections -> round.protocol", "recipe.sections -> runs.result",
 }  # fmt: skip
 """Upward imports for annotations alone: of what the methods of an author are handed."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fedplug.recipe.recipe import load_recipe
 from fedplug.runs import execution
-from fedplug.runs.files import read_rows
+from fedplug.runs.folder import read_rows
 from fedplug.runs.settings import Settings
 
 ROOT = Path(__file__).parents[1]

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import phe
 import pytest
+from fedplug.api.blocks import BASE_ZONES, CLEAR, ENCRYPTED, NOISED, RETAINED
 from fedplug.api.errors import RecipeError
 from fedplug.api.roles import Sealer
-from fedplug.api.types import BASE_ZONES, CLEAR, ENCRYPTED, NOISED, RETAINED
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug_sensecrypt._phe import Phe

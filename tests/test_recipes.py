@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from fedplug.api.context import Server
+from fedplug.api.blocks import Layout
+from fedplug.api.parties import Server
 from fedplug.api.rows import Row
-from fedplug.api.types import Layout
-from fedplug.privacy.ledger_setup import reveals_of
+from fedplug.privacy.charging import reveals_of
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.round.base import make_context
 from fedplug.runs import execution
-from fedplug.runs.files import read_rows
+from fedplug.runs.folder import read_rows
 from fedplug.runs.settings import Settings
 from fedplug_attacks.workshop import pictures as attack_pictures
 from fedplug_lab.contest import read_contest, runs_of

@@ -34,7 +34,7 @@ from fedplug import (
     at_client,
     hookimpl,
 )
-from fedplug.api.types import CLEAR, Scores
+from fedplug.api.blocks import CLEAR, Scores
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import AttackReport

@@ -21,7 +21,7 @@ from fedplug import (
     at_client,
     hookimpl,
 )
-from fedplug.api.types import CLEAR, ENCRYPTED, NOISED, RETAINED
+from fedplug.api.blocks import CLEAR, ENCRYPTED, NOISED, RETAINED
 from numpy.typing import NDArray
 from toy_base import Toy
 

@@ -18,14 +18,14 @@ from fedplug.api.events import Events, RoundClosed
 from fedplug.api.rows import Row
 from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.engines.local import LocalEngine
+from fedplug.privacy.charging import ledger_of
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_record import RoundEntry
-from fedplug.privacy.ledger_setup import ledger_of
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.opening import needs_key_server
+from fedplug.round.checkpoint import read_file, states_in
 from fedplug.round.protocol import Protocol
-from fedplug.round.state_files import read_file, states_in
+from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
 from fedplug.runs.archive import Bookkeeping
 from fedplug.wire.record import Message, Wire

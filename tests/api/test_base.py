@@ -49,7 +49,7 @@ def test_a_misspelt_member_of_every_component_is_refused_with_its_module(name: s
 
 
 def test_a_role_is_one_by_keyword_and_its_members_count_from_then_on() -> None:
-    from fedplug.api import members
+    from fedplug.api import roles as members
 
     before = list(members._ROLES)
     try:

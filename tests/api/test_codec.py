@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from examples import examples
 from fedplug.api import codec
+from fedplug.api.blocks import BASE_ZONES, Block, Plan
 from fedplug.api.errors import MessageError
-from fedplug.api.types import BASE_ZONES, Block, Plan
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp

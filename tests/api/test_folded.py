@@ -6,9 +6,8 @@ import dataclasses
 
 import numpy as np
 from fedplug import Clip, Known, Noise, Open, Operations, Seal, WeightedSum
-from fedplug.api.folded import closers, foretold, locked, released, seal_of, uploaded
-from fedplug.api.links import Hook, Link, Step
-from fedplug.api.role_records import Site
+from fedplug.api.links import Hook, Link, Step, closers, foretold, locked, released, seal_of, uploaded
+from fedplug.api.roles import Site
 
 KEYS = Seal(scheme="a test", opened_by="key_server", range=8.0, step=0.5, answers="clients")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fedplug import Client, ClientData, Examples, Server
 from fedplug.api.errors import ProtectionError
-from fedplug.api.handed import without
+from fedplug.api.links import without
 
 
 def client() -> Client:

@@ -27,8 +27,8 @@ from fedplug import (
     Widen,
 )
 from fedplug.api import norms
+from fedplug.api.known import Release
 from fedplug.api.operations import Bound
-from fedplug.api.releases import Release
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays

@@ -31,12 +31,11 @@ from fedplug import (
     hookimpl,
 )
 from fedplug.api import grids
-from fedplug.api.context import Server
 from fedplug.api.errors import PluginError, ProtectionError
-from fedplug.api.folded import uploaded
-from fedplug.api.links import Hook, Link, Step, ballot_states, fold, misplaced_links, unpriced
+from fedplug.api.links import Hook, Link, Step, ballot_states, fold, misplaced_links, unpriced, uploaded
 from fedplug.api.operations import Bound
-from fedplug.api.role_records import Site
+from fedplug.api.parties import Server
+from fedplug.api.roles import Site
 
 
 class Says(fedplug.Protector):

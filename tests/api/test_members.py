@@ -10,7 +10,7 @@ import fedplug
 import pytest
 from fedplug import Context, Known, Operations, Wants, hookimpl
 from fedplug.api.errors import PluginError, RecipeError
-from fedplug.api.members import record_problems
+from fedplug.api.roles import record_problems
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
 from role_toys import made, method, protecting

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import CheckpointError, OpenedBefore
-from fedplug.api.openings import Openings
+from fedplug.api.parties import Openings
 
 
 def opened(openings: Openings, *what: Any) -> None:

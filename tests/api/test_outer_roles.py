@@ -6,8 +6,8 @@ from typing import Any
 
 import fedplug
 import pytest
-from fedplug.api import outer_roles
-from fedplug.api.members import undecided
+from fedplug.api import roles as outer_roles
+from fedplug.api.roles import undecided
 
 
 @pytest.mark.parametrize(

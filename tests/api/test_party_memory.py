@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug.api import codec
-from fedplug.api.context import Client, KeyServer, Server
+from fedplug.api.blocks import Block
 from fedplug.api.errors import CheckpointError, ProtectionError
-from fedplug.api.party_memory import ClientMemory, KeyServerMemory, PartyMemory, ServerMemory
-from fedplug.api.types import Block
+from fedplug.api.parties import Client, ClientMemory, KeyServer, KeyServerMemory, PartyMemory, Server, ServerMemory
+from fedplug.round.checkpoint import write_file, write_states
 from fedplug.round.parties import KeyServerHost
-from fedplug.round.state_files import write_file, write_states
 from fedplug_attacks.views.adversaries import Adversary, read_client
 from toy_components import recipe_of
 from toy_protocol import build

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fedplug.api.codec import pack_positions, unpack_positions
 from fedplug.api.errors import MessageError
-from fedplug.api.positions import pack_positions, unpack_positions
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 import fedplug
 import pytest
 from fedplug import Declares, Finds, Plans, Reads, Scoring, Wants
-from fedplug.api.members import members
-from fedplug.api.role_records import RECORDS, Account
-from fedplug.api.role_table import ROLES
+from fedplug.api.roles import RECORDS, ROLES, Account, members
 from fedplug_attacks.api.needs import Needs
 
 

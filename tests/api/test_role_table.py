@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedplug.api.role_table import ROLES
+from fedplug.api.roles import ROLES
 from fedplug.recipe.catalog import Catalog
 from role_toys import made
 
@@ -11,7 +11,7 @@ def test_the_members_of_each_role_are_unlike_the_words_that_are_refused() -> Non
     """Every role can be subclassed as it stands, and whoever overrides a member with its own signature passes."""
     import inspect
 
-    from fedplug.api.members import members
+    from fedplug.api.roles import members
 
     for role in ROLES.values():
         made(role)

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import CheckpointError
-from fedplug.api.reports import Evaluated, Reports
-from fedplug.api.rows import GroupResult, Row, Sent, Traffic, Unopened
-from fedplug.runs.files import read_rows
+from fedplug.api.rows import Evaluated, GroupResult, Reports, Row, Sent, Traffic, Unopened
+from fedplug.runs.folder import read_rows
 from row_toys import a_row
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from fedplug import Block
 from fedplug.api import codec
+from fedplug.api.blocks import Plan, block_problem
 from fedplug.api.errors import MessageError
-from fedplug.api.typed import block_problem, one_line, shown
-from fedplug.api.types import Plan
+from fedplug.api.records import one_line, shown
 from fedplug.wire.calls import read_reply
 from hypothesis import given, settings
 from hypothesis import strategies as st

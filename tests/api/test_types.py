@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fedplug.api.types import BASE_ZONES, CLEAR, ENCRYPTED, NOISED, RETAINED, Block, Layout, Parameter, Plan
+from fedplug.api.blocks import BASE_ZONES, CLEAR, ENCRYPTED, NOISED, RETAINED, Block, Layout, Parameter, Plan
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fedplug.api import codec
-from fedplug.api.unchangeable import is_unchangeable, unchangeable
+from fedplug.api.blocks import is_unchangeable, unchangeable
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp

@@ -14,7 +14,7 @@ import pytest
 from fedplug.cli.main import main
 from fedplug.recipe.catalog import Catalog
 from fedplug.runs import execution
-from fedplug.runs.files import read_rows
+from fedplug.runs.folder import read_rows
 
 ENGINES = sorted(Catalog.discover().groups["engine"])
 """Those of the core, and of the plugins that are installed."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from fedplug.engines.base import Job
-from fedplug.engines.hosts import draw_apart, host_of, shares
+from fedplug.engines.base import Job, draw_apart, host_of, shares
 from fedplug.wire.record import KEY_SERVER
 from toy_components import recipe_of, toy_catalog
 

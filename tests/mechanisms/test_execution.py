@@ -38,11 +38,11 @@ from fedplug import (
     Widen,
     hookimpl,
 )
-from fedplug.api.context import Server
 from fedplug.api.errors import PluginError, ProtectionError
 from fedplug.api.grids import finest
 from fedplug.api.links import Hook, Link, Step, fold
-from fedplug.api.role_records import Site
+from fedplug.api.parties import Server
+from fedplug.api.roles import Site
 from fedplug.mechanisms.execution import add_up, execute, release
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -11,8 +11,8 @@ from fedplug.privacy.accounting import (
     gaussian_delta,
     gaussian_epsilon,
     gaussian_noise_multiplier,
+    gaussian_rdp_epsilon,
 )  # fmt: skip
-from fedplug.privacy.renyi import gaussian_rdp_epsilon
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_ndtr  # type: ignore[import-untyped]

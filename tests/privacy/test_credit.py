@@ -8,9 +8,9 @@ import re
 from typing import Any
 
 import pytest
-from fedplug.api.releases import Release
+from fedplug.api.known import Release
 from fedplug.privacy.accounting import gaussian_epsilon
-from fedplug.privacy.credit import noise_of_others, strongest, strongest_other
+from fedplug.privacy.ledger_record import noise_of_others, strongest, strongest_other
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_toys import DELTA, LOCAL, SIGMA, enter, exact, held, ledger_of, shares

@@ -7,11 +7,11 @@ import json
 import math
 
 import pytest
-from fedplug.api.releases import Release
-from fedplug.api.role_records import Reveals
+from fedplug.api.known import Release
+from fedplug.api.roles import Reveals
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
 from fedplug.privacy.ledger_record import RoundEntry
-from fedplug.privacy.ledger_views import listed, views
+from fedplug.privacy.views import listed, views
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_toys import DELTA, LOCAL, SIGMA, enter, ledger_of, reason

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 from account_toys import Records, Steps
 from fedplug.api.errors import PluginError
-from fedplug.api.releases import Release
-from fedplug.api.role_records import Reveals
+from fedplug.api.known import Release
+from fedplug.api.roles import Reveals
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
 from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.ledger_epsilons import level_epsilons
 from fedplug.privacy.ledger_record import EncryptionReport
-from fedplug.privacy.ledger_views import view_epsilons
+from fedplug.privacy.views import level_epsilons, view_epsilons
 from ledger_toys import CENTRAL, DELTA, LOCAL, SIGMA, FakeAccountant, enter, exact, laplace, ledger_of
 
 

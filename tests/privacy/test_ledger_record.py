@@ -6,8 +6,8 @@ import dataclasses
 import math
 
 import pytest
-from fedplug.api.releases import Release
-from fedplug.api.role_records import Reveals
+from fedplug.api.known import Release
+from fedplug.api.roles import Reveals
 from fedplug.privacy.ledger_record import SCHEMA, EncryptionReport, LedgerReport, RoundEntry, ZoneEntry
 from ledger_toys import CENTRAL, LOCAL, FakeAccountant, enter, ledger_of
 from row_toys import a_ledger

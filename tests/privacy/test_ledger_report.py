@@ -6,10 +6,10 @@ import dataclasses
 import math
 
 import pytest
-from fedplug.api.releases import Release
-from fedplug.api.role_records import Reveals
+from fedplug.api.known import Release
+from fedplug.api.roles import Reveals
 from fedplug.privacy.accounting import gaussian_epsilon
-from fedplug.privacy.ledger_views import priced_part
+from fedplug.privacy.views import priced_part
 from ledger_toys import CLIENTS, DELTA, LOCAL, SIGMA, VECTORS, enter, exact, ledger_of, reason
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from fedplug import Plans
-from fedplug.api.types import Layout
+from fedplug.api.blocks import Layout
+from fedplug.privacy.charging import ledger_of
 from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.ledger_setup import ledger_of
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Sampling
 from fedplug.recipe.recipe import Recipe

@@ -6,8 +6,7 @@ import itertools
 import math
 
 import pytest
-from fedplug.privacy.accounting import gaussian_epsilon
-from fedplug.privacy.renyi import composed_epsilon, gaussian_rdp_epsilon, laplace_rdp, pure_rdp
+from fedplug.privacy.accounting import composed_epsilon, gaussian_epsilon, gaussian_rdp_epsilon, laplace_rdp, pure_rdp
 from hypothesis import given
 from hypothesis import strategies as st
 from ledger_toys import DELTA

@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.api.known import Known
+from fedplug.api.known import Known, Release
 from fedplug.api.operations import Bound, Noise
-from fedplug.api.releases import Release
-from fedplug.privacy.ledger_record import RoundEntry, ZoneEntry
-from fedplug.privacy.renyi import composed_epsilon, gaussian_rdp_epsilon
-from fedplug.privacy.spent import SoFar, Spent, inverse_square
+from fedplug.privacy.accounting import composed_epsilon, gaussian_rdp_epsilon
+from fedplug.privacy.ledger_record import RoundEntry, SoFar, Spent, ZoneEntry, inverse_square
 from ledger_toys import DELTA, enter, laplace, ledger_of
 
 # -- the ledger --------------------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from typing import Any
 import fedplug
 import pytest
 from fedplug import Clip, Context, Known, Noise, Operations, WeightedSum, hookimpl
+from fedplug.api.blocks import Layout
 from fedplug.api.errors import PluginError, ProtectionError
-from fedplug.api.types import Layout
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition, amplified
 from fedplug.recipe.parts import Sampling

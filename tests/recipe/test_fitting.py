@@ -11,7 +11,7 @@ from cli_calls import GOOD, LIGHT, MAIN, call, python
 from fedplug import Declares
 from fedplug.api.errors import DataError, RecipeError
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.fitting import misfit
+from fedplug.recipe.check import misfit
 from fedplug.recipe.recipe import Recipe, load_recipe
 
 SITES = (

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from fedplug import Clip, Operations, Scale, hookimpl
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.implementations import Witness, hook_problems
+from fedplug.recipe.composition import Witness, hook_problems
 from fedplug.recipe.recipe import Recipe
 
 

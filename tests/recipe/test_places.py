@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.parts import leaves
-from fedplug.recipe.places import places
+from fedplug.recipe.reader import places
 from fedplug.recipe.yaml_source import Source
 from recipe_texts import changed
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.plan import plan_of
-from fedplug.recipe.recipe import Recipe
+from fedplug.recipe.recipe import Recipe, plan_of
 
 
 def test_the_plan_names_every_component_once_in_the_order_of_a_round(

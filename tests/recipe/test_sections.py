@@ -11,15 +11,14 @@ import fedplug.recipe.sections
 import jsonschema
 import pytest
 from fedplug import Around, Field, Options, Reveals, Section
-from fedplug.api.context import Server
+from fedplug.api.blocks import Layout
 from fedplug.api.errors import PluginError, RecipeError
-from fedplug.api.types import Layout
+from fedplug.api.parties import Server
 from fedplug.cli.catalog import list_components
-from fedplug.privacy.ledger_setup import reveals_of
+from fedplug.privacy.charging import reveals_of
 from fedplug.recipe.catalog import SECTION, Catalog, Entry
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.plan import plan_of
-from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.recipe import Recipe, load_recipe, plan_of
 from fedplug.round.base import make_context
 from fedplug_attacks.workshop.scope import AttackSection
 from fedplug_lab.schema import recipe_schema

@@ -7,8 +7,7 @@ import inspect
 from pathlib import Path
 
 import pytest
-from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.summaries import source_file, summary_of
+from fedplug.recipe.catalog import Catalog, source_file, summary_of
 
 SOURCE = '''"""A module that must not run."""
 from .other import Thing as Renamed
@@ -52,7 +51,7 @@ def test_summaries_are_read_without_importing(
     (package / "other.py").write_text('class Thing: "A thing."\n')
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
-    from fedplug.recipe import summaries
+    from fedplug.recipe import catalog as summaries
 
     summaries._spec.cache_clear()  # it may hold that there is no such package, or the folder of another test
     assert summary_of("summarised.source", name) == summary

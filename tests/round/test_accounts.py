@@ -12,8 +12,8 @@ import pytest
 from account_toys import Flips, Labels
 from fedplug import Account, Block, Map, Operations, RecipeError, hookimpl
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
-from fedplug.api.members import record_problems
-from fedplug.privacy.ledger_epsilons import level_epsilons
+from fedplug.api.roles import record_problems
+from fedplug.privacy.views import level_epsilons
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.parties import ClientHost

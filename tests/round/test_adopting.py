@@ -11,7 +11,7 @@ import pytest
 from faulty_clients import PUSH, SEALED, SEALED_FOR_KEY_SERVER, doubled, tamper
 from fedplug.api import codec
 from fedplug.api.errors import TooFewClients
-from fedplug.round import adopting
+from fedplug.round import steps as adopting
 from toy_components import pushed, recipe_of
 from toy_protocol import build, calls_of, initial_vector, run_protocol, weights_of
 

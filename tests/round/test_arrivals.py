@@ -14,9 +14,9 @@ from fedplug import Block, Combine, Context, hookimpl
 from fedplug.api import codec
 from fedplug.api.errors import ProtectionError
 from fedplug.engines.base import Engine
-from fedplug.round import arrivals
-from fedplug.round.arrivals import Arrivals, joins
+from fedplug.round import sums as arrivals
 from fedplug.round.protocol import Protocol
+from fedplug.round.sums import Arrivals, joins
 from fedplug_std.mean import Mean
 from toy_components import paraaegis, recipe_of
 from toy_protocol import Outcome, build, initial_vector, run_protocol

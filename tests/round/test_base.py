@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fedplug import RecipeError, Scale, Server, WeightedSum, hookimpl
-from fedplug.api.types import Layout
+from fedplug.api.blocks import Layout
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import NAME, make_context

@@ -9,7 +9,7 @@ import pytest
 from border_toys import LAYOUT, VALUES
 from fedplug import Known, Plan, Plans
 from fedplug.api.links import Link, Step
-from fedplug.round.borders import mean_problem, plan_problem, scores_problem
+from fedplug.round.base import mean_problem, plan_problem, scores_problem
 
 
 def test_a_mean_of_numbers_passes_and_another_names_who_made_it() -> None:

@@ -9,7 +9,7 @@ import pytest
 from edited_uploads import LOCAL, MEAN, buffers_of, run_edited, with_entry
 from fedplug.engines.base import Engine
 from fedplug.round.protocol import Protocol
-from fedplug.wire.cohort import Cohort
+from fedplug.wire.post_office import Cohort
 from toy_protocol import run_protocol
 
 

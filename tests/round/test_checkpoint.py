@@ -17,8 +17,7 @@ from fedplug.api.errors import CheckpointError, TooFewClients
 from fedplug.api.rows import Row, Sent, Traffic
 from fedplug.engines.base import Engine
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.checkpoint import Checkpoints
-from fedplug.round.state_files import read_file, states_in, write_file, write_states
+from fedplug.round.checkpoint import Checkpoints, read_file, states_in, write_file, write_states
 from fedplug.runs import execution
 from fedplug.runs.settings import Settings
 from toy_components import UNANIMOUS, paraaegis, recipe_of, toy_catalog

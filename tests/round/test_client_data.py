@@ -10,7 +10,7 @@ from fedplug import Examples
 from fedplug.api.errors import DataError, RecipeError
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.client_data import load_data
+from fedplug.round.world import load_data
 from toy_components import recipe_of, toy_catalog
 from toy_protocol import build
 

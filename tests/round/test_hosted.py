@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from fedplug.api.reports import Reports
+from fedplug.api.rows import Reports
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.hosted import HostedKeyServer
-from fedplug.round.parties import ClientHost
+from fedplug.round.parties import ClientHost, HostedKeyServer
 from toy_components import recipe_of, toy_catalog
 
 

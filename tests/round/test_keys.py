@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from fedplug import Block
 from fedplug.api import codec
-from fedplug.api.context import Context
 from fedplug.api.errors import MessageError, PluginError, ProtectionError
+from fedplug.api.parties import Context
 from fedplug.wire.calls import Call, Reply, read_reply, request
 from fedplug_std.bfv import Bfv
 from fedplug_std.he_contexts import RingContext

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug.api import codec
-from fedplug.api.types import Block, Plan
+from fedplug.api.blocks import Block, Plan
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.hosted import HostedClient
-from fedplug.round.moves import Moves, moved
-from fedplug.round.parties import ClientHost
+from fedplug.round.parties import ClientHost, HostedClient
+from fedplug.round.steps import Moves, moved
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_components import recipe_of, toy_catalog

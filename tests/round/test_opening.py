@@ -10,22 +10,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fedplug.api.blocks import Block
 from fedplug.api.errors import FedplugError, ProtectionError
 from fedplug.api.events import Events, Released
 from fedplug.api.rows import Row
-from fedplug.api.types import Block
 from fedplug.engines.base import Engine, Job
 from fedplug.engines.local import LocalEngine
 from fedplug.privacy.charging import Charging
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.arrivals import Arrivals
 from fedplug.round.checkpoint import Checkpoints
-from fedplug.round.opening import opened_once
 from fedplug.round.protocol import Protocol
+from fedplug.round.steps import opened_once
+from fedplug.round.sums import Arrivals
 from fedplug.runs import execution
 from fedplug.runs.archive import Archive
-from fedplug.runs.files import read_rows
+from fedplug.runs.folder import read_rows
 from fedplug.runs.settings import Settings
 from fedplug.wire.calls import Call, Reply, read_reply, request
 from fedplug_std.processes import KEY_SERVER_WORKER, ProcessEngine
@@ -158,7 +158,7 @@ def test_a_sum_of_others_in_a_repeated_round_stays_closed(tmp_path: Path, monkey
 
 def running(engine: str, folder: Path) -> tuple[Protocol, Engine]:
     """A protocol whose parties keep their notes in a folder."""
-    from fedplug.round.client_data import load_data
+    from fedplug.round.world import load_data
     from fedplug.wire.record import Wire
 
     recipe = Recipe.from_plain(sealed("key_server", rounds=1), toy_catalog())

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from fedplug import Block, Client, Clip, Cohort, Context, Noise, Operations, Plan, Reveals, at_client, hookimpl
 from fedplug.api import codec
-from fedplug.api.blocks import meet, share_divisors
+from fedplug.api.blocks import CLEAR, ENCRYPTED, NOISED, RETAINED, meet, share_divisors
 from fedplug.api.errors import RecipeError, TooFewClients
-from fedplug.api.types import CLEAR, ENCRYPTED, NOISED, RETAINED
 from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.state_files import read_file
+from fedplug.round.checkpoint import read_file
 from fedplug.runs.execution import resume, start
 from fedplug.runs.settings import Settings
 from fedplug_std.single_zone import SingleZone

@@ -17,7 +17,7 @@ from fedplug.engines.base import Engine
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.protocol import Protocol
 from fedplug.runs import execution
-from fedplug.runs.files import read_rows
+from fedplug.runs.folder import read_rows
 from fedplug.runs.settings import Settings
 from fedplug.wire.calls import Call, read_reply, request
 from fedplug_attacks.api.view import View

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Block, Plan, Settings
+from fedplug.api.blocks import unchangeable
 from fedplug.api.errors import SetupError
-from fedplug.api.unchangeable import unchangeable
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.residents import Residents
+from fedplug.round.parties import Residents
 from fedplug.runs.execution import resume, start
 from toy_components import paraaegis, recipe_of, toy_catalog
 
@@ -81,7 +81,7 @@ def test_many_clients_share_a_file_that_goes_when_nobody_holds_what_lies_in_it(
     def files_open() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 
-    monkeypatch.setattr("fedplug.round.residents._FILE", 1 << 20)  # eleven clients
+    monkeypatch.setattr("fedplug.round.parties._FILE", 1 << 20)  # eleven clients
     residents, some, before = Residents(0, tmp_path), [client(number) for number in range(40)], files_open()
     for _ in range(3):  # the clients of a file hold on to it until the last of them lies elsewhere
         for one in some:
@@ -108,7 +108,7 @@ def test_a_full_disk_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("fedplug.round.residents.mmap.mmap", full)
+    monkeypatch.setattr("fedplug.round.parties.mmap.mmap", full)
     residents = Residents(1, tmp_path)
     residents.used(client(0))
     with pytest.raises(SetupError, match=r"No space left.*--resident 1 asks; free space there, raise the number"):
@@ -134,7 +134,7 @@ def test_a_run_is_the_same_with_one_client_in_memory(engine: str, tmp_path: Path
 
 
 def test_scores_and_plans_of_a_vote_are_put_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedplug.round.residents._LEAST", 1)
+    monkeypatch.setattr("fedplug.round.parties._LEAST", 1)
     recipe = Recipe.from_plain(paraaegis(0.5, rounds=2), toy_catalog())
     _, folder = start(recipe, Settings(output=tmp_path, quiet=True, resident=1), toy_catalog())
     assert len(accuracies(folder)) == 2

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from faulty_clients import PUSH
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.sampling import sample
+from fedplug.round.protocol import sample
 from toy_components import paraaegis, pushed, recipe_of, toy_catalog
 from toy_protocol import build, initial_vector, run_protocol, weights_of
 

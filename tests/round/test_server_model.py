@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fedplug.api.types import CLEAR, NOISED
+from fedplug.api.blocks import CLEAR, NOISED
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.execution import resume, start
 from fedplug.runs.settings import Settings

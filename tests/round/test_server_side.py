@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fedplug.api.blocks import CLEAR, RETAINED
 from fedplug.api.errors import FedplugError
-from fedplug.api.types import CLEAR, RETAINED
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.execution import start
-from fedplug.runs.files import read_rows
+from fedplug.runs.folder import read_rows
 from fedplug.runs.settings import Settings
 from toy_components import AskAgain, Peek, recipe_of, toy_catalog
 from toy_protocol import initial_vector, run_protocol

@@ -12,8 +12,7 @@ from fedplug import Reveals, at_client, hookimpl
 from fedplug.api.errors import PartyLost, TooFewClients
 from fedplug.engines.base import Engine
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.protocol import Protocol
-from fedplug.round.sampling import sample
+from fedplug.round.protocol import Protocol, sample
 from fedplug.runs import execution
 from fedplug.runs.settings import Settings
 from fedplug_std.single_zone import SingleZone

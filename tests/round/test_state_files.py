@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError
-from fedplug.round.state_files import (
+from fedplug.round.checkpoint import (
     file_name,
     holding,
     is_whole,

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from fedplug.api.component import site_of
-from fedplug.round.adopting import Adopting
 from fedplug.round.base import PartySteps
-from fedplug.round.joining import Joining
-from fedplug.round.opening import Opening
-from fedplug.round.protecting import Protecting
-from fedplug.round.steps import Steps
-from fedplug.round.training import Training
+from fedplug.round.set_up import Joining
+from fedplug.round.steps import Adopting, Opening, Protecting, Steps, Training
 
 PARTS = (Joining, Training, Protecting, Adopting, Opening)
 

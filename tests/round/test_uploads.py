@@ -13,9 +13,8 @@ from edited_uploads import LOCAL, buffers_of, edit_replies, run_edited, with_ent
 from examples import examples
 from fedplug import Block
 from fedplug.api import codec
+from fedplug.api.blocks import Plan, block_problem
 from fedplug.api.errors import MessageError
-from fedplug.api.typed import block_problem
-from fedplug.api.types import Plan
 from fedplug.engines.base import Engine
 from fedplug.round.protocol import Protocol
 from fedplug.round.uploads import read_hello

@@ -12,8 +12,7 @@ import pytest
 from fedplug.api.errors import CheckpointError
 from fedplug.api.rows import Row
 from fedplug.round.checkpoint import Checkpoints
-from fedplug.runs.archive import Archive, Bookkeeping
-from fedplug.runs.histories import Lines, Recording
+from fedplug.runs.archive import Archive, Bookkeeping, Lines, Recording
 from fedplug.wire.record import read_wire
 from run_toys import ROUNDS, resume, rows_of, start
 from toy_components import recipe_of

@@ -13,8 +13,8 @@ from fedplug.api.errors import SetupError, TooFewClients
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.runs import execution
+from fedplug.runs.archive import Lines
 from fedplug.runs.execution import Execution
-from fedplug.runs.histories import Lines
 from fedplug.runs.settings import Settings
 from run_toys import resume, rows_of, start
 from toy_components import recipe_of, toy_catalog

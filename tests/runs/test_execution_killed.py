@@ -19,7 +19,7 @@ from fedplug.api.rows import Row, Sent, Traffic
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.runs import execution
-from fedplug.runs.files import read_rows
+from fedplug.runs.folder import read_rows
 from fedplug.runs.settings import Settings
 from toy_components import UNANIMOUS, paraaegis, toy_catalog
 from toy_protocol import read_saved

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fedplug.api.errors import CheckpointError
 from fedplug.privacy.ledger_record import RoundsReport
-from fedplug.runs.files import read_ledger, read_rows, read_summary
+from fedplug.runs.folder import read_ledger, read_rows, read_summary
 from row_toys import a_ledger, a_row, a_summary
 
 

@@ -13,7 +13,7 @@ from charge_toys import noised, paid
 from fedplug.api.errors import CheckpointError
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs import execution
-from fedplug.runs.histories import START, Lines, Recording
+from fedplug.runs.archive import START, Lines, Recording
 from fedplug.runs.settings import Settings
 from fedplug.wire.record import Message, read_wire
 from run_toys import resume

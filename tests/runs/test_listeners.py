@@ -27,7 +27,7 @@ from fedplug.cli.main import main
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.execution import resume, start
-from fedplug.runs.files import read_rows
+from fedplug.runs.folder import read_rows
 from toy_components import recipe_of
 
 RECIPE = recipe_of(rounds=2) | {"data": {"use": "std.digits", "clients": 2, "train_size": 100, "partition": "std.iid"}}

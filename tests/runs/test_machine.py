@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fedplug.api.blocks import Layout
 from fedplug.api.errors import SetupError
-from fedplug.api.types import Layout
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.machine import PeakMemory, command_line, require_memory, resolve_device, terminated_like_interrupted
+from fedplug.runs.execution import PeakMemory, command_line, require_memory, resolve_device, terminated_like_interrupted
 from toy_components import recipe_of, toy_catalog
 
 

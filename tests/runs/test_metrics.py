@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from fedplug.api.events import ReplyArrived, RowComplete
-from fedplug.api.reports import Reports
-from fedplug.api.rows import Row
+from fedplug.api.rows import Reports, Row
 from fedplug.runs.metrics import means_by_name, too_large
 from run_toys import resume, rows_of, start
 from site_toys import at_sites, write_sites

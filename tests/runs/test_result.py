@@ -16,7 +16,7 @@ from fedplug.api.errors import CheckpointError, SetupError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.execution import start
-from fedplug.runs.files import read_rows
+from fedplug.runs.folder import read_rows
 from fedplug.runs.settings import Settings
 from row_toys import a_ledger
 from toy_components import TOYS, recipe_of, toy_catalog

@@ -10,16 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.api.context import Server
 from fedplug.api.events import Events, Note
-from fedplug.api.outer_roles import Partition
-from fedplug.api.role_records import GroundTruth
-from fedplug.api.roles import Groups
+from fedplug.api.parties import Server
+from fedplug.api.roles import GroundTruth, Groups, Partition
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs import execution
+from fedplug.runs.folder import Distribution, Summary, assessments, carried, class_distribution, versions
 from fedplug.runs.settings import Settings
-from fedplug.runs.summary import Distribution, Summary, assessments, carried, class_distribution, versions
 from fedplug.wire.record import Wire
 from row_toys import a_summary
 from site_toys import CLASSES, at_sites, write_sites

@@ -14,7 +14,7 @@ from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.composition import Composition
 from fedplug.round.checkpoint import Checkpoints
-from fedplug.runs.taken_back import deliver, taken_back
+from fedplug.runs.result import deliver, taken_back
 from fedplug.wire.record import Wire
 
 
@@ -49,7 +49,7 @@ def test_parties_are_as_the_checkpoint_has_them_until_the_last_sum_is_delivered(
 
 def test_the_model_is_the_one_that_the_last_accuracy_was_measured_on(done: fedplug.Run) -> None:
     from fedplug.recipe.composition import Composition
-    from fedplug.round.client_data import load_data
+    from fedplug.round.world import load_data
     from fedplug_std.torch_model import to_tensor
 
     data, _ = load_data(done.recipe, Composition(done.recipe).components, None)
@@ -66,7 +66,7 @@ def test_the_model_is_the_one_that_the_last_accuracy_was_measured_on(done: fedpl
 
 
 def test_groups_have_a_model_each(done: fedplug.Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedplug.round.hosted import HostedClient
+    from fedplug.round.parties import HostedClient
 
     load = HostedClient.load
 

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from fedplug import at_client, at_key_server
 from fedplug.api import codec
-from fedplug.api.context import KeyServer
+from fedplug.api.blocks import Block
 from fedplug.api.errors import MessageError, ProtectionError, describe
-from fedplug.api.party_memory import KeyServerMemory
-from fedplug.api.reports import Reports
-from fedplug.api.types import Block
+from fedplug.api.parties import KeyServer, KeyServerMemory
+from fedplug.api.rows import Reports
 from fedplug.wire.calls import Call, Receiver, Reply, read_reply, request
 
 

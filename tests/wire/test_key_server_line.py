@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fake_parties import World
 from fedplug.api.errors import ClientError
-from fedplug.wire.key_server_line import KeyServerLine
+from fedplug.wire.post_office import KeyServerLine
 from fedplug.wire.record import KEY_SERVER
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug.api import codec
+from fedplug.api.blocks import Block
 from fedplug.api.errors import MessageError
-from fedplug.api.types import Block
 from fedplug.wire.record import KEY_SERVER, SERVER, Answered, Message, Wire, client_address, framed, read_wire
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fedplug.wire.server_clock import ServerClock
+from fedplug.wire.post_office import ServerClock
 
 
 def test_waiting_for_others_is_no_work_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """How a component is written: typed options, and markers for methods that run elsewhere.
 
-A component is a subclass of its role (`fedplug.api.roles`, `fedplug.api.outer_roles`) with a one-line summary as the
+A component is a subclass of its role (`fedplug.api.roles`, `fedplug.api.roles`) with a one-line summary as the
 first line of its docstring, a nested `Options` class and, where the role has a hook, a method of its name marked
 `@hookimpl`. The run gives each component instance a `name` attribute, under which recipes, messages and state refer to
 it.

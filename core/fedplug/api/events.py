@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, dataclass_transform
 
 if TYPE_CHECKING:
-    from fedplug.api.reports import Reports
-    from fedplug.api.rows import Row
-    from fedplug.api.types import Block
+    from fedplug.api.blocks import Block
+    from fedplug.api.rows import Reports, Row
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)

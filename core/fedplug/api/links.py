@@ -6,15 +6,16 @@ attacks read the same operations, folded the same way. Nobody else works out who
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from fedplug.api import grids
-from fedplug.api.errors import FedplugError, PluginError, cause_of
-from fedplug.api.folded import uploaded
-from fedplug.api.handed import is_client, without
+from fedplug.api.errors import FedplugError, PluginError, ProtectionError, cause_of
 from fedplug.api.known import Known
 from fedplug.api.operations import (
     Clip,
@@ -34,11 +35,139 @@ from fedplug.api.operations import (
     Widen,
     as_operations,
 )
-from fedplug.api.role_records import Site
-from fedplug.api.roles import Sealer
+from fedplug.api.roles import Sealer, Site
 
 if TYPE_CHECKING:
-    from fedplug.api.context import Context
+    from fedplug.api.parties import Context, Party
+
+
+def locked(steps: Iterable[Step]) -> bool:
+    """Whether the key server tells the opened sum to the clients alone; the server then relays what it cannot read."""
+    return any(
+        isinstance(closed := step.before.sealed[-1], Seal) and closed.answers == "clients"
+        for step in steps
+        if step.link.site == "key_server" and step.has(Open) and step.before.sealed
+    )
+
+
+def seal_of(steps: Iterable[Step]) -> tuple[str, Seal] | None:
+    """The encryption of a zone's uploads, with the name of the component; None where they are not encrypted."""
+    for step in steps:
+        for operation in step.operations:
+            if isinstance(operation, Seal):
+                return step.link.name, operation
+    return None
+
+
+def closers(steps: Iterable[Step]) -> list[str]:
+    """Names of the components whose seal or scramble lies on a zone's uploads, the outermost last."""
+    return [
+        step.link.name
+        for step in steps
+        if step.has(Seal, Scramble)
+    ]
+
+
+def uploaded(steps: Iterable[Step]) -> Known | None:
+    """What is known of a zone as the server receives it; None where the zone has no link at all."""
+    known = None
+    for step in steps:
+        if step.link.hook == "protect":
+            known = step.after
+        elif known is None:
+            known = step.before
+    return known
+
+
+def foretold(steps: Iterable[Step]) -> bytes:
+    """A fingerprint of the bounds that a zone's uploads are clipped to, and of what their noise costs.
+
+    Operations may follow from what a party keeps. A client that goes by others than the server would not have the
+    privacy that the ledger claims for it.
+    """
+    return _foretold(tuple(steps))
+
+
+@functools.lru_cache(maxsize=8)  # the clients of a process share their steps
+def _foretold(steps: tuple[Step, ...]) -> bytes:
+    known = uploaded(steps)
+    assert known is not None  # a zone that is sent has an aggregator
+    stated: list[Any] = [[clip.link, clip.bound.norm, clip.bound.order, clip.factor] for clip in known.clips]
+    for release in known.releases:
+        # What follows from scores is not known to all; a client refuses if its noise costs more than was promised.
+        same = [] if release.scored else [release.noise_multiplier]
+        stated.append([release.link, *same])
+    return hashlib.blake2b(repr(_rounded(stated)).encode(), digest_size=8).digest()
+
+
+def _rounded(value: Any) -> Any:
+    """With numbers as text of nine digits: those of other types, or of another machine, may differ in the last bits."""
+    if isinstance(value, list | tuple):
+        return [_rounded(one) for one in value]
+    return value if isinstance(value, str) else f"{float(value):.9g}"
+
+
+def released(steps: Iterable[Step]) -> Known | None:
+    """What is known of a zone's sum as clients adopt it."""
+    known = None
+    for step in steps:
+        known = step.after
+    return known
+
+
+class NotHanded:
+    """In place of what a function is not handed. How many examples there are is public."""
+
+    def __init__(self, told: str, size: int = 0) -> None:
+        self._told, self._size = told, size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def refuse(self, *_: Any) -> NoReturn:
+        """Says what is not there, and why.
+
+        Raises:
+            ProtectionError: always.
+        """
+        raise ProtectionError(self._told)
+
+    __getattr__ = __getitem__ = __iter__ = __contains__ = __array__ = __neg__ = __abs__ = refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = refuse
+
+
+def is_client(party: Any) -> bool:
+    """Whether a party holds data, told by what it has: contexts, which define clients, import links themselves."""
+    return hasattr(party, "update")
+
+
+@contextlib.contextmanager
+def without(party: Party, told: str, *, scores: bool = False, update: bool = False) -> Iterator[None]:
+    """Inside, a client has no examples, and unless they are left to it no scores, no update and no model of its own.
+
+    Args:
+        party: a client; of other parties nothing is taken.
+        told: what an error says where one of them is used.
+        scores, update: whether these are left to it.
+    """
+    client: Any = party
+    if not is_client(client):
+        yield
+        return
+    names = [*([] if scores else ["scores"]), *([] if update else ["update", "personal"])]
+    held = {name: getattr(client, name) for name in ["data", *names]}
+    hidden: Any = NotHanded(told, len(client.data.train) if client.data is not None else 0)
+    if client.data is not None:
+        client.data = dataclasses.replace(client.data, train=hidden, own_test=hidden)
+    for name in names:
+        if held[name] is not None:
+            setattr(client, name, hidden)
+    try:
+        yield
+    finally:
+        for name, value in held.items():
+            setattr(client, name, value)
+
 
 Hook = Literal["protect", "aggregate", "postprocess"]
 

@@ -16,16 +16,15 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
 
-from fedplug.api.checked import Checked, at_least, positive
 from fedplug.api.errors import FedplugError
-from fedplug.api.record import Number, Record, Text
+from fedplug.api.records import Checked, Number, Record, Text, at_least, positive
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from fedplug.api.context import Context
-    from fedplug.api.types import Block, Layout
+    from fedplug.api.blocks import Block, Layout
+    from fedplug.api.parties import Context
 
     Vector = NDArray[np.float32]
     Handed = Callable[[Block, Any, Context], Block | Vector]  # of a client, a server or a key server, as the hook runs

@@ -1,32 +1,534 @@
-"""The roles of a round: what scores, plans, protects, sums, opens and trains; one typed class each.
+"""The roles: what scores, plans, protects, sums, opens and trains in a round, and what is around the rounds.
 
 A component subclasses the role, or the roles, that it serves, and overrides what it needs. A role has everything that
-the core may ever ask of it; what it declares is one frozen record a fact (`fedplug.api.role_records`). A name that
-comes close to a member's is refused (`fedplug.api.members`).
+the core may ever ask of it; what it declares is one frozen record a fact. A class with a public name close to one of
+its role's, or with another signature, is refused when it is imported: a misspelt member is never one that is missing.
 """
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+import copy
+import dataclasses
+import difflib
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
-from fedplug.api.base import Component
-from fedplug.api.component import hookimpl
-from fedplug.api.errors import ProtectionError
-from fedplug.api.operations import Open, Operations
-from fedplug.api.role_records import Account, Learns, Plans, Reads, Scoring, Site, Wants
+from fedplug.api.component import Options, hookimpl
+from fedplug.api.errors import ProtectionError, cause_of
+from fedplug.api.operations import Open, Operations, Party
+from fedplug.api.records import Checked, Record, Text
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from fedplug.api.context import Client, Context, Server
+    from fedplug.api.blocks import Block, Scores
+    from fedplug.api.data import Dataset, Model
+    from fedplug.api.events import Event
     from fedplug.api.known import Known
-    from fedplug.api.model import Model
-    from fedplug.api.role_records import GroundTruth
-    from fedplug.api.types import Block, Scores
-    from fedplug.wire.cohort import Cohort
+    from fedplug.api.parties import Client, Context, Server
+    from fedplug.recipe.recipe import Recipe
+    from fedplug.wire.post_office import Cohort, KeyServerLine
+
+
+Site = Literal["client", "server", "key_server"]
+"""A party at which methods of components run."""
+
+
+class Reveals(Checked, Record):
+    """Something that follows from clients' data and is visible to somebody beside the protected values.
+
+    Attributes:
+        what: for instance `mask`, `vote histogram`, `num_examples`.
+        to: who sees it, in the words of the ledger's views.
+        covered_by: what pays for it: `epsilon` (a noise in the ledger, such as the negotiation's own), or `nothing to
+            pay` where it does not follow from anybody's data, with the note saying why; None: nothing does.
+        asked: names of the methods, of clients or of the key server, whose replies carry it to the server. A reply
+            that no statement names makes the guarantee of whoever reads it `none`.
+        voids: True where it gives so much away that no epsilon says what is lost: the guarantee of those who see it is
+            `none`. The rule: what names the classes of a client's data, without noise, does. That is class counts, and
+            scores, votes or chosen positions of single scalars that belong to one client and follow from its data.
+        note: one sentence.
+    """
+
+    whole: ClassVar[bool] = True
+    what: Text
+    to: tuple[Party, ...]
+    _: dataclasses.KW_ONLY
+    covered_by: Literal["epsilon", "nothing to pay"] | None = None
+    asked: tuple[Text, ...] = ()
+    voids: bool = False
+    note: Text = ""
+
+
+class Learns(Checked, kw_only=True):
+    """How an update follows from data: what the trainer says of itself, for whoever reads updates.
+
+    Attributes:
+        descends: what the steps descend; `cross_entropy` where updates are sums of gradients of its mean over a batch,
+            else in words, and attacks that need that loss do not apply.
+        lr: learning rate of the round; None where there is no such number.
+        batch_size: examples of a step; None: all.
+        epochs: times through the examples; None where a round is not counted so.
+        one_step: True where a round is one step on one batch.
+        momentum, weight_decay: of the optimiser.
+        class_weights: of the loss, one a class; None: all alike.
+        training_mode: False where gradients are computed in evaluation mode.
+        noise: standard deviation of what the trainer adds to an update; None: unknown, 0: nothing.
+        repeats: whether the same update can be made again from the same model and data.
+    """
+
+    descends: str = "cross_entropy"
+    lr: float | None = None
+    batch_size: int | None = None
+    epochs: int | None = None
+    one_step: bool = False
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    class_weights: tuple[float, ...] | None = None
+    training_mode: bool = True
+    noise: float | None = 0.0
+    repeats: bool = True
+
+
+class Declares(Checked, kw_only=True):
+    """What a data set is known to hold before it is loaded: `fedplug check` asks the model whether it takes that.
+
+    Attributes:
+        shape: of one example, (C, H, W); None where only the files tell.
+        num_classes: how many classes a model of it tells apart; None where only the files tell.
+        per: whether a model gives one class an `example`, or one a `pixel` (segmentation).
+    """
+
+    shape: tuple[int, ...] | None = None
+    num_classes: int | None = None
+    per: Literal["example", "pixel"] = "example"
+
+    def __post_init__(self) -> None:
+        """Raises TypeError where it is no shape, or no number of classes; ValueError where `per` is another word."""
+        super().__post_init__()
+        shape = self.shape
+        if shape is not None and not (isinstance(shape, tuple) and shape and all(map(_length, shape))):
+            raise TypeError(f"Declares.shape is {self.shape!r:.60}; it must be a tuple of sizes: (1, 28, 28)")
+        if self.num_classes is not None and not _length(self.num_classes):
+            raise TypeError(f"Declares.num_classes is {self.num_classes!r:.60}; it must be a whole number >= 1")
+
+
+def _length(value: Any) -> bool:
+    return type(value) is int and value >= 1
+
+
+class Scoring(Checked, kw_only=True):
+    """What a scorer's scores are.
+
+    Attributes:
+        per: one a `scalar`, (P,), or one a `layer`, (L,).
+        public: whether they follow from public facts alone, so that everybody can work them out.
+    """
+
+    per: Literal["scalar", "layer"] = "scalar"
+    public: bool = False
+
+
+class Reads(Checked, kw_only=True):
+    """Which scores a component reads.
+
+    Attributes:
+        by: the scorer's name; None: the recipe's first.
+        per: what it needs one score for; `any`: it takes either.
+        at_server: whether the aggregation server works out public scores too, because what the ledger states follows
+            from them; it then keeps a model.
+    """
+
+    by: str | None = None
+    per: Literal["scalar", "layer", "any"] = "any"
+    at_server: bool = False
+
+
+class Plans(Checked, kw_only=True):
+    """What a negotiation's plans are.
+
+    Attributes:
+        zones: the zones that they can hold.
+        own: of those, the zones whose positions are a client's own.
+        public: whether plans follow from public facts alone: not from data, nor from who takes part.
+    """
+
+    zones: frozenset[str]
+    own: frozenset[str] = frozenset()
+    public: bool = False
+
+    def __post_init__(self) -> None:
+        for name, zones in (("zones", self.zones), ("own", self.own)):
+            if not isinstance(zones, frozenset) or not all(isinstance(zone, str) for zone in zones):
+                rule = "it must be a frozenset of names: frozenset({'clear'})"
+                raise TypeError(f"Plans.{name} is {zones!r:.60}; {rule}")
+        if strange := sorted(self.own - self.zones):
+            there = ", ".join(sorted(self.zones))
+            raise TypeError(f"Plans.own names the zone {strange[0]}, which zones do not: {there}")
+
+
+class Wants(Checked, kw_only=True):
+    """What an aggregator needs to work.
+
+    Attributes:
+        num_examples: clients tell how many examples they have, and weights follow from it.
+        positions: clients send positions with every zone that is not encrypted, so the server sees the masks.
+        model: `ctx.party.model` and `ctx.party.vector` at the server.
+    """
+
+    num_examples: bool = False
+    positions: bool = False
+    model: bool = False
+
+
+class Account(Checked, kw_only=True):
+    """An account of privacy at another level than the client, which the component that protects there keeps itself.
+
+    Attributes:
+        level: in one word, such as `record`; the ledger, the metrics (`level_epsilons`) and the verdict name it so.
+        release: a NamedTuple of finite numbers >= 0: what one round releases of one client at that level.
+        unit: what is protected: `one training example of a client, added or removed`.
+        terms: the same as the verdict has it, with trust and adjacency: `single records, local, add-remove`.
+        trust: who adds the noise, and where.
+        covers: for what of a run it holds, and for what not.
+    """
+
+    level: str
+    release: type[Any]
+    unit: str
+    terms: str
+    trust: str
+    covers: str
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.level, str) and self.level.isidentifier() and self.level.islower()):
+            raise TypeError(f"Account.level is {self.level!r:.60}; it must be one word in small letters, as record is")
+        if self.level == "client":
+            raise TypeError("Account.level is client, of which the ledger keeps account; give operations instead")
+        if not (isinstance(self.release, type) and hasattr(self.release, "_fields")):
+            raise TypeError(f"Account.release is {self.release!r:.60}; it must be a NamedTuple of numbers")
+
+    @property
+    def size(self) -> int:
+        """How many numbers a release has."""
+        return len(self.release._fields)
+
+
+class Finds(Checked, kw_only=True):
+    """What an attack looks for, and how it is judged.
+
+    Attributes:
+        needs: of a view; a `fedplug_attacks.Needs`.
+        what: `images`, `labels`, `members`.
+        headline: (number, `high` or `low`): what ranks its forms.
+        success: (number, `<=` or `>=`, threshold): what counts as a success.
+    """
+
+    needs: Any
+    what: frozenset[str]
+    headline: tuple[str, Literal["high", "low"]]
+    success: tuple[str, Literal["<=", ">="], float]
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where a number is ranked or judged by another word: results could not be read back."""
+        if self.headline[1] not in ("high", "low"):
+            raise ValueError(f"Finds(headline={self.headline!r}): it must be (number, 'high' or 'low')")
+        if self.success[1] not in ("<=", ">="):
+            raise ValueError(f"Finds(success={self.success!r}): it must be (number, '<=' or '>=', threshold)")
+
+
+class Measures(Checked, kw_only=True):
+    """What a metric compares and how to read it.
+
+    Attributes:
+        kind: `images`, `labels`, `members` or `update`.
+        better: name of each number -> `high` or `low`, whichever means that the attack learnt more.
+        conventions: one line: range, smallest image, padding, how colour is treated.
+        default: whether it is computed unless the recipe names metrics.
+    """
+
+    kind: str
+    better: Mapping[str, str]
+    conventions: str
+    default: bool = False
+
+
+class GroundTruth(Checked, kw_only=True):
+    """What is true of the clients and no party knows: what groups of them are compared with after a run.
+
+    Attributes:
+        classes: names of the classes.
+        examples: by client, how many training examples it has of each class.
+        categories: the true category of each client, where the partition has some.
+    """
+
+    classes: Sequence[str]
+    examples: Mapping[int, Sequence[int]]
+    categories: Sequence[int] | None = None
+
+
+RECORDS: dict[str, type] = {
+    "scoring": Scoring, "plans": Plans, "reads": Reads, "wants": Wants, "finds": Finds, "measures": Measures,
+    "account": Account, "declares": Declares,
+}  # fmt: skip
+"""What a role declares, by the member that holds it."""
+
+
+_CLOSE = 0.8
+"""How alike two names must be for one to be taken for the other, by difflib."""
+_MEANT = {
+    "release": "ballots", "releases": "ballots", "side_channel": "reveals", "side_channels": "reveals",
+    "reveal": "reveals", "zones": "plans", "own_zones": "plans", "needs_cohort_secret": "cohort_secret",
+    "descends": "learns", "one_step": "learns",
+}  # fmt: skip
+"""Words that people reach for, and what says it here."""
+_PROMISES = (
+    "ballots", "learns", "plans", "reads", "wants", "scoring", "public_scores",
+    "client_weight", "round_release", "release_problem", "epsilon_of", "add_blocks", "open_upload", "open_reply",
+)  # fmt: skip
+"""Members by which a role states or promises something. Other members have everyday names, such as a metric's `score`,
+which are free in the roles that lack them."""
+
+_ROLES: list[type] = []
+"""Every role, in the order of definition."""
+
+
+def add_role(role: type) -> None:
+    """From here on, `role` is one: what its subclasses define is compared with its members."""
+    _ROLES.append(role)
+
+
+@functools.cache
+def members(role: type) -> dict[str, Any]:
+    """The public names of a role, with what the role itself has there."""
+    named: dict[str, Any] = {}
+    for base in reversed(role.__mro__):
+        if base is object:
+            continue
+        for name in (*vars(base).get("__annotations__", {}), *vars(base)):
+            if not name.startswith("_"):
+                named[name] = inspect.getattr_static(base, name, None)
+    return named
+
+
+@functools.cache
+def roles_of(cls: type) -> list[type]:
+    """The roles that a class serves, `Component` the last of them."""
+    return [base for base in cls.__mro__ if base in _ROLES]
+
+
+def misspelt(cls: type) -> Iterable[str]:
+    """What is wrong with the public names of a component class, as half sentences.
+
+    Names of its bases count as its own, whether these are components or plain classes: nobody else looks at those.
+    """
+    known: dict[str, Any] = {}
+    for role in reversed(roles_of(cls)):
+        known |= members(role)
+    seen: set[str] = set()
+    for base in cls.__mro__:
+        if base in _ROLES or base is object:
+            continue
+        own = {name for name in (*vars(base), *vars(base).get("__annotations__", {})) if not name.startswith("_")}
+        for name in sorted(own - seen):
+            yield from _misused(cls, base, name, known)
+        seen |= own
+
+
+def _misused(cls: type, base: type, name: str, known: dict[str, Any]) -> Iterable[str]:
+    """What is wrong with one public name that a class has from `base`, which may be the class itself."""
+    called = name if base is cls else f"{name} of {base.__qualname__}"
+    if name in known:
+        first = next(each for each in cls.__mro__ if name in vars(each) or each is base)
+        if first is not base:  # a role's own member comes first: what is written here is never asked
+            remedy = f"write {base.__name__} before it in class {cls.__name__}"
+            yield f"{called} is hidden by that of {first.__name__}; {remedy}"
+            return
+        yield from _wrong_shape(vars(base).get(name), name, called, known[name])
+        return
+    close = next(iter(difflib.get_close_matches(name, {**known, **_MEANT}, n=1, cutoff=_CLOSE)), name)
+    meant = _MEANT.get(close, close)
+    if meant in known:
+        of = " and ".join(role.__name__ for role in roles_of(cls)[:-1]) or "component"
+        yield f"{called} is not a member of a {of}; did you mean {meant}?"
+    elif name in _PROMISES and len(roles_of(cls)) > 1:  # a base without a role may be meant for any
+        having = [role for role in _ROLES if name in members(role)]
+        others = [role.__name__ for role in having if not any(base in having for base in role.__mro__[1:])]
+        yield (
+            f"{called} is a member of a {' and a '.join(others)}, which {cls.__name__} does not inherit from: nobody "
+            f"asks for it; write class {cls.__name__}(fedplug.{others[0]}), or another name"
+        )
+
+
+def _wrong_shape(defined: Any, name: str, called: str, expected: Any) -> Iterable[str]:
+    """A method with other arguments than the role's, or a record of another type."""
+    if inspect.isfunction(expected):
+        if not inspect.isfunction(defined):
+            yield f"{called} must be a method; did you mean def {name}{_shown(expected)}?"
+            return
+        wanted, given = list(inspect.signature(expected).parameters), list(inspect.signature(defined).parameters)
+        rest = list(inspect.signature(defined).parameters.values())[len(wanted):]
+        if given[: len(wanted)] != wanted or any(p.default is p.empty for p in rest):
+            yield f"{called}({', '.join(given)}) has other arguments; did you mean {name}({', '.join(wanted)})?"
+    elif name in RECORDS and defined is not None and not isinstance(defined, property | RECORDS[name]):
+        yield f"{called} must be a {RECORDS[name].__name__}, not {type(defined).__name__}"
+
+
+def record_problems(component: Component) -> Iterable[str]:
+    """What a built component declares that is not of its type, or fails, as half sentences."""
+    known = {name for role in roles_of(type(component)) for name in members(role)}
+    for name, kind in {**RECORDS, "site": str}.items():
+        if name not in known:
+            continue
+        try:
+            value = getattr(component, name)
+        except Exception as error:
+            yield f"fails to say its {name}: {cause_of(error)}"
+            continue
+        if name == "site" and value not in get_args(Site):
+            yield f"has the site {value!r:.60}; it must be {', '.join(get_args(Site)[:-1])} or {get_args(Site)[-1]}"
+        elif not isinstance(value, kind) and not (name == "reads" and value is None):
+            yield f"has {value!r:.60} for its {name}; it must be a {kind.__name__}(...)"
+
+
+def _shown(method: Callable[..., Any]) -> str:
+    return f"({', '.join(inspect.signature(method).parameters)})"
+
+
+_SAID_IN = (
+    ("score_parameters", "public_scores"), ("train", "round_release"), ("protect", "round_release"),
+    ("round_release", "release_problem"),
+    ("load", "declares"), ("build", "refuses"),
+)  # fmt: skip
+"""Which member states what a method does."""
+
+
+def stale_statements(cls: type) -> Iterable[str]:
+    """Methods that a class overrides while it inherits what another class states of its own, as half sentences."""
+    for method, statement in _SAID_IN:
+        says = _home(cls, statement)
+        if says is None or _home(says, method) in (None, _home(cls, method)):
+            continue
+        yield (
+            f"overrides {method} of {says.__name__} and inherits its {statement}, which says what that one does; "
+            f"define {statement} as well, or write {statement} = {says.__name__}.{statement} if all of it still holds"
+        )
+
+
+def _home(cls: type, name: str) -> type | None:
+    """The class that defines a member; None where none below the roles does, or leaves it open."""
+    mine = (base for base in cls.__mro__ if base not in _ROLES)
+    home = next((base for base in mine if name in vars(base)), None)
+    return None if home is None or name in getattr(home, "__abstractmethods__", ()) else home
+
+
+def undecided(cls: type) -> list[tuple[type, str]]:
+    """Members that a role leaves open and that a class does not give, with the role; methods with their arguments."""
+    left_open = {}
+    for role in reversed(roles_of(cls)):
+        for name, expected in vars(role).items():
+            if getattr(inspect.getattr_static(cls, name, None), "__isabstractmethod__", False):
+                shown = _shown(expected).replace("self, ", "") if inspect.isfunction(expected) else ""
+                left_open[name] = role, f"{name}{shown}"
+    return list(left_open.values())
+
+
+class Component(abc.ABC):
+    """What every component is: built from typed options, named by the run, and answerable for what it shows.
+
+    Attributes:
+        name: under which recipes, messages and state refer to it; set by the run.
+        options: as validated.
+    """
+
+    Options: ClassVar[type[Options]] = Options
+    name: str
+    options: Any
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+    def __init_subclass__(cls, role: bool = False, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if role:
+            add_role(cls)
+        elif problems := list(misspelt(cls)):
+            raise TypeError(f"{cls.__module__}.{cls.__qualname__}: " + "; ".join(problems))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self.__dict__.get("_frozen"):
+            raise ProtectionError(
+                f"component {self.name} keeps {name} on itself, where the other clients of its process would find it; "
+                "keep it in client.memory(self), or in client.cache where it can be made again"
+            )
+        super().__setattr__(name, value)
+
+    def freeze(self) -> None:
+        """From here on nothing can be kept on the component: it is the same for all clients and in all processes.
+
+        Raises:
+            TypeError: it holds a generator of random numbers, which would remember what was drawn.
+        """
+        for name, value in vars(self).items():
+            if hasattr(value, "bit_generator") or hasattr(value, "getrandbits"):
+                remedy = "draw from client.rng(self) or ctx.rng(self.name)"
+                raise TypeError(f"{name} is a generator of random numbers; {remedy}")
+            self.__dict__[name] = _fixed(value)
+        self.__dict__["_frozen"] = True
+
+    def varied(self, **changes: Any) -> Self:
+        """A copy of the component with other attributes."""
+        other = copy.copy(self)
+        other.__dict__.update(changes)
+        return other
+
+    @property
+    def cohort_secret(self) -> bool:
+        """Whether the clients must agree on a secret before round 1 (`client.secret`)."""
+        return False
+
+    def check(self, recipe: Recipe) -> Iterable[str]:
+        """Further complaints about the recipe as a whole, each a sentence with its remedy."""
+        return ()
+
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:  # noqa: B027
+        """Runs at the server, once, before round 1: keys, parameters."""
+
+    def reveals(self, ctx: Context) -> Sequence[Reveals]:
+        """What it makes visible beside the protected values."""
+        return ()
+
+    def describe(self) -> str:
+        """One line for the plan of the run; by default its options."""
+        given = [(key, value) for key, value in self.options if value is not None]
+        if given:
+            shown = (f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in given)
+            return ", ".join(shown)
+        return (type(self).__doc__ or "").strip().partition("\n")[0]
+
+
+def _fixed(value: Any) -> Any:
+    """The value, or of a container one with the same in it that cannot be changed."""
+    match value:
+        case dict():
+            return types.MappingProxyType({key: _fixed(inner) for key, inner in value.items()})
+        case list():
+            return tuple(map(_fixed, value))
+        case set():
+            return frozenset(value)
+    if hasattr(value, "__array_interface__") and value.dtype.kind != "O":
+        from fedplug.api.blocks import unchangeable  # whoever has an array has imported numpy
+
+        return unchangeable(value)
+    return value
+
+
+add_role(Component)
 
 
 class Scorer(Component, role=True):
@@ -276,3 +778,170 @@ class AccountKeeper(Component, role=True):
     @abc.abstractmethod
     def epsilon_of(self, releases: Sequence[Any], delta: float) -> dict[str, float]:
         """Epsilons of one unit after these releases, by method, the headline first; the methods for no releases too."""
+
+
+class DataSource(Component, role=True):
+    """Loads a data set."""
+
+    @property
+    def declares(self) -> Declares:
+        """What it is known to hold before it is loaded; by default nothing, so that only a run tells what fits."""
+        return Declares()
+
+    @abc.abstractmethod
+    def load(self, root: str | None) -> Dataset:
+        """The data set. `root` is the folder of data sets, or None where the user named none; with data at sites, the
+        folder of one client's site.
+        """
+
+
+class Partition(Component, role=True):
+    """Says which examples each client has."""
+
+    @abc.abstractmethod
+    def assign(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+        """For each client, the indices of its examples: disjoint, and none empty."""
+
+    def categories(self, num_clients: int) -> Sequence[int] | None:
+        """The true category of each client, for `Groups.assess`; None where clients have none."""
+        return None
+
+
+class ModelSource(Component, role=True):
+    """Builds the model."""
+
+    @abc.abstractmethod
+    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> Model:
+        """The model, with weights that depend on `seed` alone. `shape` is (C, H, W) of one example."""
+
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
+        """Why it takes no examples of this shape, and the remedy: `it takes images of at least 12x12; use larger ones`.
+
+        `fedplug check` asks before any data is loaded, and a run before the model is built, so nothing heavy is
+        imported here. None where it takes them, or only `build` tells.
+
+        Args:
+            shape: (C, H, W) of one example.
+            num_classes: as `build` is told; None where it is not known yet.
+            per: whether the data has one class an `example`, or one a `pixel`.
+        """
+        return None
+
+    def figures(self, counts: Mapping[str, float]) -> dict[str, float]:
+        """Figures of the task beside accuracy, by title, from `Evaluation.task` summed over the clients.
+
+        Runs at the server. Counts come from clients, so a name may be missing; what raises is noted and left out.
+        """
+        return {}
+
+
+class Accountant(Component, role=True):
+    """States epsilon of sampled releases, and of releases that are not Gaussian."""
+
+    @abc.abstractmethod
+    def compose(
+        self, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str
+    ) -> dict[str, float] | None:
+        """Epsilon of releases together, each (mechanism, noise_multiplier, sampling_rate, count).
+
+        Args:
+            releases: those that are sampled are `gaussian`; others `laplace` or `pure` too. Multipliers are those of
+                zero-out, whichever the adjacency.
+            delta: failure probability, 0 < delta < 1.
+            adjacency: `zero_out` or `replace_one`.
+
+        Returns:
+            One value a method, the headline first, such as `{"pld": 5.91, "rdp": 6.61}`. None where it does not know
+            one of the mechanisms: the ledger then composes them by Renyi DP, without credit for sampling.
+        """
+
+
+class Attack(Component, role=True):
+    """Tries to learn about clients' data from what one adversary observed; outside every party."""
+
+    @property
+    @abc.abstractmethod
+    def finds(self) -> Finds:
+        """What it looks for."""
+
+    @property
+    def form(self) -> Literal["adaptive", "naive"] | None:
+        """Its form, where it has several."""
+        return None
+
+    @abc.abstractmethod
+    def attack(self, view: Any, ctx: Context) -> Any:
+        """What it found in a `fedplug_attacks.View`: `fedplug_attacks.AttackReport("finished", ...)`, or `diverged` or
+        `not_applicable` with a reason.
+        """
+
+    def in_form(self, form: Literal["adaptive", "naive"]) -> Self | None:
+        """The same attack in another form; None where it has but one."""
+        return None
+
+
+class Metric(Component, role=True):
+    """One or a few numbers about what an attack found, against the truth."""
+
+    @property
+    @abc.abstractmethod
+    def measures(self) -> Measures:
+        """What it compares, and how to read it."""
+
+    @abc.abstractmethod
+    def score(self, found: Any, truth: Any) -> dict[str, Any]:
+        """The numbers, by name, of an `AttackReport` against a `fedplug_attacks.Truth`.
+
+        Images are in the order of `truth.images`: the scorer has matched them.
+
+        Raises:
+            MetricError: it is not defined for these images, counts or scores.
+        """
+
+
+class Extension(Component, role=True):
+    """Looks on: it hears the events of a run in `observe`, or wraps hooks with methods named after them, marked
+    `@hookimpl(wrapper=True)`, which change no block and no score.
+    """
+
+    every_run: ClassVar[bool] = False
+    """Whether it hears every run of whoever has it installed; `--without NAME` sends it away."""
+    hears: ClassVar[tuple[type, ...]] = ()
+    """The events that it hears, such as `(RowComplete,)`; none named stands for all. Naming them saves copies."""
+
+    def observe(self, event: Event) -> Iterable[str] | None:
+        """Hears the events of the run (`fedplug.api.events`), at the server, in order, before the run goes on; gives
+        what people should read of it, as notes, or None.
+
+        It gets a copy of each, so that nothing it does to one reaches the run.
+        A `FedplugError` stops the run: at `RoundStarted` or `Asking`, before anything is released. Anything else that
+        is raised is noted once, and the extension hears no more.
+        """
+
+
+ROLES: dict[str, type[Component]] = {
+    "score_parameters": Scorer,
+    "negotiate_mask": Negotiation,
+    "protect": Protector,
+    "aggregate": Aggregator,
+    "postprocess": Opener,
+    "attack": Attack,
+    "dataset": DataSource,
+    "partition": Partition,
+    "model": ModelSource,
+    "trainer": Trainer,
+    "metric": Metric,
+    "accountant": Accountant,
+    "groups": Groups,
+    "extension": Extension,
+}
+"""The role of each entry-point group."""
+
+
+def place_of(component: Any, method: str) -> str:
+    """Where a method that runs at another party belongs, for errors: `component a.b, hook protect, method share: `.
+
+    Empty for the protocol's own, which name themselves what they ran.
+    """
+    hooks = [group for group, role in ROLES.items() if isinstance(component, role)]
+    return f"component {component.name}, hook {' and '.join(hooks)}, method {method}: " if hooks else ""

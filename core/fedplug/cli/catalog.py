@@ -176,8 +176,7 @@ def _bold(text: str) -> str:
 
 def _declared(component: type) -> list[tuple[str, str]]:
     """What a class declares in its roles, as far as that does not depend on options."""
-    from fedplug.api.role_records import RECORDS, Finds, Measures, Plans
-    from fedplug.api.role_table import ROLES
+    from fedplug.api.roles import RECORDS, ROLES, Finds, Measures, Plans
 
     facts: list[tuple[str, str]] = []
     served = [role for role in ROLES.values() if issubclass(component, role)]

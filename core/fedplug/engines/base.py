@@ -7,13 +7,46 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedplug.api.blocks import Layout
 from fedplug.api.component import Options
-from fedplug.api.types import Layout
 from fedplug.recipe import own_files
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
+from fedplug.round.parties import ClientHost, KeyServerHost
 from fedplug.round.world import World
+
+
+def shares(num_clients: int, workers: int) -> list[list[int]]:
+    """The clients of each worker, of which there are no more than clients."""
+    workers = max(1, min(workers, num_clients))
+    return [list(range(number, num_clients, workers)) for number in range(workers)]
+
+
+def host_of(job: Job, client_ids: list[int] | None) -> ClientHost | KeyServerHost:
+    """Builds the host of some clients, or of the key server where there are none.
+
+    Raises:
+        FedplugError: this process cannot build them; the message says why.
+    """
+    recipe, composition = job.build()
+    if client_ids is None:
+        return KeyServerHost(recipe, composition, job.layout, job.run_dir)
+    share = job.resident and max(1, job.resident * len(client_ids) // recipe.data.clients)
+    return ClientHost(recipe, composition, client_ids, job.data_root, job.device, job.run_dir, resident=share)
+
+
+def draw_apart() -> None:
+    """Seeds the global generators from the system: a fork copies their state, and torch begins with the same anywhere.
+
+    Noise that a plugin draws from them would otherwise be the same in every worker, and cancel between two uploads.
+    """
+    import numpy as np
+    import torch
+
+    np.random.seed()
+    torch.seed()
+
 
 TIMEOUT = 1800
 """Seconds that a party may take for an answer, unless the settings say otherwise. Training may be long; who has

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from fedplug.api import grids, norms
-from fedplug.api.blocks import add_blocks
-from fedplug.api.context import Client, Server
+from fedplug.api.blocks import RETAINED, Block, add_blocks
+from fedplug.api.blocks import block_problem as fields_problem
 from fedplug.api.errors import FedplugError, PluginError, ProtectionError, cause_of
-from fedplug.api.handed import without
-from fedplug.api.links import Link, ballot_states, grids_of_layers
+from fedplug.api.links import Link, ballot_states, grids_of_layers, without
 from fedplug.api.operations import (
     Clip,
     Combine,
@@ -38,16 +37,15 @@ from fedplug.api.operations import (
     WeightedSum,
     Widen,
 )
-from fedplug.api.typed import block_problem as fields_problem
-from fedplug.api.types import RETAINED, Block
+from fedplug.api.parties import Client, Server
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fedplug.api.context import Context, Party
     from fedplug.api.known import Known
     from fedplug.api.links import Step
     from fedplug.api.operations import Operations
+    from fedplug.api.parties import Context, Party
 
 _MARGIN = 1 - 2.0**-23
 """Twice what rounding a value to float32 can add, so that the rounded values do not exceed the bound either."""

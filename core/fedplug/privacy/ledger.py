@@ -19,19 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedplug.api.blocks import RETAINED
+from fedplug.api.known import Release
 from fedplug.api.operations import Curve
-from fedplug.api.releases import Release
-from fedplug.api.role_records import Reveals
-from fedplug.api.types import RETAINED
-from fedplug.privacy.credit import entry_of
-from fedplug.privacy.ledger_record import RoundEntry
-from fedplug.privacy.spent import SoFar, Spent, ZoneCost, inverse_square
+from fedplug.api.roles import Reveals
+from fedplug.privacy.ledger_record import RoundEntry, SoFar, Spent, ZoneCost, entry_of, inverse_square
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fedplug.api.outer_roles import Accountant
-    from fedplug.api.roles import AccountKeeper
+    from fedplug.api.roles import Accountant, AccountKeeper
     from fedplug.privacy.ledger_record import EncryptionReport, LedgerReport
     from fedplug.recipe.parts import Sampling
 
@@ -212,14 +209,14 @@ class Ledger:
         Toward whoever sees the client's uploads where noise is local; toward whoever sees the released sums where it is
         central, with the credit for sampling that `accountant` grants.
         """
-        from fedplug.privacy.ledger_epsilons import zone_epsilons
+        from fedplug.privacy.views import zone_epsilons
 
         figures = zone_epsilons(self)
         return None if figures is None else figures.epsilon
 
     def report(self) -> LedgerReport:
         """The whole account, as `ledger.json` has it."""
-        from fedplug.privacy.ledger_report import report
+        from fedplug.privacy.views import report
 
         return report(self)
 
@@ -235,8 +232,7 @@ class Ledger:
 
     def verdict(self) -> str:
         """One line that says what is protected, toward whom, and what is not."""
-        from fedplug.privacy.ledger_epsilons import zone_epsilons
-        from fedplug.privacy.ledger_report import verdict
+        from fedplug.privacy.views import verdict, zone_epsilons
 
         return verdict(self, zone_epsilons(self))
 

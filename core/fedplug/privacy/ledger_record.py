@@ -4,12 +4,31 @@ enters of each round, from which all that it states follows."""
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Literal, Self
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-from fedplug.api.operations import NoiseKind
-from fedplug.api.record import Count, Number, Record, Text
-from fedplug.api.releases import Release
-from fedplug.api.role_records import Reveals
+import numpy as np
+
+from fedplug.api.known import Release
+from fedplug.api.operations import GAUSSIAN, OF_EPSILON, NoiseKind
+from fedplug.api.records import Count, Number, Record, Text
+from fedplug.api.roles import Reveals
+from fedplug.privacy.accounting import (
+    composed_epsilon,
+    effective_multiplier,
+    epsilon_with_slack,
+    gaussian_epsilon,
+    gaussian_rdp_epsilon,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fedplug.api.operations import Curve
+    from fedplug.api.roles import Accountant
 
 
 class ZoneEntry(Record):
@@ -257,3 +276,299 @@ class LedgerReport(Priced, Record):
 
     def __repr__(self) -> str:
         return f"<Ledger: {self.verdict}>"
+
+
+_LARGEST_COMPOSED = 100.0
+"""Epsilon by Renyi DP up to which an accountant is asked for a tighter one."""
+
+
+@dataclasses.dataclass(eq=False)
+class Spent:
+    """The cost of all releases so far, for each of K clients.
+
+    Attributes:
+        gaussian: sum of 1/multiplier^2 of Gaussian releases, (K,); see `accounting.effective_multiplier`.
+        others: number of other releases, (K,), by (mechanism, noise multiplier); see `fedplug.api.known.Release`.
+        slack: what mechanisms take of delta themselves, over the whole run; see `fedplug.api.operations.Noise`.
+    """
+
+    gaussian: NDArray[np.float64]
+    others: dict[tuple[str, float], NDArray[np.int64]] = dataclasses.field(default_factory=dict)
+    slack: float = 0.0
+
+    @classmethod
+    def of(cls, num_clients: int, parts: Iterable[Spent] = ()) -> Spent:
+        """All parts together; without any, nothing."""
+        total = cls(np.zeros(num_clients))
+        for part in parts:
+            total.gaussian = total.gaussian + part.gaussian
+            total.slack += part.slack
+            for (mechanism, multiplier), counts in part.others.items():
+                total.count(mechanism, multiplier, counts)
+        return total
+
+    def count(self, mechanism: str, multiplier: float, counts: NDArray[np.int64]) -> None:
+        """Adds releases that are not Gaussian."""
+        self.others[mechanism, multiplier] = self.others.get((mechanism, multiplier), 0) + counts
+
+    def doubled(self) -> Spent:
+        """The cost under twice the sensitivity: from zero-out to replace-one adjacency."""
+        others = {(name, multiplier / 2): n for (name, multiplier), n in self.others.items()}
+        return Spent(4 * self.gaussian, others, self.slack)
+
+    def same(self, other: Spent) -> bool:
+        """Whether everybody has spent the same in both."""
+        return (
+            self.slack == other.slack
+            and np.array_equal(self.gaussian, other.gaussian)
+            and self.others.keys() == other.others.keys()
+            and all(np.array_equal(counts, other.others[kind]) for kind, counts in self.others.items())
+        )
+
+    def any(self) -> bool:
+        """Whether anybody has spent anything."""
+        return bool(self.gaussian.any()) or any(counts.any() for counts in self.others.values())
+
+    def epsilons(
+        self, delta: float, accountant: Accountant | None, curves: Mapping[str, Curve] = MappingProxyType({})
+    ) -> dict[str, float]:
+        """Epsilon of the worst client by method, the headline first, at the delta that is left for it.
+
+        Gaussian releases alone: `epsilon_exact` and its RDP bound. With others: `epsilon_pld` where the accountant
+        composes them, and `epsilon_rdp`, which is the plain sum of epsilons where that is less.
+        """
+        kinds = [kind for kind, counts in self.others.items() if counts.any()]
+        spent = np.stack([self.gaussian, *(self.others[kind] for kind in kinds)], axis=1)
+        # Clients that took part in the same rounds have spent the same: each distinct history is composed once.
+        histories = np.unique(spent, axis=0) if kinds else [spent.max(axis=0, initial=0.0)]
+        each = [self._of_one(history, kinds, delta, accountant, curves) for history in histories]
+        return {method: max(one[method] for one in each) for method in each[0] if all(method in one for one in each)}
+
+    def _of_one(
+        self,
+        history: NDArray[np.float64],
+        kinds: list[tuple[str, float]],
+        delta: float,
+        accountant: Accountant | None,
+        curves: Mapping[str, Curve],
+    ) -> dict[str, float]:
+        cost = float(history[0])
+        multiplier = math.inf if cost == 0 else 1 / math.sqrt(cost)
+        others = [(name, m, int(n)) for (name, m), n in zip(kinds, history[1:], strict=True) if n]
+        methods: dict[str, Callable[[float], float]] = {
+            "epsilon_exact": lambda left: gaussian_epsilon(multiplier, left),
+            "epsilon_rdp": lambda left: gaussian_rdp_epsilon(multiplier, left),
+        }
+        if kinds:
+            methods = {"epsilon_rdp": lambda left: composed_epsilon(cost, others, left, curves)}
+        stated = {method: epsilon_with_slack(epsilon, delta, self.slack) for method, epsilon in methods.items()}
+        if accountant is None or not kinds or self.slack or any(name in curves for name, _, _ in others):
+            return stated
+        # A distribution of losses in the hundreds takes gigabytes, and such an epsilon needs no second digit.
+        if not stated["epsilon_rdp"] <= _LARGEST_COMPOSED:
+            return stated
+        releases = [(name, multiplier, 1.0, count) for name, multiplier, count in others]
+        releases += [("gaussian", multiplier, 1.0, 1)] if cost > 0 else []
+        tight = accountant.compose(releases, delta, "zero_out")
+        return stated if tight is None else {"epsilon_pld": tight["pld"], **stated}
+
+
+@dataclasses.dataclass(eq=False)
+class ZoneCost:
+    """What one zone has cost each of K clients: sums of 1/multiplier^2 over rounds, zero-out adjacency.
+
+    Attributes:
+        own: toward whoever sees the client's own upload; infinite after a round with central noise alone.
+        total: toward whoever sees the sums only.
+        below: toward whoever sees the sums before noise is added to these; the same as `total` where none is.
+        peer: toward another client, who subtracts its own upload from the sums.
+        others: how often each client made a release that is not Gaussian, by (mechanism, noise multiplier); toward
+            everybody, since the noise of other clients earns no credit there.
+        slack: what mechanisms take of delta for the planned rounds, the largest of any round; see `fedplug.Noise`.
+        releases: in how many rounds noise was added.
+        bare: in how many rounds the zone was released without noise.
+        central: in how many rounds the noise was added to the sum only.
+        beneath: in how many rounds noise was added to the sum on top of that of the uploads.
+        largest: largest mean size of a round, in scalars.
+    """
+
+    own: NDArray[np.float64]
+    total: NDArray[np.float64]
+    below: NDArray[np.float64]
+    peer: NDArray[np.float64]
+    others: dict[tuple[str, float], NDArray[np.int64]] = dataclasses.field(default_factory=dict)
+    slack: float = 0.0
+    releases: int = 0
+    bare: int = 0
+    central: int = 0
+    beneath: int = 0
+    largest: float = 0.0
+
+    @classmethod
+    def zero(cls, num_clients: int) -> ZoneCost:
+        own, total, below, peer = (np.zeros(num_clients) for _ in range(4))
+        return cls(own, total, below, peer)
+
+    def enter(self, facts: ZoneEntry, charged: NDArray[np.bool_]) -> None:
+        """Adds what a round released of the zone, for the clients that were charged."""
+        self.largest, self.slack = max(self.largest, facts.size), max(self.slack, facts.slack)
+        if facts.is_bare:
+            self.bare += 1
+            return
+        self.releases += 1
+        if facts.other:
+            self.others.setdefault(facts.other, np.zeros(len(charged), np.int64))[charged] += 1
+            return
+        local, central = facts.local or 0.0, facts.central or 0.0
+        in_sum, for_peers = local * (facts.sum_factor or 1.0), local * (facts.peer_factor or 1.0)
+        self.central += facts.local is None
+        self.beneath += facts.local is not None and facts.central is not None
+        # Local and central noise add up in the sum; the larger of the two alone is a bound.
+        self.own[charged] += inverse_square(local)
+        self.total[charged] += inverse_square(max(in_sum, central))
+        self.below[charged] += inverse_square(in_sum)
+        self.peer[charged] += inverse_square(max(for_peers, central))
+
+
+def inverse_square(multiplier: float) -> float:
+    """1/multiplier^2; infinite where there is no noise."""
+    return math.inf if multiplier < 1e-150 else (1 / multiplier) ** 2  # so that it never overflows
+
+
+@dataclasses.dataclass(eq=False)
+class SoFar:
+    """Facts about a log of which guarantees depend, and which no sum of costs holds.
+
+    Attributes:
+        central: how many rounds released all their zones together like one Gaussian release of this multiplier, noise
+            at the server alone; in order of first appearance.
+        freed: `link in zone`, of links that state no effect where no noise is known either; in that order too.
+        single: zones of which some release was that of one upload, and not of a sum.
+        scored: zones whose noise has sizes that follow from scores of a model.
+        reproducible: whether any noise follows from the recipe's seed.
+        exposed: whether any round showed who took part.
+    """
+
+    central: Counter[float] = dataclasses.field(default_factory=Counter)
+    freed: dict[str, None] = dataclasses.field(default_factory=dict)
+    single: set[str] = dataclasses.field(default_factory=set)
+    scored: set[str] = dataclasses.field(default_factory=set)
+    reproducible: bool = False
+    exposed: bool = False
+
+    def enter(self, entry: RoundEntry) -> None:
+        """Adds what one entry of the log says."""
+        self.exposed |= not entry.secret_cohort
+        central = (facts.central for facts in entry.zones.values() if facts.central is not None)
+        self.central[effective_multiplier(central)] += 1
+        for zone, facts in entry.zones.items():
+            if not (facts.local or facts.central or facts.other):
+                self.freed |= dict.fromkeys(f"{link} in zone {zone}" for link in facts.freed)
+            for release in facts.releases:
+                self.reproducible |= release.source == "reproducible"
+                if release.trust != "distributed":
+                    self.single.add(zone)
+                if release.scored:
+                    self.scored.add(zone)
+
+
+_TAILS = 9.0
+"""Standard deviations of noise that an encryption must hold before the noise of others counts. A sample lies beyond
+with probability 2e-19, so that even 1e10 of them (coordinates x clients x rounds) reach there with 2e-9: far below any
+delta."""
+_STEPS_PER_STD = 2.0
+"""Grid steps in a standard deviation from which on a sum of rounded values is as private as the sum of the exact ones:
+it equals that sum with independent uniform noise on top, but for a relative error of exp(-2 pi^2 2^2) = 5e-35."""
+
+
+def entry_of(
+    zone: str, size: float, noises: list[Release], curves: Iterable[str], count: int, charged: list[int],
+    weights: Mapping[int, float],
+) -> ZoneEntry:  # fmt: skip
+    """What a zone of this size released: which of its chain's noises count, and what others' noise adds to them.
+
+    `curves` names the mechanisms whose cost somebody states, and the last three are of the cohort: see
+    `noise_of_others`.
+    """
+    why = uncredited(zone, noises, min(weights.values(), default=1.0))
+    alone, others = (1.0, 1.0) if why else noise_of_others(count, charged, weights)
+    return ZoneEntry(
+        size=float(size),
+        releases=list(noises),
+        local=strongest(release for release in noises if release.trust != "central"),
+        central=strongest(release for release in noises if release.trust == "central"),
+        other=strongest_other(noises, curves),
+        sum_factor=alone,
+        peer_factor=others,
+        uncredited=why,
+        slack=max((release.slack for release in noises), default=0.0),
+    )
+
+
+def strongest_other(releases: Iterable[Release], curves: Iterable[str]) -> tuple[str, float] | None:
+    """The largest multiplier of local noise that is not Gaussian, with its mechanism.
+
+    None where Gaussian noise in the same chain is accounted for instead: either is a bound by itself.
+    """
+    noises = list(releases)
+    if any(r.mechanism in GAUSSIAN and r.noise_multiplier > 0 for r in noises):
+        return None
+    known = {*OF_EPSILON, *curves}
+    others = [r for r in noises if r.mechanism in known and r.trust != "central" and r.noise_multiplier > 0]
+    if not others:
+        return None
+    strongest = max(others, key=lambda release: release.noise_multiplier)
+    return strongest.mechanism, float(strongest.noise_multiplier)
+
+
+def uncredited(zone: str, releases: list[Release], lightest: float) -> str:
+    """Why a zone's sums get no credit for the noise of other clients; empty if they do, or need none.
+
+    The sum of several clients' noise hides one of them as far as it is really in the sum: values that saturated, or
+    were rounded to a grid that is coarse beside the noise of one, carry less of it than its size says.
+    """
+    local = [release for release in releases if release.trust != "central" and release.noise_multiplier > 0]
+    if why := next((release.uncredited for release in releases if release.uncredited), ""):
+        return f"zone {zone}: {why}"
+    local = [release for release in local if release.mechanism in GAUSSIAN]
+    if not local:
+        return ""
+    largest, step = min(release.range for release in local), max(release.step for release in local)
+    std = math.hypot(*(release.clipping_norm * release.noise_multiplier for release in local))
+    needed = max(release.clipping_norm for release in local) + _TAILS * std
+    if not math.isfinite(needed):  # NaN where no bound is one number
+        if math.isinf(largest) and step == 0:
+            return ""
+        return f"zone {zone}: the noise names no single clipping norm, so others' noise earns no credit"
+    if largest < needed:
+        return (
+            f"zone {zone}: the encryption saturates at {largest:g}, and saturated noise hides less; others' noise "
+            f"earns credit from range: {math.ceil(needed)} on"
+        )
+    if _STEPS_PER_STD * step > lightest * std:
+        return (
+            f"zone {zone}: values are rounded to {step:.2g}, too coarse beside noise of {lightest * std:.3g}; "
+            "others' noise earns no credit"
+        )
+    return ""
+
+
+def strongest(releases: Iterable[Release]) -> float | None:
+    """The largest multiplier: noise that a link adds after another is post-processing of the other and cannot harm.
+
+    None where there is no release. A mechanism that nothing here accounts for counts as no noise.
+    """
+    return max((r.noise_multiplier if r.mechanism in GAUSSIAN else 0.0 for r in releases), default=None)
+
+
+def noise_of_others(count: int, charged: list[int], weights: Mapping[int, float]) -> tuple[float, float]:
+    """How much larger the multiplier of local noise is in a weighted sum: for outsiders, and for another contributor.
+
+    sqrt(sum of w^2) / max w over the contributors: sqrt(m) for m equal weights. Another contributor knows its own
+    noise. Never below 1, since the sum is computed from the upload. The maximum goes over all charged clients and the
+    sum over the `count` smallest weights, so that a client that drops out never lowers the cost.
+    """
+    squares = sorted(weight * weight for weight in weights.values())[:count]
+    heaviest = max((weights.get(client_id, 1.0) for client_id in charged), default=1.0)
+    total, without_largest = math.fsum(squares), math.fsum(squares[:-1])
+    return max(1.0, math.sqrt(total) / heaviest), max(1.0, math.sqrt(without_largest) / heaviest)

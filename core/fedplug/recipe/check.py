@@ -7,30 +7,130 @@ wrong by itself is left out, and everything else is still judged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fedplug.api.base import Component
-from fedplug.api.context import Context, Server
-from fedplug.api.errors import PluginError
+from fedplug.api.blocks import BASE_ZONES, CLEAR, RETAINED, Layout
+from fedplug.api.errors import PluginError, cause_of
 from fedplug.api.links import Step, fold, misplaced_links, unpriced
-from fedplug.api.members import record_problems
-from fedplug.api.operations import Seal
-from fedplug.api.role_records import Reads
-from fedplug.api.roles import AccountKeeper, Groups, Negotiation, Opener, Protector, Scorer, Sealer
-from fedplug.api.types import BASE_ZONES, CLEAR, RETAINED, Layout
-from fedplug.recipe.composition import chains, instantiate
-from fedplug.recipe.curves import Stated, curve_problems, curves_of, stated_in
-from fedplug.recipe.fitting import model_problems
-from fedplug.recipe.implementations import hook_problems
+from fedplug.api.operations import GAUSSIAN, OF_EPSILON, Noise, Operations, Seal
+from fedplug.api.parties import Context, Server
+from fedplug.api.roles import (
+    AccountKeeper,
+    Component,
+    DataSource,
+    Declares,
+    Groups,
+    ModelSource,
+    Negotiation,
+    Opener,
+    Protector,
+    Reads,
+    Scorer,
+    Sealer,
+    record_problems,
+)
+from fedplug.recipe.composition import chains, hook_problems, instantiate
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.sections import Around
 
 if TYPE_CHECKING:
+    from fedplug.api.operations import Curve
     from fedplug.recipe.parts import Use
     from fedplug.recipe.reader import Draft
     from fedplug.recipe.recipe import Recipe
     from fedplug.recipe.yaml_source import KeyPath
+
+
+PRICED = (*GAUSSIAN, *OF_EPSILON)
+"""The mechanisms whose cost the core knows."""
+
+Stated = tuple[str, Operations]
+"""Who gives operations, as `std.gaussian in zone noised`, and the operations."""
+
+
+def stated_in(chains: Iterable[Iterable[Step]]) -> list[Stated]:
+    """What the links of several zones do."""
+    return [
+        (f"{step.link.name} in zone {step.link.zone}", step.operations) for chain in chains for step in chain
+    ]
+
+
+def curves_of(stated: Iterable[Stated]) -> dict[str, Curve]:
+    """The first curve under each name."""
+    curves: dict[str, Curve] = {}
+    for _, noise in _noises(stated):
+        if noise.curve is not None:
+            curves.setdefault(noise.mechanism, noise.curve)
+    return curves
+
+
+def curve_problems(stated: Iterable[Stated], curves: Mapping[str, Curve]) -> list[tuple[str, str]]:
+    """Who gives a cost that the ledger would not use, each with a sentence; see `curves_of` for the costs in use."""
+    problems = []
+    for who, noise in _noises(stated):
+        name = noise.mechanism
+        if name in PRICED:
+            if noise.curve is not None:
+                problems.append((
+                    who,
+                    f"{who} gives a curve for {name} noise, whose cost is known here, and other noise of that name "
+                    "would get it too; give the mechanism a name of its own (mechanism=self.name)",
+                ))
+        elif name in curves and not _alike(noise.curve, curves[name]):
+            other = "no curve" if noise.curve is None else "another curve"
+            problems.append((
+                who,
+                f"{who} gives {other} for the mechanism {name} than was given before; one name has one curve for the "
+                "whole run: name the mechanisms apart (mechanism=self.name), let the multiplier change from round "
+                "to round and not the curve, and make the curve a frozen dataclass, so that equal ones compare equal",
+            ))
+    return problems
+
+
+def _noises(stated: Iterable[Stated]) -> list[tuple[str, Noise]]:
+    return [(who, one) for who, operations in stated for one in operations if isinstance(one, Noise)]
+
+
+def _alike(one: Curve | None, other: Curve) -> bool:
+    """Whether two curves are equal; such as cannot be compared, for instance by an array in them, count as not."""
+    try:
+        return one is other or bool(one == other)
+    except Exception:
+        return False
+
+
+def misfit(model: ModelSource, data: str, holds: Declares) -> str | None:
+    """Why a model takes no examples of a data set, in one sentence; None: it does, or only building it tells.
+
+    Args:
+        model: is asked.
+        data: what the data set is called.
+        holds: what it is known to hold.
+    """
+    if holds.shape is None:
+        return None
+    why = model.refuses(holds.shape, holds.num_classes, holds.per)
+    size = "x".join(map(str, holds.shape))
+    return f"{model.name} cannot take the examples of {data}, which have the shape {size}: {why}" if why else None
+
+
+def model_problems(draft: Draft, parts: Mapping[str, Component]) -> Iterator[tuple[KeyPath, str]]:
+    """What is wrong with the model for the shape that the data set declares, or that sites have agreed on."""
+    use, data = draft.known.get("model"), draft.known.get("data")
+    if use is None or data is None or draft.split is None:
+        return
+    model, source = parts.get(use.name), parts.get(data.name)
+    if not isinstance(model, ModelSource) or not isinstance(source, DataSource):
+        return
+    agreed = draft.split.agreed
+    try:
+        why = misfit(model, source.name, agreed.holds if agreed else source.declares)
+    except Exception as error:
+        why = f"component {use.use} fails to say what it refuses: {cause_of(error)}"
+    if why:
+        yield use.path, why
+
 
 Complaint = tuple["KeyPath", str]
 

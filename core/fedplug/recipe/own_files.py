@@ -25,9 +25,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fedplug.api.base import Component
 from fedplug.api.errors import PluginError
-from fedplug.api.role_table import ROLES
+from fedplug.api.roles import ROLES, Component
 from fedplug.recipe.catalog import ADAPTER, Catalog, Entry
 from fedplug.recipe.option_errors import closest
 

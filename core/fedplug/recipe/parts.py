@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
+from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.component import Options
-from fedplug.api.role_records import Declares
-from fedplug.api.types import BASE_ZONES
+from fedplug.api.roles import Declares
 from fedplug.recipe.own_files import OwnFile
 from fedplug.recipe.sections import plain_options
 from fedplug.recipe.yaml_source import KeyPath

@@ -29,6 +29,7 @@ from fedplug.api.errors import RecipeError
 from fedplug.recipe import overlay, yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.check import find_problems
+from fedplug.recipe.composition import Composition
 from fedplug.recipe.own_files import OwnFile
 from fedplug.recipe.parts import SECTIONS, DataUse, General, Sampling, Use, leaves, mapped, zone_order
 from fedplug.recipe.reader import Draft
@@ -210,3 +211,48 @@ def _in_order(source: Source) -> list[str]:
         return position.origin.startswith("--set"), files.index(position.origin), position.line, position.column
 
     return list(dict.fromkeys(str(problem) for problem in sorted(source.problems, key=place)))
+
+
+def plan_of(recipe: Recipe, composition: Composition) -> list[tuple[str, str, str]]:
+    """The protocol as people read it: (hook, component, what it does here), in the order in which it happens."""
+
+    def line(hook: str, name: str) -> tuple[str, str, str]:
+        return hook, name, composition.components[name].describe()
+
+    plan = [line("data", recipe.data.name)]
+    if recipe.data.partition is not None:
+        plan.append(line("partition", recipe.data.partition.name))
+    else:
+        plan.append(("sites", "–", _sites(recipe)))
+    if recipe.public:
+        plan.append(line("public", recipe.public.name))
+    elif recipe.data.public:
+        plan.append(("public", recipe.data.name, f"{recipe.data.public} training examples set aside for everybody"))
+    plan += [line("model", recipe.model.name), line("train", recipe.train.name)]
+    plan += [line("score_parameters", use.name) for use in recipe.score_parameters]
+    if recipe.groups:
+        plan.append(line("groups", recipe.groups.name))
+    plan.append(line("negotiate_mask", recipe.negotiate_mask.name))
+    for zone in recipe.zones:
+        if zone in recipe.protect and not recipe.protect[zone]:
+            plan.append((f"protect {zone}", "–", "sent as it is"))
+        plan += [line(f"protect {zone}", use.name) for use in recipe.protect.get(zone, ())]
+    plan.append(line("aggregate", recipe.aggregate.name))
+    plan += [line(f"postprocess {zone}", use.name) for zone, chain in recipe.postprocess.items() for use in chain]
+    for key, section in recipe.sections.items():
+        if text := section.describe():
+            plan.append((key, "–", text))
+        plan += [line(key, use.name) for use in section.main]
+    return plan
+
+
+def _sites(recipe: Recipe) -> str:
+    """What the sites have agreed on."""
+    agreed = recipe.data.agreed
+    assert agreed is not None  # whatever is not split is at sites
+    shape, mean, std = "x".join(map(str, agreed.shape)), agreed.mean, agreed.std
+    return (
+        f"each of {recipe.clients} clients has what lies at its site, the server nothing; inputs {shape}, "
+        f"{len(agreed.classes)} classes, mean {', '.join(f'{each:g}' for each in mean)}, "
+        f"std {', '.join(f'{each:g}' for each in std)}"
+    )

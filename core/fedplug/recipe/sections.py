@@ -21,8 +21,7 @@ from fedplug.recipe.catalog import GROUPS
 from fedplug.recipe.option_errors import closest
 
 if TYPE_CHECKING:
-    from fedplug.api.base import Component
-    from fedplug.api.role_records import Reveals
+    from fedplug.api.roles import Component, Reveals
     from fedplug.recipe.catalog import Catalog, Entry
     from fedplug.recipe.parts import Use
     from fedplug.recipe.recipe import Recipe

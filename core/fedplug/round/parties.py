@@ -1,7 +1,7 @@
 """Clients and the key server in a process: the hosts that hold them, run their messages and save their state.
 
 A host holds some parties of one process. The local engine has one host for the clients and one for the key server;
-each worker of the process engine has a host of its own. The parties themselves are in `fedplug.round.hosted`, what the
+each worker of the process engine has a host of its own. The parties themselves are in `fedplug.round.parties`, what the
 protocol asks of them in `fedplug.round.steps`.
 """
 
@@ -10,38 +10,326 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import mmap
+import tempfile
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedplug.api import codec
+from fedplug.api.blocks import Block, Layout, Plan, is_unchangeable, unchangeable
 from fedplug.api.codec import Message
-from fedplug.api.errors import ProtectionError
-from fedplug.api.handed import without
-from fedplug.api.links import Step
-from fedplug.api.model import Model
-from fedplug.api.openings import Openings
+from fedplug.api.data import Model
+from fedplug.api.errors import OpenedBefore, PluginError, ProtectionError, SetupError, describe
+from fedplug.api.links import NotHanded, Step, without
 from fedplug.api.operations import Noise
+from fedplug.api.parties import Client, KeyServer, Openings, Server
 from fedplug.api.roles import Groups, Negotiation
-from fedplug.api.types import Layout
-from fedplug.api.unchangeable import unchangeable
+from fedplug.api.rows import Reports, drawn
+from fedplug.mechanisms.execution import release
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import make_context
-from fedplug.round.checkpoint import KEPT, Checkpoints
-from fedplug.round.hosted import HostedClient, HostedKeyServer
-from fedplug.round.residents import Residents
-from fedplug.round.state_files import file_name, holding, read_file, read_states, write_file, write_states
+from fedplug.round.checkpoint import (
+    KEPT,
+    Checkpoints,
+    file_name,
+    holding,
+    read_file,
+    read_states,
+    write_file,
+    write_states,
+)
 from fedplug.round.steps import Steps
 from fedplug.round.world import World
 from fedplug.wire.calls import Receiver
 from fedplug.wire.record import KEY_SERVER, client_address
 
 if TYPE_CHECKING:
-    from fedplug.api.context import Context
+    from fedplug.api.parties import Context
+
+
+class HostedClient(Client):
+    """A client with its timings, and with the model that it shares with the other clients of its process.
+
+    Attributes:
+        tells_classes: whether the server may be told how many examples of each class it has.
+    """
+
+    def __init__(self, client_id: int, host: ClientHost) -> None:
+        super().__init__(client_id=client_id)
+        self._host = host
+        self.reports = Reports()
+        self.previous_plan: Plan | None = None
+        self.tells_classes = False
+        self._released: NDArray[np.float32] | None = None
+
+    @property
+    def model(self) -> Model:
+        """The process' one model, loaded with this client's local state if another client used it last."""
+        update: Any = self.update
+        if isinstance(update, NotHanded):  # the local model follows from it
+            update.refuse()
+        return self._host.model if self._host.model_user is self else self.loaded(self.local)
+
+    @model.setter
+    def model(self, model: Any) -> None:
+        """The dataclass assigns its default here; the host owns the model."""
+
+    def loaded(self, vector: NDArray[np.float32]) -> Model:
+        """The process' one model, with this vector and this client's batch-norm statistics."""
+        model = self._host.model
+        self._host.model_user = self
+        model.set_vector(vector)
+        model.set_buffers(self.remembered.buffers)
+        return model
+
+    def forget_model(self) -> None:
+        """The global model changed: the process' model must be loaded again before this client uses it."""
+        if self._host.model_user is self:
+            self._host.model_user = None
+
+    @contextlib.contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Adds the seconds of a phase to the next reply."""
+        started = time.perf_counter() + self._saved
+        try:
+            yield
+        finally:
+            self.took(phase, time.perf_counter() + self._saved - started)
+
+    def took(self, phase: str, seconds: float, spent: float | None = None) -> None:
+        """Adds to the next reply what a phase takes one client.
+
+        Args:
+            phase: its name.
+            seconds: that it takes a client alone.
+            spent: seconds that were spent on it here and now; fewer where another client of this process has done it
+                for both. None: just as many.
+        """
+        reports = self.reports
+        reports.seconds[phase] = reports.seconds.get(phase, 0.0) + seconds
+        if spent is not None:
+            self.saved(seconds - spent)
+
+    def saved(self, seconds: float) -> None:
+        """Adds to the next reply what another client of this process has done for this one too."""
+        super().saved(seconds)
+        self.reports.seconds_total += seconds
+
+    def collect_reports(self) -> Reports:
+        reports, self.reports = self.reports, Reports()
+        reports.pictures, reports.unpictured = drawn(self.figures)
+        if self._host.counts:
+            reports.operations = self.operations
+        self.operations = {}
+        return reports
+
+    def release(self, component: Any, what: str, values: Any) -> NDArray[np.float32]:
+        """See `Party.release`."""
+        ballots = component.ballots(self.ctx.round, self.ctx)
+        self._released = release(component, ballots, what, values, self, self.ctx)
+        return self._released
+
+    def has_released(self, answer: Any) -> bool:
+        """Whether an answer is what was released last, and nothing else."""
+        return answer is self._released
+
+    def report_unopened(self, zone: str, error: Exception) -> None:
+        """Adds to the next reply that a zone's sum does not open here, and why."""
+        reports, round = self.reports, self.ctx.round
+        reports.unopened[zone] = f"cannot open zone {zone} in round {round + 1}: {describe(error)}"
+        if isinstance(error, PluginError):
+            reports.failed[zone] = str(error)
+        if isinstance(error, OpenedBefore):
+            reports.opened_before.setdefault(zone, []).append(round)
+
+    def take_vector(self, vector: NDArray[np.float32]) -> None:
+        """Adopts a global model; clients of one process that hold equal models share one array."""
+        self.vector, self.update = self._host.shared(vector), None
+
+    def save(self, share: Callable[[NDArray[Any]], str]) -> bytes:
+        """Everything this client needs to go on after a restart; `share` stores an array that others may store too."""
+        plan = self.plan and {
+            "labels": share(self.plan.labels), "zones": list(self.plan.zones), "shared": sorted(self.plan.shared)
+        }  # fmt: skip
+        personal = None if self.personal is None else share(self.personal)
+        own = {"vector": share(self.vector), "personal": personal, "plan": plan}
+        return codec.encode({**self.to_plain(), **own})
+
+    def load(self, data: bytes, fetch: Callable[[str], NDArray[Any]]) -> None:
+        saved = codec.decode(data)
+        self.restore(saved)
+        plan = saved["plan"]
+        self.take_vector(fetch(saved["vector"]))
+        self.personal = None if saved["personal"] is None else fetch(saved["personal"])
+        self.plan = plan and Plan(fetch(plan["labels"]), tuple(plan["zones"]), frozenset(plan["shared"]))
+        self.scores, self.cache = {}, {}
+
+
+class HostedServer(Server):
+    """The aggregation server of a run.
+
+    Attributes:
+        released: rounds and components whose ballots it has added noise to.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released: set[tuple[int, str]] = set()
+
+    def release(self, component: Any, what: str, values: Any) -> NDArray[np.float32]:
+        """See `Party.release`."""
+        self.released = {(round, name) for round, name in self.released if round == self.ctx.round}
+        self.released.add((self.ctx.round, component.name))
+        return release(component, component.ballots(self.ctx.round, self.ctx), what, values, self, self.ctx)
+
+
+class HostedKeyServer(KeyServer):
+    """The key server, as a host runs it; `counts` says whether it reports its operations."""
+
+    def __init__(self, counts: bool) -> None:
+        super().__init__()
+        self._counts = counts
+
+    def collect_reports(self) -> Reports:
+        operations, self.operations = self.operations, {}
+        return Reports(operations=operations) if self._counts else Reports()
+
+
+_LEAST = 1024
+"""Bytes of an array that is worth putting away."""
+_ALIGNED = 64
+_FILE = 1 << 28
+"""Bytes of a file; it takes space on the disk as far as it is filled."""
+Array = NDArray[Any]
+
+
+class Residents:
+    """The clients of a process that were used last; all others are put away.
+
+    Args:
+        most: how many may be in memory.
+        folder: on whose disk the others lie; None: the system's folder for temporary files.
+    """
+
+    def __init__(self, most: int, folder: Path | None) -> None:
+        self.most, self.folder = most, folder
+        self._last: OrderedDict[int, HostedClient] = OrderedDict()
+        self._there: mmap.mmap | None = None
+        self._file: IO[bytes] | None = None
+        self._filled = 0
+
+    def loaded(self, client: HostedClient) -> None:
+        """Notes that a client was read from its own file: what it alone holds of that can be put away from here on."""
+        labels = client.plan and client.plan.labels  # which clients may share
+        replace_arrays(client, np.array, lambda array: array is not labels and is_unchangeable(array))
+        self.used(client)
+
+    def used(self, client: HostedClient) -> None:
+        """Notes that a client was used, and puts the one away that was not for longest, if there are too many."""
+        self._last[client.client_id] = client
+        self._last.move_to_end(client.client_id)
+        while len(self._last) > self.most:
+            self._put_away(self._last.popitem(last=False)[1])
+
+    def _put_away(self, client: HostedClient) -> None:
+        """Writes a client's arrays to a file, of which it sees copies from here on that the system reads when needed.
+
+        Raises:
+            SetupError: the file cannot be written, or not be mapped.
+        """
+        held: list[Array] = []
+
+        def hold(array: Array) -> Array:
+            held.append(array)
+            return array
+
+        replace_arrays(client, hold)
+        if not held:
+            return
+        starts, size = [], 0
+        for array in held:
+            starts.append(size)
+            size += -(-array.nbytes // _ALIGNED) * _ALIGNED
+        try:
+            there, begin = self._written(held, starts, size)
+        except OSError as error:
+            where = self.folder or tempfile.gettempdir()
+            raise SetupError(
+                f"a client cannot be put away in {where} ({error.strerror or error}), as --resident {self.most} asks; "
+                "free space there, raise the number, or leave --resident out"
+            ) from error
+        mapped: dict[int, Array] = {}
+        for array, start in zip(held, starts, strict=True):
+            copy = np.frombuffer(there, array.dtype, array.size, begin + start).reshape(array.shape)
+            copy.flags.writeable = array.flags.writeable
+            mapped[id(array)] = copy
+        replace_arrays(client, lambda array: mapped[id(array)])
+
+    def _written(self, held: list[Array], starts: list[int], size: int) -> tuple[mmap.mmap, int]:
+        """Writes arrays behind what the file holds, and gives what maps it and where they begin.
+
+        Every client begins on a page of its own: one that it writes to is its alone, and no longer the file's.
+        """
+        if self._file is None or self._there is None or self._filled + size > len(self._there):
+            with contextlib.ExitStack() as opened:
+                file = opened.enter_context(tempfile.TemporaryFile(dir=self.folder))
+                file.truncate(max(_FILE, size))
+                there = mmap.mmap(file.fileno(), max(_FILE, size), access=mmap.ACCESS_COPY)
+                opened.pop_all()
+            if self._file is not None:
+                self._file.close()  # its map lives as long as an array does that lies there
+            self._file, self._there, self._filled = file, there, 0
+        begin = self._filled
+        for array, start in zip(held, starts, strict=True):
+            self._file.seek(begin + start)
+            self._file.write(np.ascontiguousarray(array).data)
+        self._file.flush()
+        self._filled = begin + -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        return self._there, begin
+
+
+def _is_own(array: Array) -> bool:
+    """Whether a client alone holds it: one that nobody can change may be held by others too."""
+    return not is_unchangeable(array)
+
+
+def replace_arrays(
+    client: HostedClient, change: Callable[[Array], Array], is_own: Callable[[Array], bool] = _is_own
+) -> None:
+    """Puts another array in the place of each large one that a client alone holds; the others stay."""
+
+    def changes(array: Array) -> bool:
+        return array.nbytes >= _LEAST and array.dtype.kind in "biuf" and is_own(array)
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return change(value) if changes(value) else value
+        if isinstance(value, Plan):
+            labels = changed(value.labels)
+            return value if labels is value.labels else Plan(labels, value.zones, value.shared)
+        if isinstance(value, Block):
+            values, positions = changed(value.values), changed(value.positions)
+            same = values is value.values and positions is value.positions
+            return value if same else value.replace(values=values, positions=positions)
+        if type(value) is dict:
+            for key in value:
+                value[key] = changed(value[key])
+        elif type(value) is list:
+            value[:] = map(changed, value)
+        return value
+
+    client.update, client.personal = changed(client.update), changed(client.personal)
+    client.plan, client.previous_plan = changed(client.plan), changed(client.previous_plan)
+    client.remembered.retained = changed(client.remembered.retained)
+    for kept in (client.scores, client.state):
+        changed(kept)
 
 
 class ClientHost:

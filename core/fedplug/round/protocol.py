@@ -16,13 +16,17 @@ events (`fedplug.api.events`): the ledger, the metrics, checkpoints and the cons
 from __future__ import annotations
 
 import dataclasses
+import random
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fedplug.api.context import Context
-from fedplug.api.errors import OpenedBefore, ProtectionError, TooFewClients, of_component
+from fedplug.api.blocks import Layout
+from fedplug.api.component import remote_method
+from fedplug.api.errors import OpenedBefore, PluginError, ProtectionError, TooFewClients, of_component
 from fedplug.api.events import (
     Asking,
     Events,
+    MessageUncovered,
     ModelDelivered,
     Negotiated,
     Released,
@@ -30,35 +34,210 @@ from fedplug.api.events import (
     RoundStarted,
     SetUpDone,
     Uploaded,
-)  # fmt: skip
+)
 from fedplug.api.operations import Noise
-from fedplug.api.roles import Groups
-from fedplug.api.typed import one_line
-from fedplug.api.types import Layout
+from fedplug.api.parties import Context, stream
+from fedplug.api.records import one_line
+from fedplug.api.roles import Groups, Negotiation
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.arrivals import Arrivals
 from fedplug.round.base import make_context
-from fedplug.round.delivering import Delivery
-from fedplug.round.hosted import HostedServer
-from fedplug.round.sampling import sample
+from fedplug.round.parties import HostedServer
 from fedplug.round.server_model import ServerModel, wants_model
 from fedplug.round.set_up import SetUp
-from fedplug.round.skipping import Skips
 from fedplug.round.steps import Steps
-from fedplug.round.sums import Sums
-from fedplug.round.uncovered import uncovered
-from fedplug.round.uploads import UploadRules, read_fingerprint
-from fedplug.wire.cohort import Cohort
-from fedplug.wire.key_server_line import KeyServerLine
-from fedplug.wire.post_office import PostOffice, Transport
+from fedplug.round.sums import Arrivals, Sums
+from fedplug.round.uploads import UploadRules, mean_of_buffers, read_fingerprint
+from fedplug.wire.post_office import Cohort, KeyServerLine, PostOffice, ServerClock, Transport
 from fedplug.wire.record import Wire
-from fedplug.wire.server_clock import ServerClock
 
 if TYPE_CHECKING:
-    from fedplug.api.data import PublicData
-    from fedplug.api.model import Model
-    from fedplug.api.types import Block
+    from collections.abc import Mapping
+
+    from fedplug.api.blocks import Block
+    from fedplug.api.data import Model, PublicData
+    from fedplug.api.parties import Server
+    from fedplug.api.rows import Reports
+
+
+def sample(recipe: Recipe, client_ids: Sequence[int], round: int) -> list[int]:
+    """The clients of a round: all, each with probability `rate` (poisson), or a fixed share (fixed)."""
+    sampling = recipe.sampling
+    if sampling is None:
+        return list(client_ids)
+    # Amplification needs a cohort that nobody can predict, so the system's randomness is the default.
+    secure = sampling.source == "secure"
+    rng = random.SystemRandom() if secure else stream(recipe.seed, "cohort", round)
+    coins = {client_id: rng.random() for client_id in client_ids}
+    if sampling.scheme == "poisson":
+        return [client_id for client_id, coin in coins.items() if coin < sampling.rate]
+    count = max(1, int(sampling.rate * len(client_ids) + 0.5))
+    return sorted(sorted(coins, key=coins.__getitem__)[:count])
+
+
+MOST = 3
+"""Rounds in a row that may fall short; the last of them ends the run, and so does a run's last that never had one."""
+
+
+class Skips:
+    """Decides what a round that falls short means for the run.
+
+    Args:
+        recipe: how many rounds there are; whether groups are formed.
+        server: remembers how many rounds in a row fell short.
+        office: knows who dropped out, and why.
+    """
+
+    def __init__(self, recipe: Recipe, server: Server, office: PostOffice) -> None:
+        self.recipe, self.server, self.office = recipe, server, office
+        self.last = -1  # the last round that fell short
+        self._closed: dict[str, tuple[int, int, str]] = {}  # zone -> last round closed, how many in a row, why at first
+
+    def fell_short(self, error: TooFewClients) -> str:
+        """Counts a round that fell short, once; gives the reason without those of single clients.
+
+        Raises:
+            TooFewClients: waiting does not help: all clients failed alike, where no process was lost; the groups that
+                round 1 forms are missing; or this is the last round in a row that may fall short.
+        """
+        memory, round = self.server.remembered, self.office.round
+        # What is wrong with a recipe is wrong in every round; a lost process is started again.
+        if self.office.all_failed_alike() and not self.office.lost:
+            raise error
+        if self.recipe.groups and not memory.groups:
+            raise error
+        if round != self.last:
+            short, most = memory.short + 1, min(MOST, self.recipe.rounds)
+            if short >= most:
+                count = f" {short} rounds in a row fell short, and the run waits for no more." if short > 1 else ""
+                raise TooFewClients(f"{error}{count}") from error
+            memory.short, self.last = short, round
+        return one_line(str(error).removeprefix(f"round {round + 1}: ").partition(". Dropped out: ")[0], 300)
+
+    def closed(self, zone: str, round: int, why: str) -> None:
+        """Counts a round in which a zone's sum was not opened, though nobody opened another one before.
+
+        Raises:
+            ProtectionError: it is the last in a row that may be; with what the first of them said.
+        """
+        last, count, first = self._closed.get(zone, (-1, 0, why))
+        if round == last:  # of another group
+            return
+        count, first = (count + 1, first) if round == last + 1 else (1, why)
+        self._closed[zone] = round, count, first
+        if count >= MOST:
+            raise ProtectionError(
+                f"zone {zone} did not open in {count} rounds in a row, and the run waits for no more. Round "
+                f"{round + 2 - count}: {first}"
+            )
+
+    def heard(self, reports: Mapping[int, Reports]) -> None:
+        """Takes what clients report of the sums that they were told: where none of them opens a zone, it is closed.
+
+        Args:
+            reports: with the answers to one question, by client.
+
+        Raises:
+            PluginError: an opener failed alike at all of them.
+            ProtectionError: as `closed`.
+        """
+        if len(reports) < self.recipe.min_clients:  # says nothing about the others
+            return
+        first, *others = reports.values()
+        for zone, why in first.unopened.items():
+            if zone not in self.recipe.zones or not all(zone in each.unopened for each in others):
+                continue
+            if all(zone in each.failed for each in reports.values()):
+                raise PluginError(f"{first.failed[zone]}; so it is at all clients, in every round: mend the component")
+            if not any(zone in each.opened_before for each in reports.values()):
+                self.closed(zone, self.office.round - 1, f"clients {why}")
+
+    def held(self, round: int) -> None:
+        """A round has come to its end; it ends the row of those before, unless some of its clients were missing."""
+        if round != self.last:
+            self.server.remembered.short = 0
+
+
+def uncovered(composition: Composition, office: PostOffice, ctx: Context) -> Iterator[MessageUncovered]:
+    """Questions of components whose answers none of them says anything about, or that are not paid for."""
+    for name, method in sorted(office.told):
+        component = composition.components.get(name)
+        if component is not None and not any(method in shown.asked for shown in component.reveals(ctx)):
+            whom = "clients" if remote_method(component, method, "client") else "the key server"
+            yield MessageUncovered(name, method, f"asks {whom} for {method}, and says nowhere what the answers show")
+    for name, method in _unpaid(composition, office, ctx):
+        what = f"has clients answer {method} more often in a round than its ballots are charged"
+        yield MessageUncovered(name, method, what)
+
+
+def _unpaid(composition: Composition, office: PostOffice, ctx: Context) -> Iterator[tuple[str, str]]:
+    """Ballots of which a client gave more in this round than the ledger enters: one where noise is stated."""
+    for (name, method), most in office.most_answers().items():
+        component = composition.components.get(name)
+        if not isinstance(component, Groups | Negotiation):
+            continue
+        paid = any(shown.covered_by == "epsilon" and method in shown.asked for shown in component.reveals(ctx))
+        if paid and most > bool(component.ballots(ctx.round, ctx)):
+            yield name, method
+
+
+class Delivery:
+    """Hands out what the clients of a round sent together.
+
+    Args:
+        sums: opens them.
+        server_model: moves with what the server can read of them.
+    """
+
+    def __init__(self, sums: Sums, server_model: ServerModel) -> None:
+        self.sums, self.server_model = sums, server_model
+        self.recipe, self.composition = sums.recipe, sums.composition
+
+    def of(
+        self, cohort: Cohort, asked: list[int], arrivals: Arrivals, sums: dict[str, dict[str, Block]], ctx: Context,
+        clock: ServerClock,
+    ) -> tuple[dict[str, int], bool]:  # fmt: skip
+        """Opens each group's sums and has its clients adopt them.
+
+        Returns:
+            For each zone that was opened, the fewest clients behind any value; whether something beside the values
+            shows who took part.
+        """
+        server, arrived = arrivals.server, arrivals.arrived
+        weights = server.remembered.weights
+        contributors: dict[str, int] = {}
+        # Groups, positions, batch-norm statistics, and plans that follow from data or from who takes part: all of them
+        # show who takes part, whatever noise the values have.
+        shares_buffers = self.recipe.buffers == "mean"
+        exposed = shares_buffers or not self.composition.negotiation.plans.public
+        for group, part in ((group, cohort.group(group)) for group in sums):
+            replies = {client_id: arrived[client_id] for client_id in part.client_ids if client_id in arrived}
+            if len(replies) < self.recipe.min_clients:
+                if set(part.groups[group]) & set(asked):
+                    self.sums.skip(f"the sum of group {group}", f"{len(replies)} clients sent an update")
+                continue
+            server.cohort = part.only(sorted(replies))
+            self.server_model.show(group)
+            senders = {zone: [c for c, upload in replies.items() if zone in upload.sizes] for zone in sums[group]}
+            # Nothing was sent: each client has kept all of its update, and makes its own model of that.
+            kept = not sums[group]
+            opened = self.sums.open(group, sums[group], senders, weights, ctx, clock, contributors)
+            self.server_model.move(group, opened)
+            exposed |= len(cohort.groups) > 1 or any(block.positions is not None for block in opened.values())
+            if opened or kept:
+                buffers = None
+                if shares_buffers:
+                    theirs = {c: upload.buffers for c, upload in replies.items() if upload.buffers is not None}
+                    buffers = mean_of_buffers(theirs, weights)
+                # A client that opens a sum with its own key remembers whose uploads are in it.
+                sealed = {zone for zone, block in opened.items() if block.sealed_by not in (None, Steps.name)}
+                behind = {zone: senders[zone] for zone in sorted(sealed)}
+                part.tell(self.sums.steps.adopt, opened, buffers, group, behind)
+        # What a component does with answers of those who take part may follow from who they are.
+        exposed |= bool(self.sums.office.answered() & self.composition.components.keys())
+        # Who was in the round decides, too, whether enough of them helped to open a sum.
+        return contributors, exposed or self.sums.skips.last == ctx.round
+
 
 T = TypeVar("T")
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from fedplug.api.roles import Protector, Scorer
 
 if TYPE_CHECKING:
-    from fedplug.api.context import Server
-    from fedplug.api.model import Model
-    from fedplug.api.types import Block
+    from fedplug.api.blocks import Block
+    from fedplug.api.data import Model
+    from fedplug.api.parties import Server
     from fedplug.recipe.composition import Composition
 
 

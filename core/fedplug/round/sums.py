@@ -2,27 +2,290 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from fedplug.api.blocks import fewest_in, share_divisors
-from fedplug.api.errors import ClientError, OpenedBefore, PluginError, ProtectionError, Refusal, TooFewClients
+import numpy as np
+
+from fedplug.api.blocks import Block, fewest_in, join_sums, other_size, share_divisors
+from fedplug.api.errors import (
+    ClientError,
+    FedplugError,
+    MessageError,
+    OpenedBefore,
+    PluginError,
+    ProtectionError,
+    Refusal,
+    TooFewClients,
+)
 from fedplug.api.events import SumWithheld, ZoneOpened
-from fedplug.api.folded import seal_of
-from fedplug.api.types import Block
-from fedplug.mechanisms.execution import execute
+from fedplug.api.links import closers, foretold, seal_of
+from fedplug.api.operations import WeightedSum, Widen
+from fedplug.api.roles import Sealer
+from fedplug.mechanisms.execution import add_up, execute
 from fedplug.recipe.composition import amplified
-from fedplug.round import borders
+from fedplug.round.base import mean_problem
+from fedplug.round.uploads import Shape, Upload, UploadRules, shapes_of, unlike
 
 if TYPE_CHECKING:
-    from fedplug.api.context import Context
     from fedplug.api.events import Events
+    from fedplug.api.parties import Context, Server
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
-    from fedplug.round.skipping import Skips
+    from fedplug.round.protocol import Skips
+    from fedplug.round.server_model import ServerModel
     from fedplug.round.steps import Steps
-    from fedplug.wire.key_server_line import KeyServerLine
-    from fedplug.wire.post_office import PostOffice
-    from fedplug.wire.server_clock import ServerClock
+    from fedplug.round.uploads import Buffers
+    from fedplug.wire.post_office import KeyServerLine, PostOffice, ServerClock
+
+
+_AT_ONCE = 1 << 24
+"""Scalars of all the uploads of a piece together: 64 MiB of float32."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Arrived:
+    """What is kept of an upload once its blocks are added up.
+
+    Attributes:
+        sizes: scalars by zone; zones that are empty in its plan are missing.
+        shapes: by zone, what must be alike at all clients.
+        buffers: its batch-norm statistics; None where the recipe does not share them.
+        unasked: what else it held, in words.
+    """
+
+    sizes: Mapping[str, int]
+    shapes: Mapping[str, Shape]
+    buffers: Buffers | None
+    unasked: str
+
+
+class Arrivals:
+    """The uploads of one round.
+
+    Args:
+        composition: the server's own.
+        office: drops clients whose upload cannot be used.
+        rules: what the recipe says of uploads.
+        server_model: shows a group's model while its uploads are added up.
+        ctx: the server's.
+        clock: told how long adding takes.
+        groups: the clients that are asked, by group.
+    """
+
+    def __init__(
+        self, composition: Composition, office: PostOffice, rules: UploadRules, server_model: ServerModel,
+        ctx: Context, clock: ServerClock, groups: Mapping[str, list[int]],
+    ) -> None:  # fmt: skip
+        self.composition, self.office, self.rules, self.ctx, self.clock = composition, office, rules, ctx, clock
+        self.server: Server = ctx.party  # type: ignore[assignment]
+        self.server_model = server_model
+        self.stated = {zone: foretold(ctx.steps(zone)) for zone in composition.links}
+        self.together = not joins(composition, ctx)
+        self.arrived: dict[int, Arrived] = {}
+        self._groups = {name: _Group(name, ids, self) for name, ids in groups.items()}
+        self._group_of = {client_id: group for group in self._groups.values() for client_id in group.asked}
+
+    def take(self, client_id: int, reply: Any) -> None:
+        """One client's reply as it arrived; who sends what cannot be used is dropped."""
+        try:
+            upload = self.rules.read(reply, self.server.weights[client_id], self.stated)
+            if not self.together:
+                _require_shared(upload)
+        except MessageError as error:
+            self.office.drop(client_id, f"its reply cannot be used: {error}")
+            return
+        sizes = {zone: block.size for zone, block in upload.blocks.items()}
+        self.arrived[client_id] = Arrived(sizes, shapes_of(upload), upload.buffers, upload.unasked)
+        if self.together:
+            self.server.uploads[client_id] = dict(upload.blocks)
+        self._group_of[client_id].take(client_id, upload)
+
+    def done(self, client_id: int) -> None:
+        """A client's reply was taken, or it gives none in this round; adds up what is complete now."""
+        self._group_of[client_id].done(client_id)
+
+    def close(self, group: str) -> dict[str, Block]:
+        """The sums of a group by zone, when nobody will answer any more."""
+        return self._groups[group].close()
+
+    def sizes(self) -> dict[str, float]:
+        """Scalars of each zone, mean over the uploads that are in the sums so far."""
+        zones, count = self.composition.recipe.zones, max(1, len(self.arrived))
+        return {zone: sum(upload.sizes.get(zone, 0) for upload in self.arrived.values()) / count for zone in zones}
+
+    def leave_out(self, client_id: int, reason: str) -> None:
+        """Drops a client whose upload cannot be summed with the others."""
+        self.office.drop(client_id, reason)
+        self.arrived.pop(client_id, None)
+
+    def add(self, group: str, uploads: dict[int, Upload], most: float) -> dict[str, Block]:
+        """Sums each zone of some uploads; a client whose upload spoils a sum is left out, here and of `uploads`.
+
+        Args:
+            group: of the clients.
+            uploads: by client.
+            most: the largest value with which no sum of the group leaves float32.
+        """
+        while True:
+            sums: dict[str, Block] = {}
+            self.server_model.show(group)
+            try:
+                with self.clock("aggregate"):
+                    for zone in self.composition.recipe.zones:
+                        blocks = {c: upload.blocks[zone] for c, upload in uploads.items() if zone in upload.blocks}
+                        if blocks:
+                            sums[zone] = self._add_zone(zone, blocks, most)
+                return sums
+            except FedplugError as error:
+                if error.client_id not in uploads:
+                    raise
+                self.leave_out(error.client_id, f"its upload cannot be summed: {error}")
+                del uploads[error.client_id]
+
+    def _add_zone(self, zone: str, blocks: dict[int, Block], most: float) -> Block:
+        """One zone's sum, as its aggregator gives it.
+
+        Raises:
+            ProtectionError: it cannot be one; blames the client whose upload spoilt it, if one did.
+        """
+        weights = dict(self.server.weights)
+        step = next(step for step in self.ctx.steps(zone) if step.link.hook == "aggregate")
+        total = add_up(step, blocks, weights, self.ctx)
+        if total.values is not None and _largest(total) > most:
+            spoilt = max(blocks, key=lambda client_id: _largest(blocks[client_id]))
+            raise ProtectionError(
+                f"client {spoilt} sent far too large values in the {zone} zone, which no mean survives; its training "
+                "diverged: lower lr in train"
+            ).blame(spoilt)
+        return total
+
+
+@dataclasses.dataclass(eq=False)
+class _Part:
+    """The sums of those uploads of a group that have one shape, as far as they were added up.
+
+    Attributes:
+        clients: whose uploads they are.
+        sums: by zone.
+        problem: why they cannot be added up, though none of them alone is to blame.
+    """
+
+    clients: list[int]
+    sums: dict[str, Block]
+    problem: FedplugError | None = None
+
+
+class _Group:
+    """The uploads of one group: those that wait until their piece is complete, and the sums of the pieces before it."""
+
+    def __init__(self, name: str, asked: list[int], round: Arrivals) -> None:
+        self.name, self.asked, self.round = name, asked, round
+        size = len(asked) if round.together else max(1, _AT_ONCE // max(1, round.ctx.layout.size))
+        pieces = [asked[start : start + size] for start in range(0, len(asked), max(1, size))]
+        self._piece_of = {client_id: number for number, piece in enumerate(pieces) for client_id in piece}
+        self._missing = [set(piece) for piece in pieces]
+        self._here: list[dict[int, Upload]] = [{} for _ in pieces]
+        self._added = 0  # pieces, from the first on
+        self._parts: dict[Hashable, _Part] = {}
+
+    def take(self, client_id: int, upload: Upload) -> None:
+        self._here[self._piece_of[client_id]][client_id] = upload
+
+    def done(self, client_id: int) -> None:
+        """A client has answered, or will not; the first pieces are added up once this is true of all in them."""
+        self._missing[self._piece_of[client_id]].discard(client_id)
+        while not self.round.together and self._added < len(self._here) and not self._missing[self._added]:
+            self._add_piece()
+
+    def close(self) -> dict[str, Block]:
+        """The sums by zone, without the uploads that are shaped otherwise than most."""
+        if self.round.together:
+            self._leave_out_odd()
+        while self._added < len(self._here):
+            self._add_piece()
+        if not self.round.together:
+            self._leave_out_odd()
+        sums: dict[str, Block] = {}
+        for part in sorted(self._parts.values(), key=lambda part: part.clients[0]):
+            if part.problem is not None:
+                raise part.problem
+            for zone, block in part.sums.items():
+                if zone in sums and sums[zone].size != block.size:
+                    raise other_size(f"client {part.clients[0]}", block, sums[zone])
+            self._join(sums, part.sums)
+        return sums
+
+    def _leave_out_odd(self) -> None:
+        arrived = self.round.arrived
+        shapes = {client_id: arrived[client_id].shapes for client_id in self.asked if client_id in arrived}
+        odd = unlike(shapes)
+        for client_id, difference in odd.items():
+            self.round.leave_out(client_id, f"its reply cannot be used: {difference}")
+            self._here[self._piece_of[client_id]].pop(client_id, None)
+        self._parts = {key: part for key, part in self._parts.items() if part.clients[0] not in odd}
+
+    def _add_piece(self) -> None:
+        """Adds up the next piece, uploads of different shapes apart: nobody knows yet which is that of most."""
+        uploads, self._here[self._added] = self._here[self._added], {}
+        self._added += 1
+        alike: dict[Hashable, dict[int, Upload]] = {}
+        for client_id in sorted(uploads):
+            shapes = self.round.arrived[client_id].shapes
+            shape: Hashable = None if self.round.together else tuple(sorted(shapes.items()))
+            alike.setdefault(shape, {})[client_id] = uploads.pop(client_id)
+        for shape, some in alike.items():
+            part, sums = self._parts.get(shape, _Part([], {})), {}
+            try:
+                sums = self.round.add(self.name, some, float(np.finfo(np.float32).max) / len(self._here))
+                part.clients += some
+                some.clear()  # uploads may be large, and so is what joining takes
+                self._join(part.sums, sums)
+            except FedplugError as error:  # of a shape that may turn out to be that of a few
+                part.clients += some
+                part.problem = error
+            if part.clients:
+                self._parts[shape] = part
+
+    def _join(self, sums: dict[str, Block], more: Mapping[str, Block]) -> None:
+        """Adds sums of other clients to those by zone."""
+        with self.round.clock("aggregate"):
+            for zone, block in more.items():
+                sums[zone] = join_sums([sums[zone], block], self.round.ctx) if zone in sums else block
+
+
+def joins(composition: Composition, ctx: Context) -> bool:
+    """Whether sums of some clients of a group may be joined to that of all, in every zone."""
+    wants, own = composition.aggregator.wants, composition.negotiation.plans.own
+    closing = [ctx.component(name) for zone in composition.links for name in closers(ctx.steps(zone))]
+    joining = all(isinstance(component, Sealer) and component.joins for component in closing)
+    steps = [step for zone in composition.links for step in ctx.steps(zone)]
+    placed = not any(step.has(Widen) for step in steps)  # which sends positions
+    adding = all(
+        isinstance(operation, WeightedSum) and operation.layers is None
+        for step in steps if step.link.hook == "aggregate" for operation in step.operations
+    )  # fmt: skip
+    return adding and not wants.positions and joining and placed and not own & set(composition.links)
+
+
+def _require_shared(upload: Upload) -> None:
+    """Refuses positions of a client's own, where all have the same.
+
+    Raises:
+        MessageError: there are some; names the zone.
+    """
+    for zone, block in upload.blocks.items():
+        if block.positions is not None:
+            rule = "the zone lies in the same place at all clients"
+            raise MessageError(f"its {zone} block has positions of its own, and {rule}")
+
+
+def _largest(block: Block) -> float:
+    """The largest magnitude of a block's values; 0 of a sealed one."""
+    if block.values is None or not block.size:
+        return 0.0
+    return float(max(block.values.max(), -block.values.min()))
 
 
 class Sums:
@@ -105,7 +368,7 @@ class Sums:
             if block.values is not None:
                 mean = block.mean()
                 last = [step for step in ctx.steps(zone) if step.link.hook != "protect" and step.link.site != "client"]
-                if problem := borders.mean_problem(mean, zone, last[-1] if last else None):
+                if problem := mean_problem(mean, zone, last[-1] if last else None):
                     self._close(zone, ProtectionError(problem))
                     del ready[zone]
                     continue

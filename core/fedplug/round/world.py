@@ -11,28 +11,342 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedplug.api.data import ClientData, Dataset, Examples, PublicData, model_problem
 from fedplug.api.errors import DataError, PluginError, SetupError, of_component
-from fedplug.api.model import model_problem
-from fedplug.api.outer_roles import ModelSource, Partition
-from fedplug.api.role_records import Declares
-from fedplug.api.streams import stream
-from fedplug.recipe.fitting import misfit
-from fedplug.round.client_data import Holding, client_data, load_data, load_public, read_only
-from fedplug.round.sites import load_sites, site_folders
+from fedplug.api.parties import stream
+from fedplug.api.roles import DataSource, Declares, ModelSource, Partition
+from fedplug.recipe.check import misfit
+from fedplug.recipe.parts import Agreed
 
 if TYPE_CHECKING:
-    from fedplug.api.data import Dataset, PublicData
-    from fedplug.api.model import Model
+    from fedplug.api.data import Model
     from fedplug.recipe.composition import Composition
-    from fedplug.recipe.parts import Agreed
     from fedplug.recipe.recipe import Recipe
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Holding:
+    """What a client has.
+
+    Attributes:
+        data: its examples.
+        folder: where it finds data sets, or None.
+        tells_classes: whether the server may be told how many examples of each class it has.
+    """
+
+    data: ClientData
+    folder: str | None
+    tells_classes: bool = False
+
+
+def read_only(examples: Examples) -> Examples:
+    """The same examples, in arrays that cannot be written to; whoever wants to makes a copy."""
+    fields = ((field.name, getattr(examples, field.name)) for field in dataclasses.fields(examples))
+    return dataclasses.replace(examples, **{name: _locked(array) for name, array in fields if array is not None})
+
+
+def _locked(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def client_data(
+    dataset: Dataset, assignment: Sequence[NDArray[np.int64]], client_id: int, num_clients: int, seed: int
+) -> ClientData:
+    """The data of one client.
+
+    Its own test examples are about 1/K of the test set (see `own_test_size`), drawn with the class mix of its training
+    examples, each client for itself: two clients may be tested on the same example, but never train on one of them.
+
+    Args:
+        dataset: the whole data set.
+        assignment: for each client, the indices of its training examples, as a partition gives them.
+        client_id: 0 to K-1.
+        num_clients: K.
+        seed: of the recipe.
+
+    Raises:
+        ValueError: the assignment is not one for `num_clients` clients.
+    """
+    if len(assignment) != num_clients or not 0 <= client_id < num_clients:
+        raise ValueError(f"client {client_id} of {num_clients} has no share in an assignment to {len(assignment)}")
+    train = dataset.train.take(assignment[client_id])
+    rng = stream(seed, "own_test", client_id)
+    own = matched_test(train.labels, dataset.test.labels, own_test_size(len(dataset.test), num_clients), rng)
+    return ClientData(train, dataset.test.take(own), dataset.test, **dataset.about)
+
+
+def load_data(recipe: Recipe, components: Mapping[str, Any], root: str | None) -> tuple[Dataset, PublicData | None]:
+    """The data set that is split among the clients, and the public examples, which none of them owns.
+
+    Public examples are a data set of their own (section `public`), or training examples set aside (`data.public`),
+    chosen by the recipe's seed; everybody who loads them gets the same.
+
+    Raises:
+        DataError: there are too few examples to set aside, or the public ones do not look like the others.
+    """
+    with of_component(recipe.data.name, "load"):
+        data: Dataset = components[recipe.data.name].load(root)
+    if recipe.public is not None:
+        return data, load_public(recipe, components, root, data.shape, len(data.classes), data.train.answers.ndim)
+    count, total = recipe.data.public, len(data.train)
+    if not count:
+        return data, None
+    if count > total - recipe.data.clients:
+        raise DataError(
+            f"data.public={count} of {total} training examples leaves fewer than one for each of "
+            f"{recipe.data.clients} clients; set fewer aside"
+        )
+    order = stream(recipe.seed, "public").permutation(total)
+    mine = dataclasses.replace(data, train=data.train.take(np.sort(order[count:])))
+    return mine, _public(data, data.train.take(np.sort(order[:count])))
+
+
+def load_public(
+    recipe: Recipe,
+    components: Mapping[str, Any],
+    root: str | None,
+    shape: tuple[int, ...],
+    num_classes: int,
+    answers: int,
+) -> PublicData | None:
+    """The public examples of the section `public`; None where the recipe has none.
+
+    Args:
+        recipe, components: whose section, and what loads it.
+        root: folder of data sets, or None.
+        shape, num_classes, answers: of the clients' data: of an example, of its classes, dimensions of all answers.
+
+    Raises:
+        DataError: they do not look like the clients' data.
+    """
+    if recipe.public is None:
+        return None
+    with of_component(recipe.public.name, "load"):
+        other: Dataset = components[recipe.public.name].load(root)
+    for what, theirs, ours in (
+        ("shape", other.shape, shape),
+        ("number of classes", len(other.classes), num_classes),
+        ("kind of answer", other.train.answers.ndim, answers),
+    ):
+        if theirs != ours:
+            aside = ", or set examples aside: data: {public: 32, ...}" if recipe.data.agreed is None else ""
+            raise DataError(
+                f"public: {recipe.public.use} has the {what} {theirs}, data: {recipe.data.use} has {ours}; choose "
+                f"a public data set of the same task{aside}"
+            )
+    return _public(other, other.train)
+
+
+def _public(dataset: Dataset, examples: Examples) -> PublicData:
+    return PublicData(examples, **dataset.about)
+
+
+def own_test_size(test_examples: int, num_clients: int) -> int:
+    """About 1/K of the test set, at least 1 and at most 250: the standard error is then at most 3 points."""
+    return min(250, max(1, test_examples // num_clients))
+
+
+def matched_test(
+    train_labels: NDArray[np.int64], test_labels: NDArray[np.int64], size: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Test examples with the class mix of a client's training labels.
+
+    Classes get their share of `size` by largest remainders, so every count is within one of the exact share. Where
+    the test set has too few examples of a class, all counts shrink in proportion: the mix matters, not the size.
+
+    Args:
+        train_labels: int64 (n,), the client's.
+        test_labels: int64 (m,), of the whole test set.
+        size: how many test examples are wanted, >= 1.
+        rng: draws the examples of each class without replacement.
+
+    Returns:
+        Ascending indices into the test set, without repetition; 1 to `size` of them. Empty only where the test set
+        holds none of the client's classes.
+    """
+    num_classes = int(max(train_labels.max(initial=-1), test_labels.max(initial=-1))) + 1
+    available = np.bincount(test_labels, minlength=num_classes)
+    wanted = np.bincount(train_labels, minlength=num_classes) * (available > 0)
+    if not wanted.any():
+        return np.empty(0, np.int64)
+    mix = wanted / wanted.sum()
+    limit = np.divide(available, mix, out=np.full(num_classes, np.inf), where=mix > 0).min()
+    total = max(1, min(size, int(limit + 1e-9)))
+    exact = mix * total
+    counts = np.floor(exact + 1e-9).astype(np.int64)
+    most_left_over = np.argsort(-(exact - counts), kind="stable")
+    counts[most_left_over[: total - int(counts.sum())]] += 1
+    counts = np.minimum(counts, available)
+    chosen = [
+        rng.choice(np.flatnonzero(test_labels == label), counts[label], replace=False)
+        for label in np.flatnonzero(counts)
+    ]
+    return np.sort(np.concatenate(chosen)).astype(np.int64)
+
+
+def slice_of_test(position: int, parties: int, n: int) -> slice:
+    """The share of `n` test examples that the party at `position` (0 to parties-1) evaluates.
+
+    The shares are disjoint and complete, and their sizes differ by at most one.
+    """
+    return slice(position * n // parties, (position + 1) * n // parties)
+
+
+OWN_WORD = "site.toml"
+_TELL = ("classes",)
+
+
+def site_folders(root: str | None, client_ids: list[int]) -> dict[int, Path]:
+    """The folder of each client, on a machine that stands for all sites.
+
+    Raises:
+        DataError: nobody named the folder that holds them, or some are missing.
+    """
+    if root is None:
+        raise DataError(
+            "with data at sites each client reads a folder of its own; name the folder that holds client-0, client-1 "
+            "and so on: --data DIR"
+        )
+    folders = {client_id: Path(root) / f"client-{client_id}" for client_id in client_ids}
+    if missing := [str(folder) for folder in folders.values() if not folder.is_dir()]:
+        raise DataError(
+            f"{_some(missing)} {'is' if len(missing) == 1 else 'are'} missing: with data at sites, the folder of data "
+            f"sets, here {root}, holds one for each client; name another with --data DIR, or make what is missing"
+        )
+    return folders
+
+
+def load_sites(
+    recipe: Recipe, agreed: Agreed, composition: Composition, folders: Mapping[int, Path]
+) -> dict[int, Holding]:
+    """What lies at these clients' sites.
+
+    Args:
+        recipe, composition: whose data set is loaded.
+        agreed: what the recipe says of all sites.
+        folders: of each client.
+
+    Raises:
+        DataError: says of each site whose data cannot be used what is there, and what the recipe says.
+    """
+    source = composition.part(recipe.data.name, DataSource)
+    found: dict[int, Holding] = {}
+    problems = []
+    for client_id, folder in folders.items():
+        try:
+            found[client_id] = _load(source, agreed, folder)
+        except DataError as error:
+            problems.append(f"client {client_id}: {error}")
+    if problems:
+        raise DataError("\n".join(problems))
+    return found
+
+
+def _load(source: DataSource, agreed: Agreed, folder: Path) -> Holding:
+    tells = _told(folder)
+    with of_component(source.name, "load"):
+        data = _by_name(source.load(str(folder)), agreed)
+    if problems := list(misfits(data, agreed)):
+        raise DataError(
+            f"the data in {folder} is not what the recipe says: {'; '.join(problems)}. Mend the data, or have all "
+            "sites agree on another recipe"
+        )
+    test = read_only(data.test)
+    own = ClientData(
+        read_only(data.train), test, test, classes=agreed.classes, mean=agreed.mean, std=agreed.std,
+        kinds=agreed.kinds, region_names=agreed.regions,
+    )  # fmt: skip
+    return Holding(own, str(folder), "classes" in tells)
+
+
+def _by_name(data: Dataset, agreed: Agreed) -> Dataset:
+    """The same examples, labelled as all sites have agreed; one may lack some classes, or list them otherwise."""
+    labels = np.concatenate([data.train.labels, data.test.labels])
+    named = bool(((labels >= 0) & (labels < len(data.classes))).all()) and set(data.classes) <= set(agreed.classes)
+    if agreed.kinds or data.classes == agreed.classes or not named:
+        return data  # nothing to do, or `misfits` says what is wrong
+    place = np.array([agreed.classes.index(name) for name in data.classes])
+    train, test = (dataclasses.replace(part, labels=place[part.labels]) for part in (data.train, data.test))
+    return dataclasses.replace(data, train=train, test=test, classes=agreed.classes)
+
+
+def misfits(data: Dataset, agreed: Agreed) -> Iterator[str]:
+    """Where a data set is not what the sites have agreed on: what is there, and what the recipe says."""
+    for what, there, said in (
+        ("classes", tuple(data.classes), agreed.classes),
+        ("kinds", tuple(data.kinds), agreed.kinds),
+        ("regions", tuple(data.region_names), agreed.regions),
+    ):
+        if there != said:
+            yield f"{what} are {_some(list(there))}, and data.agreed.{what} says {_some(list(said))}"
+    if not len(data.train):
+        yield "there are no training examples"
+    found: dict[str, list[str]] = {}
+    for split, examples in (("training", data.train), ("test", data.test)):
+        for problem in _wrong(examples, agreed) if len(examples) else ():
+            found.setdefault(problem, []).append(split)
+    yield from (f"{' and '.join(splits)} {problem}" for problem, splits in found.items())
+
+
+def _wrong(examples: Examples, agreed: Agreed) -> Iterator[str]:
+    inputs, labels = examples.inputs, examples.labels
+    shape, names = tuple(inputs.shape[1:]), agreed.kinds or agreed.classes
+    if shape != agreed.shape:
+        yield f"inputs have the shape {list(shape)}, and data.agreed.shape says {list(agreed.shape)}"
+    if inputs.dtype not in (np.uint8, np.float32):
+        yield f"inputs are {inputs.dtype}, and must be uint8 from 0 to 255 or float32 from 0 to 1"
+    elif inputs.dtype == np.float32 and not (np.isfinite(inputs).all() and inputs.min() >= 0 and inputs.max() <= 1):
+        yield f"inputs go from {inputs.min():g} to {inputs.max():g}, and float32 must be from 0 to 1"
+    if labels.min() < 0 or labels.max() >= len(names):
+        yield f"labels go from {labels.min()} to {labels.max()}, and those with a name from 0 to {len(names) - 1}"
+    targets, of_pixels = examples.targets, bool(agreed.kinds)
+    if (targets is not None) != of_pixels:
+        there, said = ("no class" if targets is None else "a class"), ("one" if of_pixels else "none")
+        yield f"examples have {there} for every pixel, and by data.agreed.kinds they need {said}"
+    elif targets is not None and targets.max(initial=0) >= len(agreed.classes):
+        yield f"targets go up to {targets.max()}, and there are {len(agreed.classes)} classes"
+
+
+def class_counts(data: ClientData) -> list[int]:
+    """How many training examples there are of each label."""
+    counts: list[int] = np.bincount(data.train.labels, minlength=len(data.label_names)).tolist()
+    return counts
+
+
+def _told(folder: Path) -> list[str]:
+    """What the site lets the server be told.
+
+    Raises:
+        DataError: its file cannot be read, or says something else.
+    """
+    import tomllib
+
+    path = folder / OWN_WORD
+    if not path.is_file():
+        return []
+    try:
+        said = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise DataError(f"{path} cannot be read: {error}; mend it, or remove it to tell nothing") from error
+    told = said.pop("tell", [])
+    if said or not isinstance(told, list) or any(word not in _TELL for word in told):
+        raise DataError(f'{path} can say tell = ["classes"], and nothing else; remove the file to tell nothing')
+    return told
+
+
+def _some(names: list[str]) -> str:
+    """A few of them, in words."""
+    shown = ", ".join(names[:12]) or "none"
+    return shown if len(names) <= 12 else f"{shown} and {len(names) - 12} more"
 
 
 class World:

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import functools
+import gc
+import os
+import re
+import shlex
 import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from fedplug.api.errors import CheckpointError, FedplugError, PluginError, SetupError, log_error
+from pydantic import ValidationError
+
+from fedplug.api import units
+from fedplug.api.blocks import Layout
+from fedplug.api.errors import CheckpointError, FedplugError, PluginError, SetupError, cause_of, log_error, of_component
 from fedplug.api.events import (
     Asking,
+    Event,
     Events,
     ResultsWritten,
     RoundClosed,
@@ -17,30 +32,269 @@ from fedplug.api.events import (
     RunFinished,
     RunStarted,
     RunStopped,
-)  # fmt: skip
-from fedplug.api.outer_roles import Extension
+)
+from fedplug.api.roles import Extension
 from fedplug.console.display import Display, show
 from fedplug.engines.base import TIMEOUT, Engine, Job
-from fedplug.privacy.ledger_setup import ledger_of
+from fedplug.engines.choice import engine_entry, options_of
+from fedplug.privacy.charging import ledger_of
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import Composition
-from fedplug.recipe.own_files import keep, with_files
-from fedplug.recipe.plan import plan_of
-from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.composition import Composition, implemented_hooks, instantiate
+from fedplug.recipe.option_errors import explain
+from fedplug.recipe.own_files import in_file, is_own, keep, with_files
+from fedplug.recipe.parts import Use
+from fedplug.recipe.recipe import Recipe, load_recipe, plan_of
+from fedplug.recipe.yaml_source import use_of
 from fedplug.round.checkpoint import Checkpoints
-from fedplug.round.opening import needs_key_server
 from fedplug.round.protocol import Protocol
+from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
-from fedplug.runs import machine
 from fedplug.runs.archive import Archive, Bookkeeping, Checkpoint
-from fedplug.runs.folder import locked, new_folder, recipe_file, write_text
-from fedplug.runs.listeners import listen, listeners
+from fedplug.runs.folder import (
+    Summary,
+    assessments,
+    carried,
+    class_distribution,
+    locked,
+    new_folder,
+    recipe_file,
+    versions,
+    write_text,
+)
 from fedplug.runs.result import Run
 from fedplug.runs.settings import Settings
 from fedplug.runs.shown import Shown, display_of
-from fedplug.runs.summary import Summary, assessments, carried, class_distribution, versions
 from fedplug.wire.record import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+
+def command_line() -> str:
+    """The command of fedplug that this process runs, ready for a shell; empty in a script and in a notebook."""
+    program = Path(sys.argv[0])
+    ours = program.stem == "fedplug" or program.parts[-2:] == ("fedplug", "__main__.py")
+    return shlex.join(["fedplug", *sys.argv[1:]]) if ours else ""
+
+
+class Equipment:
+    """What a run is done with on this machine: the components, the engine with its options, the folder of data sets.
+
+    Attributes:
+        catalog: the components on offer; those installed, where none are given.
+        entry, engine_class, options: of the engine.
+
+    Raises:
+        SetupError: there is no such engine, option or folder.
+    """
+
+    def __init__(self, settings: Settings, catalog: Catalog | None = None) -> None:
+        self.catalog = catalog or Catalog.discover()
+        self.entry = engine_entry(settings.engine, self.catalog)
+        self.engine_class: Any = self.entry.load()
+        self.options = options_of(settings.engine, self.engine_class, settings.engine_options)
+        if settings.data is not None and not settings.data.is_dir():
+            remedy = "--data, the variable FEDPLUG_DATA or the config file names it"
+            raise SetupError(f"the folder of data sets {settings.data} does not exist; {remedy}")
+
+
+def require_memory(recipe: Recipe, layout: Layout) -> None:
+    """Refuses a run whose clients' updates and scores alone are larger than this machine's memory.
+
+    Every client of a round holds its update and its scores, float32 each, until the round ends. What else a run needs
+    (data, activations, ciphertexts) comes on top, so this refuses nothing that could work.
+
+    Raises:
+        SetupError: they do not fit.
+    """
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):  # not every system tells
+        return
+    share = recipe.sampling.rate if recipe.sampling else 1.0
+    needed = 4 * layout.size * (1 + len(recipe.score_parameters)) * share * recipe.data.clients
+    if needed > memory:
+        raise SetupError(
+            f"{recipe.data.clients} clients with a model of {layout.size:,} parameters need more than "
+            f"{units.size(needed)} of memory for updates and scores, and this machine has {units.size(memory)}; take "
+            "fewer clients (data.clients), a smaller sampling.rate, or a smaller model"
+        )
+
+
+class PeakMemory:
+    """The most memory that this process holds from here on, libraries and all; where the system tells (Linux)."""
+
+    def __init__(self) -> None:
+        self._told = Path("/proc/self/status")
+        try:
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the peak so far
+        except OSError:
+            self._told = Path(os.devnull)
+
+    def bytes(self) -> int | None:
+        """None where nobody knows."""
+        status = self._told.read_text(encoding="ascii", errors="replace")
+        peak = re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE)
+        return int(peak[1]) * 1024 if peak else None
+
+
+def resolve_device(device: str) -> str:
+    """Turns the device a user asked for into one that torch finds here.
+
+    Args:
+        device: `auto` (a CUDA device if there is one), `cpu`, `cuda` or `cuda:<index>`.
+
+    Returns:
+        `cpu`, `cuda` or `cuda:<index>`.
+
+    Raises:
+        SetupError: the name is unknown, or this machine has no such device.
+    """
+    # Importing torch makes a million objects, none of which is garbage, and each search goes through many of them. So
+    # nobody searches meanwhile, nor later in what is there by then.
+    searching = gc.isenabled()
+    gc.disable()
+    try:
+        import torch
+    finally:
+        gc.freeze()
+        if searching:
+            gc.enable()
+    if device == "cpu":
+        return device
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device == "auto":
+        return "cuda" if count else "cpu"
+    kind, _, index = device.partition(":")
+    if kind != "cuda" or (":" in device and not index.isdecimal()):
+        raise SetupError(f"device={device} must be auto, cpu, cuda or cuda:<index>, for instance cuda:0")
+    if int(index or 0) >= count:
+        raise SetupError(
+            f"device={device} needs a CUDA device that torch {torch.__version__} can use, and it finds {count}; "
+            "to use what there is, write device auto or cpu"
+        )
+    return device
+
+
+@contextmanager
+def terminated_like_interrupted() -> Iterator[None]:
+    """Inside, SIGTERM ends the run as cleanly as Ctrl-C."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not in the main thread: leave signals alone
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def listen(extensions: Iterable[Extension], events: Events, run_dir: Path | None = None) -> None:
+    """Has extensions hear what happens from here on; tracebacks of theirs go to `run_dir`.
+
+    Before the ledger listens: what an extension refuses was never asked for, and is charged to nobody.
+    """
+    for extension in extensions:
+        _Listener(extension, events, run_dir)
+
+
+def listeners(
+    catalog: Catalog,
+    wanted: Sequence[str | Mapping[str, Any]] = (),
+    unwanted: Sequence[str] = (),
+    broken: Callable[[str], None] | None = None,
+    recipe: Recipe | None = None,
+) -> list[Extension]:
+    """The extensions that hear a run without standing in its recipe: those for every run, and those asked for.
+
+    Args:
+        catalog: the components on offer.
+        wanted: names of components, or `{use: acme.rows, file: rows.csv}`, as text or as a mapping.
+        unwanted: names of extensions for every run that are not to hear this one.
+        broken: is given the error of an extension for every run that cannot be imported, and the run goes on; None
+            raises.
+        recipe: of the run; each may complain about it, as an extension that stands in it does. None: nobody does.
+
+    Raises:
+        SetupError: a name that there is not, options that are wrong, an extension that complains, or one that wraps
+            hooks or states what it shows, which only a recipe can ask for.
+    """
+    uses = [use_of(given, "with") for given in wanted]
+    named = {name for name, _ in uses}
+    for name in unwanted:
+        if catalog.get("extension", name) is None:
+            raise SetupError(f"--without {name}: there is no such extension; {catalog.suggest('extension', name)}")
+    for entry in catalog.groups["extension"].values():
+        if entry.name in {*named, *unwanted}:
+            continue
+        try:
+            kind: Any = entry.load()
+        except PluginError as error:
+            if broken is None:
+                raise
+            broken(f"{error}; the run goes on without it")
+            continue
+        if kind.every_run:
+            uses.append((entry.name, {}))
+    made = [_built(catalog, *use) for use in uses]
+    if recipe is not None:
+        for extension in made:
+            with of_component(extension.name, "check"):
+                if complaints := list(extension.check(recipe)):
+                    raise SetupError("\n".join(f"--with {extension.name}: {complaint}" for complaint in complaints))
+    return made
+
+
+def _built(catalog: Catalog, name: str, options: dict[str, Any]) -> Extension:
+    offered = in_file(name) if is_own(name) else catalog.named(name)
+    entry = next((entry for entry in offered if entry.group == "extension"), None)
+    if entry is None:
+        raise SetupError(f"--with {name}: there is no such extension; {catalog.suggest('extension', name)}")
+    kind: type[Extension] = entry.load()
+    if implemented_hooks(kind):
+        raise SetupError(f"--with {name}: it wraps hooks, at every party; write extensions: [{name}] into the recipe")
+    if kind.reveals is not Extension.reveals:
+        raise SetupError(
+            f"--with {name}: it shows something, which the ledger lists for what stands in the recipe; write "
+            f"extensions: [{name}] into the recipe"
+        )
+    try:
+        checked = kind.Options.model_validate(options)
+    except ValidationError as error:
+        problems = "; ".join(message for _, _, message in explain(error, kind.Options, options, name))
+        raise SetupError(f"--with {name}: {problems}") from error
+    extension: Extension = instantiate(Use(name, name, "extension", checked, made_of=kind))
+    return extension
+
+
+class _Listener:
+    """An extension that hears no more once it has failed."""
+
+    def __init__(self, extension: Extension, events: Events, run_dir: Path | None) -> None:
+        self._extension, self._events, self._run_dir, self._failed = extension, events, run_dir, False
+        for kind in extension.hears or (Event,):
+            events.subscribe(kind, self)
+
+    def __call__(self, event: Event) -> None:
+        if self._failed:
+            return
+        try:
+            # What an extension does to it must not reach the run.
+            for text in self._extension.observe(copy.deepcopy(event)) or ():
+                self._events.note(text)
+        except Exception as error:
+            if isinstance(error, FedplugError) and not isinstance(event, ResultsWritten | RunFinished | RunStopped):
+                raise  # stops the run; one that is over cannot be stopped, and why it is must not be hidden
+            self._failed = True
+            log_error(self._run_dir, f"extension {self._extension.name}, {type(event).__name__}", error)
+            self._events.note(f"extension {self._extension.name} hears no more: {cause_of(error)}")
+
 
 INTERRUPTED = 130
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
@@ -104,7 +358,7 @@ class Execution:
         # Attacks on earlier rounds need their messages, and what the parties had.
         looked_at = any(section.keeps_messages for section in recipe.sections.values())
         self.archive = Archive(recipe, run_dir, settings.record_wire or looked_at)
-        self.equipment = machine.Equipment(settings, catalog)
+        self.equipment = Equipment(settings, catalog)
         self.engine: Engine | None = None
         self.books: Bookkeeping | None = None
 
@@ -129,7 +383,7 @@ class Execution:
     def _execute(self, checkpoint: Checkpoint | None) -> int:
         self._prepare(resumed=checkpoint is not None)
         try:
-            with machine.terminated_like_interrupted():
+            with terminated_like_interrupted():
                 self._run(checkpoint)
         except KeyboardInterrupt:
             self._stopped(None)
@@ -157,14 +411,14 @@ class Execution:
 
     def _prepare(self, resumed: bool) -> None:
         """Builds what needs no engine, and has everybody listen who is to hear all of the run."""
-        recipe, self.memory = self.recipe, machine.PeakMemory()
+        recipe, self.memory = self.recipe, PeakMemory()
         self.composition = Composition(recipe)
-        device = machine.resolve_device(self.settings.device)
+        device = resolve_device(self.settings.device)
         self.world = World(recipe, self.composition, self.settings.data_root)
         self.model = self.world.model("cpu")
         layout = self.model.layout
         if self.equipment.engine_class.__module__.startswith("fedplug."):  # other engines may use other machines
-            machine.require_memory(recipe, layout)
+            require_memory(recipe, layout)
         self.ledger = ledger_of(recipe, self.composition, layout)
         self.summary = Summary(
             name=recipe.name,
@@ -176,7 +430,7 @@ class Execution:
             device=device,
             class_distribution=class_distribution(self.world, {}),
             resumed=resumed,
-            command=machine.command_line(),
+            command=command_line(),
             parameters=layout.size,
         )
         self.events = Events()

@@ -25,17 +25,15 @@ from fedplug.api.events import (
     SumWithheld,
     Uploaded,
 )  # fmt: skip
-from fedplug.api.reports import Evaluated, Reports, drawn
-from fedplug.api.rows import Attendance, GroupResult, Row, Unopened
-from fedplug.privacy.ledger_epsilons import level_epsilons
-from fedplug.privacy.ledger_views import priced_part, view_epsilons
+from fedplug.api.rows import Attendance, Evaluated, GroupResult, Reports, Row, Unopened, drawn
+from fedplug.privacy.views import level_epsilons, priced_part, view_epsilons
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.buffers import BUFFERS
+from fedplug.round.uploads import BUFFERS
 from fedplug.wire.post_office import PostOffice, alike, listed
 
 if TYPE_CHECKING:
-    from fedplug.api.context import Server
-    from fedplug.api.outer_roles import ModelSource
+    from fedplug.api.parties import Server
+    from fedplug.api.roles import ModelSource
     from fedplug.privacy.ledger import Ledger
 
 

@@ -21,10 +21,10 @@ from fedplug.api import codec
 from fedplug.api.codec import Message, Packed
 from fedplug.api.component import named, remote_method
 from fedplug.api.errors import FedplugError, MessageError, OpenedBefore, describe, log_error
-from fedplug.api.party_memory import CalledMemory
-from fedplug.api.reports import Reports
-from fedplug.api.role_table import place_of
-from fedplug.api.typed import is_count, one_line, shown
+from fedplug.api.parties import CalledMemory
+from fedplug.api.records import is_count, one_line, shown
+from fedplug.api.roles import place_of
+from fedplug.api.rows import Reports
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api import codec
+from fedplug.api.blocks import Block
 from fedplug.api.rows import Sent, Traffic
-from fedplug.api.types import Block
 
 SERVER, KEY_SERVER = "server", "key_server"
 

@@ -14,7 +14,7 @@ import pytest
 from fedplug import Client, Context, FedplugError, Layout
 from fedplug.recipe.recipe import load_recipe
 from fedplug.runs.execution import start
-from fedplug.runs.files import read_rows
+from fedplug.runs.folder import read_rows
 from fedplug.runs.settings import Settings
 from fedplug_borda.layers import Layers, borda_points, choose, layer_means, layer_sizes
 from fedplug_kit.static import check_component

@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 import torch
 from attack_toys import Echo, Runs, attacked, machinery, reachable
-from fedplug.api.context import Client
 from fedplug.api.data import ClientData, Dataset
 from fedplug.api.errors import CheckpointError
+from fedplug.api.parties import Client
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.composition import Composition
-from fedplug.round.hosted import HostedClient
-from fedplug.round.parties import ClientHost, KeyServerHost
+from fedplug.round.parties import ClientHost, HostedClient, KeyServerHost
 from fedplug.round.protocol import Protocol
 from fedplug.wire.record import KEY_SERVER, SERVER, Message, client_address
 from fedplug_attacks.api.truth import Truth

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fedplug.api.blocks import Layout
 from fedplug.api.errors import RecipeError
-from fedplug.api.types import Layout
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug_attacks.api.needs import Needs

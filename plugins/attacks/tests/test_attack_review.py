@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 from attack_toys import CountError, Runs, attacked, machinery, seen
+from fedplug.api.blocks import Layout
 from fedplug.api.data import Examples, PublicData
-from fedplug.api.types import Layout
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.truth import Truth

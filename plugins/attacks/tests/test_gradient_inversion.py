@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedplug.api.types import Layout
+from fedplug.api.blocks import Layout
 from fedplug_attacks._last_layer import batch_labels, distinct_labels, single_label
 from fedplug_attacks._matching import Matcher, thinned
 from fedplug_attacks.api.observation import Meaning, Seen, all_clear

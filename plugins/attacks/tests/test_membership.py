@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 from fedplug import Context, Examples
+from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.data import PublicData
-from fedplug.api.types import BASE_ZONES
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import MetricError
-from fedplug.api.types import Layout
+from fedplug.api.blocks import Layout
 from fedplug_attacks.api.observation import Meaning, ObservedUpdate, Seen, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth

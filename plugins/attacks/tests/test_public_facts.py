@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from attack_toys import Runs, attacked, observed
 from fedplug import Block, Client, Context, Layout, hookimpl
-from fedplug.api.context import Server
 from fedplug.api.known import Known
 from fedplug.api.links import Link
 from fedplug.api.operations import Clip, Map, Noise, Operations, Round, Scale, Scramble, Seal
-from fedplug.api.role_records import Learns
+from fedplug.api.parties import Server
+from fedplug.api.roles import Learns
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.observation import Meaning, ObservedUpdate, Seen, all_clear
 from fedplug_attacks.api.view import View

@@ -12,8 +12,8 @@ from attack_toys import Runs, attacked, machinery, observed, seen
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, TooFewClients
 from fedplug.round.base import NAME
+from fedplug.round.checkpoint import read_file
 from fedplug.round.parties import ClientHost
-from fedplug.round.state_files import read_file
 from fedplug.round.steps import Steps
 from fedplug_attacks.api.observation import Seen
 from fedplug_attacks.views.probe import OneBatch, probing, uploads_of

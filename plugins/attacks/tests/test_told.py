@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from attack_toys import Runs, machinery, observed, seen
-from fedplug.api.types import ENCRYPTED, Layout
+from fedplug.api.blocks import ENCRYPTED, Layout
 from fedplug_attacks.api.told import MEMBERS, UPLOAD, Told, examples_of
 from saved_toys import HALVES, saved, shield, zone
 from toy_components import paraaegis, recipe_of

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Client, Context, Layout
+from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.links import Link
-from fedplug.api.types import BASE_ZONES
 from lwe_toys import CLIENTS, SIZE, lwe
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 from fedplug import Block, Client, ClientData, Examples, Known, Layout, Map, Misplaced, Noise, Plan, Seal
+from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import ProtectionError, RecipeError
-from fedplug.api.types import BASE_ZONES
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.blur import excess_penalty
 from fedplug_baselines.lus import Lus, kept, tensors

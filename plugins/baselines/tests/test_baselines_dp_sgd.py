@@ -17,11 +17,11 @@ import torch
 from fedplug import ClientData, Examples
 from fedplug.api.errors import MessageError, ProtectionError, SetupError, TooFewClients
 from fedplug.privacy.accounting import gaussian_epsilon
-from fedplug.privacy.ledger_epsilons import level_epsilons
+from fedplug.privacy.views import level_epsilons
 from fedplug.recipe.recipe import load_recipe
 from fedplug.round.uploads import read_hello
 from fedplug.runs import execution
-from fedplug.runs.files import read_rows
+from fedplug.runs.folder import read_rows
 from fedplug.runs.settings import Settings
 from fedplug_baselines.dp_sgd import DpSgd
 from fedplug_baselines.dp_sgd_accounting import (

@@ -14,7 +14,7 @@ from fedplug.api import codec
 from fedplug.api.errors import ProtectionError, RecipeError, TooFewClients
 from fedplug.api.links import Link
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.state_files import read_file
+from fedplug.round.checkpoint import read_file
 from fedplug_baselines import fedml_he_sensitivity
 from fedplug_baselines.fedml_he import FedMLHE, select
 from fedplug_baselines.fedml_he_sensitivity import FedMLHESensitivity, label_derivatives, mean_sensitivity

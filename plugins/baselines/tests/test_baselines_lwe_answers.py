@@ -17,7 +17,7 @@ from fedplug.api.events import Released
 from fedplug.privacy.charging import Charging
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs import execution
-from fedplug.runs.files import read_rows
+from fedplug.runs.folder import read_rows
 from fedplug.runs.settings import Settings
 from fedplug_baselines import lwe_exchange
 from fedplug_baselines.lwe import Lwe

@@ -25,10 +25,10 @@ from fedplug import (
     Server,
     gaussian_epsilon,
 )  # fmt: skip
+from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import ProtectionError, RecipeError, TooFewClients
+from fedplug.api.known import Release
 from fedplug.api.links import Link, Step, fold
-from fedplug.api.releases import Release
-from fedplug.api.types import BASE_ZONES
 from fedplug.mechanisms.execution import execute
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.nbafl import (

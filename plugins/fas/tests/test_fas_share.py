@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Plans
+from fedplug.api.blocks import BASE_ZONES, ENCRYPTED
 from fedplug.api.errors import RecipeError
-from fedplug.api.types import BASE_ZONES, ENCRYPTED
 from fedplug.recipe.recipe import Recipe
 from fedplug_attacks.api.view import View
 from fedplug_fas.share import Share, count_of

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 from fedplug import Block, Client, Clip, Context, Layout, Noise, Plan
+from fedplug.api.blocks import BASE_ZONES
+from fedplug.api.known import Release
 from fedplug.api.links import Link, Step, fold
-from fedplug.api.releases import Release
-from fedplug.api.types import BASE_ZONES
 from fedplug.mechanisms.execution import execute
 from fedplug_fedre.layer_budgets import LayerBudgets
 

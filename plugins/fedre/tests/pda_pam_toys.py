@@ -9,9 +9,9 @@ from typing import Any
 import fedplug
 import numpy as np
 from fedplug import Block, Client, Context, Examples, Known, Layout, Operations, Seal, Server
+from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.data import PublicData
 from fedplug.api.links import Link, fold
-from fedplug.api.types import BASE_ZONES
 from fedplug.mechanisms.execution import add_up
 from fedplug_fedre.pda_pam import PdaPam
 from numpy.typing import NDArray

@@ -22,9 +22,9 @@ from budget_toys import (
     step_of,
 )
 from fedplug import Block, Clip, Context, Layout, Plan, Server, Widen, gaussian_epsilon
+from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import ProtectionError
 from fedplug.api.links import Link, fold
-from fedplug.api.types import BASE_ZONES
 from fedplug.mechanisms.execution import execute
 from fedplug.privacy.ledger import Ledger
 from fedplug_fedre.budgets import budgets, released_multiplier

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 from fedplug import Client, ClientData, Context, Examples, Scoring
+from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.data import PublicData
 from fedplug.api.errors import DataError, ProtectionError, RecipeError
-from fedplug.api.types import BASE_ZONES
 from fedplug.recipe.recipe import Recipe
 from fedplug_fedre.jacobian import psi_scores
 from fedplug_fedre.psi import Psi

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Client, Context, Layout
+from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import ProtectionError, RecipeError
-from fedplug.api.types import BASE_ZONES
 from fedplug.recipe.recipe import Recipe
 from fedplug_attacks.api.view import View
 from fedplug_fedre.sensitive_layers import SensitiveLayers, ballot_problem, choose, layer_sizes, mean_scores

@@ -12,7 +12,7 @@ from fedplug.api.errors import DataError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs import execution
-from fedplug.runs.files import read_rows
+from fedplug.runs.folder import read_rows
 from fedplug.runs.settings import Settings
 from fedplug_fedre import foreground
 from fedplug_fedre.unet import UNet

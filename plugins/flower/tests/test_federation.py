@@ -22,7 +22,7 @@ pytest.importorskip("flwr", reason="flwr is not installed; make test installs it
 from fedplug.api import codec
 from fedplug.api.errors import SetupError
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.state_files import read_file
+from fedplug.round.checkpoint import read_file
 from fedplug.runs import functions
 from fedplug.wire.record import read_wire
 from fedplug_flower import trial

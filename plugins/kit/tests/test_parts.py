@@ -11,7 +11,7 @@ ALL = [(group, found) for group, parts in PARTS.items() for found in parts.value
 
 @pytest.mark.parametrize(("group", "found"), ALL, ids=[found.__name__ for _, found in ALL])
 def test_a_part_has_its_role_and_marks_its_hook(group: str, found: type) -> None:
-    from fedplug.recipe.implementations import hook_problems
+    from fedplug.recipe.composition import hook_problems
 
     assert hook_problems(found, group) == []
 

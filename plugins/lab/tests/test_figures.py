@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import row_toys
-from fedplug.runs.summary import Distribution
+from fedplug.runs.folder import Distribution
 from fedplug_lab.canvas import ZONE_COLOURS
 from fedplug_lab.figures import charts
 from row_toys import a_row

@@ -13,7 +13,7 @@ from fedplug.api.rows import Attendance
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs import execution
-from fedplug.runs.files import read_rows, read_summary
+from fedplug.runs.folder import read_rows, read_summary
 from fedplug.runs.settings import Settings
 from fedplug_lab import pictures
 from fedplug_lab.pictures import Pictures, checked, read_pictures

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.api.releases import Release
-from fedplug.api.role_records import Reveals
+from fedplug.api.known import Release
+from fedplug.api.roles import Reveals
 from fedplug.api.rows import Row
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_record import EncryptionReport

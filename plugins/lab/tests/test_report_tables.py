@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.runs.summary import Distribution
+from fedplug.runs.folder import Distribution
 from fedplug_lab.figures import charts
 from fedplug_lab.tables import render, sentence
 from report_toys import Page, written

@@ -18,7 +18,7 @@ from fedplug.cli.main import main
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
-from fedplug.runs.files import read_rows
+from fedplug.runs.folder import read_rows
 from fedplug.runs.settings import Settings
 from fedplug_lab import jobs
 from fedplug_lab import sweep as sweeps

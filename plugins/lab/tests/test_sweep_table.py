@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import SetupError
-from fedplug.runs.summary import Distribution, Summary
+from fedplug.runs.folder import Distribution, Summary
 from fedplug_lab.records import Line, Records, Result, Spread, Volume, result_of
 from fedplug_lab.sweep_table import columns_of, to_csv
 from row_toys import a_ledger, a_row

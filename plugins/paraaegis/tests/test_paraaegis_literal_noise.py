@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Block, Client, Context, Layout, gaussian_epsilon
-from fedplug.api.context import Server
 from fedplug.api.data import ClientData
 from fedplug.api.errors import ProtectionError, RecipeError
-from fedplug.api.folded import foretold
-from fedplug.api.links import Link, Step, fold
-from fedplug.api.releases import Release
+from fedplug.api.known import Release
+from fedplug.api.links import Link, Step, fold, foretold
+from fedplug.api.parties import Server
 from fedplug.mechanisms.execution import execute
 from fedplug.recipe.recipe import Recipe
 from fedplug_kit.static import check_component

@@ -9,7 +9,7 @@ from typing import Any
 import fedplug
 import numpy as np
 from fedplug import Layout, Plan
-from fedplug.api.types import BASE_ZONES
+from fedplug.api.blocks import BASE_ZONES
 from fedplug_paraaegis.secret_ballot import IndexCipher
 from fedplug_paraaegis.vote import Vote
 from hypothesis import strategies as st

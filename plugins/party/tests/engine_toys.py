@@ -8,8 +8,7 @@ from typing import Any
 
 from fedplug.api import codec
 from fedplug.engines.base import Engine, Job
-from fedplug.round.checkpoint import Checkpoints
-from fedplug.round.state_files import read_file, states_in
+from fedplug.round.checkpoint import Checkpoints, read_file, states_in
 from fedplug_party.engine import PartyEngine
 from toy_components import recipe_of
 from toy_protocol import build

@@ -16,8 +16,8 @@ from fedplug.api.errors import PartyLost
 from fedplug.engines.base import Job
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.arrivals import Arrivals
-from fedplug.round.opening import needs_key_server
+from fedplug.round.steps import needs_key_server
+from fedplug.round.sums import Arrivals
 from fedplug_party.engine import PartyEngine
 from fedplug_party.frames import Request
 from fedplug_party.party import Party

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from engine_toys import Checked, encrypted, vectors_in
 from fedplug.api import codec
-from fedplug.round.checkpoint import Checkpoints
-from fedplug.round.state_files import read_file
+from fedplug.round.checkpoint import Checkpoints, read_file
 from fedplug.runs.result import Run
 from fedplug.runs.settings import Settings
 from party_toys import SECONDS, parties, serve

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug.api import codec
-from fedplug.api.reports import Reports
+from fedplug.api.rows import Reports
 from fedplug.wire.calls import Call, read_reply, request
 from fedplug_party.frames import Reply
 from fedplug_party.notes import Notes

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import CheckpointError, SetupError
-from fedplug.round.state_files import write_file
+from fedplug.round.checkpoint import write_file
 from fedplug_party.notes import Notes
 from fedplug_party.state import Belongs, State
 

@@ -12,9 +12,9 @@ import fedplug
 import numpy as np
 import pytest
 from fedplug import Context, Layout, Plan, Server
+from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.links import Link
-from fedplug.api.types import BASE_ZONES
 from fedplug.recipe.recipe import load_recipe
 from fedplug_kit.static import check_component
 from fedplug_selectiveshield.consensus import Consensus, ballot_problem, votes_needed

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from fedplug import Client, Context, Layout
+from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import ProtectionError, SetupError
-from fedplug.api.types import BASE_ZONES
 from fedplug_kit.static import check_component
 from fedplug_lab import pictures
 from fedplug_selectiveshield.consensus import Consensus

@@ -8,16 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Block, Client, Context, Layout, Misplaced, Seal, Server, gaussian_epsilon
+from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import RecipeError
-from fedplug.api.folded import foretold
-from fedplug.api.links import Link, Step, fold
-from fedplug.api.releases import Release
-from fedplug.api.types import BASE_ZONES
+from fedplug.api.known import Release
+from fedplug.api.links import Link, Step, fold, foretold
 from fedplug.mechanisms.execution import execute
-from fedplug.privacy.accounting import effective_multiplier, gaussian_noise_multiplier
+from fedplug.privacy.accounting import (
+    effective_multiplier,
+    gaussian_noise_multiplier,
+    gaussian_rdp_epsilon,
+    rdp_to_epsilon,
+)
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_record import EncryptionReport
-from fedplug.privacy.renyi import gaussian_rdp_epsilon, rdp_to_epsilon
 from fedplug.recipe.recipe import Recipe
 from fedplug_kit.static import check_component
 from fedplug_selectiveshield.noise import Noise, lemma_2_multiplier

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Block, Client, Context, Layout, Misplaced
+from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.links import Link, fold
-from fedplug.api.types import BASE_ZONES
 from fedplug.mechanisms.execution import execute
 from fedplug_kit.static import check_component
 from fedplug_selectiveshield.merge import Merge

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Block, Client, Context, Layout, Plan, Server, Widen
+from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.links import Link, Step, fold
-from fedplug.api.types import BASE_ZONES
 from fedplug.mechanisms.execution import add_up, execute
 from fedplug.recipe.recipe import Recipe
 from fedplug_selectiveshield.hide_support import HideSupport

@@ -13,7 +13,7 @@ import pytest
 from fedplug import Client, Context, GroundTruth, Layout, Server, gaussian_delta
 from fedplug.api.errors import ProtectionError, TooFewClients
 from fedplug.api.links import ballot_states
-from fedplug.api.party_memory import ServerMemory
+from fedplug.api.parties import ServerMemory
 from fedplug.mechanisms.execution import release
 from fedplug.privacy.charging import releases_of
 from fedplug_kit.static import check_component

@@ -11,9 +11,9 @@ import phe
 import pytest
 from fedplug import Known, Seal
 from fedplug.api import codec
-from fedplug.api.context import Client, Context, KeyServer, Party, Server
+from fedplug.api.blocks import Block, Layout
 from fedplug.api.errors import MessageError, ProtectionError
-from fedplug.api.types import Block, Layout
+from fedplug.api.parties import Client, Context, KeyServer, Party, Server
 from fedplug_kit.static import check_component
 from fedplug_sensecrypt._phe import COUNT_BITS, Phe
 from fedplug_sensecrypt.paillier import SCALE, Paillier, SignedFixedPoint

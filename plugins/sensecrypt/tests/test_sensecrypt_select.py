@@ -12,8 +12,8 @@ import fedplug
 import numpy as np
 import pytest
 from fedplug import Layout, Plan, Plans, Reads, Reveals, Seal, Server
+from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import ProtectionError
-from fedplug.api.types import BASE_ZONES
 from fedplug_kit.static import check_component
 from fedplug_sensecrypt.profiles import Profile, ProfileSection
 from fedplug_sensecrypt.select import Select, device_problem

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 from clock_toys import SEALED, SLOW_AND_FAST
 from fedplug.api import codec
-from fedplug.api.reports import Reports
-from fedplug.api.rows import Row
+from fedplug.api.rows import Reports, Row
 from fedplug.console.display import PlainDisplay, totals
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.summary import Distribution, Summary
+from fedplug.runs.folder import Distribution, Summary
 from fedplug_lab.figures import charts
 from fedplug_lab.live import rounds_table
 from fedplug_lab.report import write_report

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import fedplug.api.releases
+import fedplug.api.known
 import numpy as np
 from fedplug import Block, Client, Context, Known, Layout, Server
+from fedplug.api.known import Release
 from fedplug.api.links import Link, fold
 from fedplug.api.operations import Bound, Noise
-from fedplug.api.releases import Release
 from fedplug.mechanisms.execution import execute
 from fedplug_std.clip import Clip, ClipL1
 from fedplug_std.gaussian import CentralGaussian, Gaussian
@@ -37,7 +37,7 @@ def client(client_id: int = 0, **where: Any) -> Client:
 def known(norm: float | None = None, zone: str = "noised", order: float = 2) -> Known:
     """What a link knows of values that are at most `norm` long, or of values that nothing bounds."""
     bounds = () if norm is None else (Bound(norm, order=order),)
-    clips = () if norm is None else (fedplug.api.releases.Clipped("std.clip", bounds[0]),)
+    clips = () if norm is None else (fedplug.api.known.Clipped("std.clip", bounds[0]),)
     return Known(zone=zone, link="this", layers=(SIZE,), bounds=bounds, clips=clips)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import sympy  # type: ignore[import-untyped]
+from fedplug.api.blocks import Block
 from fedplug.api.errors import ProtectionError
-from fedplug.api.types import Block
 from fedplug_std.bfv import COEFF_BITS, DEGREE, SCALE_BITS, Bfv
 from fedplug_std.he_rlwe import Rlwe
 from fedplug_std.quantise import FixedPoint

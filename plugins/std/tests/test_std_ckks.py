@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Known
-from fedplug.api.context import Client, Context, KeyServer, Party, Server
+from fedplug.api.blocks import Block, Layout
 from fedplug.api.errors import ProtectionError
-from fedplug.api.types import Block, Layout
+from fedplug.api.parties import Client, Context, KeyServer, Party, Server
 from fedplug_std import ckks_noise, tenseal_backend
 from fedplug_std.bfv import Bfv
 from fedplug_std.ckks import PROFILES, Ckks, GridNumbers

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Client, KeyServer, Layout
-from fedplug.api.context import Context, Server
+from fedplug.api.blocks import Block
 from fedplug.api.errors import ProtectionError
-from fedplug.api.types import Block
+from fedplug.api.parties import Context, Server
 from fedplug_std import he_keys
 from fedplug_std.bfv import DEGREE, Bfv
 from rlwe_toys import bfv

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Client, KeyServer, Layout
-from fedplug.api.context import Context, Server
 from fedplug.api.errors import MessageError, ProtectionError
+from fedplug.api.parties import Context, Server
 from fedplug_std import he_keys
 from fedplug_std.bfv import Bfv
 from fedplug_std.ckks import Ckks

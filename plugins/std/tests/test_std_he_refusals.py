@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fedplug.api.blocks import Block
 from fedplug.api.errors import MessageError, ProtectionError
-from fedplug.api.types import Block
 from fedplug_std.bfv import Bfv
 from fedplug_std.ckks import Ckks
 from he_toys import Parties, make

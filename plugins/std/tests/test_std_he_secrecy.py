@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug.api import codec
-from fedplug.api.context import Party
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
+from fedplug.api.parties import Party
 from fedplug_std import he_keys
 from fedplug_std.bfv import Bfv
 from fedplug_std.ckks import Ckks

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Known, Sealer
+from fedplug.api.blocks import Block
 from fedplug.api.errors import ProtectionError
 from fedplug.api.operations import Misplaced
-from fedplug.api.types import Block
 from fedplug_kit.static import check_component
 from fedplug_std.bfv import Bfv
 from fedplug_std.ckks import Ckks

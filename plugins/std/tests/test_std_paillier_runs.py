@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from fedplug.api import codec
-from fedplug.api.types import CLEAR, ENCRYPTED
+from fedplug.api.blocks import CLEAR, ENCRYPTED
 from fedplug_std.paillier_scheme import PublicKey, SecretKey
 from paillier_toys import make
 from toy_components import pushed, recipe_of

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fedplug.api.data import Dataset, Examples
 from fedplug.api.errors import DataError
-from fedplug.round.client_data import client_data, matched_test, slice_of_test
+from fedplug.round.world import client_data, matched_test, slice_of_test
 from fedplug_std.partitions import Categories, ClassesPerClient, Dirichlet, Iid
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -14,8 +14,7 @@ import pytest
 from fedplug import Block
 from fedplug.api import codec
 from fedplug.api.errors import MessageError, ProtectionError
-from fedplug.recipe.composition import new_manager, register
-from fedplug.recipe.implementations import hook_problems
+from fedplug.recipe.composition import hook_problems, new_manager, register
 from fedplug_std import he_keys
 from fedplug_std.bfv import Bfv
 from fedplug_std.he_blocks import Encryption

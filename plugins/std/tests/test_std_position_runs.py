@@ -11,8 +11,8 @@ import toy_base
 import toy_components
 import toy_protocol
 from fedplug import Plan, at_client, hookimpl
-from fedplug.api.context import Client, Context
-from fedplug.api.types import ENCRYPTED, RETAINED
+from fedplug.api.blocks import ENCRYPTED, RETAINED
+from fedplug.api.parties import Client, Context
 
 
 class Steps5(toy_base.Toy, fedplug.Negotiation):

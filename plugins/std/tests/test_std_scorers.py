@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.api.context import Client, Context
-from fedplug.api.types import Layout
+from fedplug.api.blocks import Layout
+from fedplug.api.parties import Client, Context
 from fedplug_std.scorers import Magnitude, Random
 
 SIZE = 20_000

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedplug.api.context import Client, Context
+from fedplug.api.blocks import Layout
 from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import SetupError
-from fedplug.api.types import Layout
+from fedplug.api.parties import Client, Context
 from fedplug_std import _networks, models, training
 from fedplug_std._perceptron import Perceptron
 from fedplug_std.datasets import Digits

@@ -17,8 +17,8 @@ from fedplug_attacks._public import sigma_of
 from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, role
 
 if TYPE_CHECKING:
+    from fedplug.api.blocks import Layout
     from fedplug.api.data import PublicData
-    from fedplug.api.types import Layout
     from numpy.typing import NDArray
 
     from fedplug_attacks.api.observation import TensorView

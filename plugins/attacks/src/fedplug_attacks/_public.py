@@ -13,7 +13,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     import torch
-    from fedplug.api.types import Layout
+    from fedplug.api.blocks import Layout
     from numpy.typing import NDArray
 
     from fedplug_attacks.api.observation import Clipped, ObservedUpdate

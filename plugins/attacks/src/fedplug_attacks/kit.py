@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug.api.context import Context
 from fedplug.api.data import ClientData, PublicData
 from fedplug.api.errors import MetricError, SetupError
+from fedplug.api.parties import Context
 from fedplug_kit.parts import CLASSES, SHAPE, Images, TwoLayers
 from fedplug_std.per_sample import mean_gradient
 
@@ -21,7 +21,7 @@ from fedplug_attacks.api.truth import KINDS, Truth
 from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
-    from fedplug.api.outer_roles import Attack, Metric
+    from fedplug.api.roles import Attack, Metric
 
 
 def metric_problems(metric: Metric) -> Iterator[str]:

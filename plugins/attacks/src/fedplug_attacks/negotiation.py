@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 import fedplug
 import numpy as np
 from fedplug import Context, Field, Finds, Layout, hookimpl
+from fedplug.api.blocks import ENCRYPTED
 from fedplug.api.errors import ViewError
-from fedplug.api.types import ENCRYPTED
 
 from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, Needs, role
 from fedplug_attacks.api.report import FINISHED, NOT_APPLICABLE, AttackReport

@@ -28,8 +28,8 @@ from fedplug import (
     at_client,
     hookimpl,
 )
+from fedplug.api.blocks import ENCRYPTED
 from fedplug.api.errors import MessageError, ProtectionError
-from fedplug.api.types import ENCRYPTED
 from fedplug_std import he_keys
 from fedplug_std.he_blocks import Encryption
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from fedplug import Field
+from fedplug.api.blocks import RETAINED
 from fedplug.api.errors import MessageError, ProtectionError
-from fedplug.api.types import RETAINED
 from fedplug_std import ckks_noise, he_keys, tenseal_backend
 from fedplug_std.ckks import MOST_STEPS, GridNumbers
 from fedplug_std.he_blocks import Encryption

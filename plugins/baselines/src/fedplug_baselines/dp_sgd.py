@@ -14,7 +14,7 @@ import numpy as np
 from fedplug import Account, Field, Learns
 from fedplug.api.errors import ProtectionError, SetupError
 from fedplug.api.grids import finest
-from fedplug.api.typed import MOST_EXAMPLES
+from fedplug.api.records import MOST_EXAMPLES
 from fedplug.mechanisms.noise import add_noise
 from pydantic import model_validator
 

@@ -23,8 +23,8 @@ from fedplug import (
     at_client,
     hookimpl,
 )  # fmt: skip
+from fedplug.api.blocks import RETAINED
 from fedplug.api.errors import ProtectionError, SetupError
-from fedplug.api.types import RETAINED
 from fedplug_std.clip import Clip
 from fedplug_std.per_sample import mean_squared_gradients
 from fedplug_std.training import Sgd

@@ -27,9 +27,9 @@ from fedplug import (
     at_key_server,
     hookimpl,
 )  # fmt: skip
+from fedplug.api.blocks import CLEAR, ENCRYPTED
 from fedplug.api.errors import ProtectionError
-from fedplug.api.folded import seal_of
-from fedplug.api.types import CLEAR, ENCRYPTED
+from fedplug.api.links import seal_of
 from fedplug_std import he_keys
 from fedplug_std.scores import highest
 

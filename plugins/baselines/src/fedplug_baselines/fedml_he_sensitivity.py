@@ -19,7 +19,7 @@ from fedplug_std.per_sample import per_sample_gradients
 if TYPE_CHECKING:
     import torch
     from fedplug import Client, ClientData, Context
-    from fedplug.api.types import Scores
+    from fedplug.api.blocks import Scores
     from numpy.typing import NDArray
 
 _DERIVATIVE_BYTES = 128 << 20

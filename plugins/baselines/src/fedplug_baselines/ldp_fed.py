@@ -31,8 +31,8 @@ from fedplug import (
     at_client,
     hookimpl,
 )  # fmt: skip
+from fedplug.api.blocks import NOISED, RETAINED
 from fedplug.api.errors import SetupError
-from fedplug.api.types import NOISED, RETAINED
 from pydantic import field_validator, model_validator
 
 from fedplug_baselines.ldp_fed_mechanism import (

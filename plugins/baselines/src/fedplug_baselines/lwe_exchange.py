@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fedplug.api import secrets
 from fedplug.api.errors import MessageError, ProtectionError
-from fedplug.api.typed import shown
+from fedplug.api.records import shown
 
 from fedplug_baselines.lwe_field import Q
 

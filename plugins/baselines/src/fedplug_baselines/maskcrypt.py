@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Context, Field, Reveals, at_client, hookimpl
-from fedplug.api.types import CLEAR
+from fedplug.api.blocks import CLEAR
 from fedplug_std.scores import highest
 
 from fedplug_baselines import masks

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import fedplug
 import numpy as np
 from fedplug import Look, hookimpl
-from fedplug.api.types import ENCRYPTED, RETAINED
+from fedplug.api.blocks import ENCRYPTED, RETAINED
 from fedplug_std.per_sample import mean_gradient
 
 if TYPE_CHECKING:
     from fedplug import Block, Client, Context, Known, Operations, Recipe
-    from fedplug.api.types import Scores
+    from fedplug.api.blocks import Scores
     from numpy.typing import NDArray
 
 

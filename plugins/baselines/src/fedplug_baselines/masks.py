@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import fedplug
 import numpy as np
 from fedplug import Plan, Plans, Reads
-from fedplug.api.types import ENCRYPTED
+from fedplug.api.blocks import ENCRYPTED
 from fedplug_std.scores import require_ranked, unknown_scorer
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fedplug
 from fedplug import Client, Cohort, Context, Field, Plans, at_client, hookimpl
-from fedplug.api.types import CLEAR
+from fedplug.api.blocks import CLEAR
 
 from fedplug_baselines import masks
 

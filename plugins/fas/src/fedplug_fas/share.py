@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import fedplug
 import numpy as np
 from fedplug import Field, Plan, Plans, at_client, hookimpl
-from fedplug.api.types import ENCRYPTED, NOISED, RETAINED
+from fedplug.api.blocks import ENCRYPTED, NOISED, RETAINED
 from pydantic import field_validator
 
 if TYPE_CHECKING:

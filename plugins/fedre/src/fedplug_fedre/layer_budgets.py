@@ -24,8 +24,8 @@ from fedplug import (
     Reveals,
     hookimpl,
 )
+from fedplug.api.blocks import RETAINED
 from fedplug.api.errors import ProtectionError
-from fedplug.api.types import RETAINED
 from fedplug_std.scores import unknown_scorer
 from pydantic import Discriminator, Tag
 
@@ -41,7 +41,7 @@ from fedplug_fedre.layer_scores import (
 )
 
 if TYPE_CHECKING:
-    from fedplug.api.types import Scores
+    from fedplug.api.blocks import Scores
     from numpy.typing import NDArray
 
 OTHERS = "others"

@@ -10,8 +10,8 @@ from fedplug.api.errors import FedplugError, ProtectionError
 from fedplug.api.roles import Groups, Negotiation, Sealer
 
 if TYPE_CHECKING:
-    from fedplug.api.context import Party
-    from fedplug.api.types import Scores
+    from fedplug.api.blocks import Scores
+    from fedplug.api.parties import Party
     from numpy.typing import NDArray
 
 

@@ -16,7 +16,7 @@ from fedplug_fedre.preferences import Preference, marked, nothing_marked
 from fedplug_fedre.samples import Task, calibration_data, with_regions
 
 if TYPE_CHECKING:
-    from fedplug.api.types import Scores
+    from fedplug.api.blocks import Scores
     from numpy.typing import NDArray
 
 _PUBLIC: dict[bytes, tuple[PsiScores, float]] = {}

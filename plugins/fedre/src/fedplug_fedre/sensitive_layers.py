@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Context, Field, Layout, Plan, Plans, Reads, Reveals, at_client, hookimpl
-from fedplug.api.types import ENCRYPTED, RETAINED
+from fedplug.api.blocks import ENCRYPTED, RETAINED
 from fedplug_std.scores import unknown_scorer
 from pydantic import model_validator
 

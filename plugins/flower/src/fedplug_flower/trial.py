@@ -20,9 +20,9 @@ from fedplug.api.errors import SetupError
 from fedplug.recipe import own_files, yaml_source
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.opening import needs_key_server
-from fedplug.round.sites import site_folders
-from fedplug.runs.machine import terminated_like_interrupted
+from fedplug.round.steps import needs_key_server
+from fedplug.round.world import site_folders
+from fedplug.runs.execution import terminated_like_interrupted
 from fedplug.wire.record import KEY_SERVER, client_address
 from fedplug_party.line import SOCKET
 

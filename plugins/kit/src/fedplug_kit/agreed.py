@@ -7,11 +7,11 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fedplug.api.context import Context, Server
+from fedplug.api.blocks import Layout
 from fedplug.api.errors import FedplugError
 from fedplug.api.links import fold
 from fedplug.api.operations import Clip, Look, Noise, as_operations
-from fedplug.api.types import Layout
+from fedplug.api.parties import Context, Server
 
 from fedplug_kit.parts import SERVER
 

@@ -7,12 +7,24 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import FedplugError, of_component
-from fedplug.api.outer_roles import Accountant, DataSource, Extension, ModelSource, Partition
-from fedplug.api.role_table import ROLES
-from fedplug.api.roles import Aggregator, Groups, Negotiation, Opener, Protector, Scorer, Sealer, Trainer
+from fedplug.api.roles import (
+    ROLES,
+    Accountant,
+    Aggregator,
+    DataSource,
+    Extension,
+    Groups,
+    ModelSource,
+    Negotiation,
+    Opener,
+    Partition,
+    Protector,
+    Scorer,
+    Sealer,
+    Trainer,
+)
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import instantiate
-from fedplug.recipe.implementations import implemented_hooks
+from fedplug.recipe.composition import implemented_hooks, instantiate
 from fedplug.recipe.own_files import is_own, parts
 from fedplug.recipe.parts import Use
 from importlib_metadata import entry_points
@@ -22,7 +34,7 @@ from fedplug_kit.static import check_component, own_members
 from fedplug_kit.world import World, catalog_with, name_of, recipe_around, run, staged
 
 if TYPE_CHECKING:
-    from fedplug.api.base import Component
+    from fedplug.api.roles import Component
     from fedplug.recipe.recipe import Recipe
 
 CHECK = "fedplug_kit.check"

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api import norms
+from fedplug.api.blocks import Block, Plan
 from fedplug.api.errors import FedplugError
 from fedplug.api.operations import Combine, Noise, Open, Post, Public, Scramble, Seal, Shift, WeightedSum
-from fedplug.api.types import Block, Plan
 from fedplug.mechanisms.execution import add_up, execute
 
 if TYPE_CHECKING:
-    from fedplug.api.context import Context, Party
     from fedplug.api.known import Known
     from fedplug.api.links import Step
     from fedplug.api.operations import Operation
+    from fedplug.api.parties import Context, Party
     from numpy.typing import NDArray
 
     from fedplug_kit.world import World

@@ -13,9 +13,8 @@ from fedplug.api import codec
 from fedplug.api.operations import Scramble, Seal
 
 if TYPE_CHECKING:
-    from fedplug.api.base import Component
-    from fedplug.api.context import Client
-    from fedplug.api.roles import Trainer
+    from fedplug.api.parties import Client
+    from fedplug.api.roles import Component, Trainer
     from numpy.typing import NDArray
 
     from fedplug_kit.world import World

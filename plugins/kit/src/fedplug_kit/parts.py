@@ -9,19 +9,28 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from fedplug.api import operations
 from fedplug.api.component import Options, hookimpl
-from fedplug.api.context import Client, KeyServer
 from fedplug.api.data import Dataset, Examples
 from fedplug.api.known import Known
 from fedplug.api.operations import Operations, WeightedSum
-from fedplug.api.outer_roles import DataSource, Extension, ModelSource, Partition
-from fedplug.api.role_records import Declares, Scoring
-from fedplug.api.roles import Aggregator, Protector, Scorer, Trainer
+from fedplug.api.parties import Client, KeyServer
+from fedplug.api.roles import (
+    Aggregator,
+    DataSource,
+    Declares,
+    Extension,
+    ModelSource,
+    Partition,
+    Protector,
+    Scorer,
+    Scoring,
+    Trainer,
+)
 from fedplug_std.single_zone import SingleZone
 
 if TYPE_CHECKING:
-    from fedplug.api.context import Context
-    from fedplug.api.model import Model
-    from fedplug.api.types import Scores
+    from fedplug.api.blocks import Scores
+    from fedplug.api.data import Model
+    from fedplug.api.parties import Context
     from numpy.typing import NDArray
 
 SHAPE, CLASSES = (1, 8, 8), 4

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api import codec
+from fedplug.api.blocks import Block, Plan
 from fedplug.api.errors import FedplugError, cause_of
 from fedplug.api.operations import Open, Scramble, Seal
-from fedplug.api.types import Block, Plan
 from fedplug.mechanisms.execution import execute
-from fedplug.round.opening import opened_once, unsealed
+from fedplug.round.steps import opened_once, unsealed
 
 from fedplug_kit.functions import awkward, within
 
 if TYPE_CHECKING:
-    from fedplug.api.context import Client
     from fedplug.api.known import Known
     from fedplug.api.links import Link, Step
+    from fedplug.api.parties import Client
     from numpy.typing import NDArray
 
     from fedplug_kit.world import World

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from fedplug.api.data import ClientData, Dataset, Examples
+from fedplug.api.data import ClientData, Dataset, Examples, model_problem
 from fedplug.api.errors import DataError, SetupError
-from fedplug.api.model import model_problem
 
 if TYPE_CHECKING:
-    from fedplug.api.outer_roles import Accountant, DataSource, ModelSource, Partition
+    from fedplug.api.roles import Accountant, DataSource, ModelSource, Partition
 
 
 def data_problems(source: DataSource, root: str | None) -> Iterator[str]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from fedplug.api.component import Options, site_of
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.implementations import hook_problems, implemented_hooks, vars_of
+from fedplug.recipe.composition import hook_problems, implemented_hooks, vars_of
 from fedplug.recipe.own_files import OWN, in_file, is_own, parts, read
 from fedplug.recipe.own_files import component as component_of
 from pydantic import BaseModel

@@ -9,30 +9,39 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from fedplug.api.blocks import RETAINED
 from fedplug.api.errors import FedplugError, RecipeError
 from fedplug.api.events import Events, Note
-from fedplug.api.outer_roles import Extension, ModelSource
-from fedplug.api.roles import Aggregator, Groups, Negotiation, Opener, Protector, Scorer, Sealer, Trainer
-from fedplug.api.types import RETAINED
+from fedplug.api.roles import (
+    Aggregator,
+    Extension,
+    Groups,
+    ModelSource,
+    Negotiation,
+    Opener,
+    Protector,
+    Scorer,
+    Sealer,
+    Trainer,
+)
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
-from fedplug.privacy.ledger_setup import ledger_of
+from fedplug.privacy.charging import ledger_of
 from fedplug.recipe.catalog import Catalog, Entry
-from fedplug.recipe.composition import Composition
-from fedplug.recipe.implementations import vars_of
+from fedplug.recipe.composition import Composition, vars_of
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.client_data import load_data
-from fedplug.round.opening import needs_key_server
 from fedplug.round.parties import ClientHost, KeyServerHost
 from fedplug.round.protocol import Protocol
+from fedplug.round.steps import needs_key_server
+from fedplug.round.world import load_data
 from fedplug.runs.archive import Bookkeeping
 from fedplug.wire.record import Wire
 
 from fedplug_kit.parts import PARTS, Seen, Spy
 
 if TYPE_CHECKING:
-    from fedplug.api.base import Component
     from fedplug.api.links import Step
+    from fedplug.api.roles import Component
 
 CLIENTS, ROUNDS = 4, 2
 _BEFORE: tuple[list[Any], ...] = ([], [{"use": "kit.clip"}], [{"use": "kit.clip", "order": 1}])

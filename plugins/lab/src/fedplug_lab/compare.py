@@ -18,9 +18,8 @@ from fedplug.console.display import folded
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.own_files import with_files
-from fedplug.runs.execution import INTERRUPTED
+from fedplug.runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
 from fedplug.runs.folder import write_text
-from fedplug.runs.machine import Equipment, command_line, resolve_device
 from fedplug.runs.settings import Settings
 
 from fedplug_lab.comparable import warnings

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fedplug.api.record import json_ready
+from fedplug.api.records import json_ready
 
 from fedplug_lab.compare_table import Column, reasons, verdicts_of
 from fedplug_lab.compared import Compared

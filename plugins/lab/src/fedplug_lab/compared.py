@@ -13,9 +13,7 @@ from fedplug.api.errors import CheckpointError
 from fedplug.api.rows import Row
 from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.recipe.catalog import Catalog
-from fedplug.runs.files import read_ledger, read_rows, read_summary
-from fedplug.runs.folder import writer_of
-from fedplug.runs.summary import Summary
+from fedplug.runs.folder import Summary, read_ledger, read_rows, read_summary, writer_of
 
 from fedplug_lab.grid import SEED, Combination, short_names
 from fedplug_lab.records import Line, Result, result_of, resumable

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from fedplug.api.errors import SetupError
-from fedplug.api.role_table import ROLES
+from fedplug.api.roles import ROLES
 from fedplug.recipe.option_errors import meant
 
 TEMPLATES = Path(__file__).parent / "templates"

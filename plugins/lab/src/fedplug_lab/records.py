@@ -10,12 +10,11 @@ from typing import Any
 
 from fedplug.api import units
 from fedplug.api.errors import RecipeError, SetupError
-from fedplug.api.record import Count, Number, Record, Text
+from fedplug.api.records import Count, Number, Record, Text
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import load_recipe
 from fedplug.round.checkpoint import Checkpoints
-from fedplug.runs.files import read_ledger, read_rows, read_summary
-from fedplug.runs.folder import write_text
+from fedplug.runs.folder import read_ledger, read_rows, read_summary, write_text
 
 from fedplug_lab.grid import Combination
 from fedplug_lab.sections import sections_of_plugins

@@ -13,11 +13,10 @@ from typing import Any
 
 import yaml
 from fedplug.api import units
+from fedplug.api.blocks import CLEAR, ENCRYPTED, NOISED
 from fedplug.api.rows import Row
-from fedplug.api.types import CLEAR, ENCRYPTED, NOISED
 from fedplug.privacy.ledger_record import LedgerReport
-from fedplug.runs.files import read_ledger, read_rows, read_summary
-from fedplug.runs.summary import Summary
+from fedplug.runs.folder import Summary, read_ledger, read_rows, read_summary
 
 from fedplug_lab.extra import DRAWN, assessments_table, groups_table, picture_charts
 from fedplug_lab.figures import charts

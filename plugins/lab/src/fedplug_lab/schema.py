@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fedplug.api.base import Component
 from fedplug.api.errors import PluginError
+from fedplug.api.roles import Component
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.parts import SECTIONS, Form, General, Split
 from fedplug.recipe.sections import Section, list_model, load

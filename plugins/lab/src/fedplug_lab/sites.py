@@ -18,8 +18,7 @@ from fedplug.recipe.own_files import with_files
 from fedplug.recipe.parts import Agreed
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.recipe.sections import plain_options
-from fedplug.round.sites import misfits
-from fedplug.round.world import World
+from fedplug.round.world import World, misfits
 
 if TYPE_CHECKING:
     from fedplug.api.data import ClientData

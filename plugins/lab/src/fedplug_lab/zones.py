@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from fedplug.api.blocks import CLEAR, NOISED
 from fedplug.api.rows import Row, Sent, Traffic
-from fedplug.api.types import CLEAR, NOISED
 
 T = TypeVar("T", int, float)
 

@@ -7,7 +7,7 @@ from typing import Literal
 import fedplug
 import numpy as np
 from fedplug import Client, Context, Field, hookimpl
-from fedplug.api.types import Scores
+from fedplug.api.blocks import Scores
 
 
 class Magnitude(fedplug.Scorer):

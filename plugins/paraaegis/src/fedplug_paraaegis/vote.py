@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Context, Field, Plan, Plans, Reads, Reveals, at_client, hookimpl
-from fedplug.api.types import ENCRYPTED
-from fedplug.api.unchangeable import unchangeable
+from fedplug.api.blocks import ENCRYPTED, unchangeable
 from fedplug_std.scores import unknown_scorer
 
 from fedplug_paraaegis.secret_ballot import IndexCipher, ballot_problem, nominated, tally

@@ -10,22 +10,19 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from fedplug.api.blocks import RETAINED, Layout
 from fedplug.api.component import site_of
-from fedplug.api.context import Client, Server
-from fedplug.api.folded import locked, seal_of
-from fedplug.api.types import RETAINED, Layout
-from fedplug.privacy.charging import Charging
+from fedplug.api.links import locked, seal_of
+from fedplug.api.parties import Client, Server
+from fedplug.privacy.charging import Charging, ledger_of
 from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.ledger_epsilons import level_epsilons
 from fedplug.privacy.ledger_record import ViewReport
-from fedplug.privacy.ledger_setup import ledger_of
-from fedplug.privacy.ledger_views import SEERS
+from fedplug.privacy.views import SEERS, level_epsilons
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.plan import plan_of
-from fedplug.recipe.recipe import Recipe
-from fedplug.round.accounts import stated_accounts
+from fedplug.recipe.recipe import Recipe, plan_of
 from fedplug.round.base import make_context
-from fedplug.round.hosted import HostedClient
+from fedplug.round.parties import HostedClient
+from fedplug.round.set_up import stated_accounts
 from fedplug.round.steps import Steps
 
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from fedplug.api.errors import CheckpointError, ClientError, PartyLost, SetupError, describe, log_error
-from fedplug.api.typed import one_line
+from fedplug.api.records import one_line
 from fedplug.engines.base import Job
 from fedplug.wire.record import KEY_SERVER, client_address
 

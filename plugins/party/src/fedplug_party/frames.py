@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, get_args
 
 from fedplug.api import codec
 from fedplug.api.errors import MessageError
-from fedplug.api.typed import shown
+from fedplug.api.records import shown
 
 Command = Literal["join", "begin", "load", "deliver", "save", "leave"]
 Outcome = Literal["done", "refused", "restarted"]

@@ -14,23 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fedplug.api.context import Server
+from fedplug.api.blocks import Layout
 from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import PartyLost, SetupError
+from fedplug.api.parties import Server
 from fedplug.api.roles import Groups, Negotiation
-from fedplug.api.types import Layout
-from fedplug.engines.hosts import draw_apart
+from fedplug.engines.base import draw_apart
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.own_files import with_files
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.round.base import make_context
-from fedplug.round.hosted import HostedClient
-from fedplug.round.opening import needs_key_server
-from fedplug.round.parties import ClientHost, KeyServerHost
+from fedplug.round.parties import ClientHost, HostedClient, KeyServerHost
+from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
-from fedplug.runs.execution import INTERRUPTED
-from fedplug.runs.machine import resolve_device, terminated_like_interrupted
+from fedplug.runs.execution import INTERRUPTED, resolve_device, terminated_like_interrupted
 from fedplug.runs.settings import Settings
 from fedplug.wire.record import KEY_SERVER, client_address
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, SetupError
-from fedplug.round.state_files import holding, read_file, write_file
+from fedplug.round.checkpoint import holding, read_file, write_file
 from fedplug.runs.folder import write_text
 
 from fedplug_party.frames import round_of

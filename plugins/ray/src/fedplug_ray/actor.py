@@ -14,8 +14,7 @@ import sys
 from pathlib import Path
 
 from fedplug.api.errors import FedplugError, SetupError, describe
-from fedplug.engines.base import Job
-from fedplug.engines.hosts import draw_apart, host_of
+from fedplug.engines.base import Job, draw_apart, host_of
 
 
 @dataclasses.dataclass(frozen=True)

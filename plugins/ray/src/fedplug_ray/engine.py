@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 import fedplug
 from fedplug import Field
 from fedplug.api.errors import PartyLost, SetupError
-from fedplug.engines.base import Job
-from fedplug.engines.hosts import shares
+from fedplug.engines.base import Job, shares
 from fedplug.wire.record import KEY_SERVER, client_address
 
 from fedplug_ray.actor import Start

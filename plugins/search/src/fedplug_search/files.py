@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import RecipeError
-from fedplug.api.record import json_ready
+from fedplug.api.records import json_ready
 from fedplug.recipe import overlay, yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.own_files import keep

@@ -14,7 +14,7 @@ from fedplug.api import units
 from fedplug.api.errors import CheckpointError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.files import read_ledger, read_rows
+from fedplug.runs.folder import read_ledger, read_rows
 from fedplug_lab.api import Compared, OneRun, Outcome, Shelf, numbers_of, open_run, verdicts_of
 
 from fedplug_search.limits import so_far

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedplug.api.errors import CheckpointError
-from fedplug.runs.files import read_ledger, read_rows
+from fedplug.runs.folder import read_ledger, read_rows
 
 
 @dataclasses.dataclass(frozen=True)

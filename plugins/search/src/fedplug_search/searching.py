@@ -16,8 +16,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.own_files import with_files
 from fedplug.recipe.recipe import load_recipe
-from fedplug.runs.execution import INTERRUPTED
-from fedplug.runs.machine import Equipment, command_line, resolve_device
+from fedplug.runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
 from fedplug.runs.settings import Settings
 from fedplug_lab.api import at_work, short_names
 

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from fedplug.api.record import Amount, Count, Number, Record, Text
+from fedplug.api.records import Amount, Count, Number, Record, Text
 from fedplug_lab.api import Stated
 
 from fedplug_search.measures import FIGURE, LEVEL, Constraint, is_measure, measure

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Context, Field, Plan, Plans, Reads, Reveals, at_client, hookimpl
+from fedplug.api.blocks import ENCRYPTED, RETAINED
 from fedplug.api.errors import ProtectionError
-from fedplug.api.folded import uploaded
-from fedplug.api.types import ENCRYPTED, RETAINED
+from fedplug.api.links import uploaded
 from fedplug_std.scores import unknown_scorer
 from pydantic import Discriminator, Tag
 

@@ -14,7 +14,7 @@ from fedplug_std.per_sample import mean_gradient, mean_squared_gradients
 from fedplug_selectiveshield.pictures import fisher_pictures
 
 if TYPE_CHECKING:
-    from fedplug.api.types import Scores
+    from fedplug.api.blocks import Scores
     from numpy.typing import NDArray
 
 

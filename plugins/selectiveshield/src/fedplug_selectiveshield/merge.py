@@ -6,7 +6,7 @@ from typing import cast
 
 import fedplug
 from fedplug import Block, Client, Context, Known, Map, Misplaced, Operations, Party, hookimpl
-from fedplug.api.types import RETAINED
+from fedplug.api.blocks import RETAINED
 
 
 class Merge(fedplug.Opener):

@@ -10,8 +10,12 @@ from typing import Any, Literal
 import fedplug
 from fedplug import Client, Clip, Context, Field, Known, Misplaced, Operations, hookimpl
 from fedplug.api.errors import ProtectionError
-from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon, gaussian_noise_multiplier
-from fedplug.privacy.renyi import gaussian_rdp_epsilon
+from fedplug.privacy.accounting import (
+    effective_multiplier,
+    gaussian_epsilon,
+    gaussian_noise_multiplier,
+    gaussian_rdp_epsilon,
+)
 from fedplug_std.gaussian import CLIP_FIRST, NoiseOptions, local_noise
 from fedplug_std.schedules import geometric_schedule
 from pydantic import model_validator

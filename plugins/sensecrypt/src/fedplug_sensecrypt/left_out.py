@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fedplug.api.folded import seal_of
+from fedplug.api.links import seal_of
 
 if TYPE_CHECKING:
-    from fedplug.api.context import Server
+    from fedplug.api.parties import Server
     from numpy.typing import NDArray
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fedplug import Around, Section
 from fedplug.api.component import Options
-from fedplug.api.role_records import Reveals
+from fedplug.api.roles import Reveals
 from fedplug.wire.record import KEY_SERVER, SERVER
 from pydantic import Field, field_validator
 

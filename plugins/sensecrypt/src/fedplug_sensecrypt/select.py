@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import fedplug
 from fedplug import Client, Cohort, Context, Field, Plan, Plans, Reads, Reveals, at_client, hookimpl
+from fedplug.api.blocks import CLEAR, ENCRYPTED, RETAINED
 from fedplug.api.errors import ProtectionError
-from fedplug.api.folded import seal_of
-from fedplug.api.types import CLEAR, ENCRYPTED, RETAINED
+from fedplug.api.links import seal_of
 from fedplug_std.scores import unknown_scorer
 from pydantic import field_validator
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fedplug
 import numpy as np
 from fedplug import Client, Context, Scoring, hookimpl
-from fedplug.api.types import Scores
+from fedplug.api.blocks import Scores
 from fedplug_std.per_sample import mean_gradient
 
 

@@ -30,8 +30,8 @@ from fedplug_sensecrypt.simulated_clock import (
 
 if TYPE_CHECKING:
     from fedplug import KeyServerLine, Recipe
-    from fedplug.api.context import Server
-    from fedplug.api.reports import Reports
+    from fedplug.api.parties import Server
+    from fedplug.api.rows import Reports
     from fedplug.wire.record import Wire
 
 _Counted = Mapping[str, Sequence[float]]  # operation -> count, seconds

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 from fedplug.api.data import Dataset, Examples
 from fedplug.api.errors import DataError
-from fedplug.api.streams import stream
+from fedplug.api.parties import stream
 
 from fedplug_std._splits import stratified
 from fedplug_std.torchvision_import import torchvision

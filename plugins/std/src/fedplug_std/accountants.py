@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import fedplug
 import numpy as np
-from fedplug.privacy.accounting import gaussian_epsilon
-from fedplug.privacy.renyi import laplace_rdp, pure_rdp
+from fedplug.privacy.accounting import gaussian_epsilon, laplace_rdp, pure_rdp
 
 from fedplug_std import loss_distributions as losses
 
@@ -38,7 +37,7 @@ class Pld(fedplug.Accountant):
     The PLD (Koskela et al. 2020; Doroshenko et al. 2022) is discretised pessimistically, so epsilon is an upper bound.
     It is at most 0.1% above the true one, however many releases there are: the grid follows from them. dp_accounting
     composes it. RDP is the sampled Gaussian mechanism of Mironov et al. 2019 as Opacus has it, and the closed forms of
-    `fedplug.privacy.renyi`.
+    `fedplug.privacy.accounting`.
     """
 
     def compose(self, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str) -> dict[str, float]:

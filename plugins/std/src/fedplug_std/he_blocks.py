@@ -36,7 +36,7 @@ from fedplug_std import he_keys, he_sums
 
 if TYPE_CHECKING:
     from fedplug import Block, Client, Cohort, Context, KeyServer, KeyServerLine, Known, Operations, Recipe, Reveals
-    from fedplug.api.role_records import Site
+    from fedplug.api.roles import Site
     from numpy.typing import NDArray
 
     from fedplug_std.he_keys import Terms

@@ -19,7 +19,7 @@ import fedplug
 from fedplug import Field
 from fedplug.api import secrets
 from fedplug.api.errors import FedplugError, MessageError, ProtectionError, TooFewClients
-from fedplug.api.typed import is_count, shown
+from fedplug.api.records import is_count, shown
 
 if TYPE_CHECKING:
     import numpy as np

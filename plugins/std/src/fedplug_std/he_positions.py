@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import MessageError, ProtectionError
-from fedplug.api.typed import shown
+from fedplug.api.records import shown
 
 from fedplug_std.he_gathered import add_ciphertexts
 

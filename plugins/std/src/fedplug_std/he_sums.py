@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fedplug.api.context import Server
+from fedplug.api.blocks import unchangeable
 from fedplug.api.errors import MessageError, ProtectionError
-from fedplug.api.typed import is_count, shown
-from fedplug.api.unchangeable import unchangeable
+from fedplug.api.parties import Server
+from fedplug.api.records import is_count, shown
 
 from fedplug_std import he_gathered, he_positions
 from fedplug_std.he_keys import context_of, opened_of

@@ -15,8 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from fedplug.api.errors import PartyLost, SetupError
-from fedplug.engines.base import Job
-from fedplug.engines.hosts import shares
+from fedplug.engines.base import Job, shares
 from fedplug.wire.record import KEY_SERVER, client_address
 
 from fedplug_std.workers import CLOSE_SECONDS, KEY_SERVER_WORKER, Worker, answering

@@ -10,7 +10,7 @@ from fedplug import Field, hookimpl
 
 if TYPE_CHECKING:
     from fedplug import Client, Context
-    from fedplug.api.types import Scores
+    from fedplug.api.blocks import Scores
 
 
 class Magnitude(fedplug.Scorer):

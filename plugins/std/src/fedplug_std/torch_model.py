@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
-from fedplug.api.data import ClientData, Examples
-from fedplug.api.model import Evaluation, Model
-from fedplug.api.types import Layout
-from fedplug.api.unchangeable import is_unchangeable
+from fedplug.api.blocks import Layout, is_unchangeable
+from fedplug.api.data import ClientData, Evaluation, Examples, Model
 from torch.utils.hooks import RemovableHandle
 
 from fedplug_std._perceptron import Perceptron
@@ -114,7 +112,7 @@ class TorchModel(Model):
 
     Args:
         module: takes float32 (n, C, ...) and gives logits (n, classes, ...); moved to `device`.
-        device: as `fedplug.runs.machine.resolve_device` gives it.
+        device: as `fedplug.runs.execution.resolve_device` gives it.
         count: of predicted classes and answers of a batch, int64 alike in shape, the counts by which the task is judged
             beside accuracy, by name; summed into `Evaluation.task`.
 

@@ -28,8 +28,7 @@ from pathlib import Path
 
 from fedplug.api import codec
 from fedplug.api.errors import FedplugError, PartyLost, SetupError, describe
-from fedplug.engines.base import Job
-from fedplug.engines.hosts import draw_apart, host_of
+from fedplug.engines.base import Job, draw_apart, host_of
 
 KEY_SERVER_WORKER = -1
 CLOSE_SECONDS = 2.0

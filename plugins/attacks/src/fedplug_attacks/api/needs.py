@@ -10,7 +10,7 @@ import numpy as np
 from fedplug_attacks.api.observation import ObservedUpdate, Seen
 
 if TYPE_CHECKING:
-    from fedplug.api.types import Layout
+    from fedplug.api.blocks import Layout
 
 LAST_WEIGHT, LAST_BIAS, FIRST_WEIGHT, FIRST_BIAS = "last_weight", "last_bias", "first_weight", "first_bias"
 

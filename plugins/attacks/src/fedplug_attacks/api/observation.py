@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from fedplug.api.errors import ViewError
-from fedplug.api.record import Record
+from fedplug.api.records import Record
 
 if TYPE_CHECKING:
-    from fedplug.api.types import Layout, Parameter
+    from fedplug.api.blocks import Layout, Parameter
     from numpy.typing import NDArray
 
 

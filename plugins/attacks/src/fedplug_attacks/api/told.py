@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequenc
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug.api.types import Block, Layout
+from fedplug.api.blocks import Block, Layout
 from fedplug.wire.record import SERVER, Answered, Message, client_address
 
 if TYPE_CHECKING:

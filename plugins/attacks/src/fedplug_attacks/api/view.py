@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fedplug.api.context import Party
+from fedplug.api.parties import Party
 from fedplug.wire.record import SERVER, Message
 
 if TYPE_CHECKING:
     import numpy as np
+    from fedplug.api.blocks import Block
     from fedplug.api.data import Examples
-    from fedplug.api.types import Block
     from numpy.typing import NDArray
 
     from fedplug_attacks.api.observation import ObservedUpdate

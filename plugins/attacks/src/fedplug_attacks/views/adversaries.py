@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api import codec
-from fedplug.api.context import Client, KeyServer, Party, Server
-from fedplug.api.types import Plan
-from fedplug.round.state_files import file_name, holding, read_file, read_states
+from fedplug.api.blocks import Plan
+from fedplug.api.parties import Client, KeyServer, Party, Server
+from fedplug.round.checkpoint import file_name, holding, read_file, read_states
 from fedplug.wire.record import KEY_SERVER, SERVER, Message, client_address
 
 if TYPE_CHECKING:

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from fedplug.api.blocks import RETAINED, Block, Layout, Plan
 from fedplug.api.component import remote_method
-from fedplug.api.context import Client, Party, Server
+from fedplug.api.parties import Client, Party, Server
 from fedplug.api.roles import Negotiation, Sealer
-from fedplug.api.types import RETAINED, Block, Layout, Plan
 from fedplug.mechanisms.execution import execute
 from fedplug.round.base import make_context
-from fedplug.round.opening import unsealed
-from fedplug.round.steps import Steps
+from fedplug.round.steps import Steps, unsealed
 from fedplug.wire.record import KEY_SERVER, SERVER, Message, client_address
 
 from fedplug_attacks.api.observation import Clipped, Meaning, ObservedUpdate, Seen
@@ -31,10 +30,9 @@ from fedplug_attacks.views.adversaries import Adversary, Insider
 from fedplug_attacks.views.public_facts import Sent
 
 if TYPE_CHECKING:
-    from fedplug.api.data import PublicData
+    from fedplug.api.data import Model, PublicData
     from fedplug.api.links import Step
-    from fedplug.api.model import Model
-    from fedplug.api.role_records import Learns
+    from fedplug.api.roles import Learns
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
     from fedplug.wire.record import Asked

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fedplug.api.component import at_client
 from fedplug.api.errors import ViewError
-from fedplug.api.streams import stream
+from fedplug.api.parties import stream
 from fedplug.round.steps import Steps
 
 if TYPE_CHECKING:
-    from fedplug.api.context import Client
+    from fedplug.api.parties import Client
     from fedplug.api.roles import Trainer
-    from fedplug.round.hosted import HostedClient
-    from fedplug.round.parties import ClientHost
+    from fedplug.round.parties import ClientHost, HostedClient
     from fedplug.round.protocol import Protocol
     from numpy.typing import NDArray
 

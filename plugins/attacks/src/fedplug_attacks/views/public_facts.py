@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fedplug.api.folded import uploaded
+from fedplug.api.links import uploaded
 from fedplug.api.operations import Bound, Scramble
 
 from fedplug_attacks.api.observation import Clipped, Meaning, Seen
@@ -19,12 +19,12 @@ from fedplug_attacks.api.observation import Clipped, Meaning, Seen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedplug.api.context import Context
+    from fedplug.api.blocks import Layout
+    from fedplug.api.known import Clipped as Bounded
     from fedplug.api.known import Known as Folded
     from fedplug.api.links import Step
-    from fedplug.api.releases import Clipped as Bounded
-    from fedplug.api.role_records import Learns
-    from fedplug.api.types import Layout
+    from fedplug.api.parties import Context
+    from fedplug.api.roles import Learns
     from numpy.typing import NDArray
 
 UNSAID = "what its trainer does not say"

@@ -15,18 +15,16 @@ from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, TooFewClients
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
-from fedplug.round.checkpoint import Checkpoints
-from fedplug.round.state_files import file_name, write_file
-from fedplug.runs.taken_back import deliver, taken_back
+from fedplug.round.checkpoint import Checkpoints, file_name, write_file
+from fedplug.runs.result import deliver, taken_back
 from fedplug.wire.record import SERVER, Message, Wire
 
 from fedplug_attacks.views.probe import OneBatch, probing, uploads_of
 
 if TYPE_CHECKING:
     import numpy as np
-    from fedplug.api.context import Client
-    from fedplug.api.data import Examples
-    from fedplug.api.model import Model
+    from fedplug.api.data import Examples, Model
+    from fedplug.api.parties import Client
     from fedplug.recipe.catalog import Catalog
     from fedplug.recipe.recipe import Recipe
     from fedplug.round.protocol import Protocol

@@ -6,11 +6,10 @@ import copy
 import dataclasses
 from typing import Any, Literal
 
-from fedplug.api.context import Context
-from fedplug.api.data import Examples
+from fedplug.api.data import Examples, Model
 from fedplug.api.errors import FedplugError, PluginError, ViewError, describe
-from fedplug.api.model import Model
-from fedplug.api.outer_roles import Attack
+from fedplug.api.parties import Context
+from fedplug.api.roles import Attack
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import make_context

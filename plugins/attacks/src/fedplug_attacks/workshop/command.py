@@ -15,10 +15,10 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.own_files import with_files
 from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.round.opening import needs_key_server
+from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
+from fedplug.runs.execution import listen, listeners
 from fedplug.runs.folder import locked
-from fedplug.runs.listeners import listen, listeners
 from fedplug.runs.settings import Settings
 
 from fedplug_attacks.workshop.display import AttackDisplay, make_attack_display
@@ -80,7 +80,7 @@ def execute(
         command: how to go on after an interruption.
         world: of the run, where this process has it already.
     """
-    from fedplug.runs.machine import resolve_device, terminated_like_interrupted
+    from fedplug.runs.execution import resolve_device, terminated_like_interrupted
 
     catalog = catalog or Catalog.discover()
     watch = make_attack_display(settings.quiet)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Any, Literal
 
-from fedplug.api.record import Amount, Count, Number, Record, Text
+from fedplug.api.records import Amount, Count, Number, Record, Text
 from pydantic import Field
 
 from fedplug_attacks.api.observation import Meaning

@@ -15,11 +15,10 @@ import math
 import time
 from pathlib import Path
 
-from fedplug.api.context import Server
 from fedplug.api.errors import DataError, ViewError, describe
 from fedplug.api.operations import Seal
-from fedplug.api.outer_roles import Attack, Metric
-from fedplug.api.streams import stream
+from fedplug.api.parties import Server, stream
+from fedplug.api.roles import Attack, Metric
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Use

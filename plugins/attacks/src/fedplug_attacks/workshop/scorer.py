@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import describe
-from fedplug.api.streams import stream
+from fedplug.api.parties import stream
 
 from fedplug_attacks.api.report import FAILED, FINISHED, NOT_APPLICABLE, SUCCESS, AttackReport, Status
 from fedplug_attacks.api.truth import Truth
@@ -22,8 +22,7 @@ from fedplug_attacks.workshop.results import beats
 
 if TYPE_CHECKING:
     from fedplug.api.data import Examples, PublicData
-    from fedplug.api.outer_roles import Metric
-    from fedplug.api.role_records import Finds
+    from fedplug.api.roles import Finds, Metric
     from numpy.typing import NDArray
 
 GUESSES = 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fedplug
 import numpy as np
 from fedplug import Client, Context, Field, hookimpl
-from fedplug.api.types import Scores
+from fedplug.api.blocks import Scores
 
 
 class Thing(fedplug.Scorer):

@@ -7,7 +7,7 @@ import json
 import math
 
 import pytest
-from fedplug.api.record import Amount, Count, Number, Record, Text, json_ready
+from fedplug.api.records import Amount, Count, Number, Record, Text, json_ready
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

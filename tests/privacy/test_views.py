@@ -6,11 +6,11 @@ import dataclasses
 from typing import Any
 
 import pytest
-from fedplug.api.releases import Release
-from fedplug.api.role_records import Reveals
+from fedplug.api.known import Release
+from fedplug.api.roles import Reveals
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
 from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.ledger_views import priced_part, view_epsilons
+from fedplug.privacy.views import priced_part, view_epsilons
 from hypothesis import given, settings
 from ledger_toys import CENTRAL, DELTA, LOCAL, SIGMA, VECTORS, enter, exact, held, laplace, ledger_of, reason, shares
 

@@ -1,28 +1,325 @@
-"""The parties as components see them, and the public facts of a round."""
+"""The parties as components see them: what each has, remembers and has opened, and the public facts of a round."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import hashlib
+import os
 import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from fedplug.api.errors import ProtectionError
-from fedplug.api.openings import Openings
-from fedplug.api.party_memory import ClientMemory, KeyServerMemory, PartyMemory, ServerMemory
-from fedplug.api.streams import stream
+import numpy as np
+from pydantic import Field, PlainValidator
+
+from fedplug.api.blocks import RETAINED, Block
+from fedplug.api.errors import CheckpointError, OpenedBefore, ProtectionError
+from fedplug.api.records import MOST, Count, Record, Text, shown
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-    from fedplug.api.data import ClientData, PublicData
+    from fedplug.api.blocks import Layout, Plan
+    from fedplug.api.data import ClientData, Model, PublicData
     from fedplug.api.known import Known
     from fedplug.api.links import Link, Step
-    from fedplug.api.model import Model
-    from fedplug.api.types import Block, Layout, Plan
-    from fedplug.wire.cohort import Cohort
+    from fedplug.wire.post_office import Cohort
+
+
+@functools.cache
+def _philox() -> Callable[[NDArray[np.uint64]], np.random.Philox]:
+    """What makes Philox with a key. `Philox(key=...)` makes the same, but asks the system for a seed first, and drops
+    it, which takes three times as long. Made when it is first needed: much that imports this module draws nothing.
+    """
+    from numpy.random.bit_generator import ISeedSequence
+
+    class Key(ISeedSequence):
+        def __init__(self, key: NDArray[np.uint64]) -> None:
+            self.key = key
+
+        def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
+            return self.key  # two words of 64 bits, which is all that Philox asks for
+
+    return lambda key: np.random.Philox(Key(key))  # type: ignore[arg-type]  # it takes any ISeedSequence
+
+
+def stream(seed: int, *purpose: object) -> np.random.Generator:
+    """A reproducible random stream of its own for each purpose.
+
+    Philox keyed by a hash of the seed and the purpose, so that streams do not depend on the order in which parties
+    run. Not a source of secret randomness.
+    """
+    text = "\x1f".join([str(seed), *map(str, purpose)])
+    key = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), np.uint64)
+    return np.random.Generator(_philox()(key))
+
+
+def _array(value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        raise ValueError("it must be an array")
+    return value
+
+
+def _vector(value: Any) -> Any:
+    if not isinstance(value, np.ndarray) or value.dtype != np.float32 or value.ndim != 1:
+        raise ValueError("it must be a vector of float32")
+    return value
+
+
+def _retained(value: Any) -> Any:
+    block = isinstance(value, Block) and value.zone == RETAINED
+    if value is not None and not (block and value.values is not None and value.positions is not None):
+        raise ValueError("it must be None, or a block of the retained zone, with values and positions")
+    return value
+
+
+# The validators above say all there is to say of arrays and blocks; `Any` keeps pydantic from looking into their types.
+_Round = Annotated[int, Field(strict=True, ge=-1, lt=MOST)]
+_Weight = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)]
+_Size = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+_Key = Annotated[bytes, Field(strict=True, min_length=32, max_length=32)]
+_Releases = list[list[Annotated[float, Field(strict=True, ge=0)]]]
+
+
+class PartyMemory(Record, eq=False):
+    """Nothing: for parties of which the protocol remembers nothing."""
+
+    def to_plain(self, for_json: bool = False) -> dict[str, Any]:
+        """Plain data that `fedplug.api.codec` can save, every field of it."""
+        return {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+
+    @classmethod
+    def from_plain(cls, plain: Any) -> Self:
+        """Inverse of `to_plain`. Raises as `Record.from_plain`, also where a field is missing that has a default."""
+        if not isinstance(plain, dict) or plain.keys() != {each.name for each in dataclasses.fields(cls)}:
+            raise ValueError(f"{shown(plain)} does not have the fields of a {cls.__name__}")
+        return super().from_plain(plain)
+
+
+class CalledMemory(PartyMemory, eq=False):
+    """What is remembered of a party that answers calls.
+
+    Attributes:
+        done: the last lasting call it has run; 0 before any.
+        saved: the last one it had run when it was last saved: the server need not keep that and what was before.
+        round: the latest round that any call belonged to, from 0; -1 is the set-up.
+        opened: how many sums it had opened when it was last saved.
+    """
+
+    done: Count = 0
+    saved: Count = 0
+    round: _Round = -1
+    opened: Count = 0
+
+
+class ClientMemory(CalledMemory, eq=False):
+    """What is remembered of a client.
+
+    Attributes:
+        trained, protected, evaluated: the last round in which it did so, from 0; -1: in none.
+        weight: the aggregator's weight of this client, in (0, 1]; 1 before the server says otherwise.
+        buffers: the batch-norm statistics of its model, by name.
+        retained: the zone it kept to itself in the last round, where the recipe makes a model of its own of it.
+        accounts: by level, what a component that keeps an account there stated before round 1 that each round releases;
+            empty where none does.
+        cohort_secret: 32 bytes that all clients share and no server knows; None where nobody needs them.
+        answer_key: 32 bytes under which the key server answers to the clients alone; None where it does not.
+    """
+
+    trained: _Round = -1
+    protected: _Round = -1
+    evaluated: _Round = -1
+    weight: _Weight = 1.0
+    buffers: dict[Text, Annotated[Any, PlainValidator(_array)]] = field(default_factory=dict)
+    retained: Annotated[Any, PlainValidator(_retained)] = None
+    accounts: dict[Text, _Releases] = field(default_factory=dict)
+    cohort_secret: _Key | None = None
+    answer_key: _Key | None = None
+
+
+class KeyServerMemory(CalledMemory, eq=False):
+    """What is remembered of the key server.
+
+    Attributes:
+        answer_key: 32 bytes under which it answers to the clients alone; None where it answers to the server.
+    """
+
+    answer_key: _Key | None = None
+
+
+class ServerMemory(PartyMemory, eq=False):
+    """What is remembered of the aggregation server. No key that opens a ciphertext is among it.
+
+    Attributes:
+        weights: the aggregator's weight of each client; empty before the set-up.
+        accounts: by client, what it stated as `ClientMemory.accounts`; empty where no component keeps an account.
+        classes: by client, how many training examples of each class it has; of sites alone that let it be told.
+        groups: group -> all its clients, ascending; empty where all clients are one group.
+        zone_sizes: scalars of each zone in the last round that was charged, mean over the uploads; empty before.
+        secret_cohort: whether nothing in that round showed who took part; None before.
+        vectors: float32 (P,), the global model of each group as far as the server knows it; empty where it has none.
+        repeated: rounds of which uploads were asked for more than once, since the run was cut off in between.
+        short: how many rounds in a row, the last one among them, fell short of clients.
+    """
+
+    weights: dict[Count, _Weight] = field(default_factory=dict)
+    accounts: dict[Count, dict[Text, _Releases]] = field(default_factory=dict)
+    classes: dict[Count, list[Count]] = field(default_factory=dict)
+    groups: dict[Text, list[Count]] = field(default_factory=dict)
+    zone_sizes: dict[Text, _Size] = field(default_factory=dict)
+    secret_cohort: Annotated[bool, Field(strict=True)] | None = None
+    vectors: dict[Text, Annotated[Any, PlainValidator(_vector)]] = field(default_factory=dict)
+    repeated: list[Count] = field(default_factory=list)
+    short: Count = 0
+
+
+_KEPT_BYTES = 1 << 24
+"""Ciphertexts of a sum whose digest is kept until later ones: those of a large model would take too much memory."""
+
+
+class Opening(Record, frozen=True):
+    """One sum that was opened.
+
+    Attributes:
+        round: 0-based.
+        zone: of the sum.
+        group: of the clients.
+        clients: whose uploads are in the sum, ascending.
+        digest: of its ciphertexts.
+    """
+
+    round: Count
+    zone: Text
+    group: Text
+    clients: list[Count]
+    digest: Text
+
+    def bars(self, other: Opening) -> bool:
+        """Whether the other sum must stay closed because of this one: same round and zone, and a client in both."""
+        if (self.round, self.zone) != (other.round, other.zone) or self == other:
+            return False
+        return self.group == other.group or not set(self.clients).isdisjoint(other.clients)
+
+
+class Openings:
+    """The sums that one party has opened.
+
+    Args:
+        file: where they are noted; None remembers them for as long as the process lives.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self.file = file
+        self._noted = self._read(file) if file is not None and file.is_file() else []
+
+    def __len__(self) -> int:
+        return len(self._noted)
+
+    @contextlib.contextmanager
+    def once(
+        self, round: int, zone: str, group: str, clients: Iterable[int], ciphertexts: Iterable[bytes]
+    ) -> Iterator[None]:
+        """Inside, the sum is opened; at the end it is noted, unless that failed. The answer must come after that.
+
+        Args:
+            round: 0-based.
+            zone: of the sum.
+            group: of the clients; a client is in one.
+            clients: whose uploads are in the sum.
+            ciphertexts: of the sum. The same bytes from the same clients may be opened again: they show nothing new.
+
+        Raises:
+            OpenedBefore: another sum of the round and zone was opened, of this group or with a client of this one.
+        """
+        this, line = _noting(round, zone, group, tuple(clients), _digest(tuple(ciphertexts)))
+        for noted in self._noted:
+            if noted.bars(this):
+                differs = "with other ciphertexts" if noted.clients == this.clients else "from other clients"
+                raise OpenedBefore(
+                    f"a sum of zone {zone} in round {round + 1} was opened before, {differs}; the difference of the "
+                    "two could show a single update"
+                ).of(zone)
+        yield
+        if this not in self._noted:
+            self._append(line)
+            self._noted.append(this)
+
+    def require(self, known: int) -> None:
+        """Refuses a file that holds fewer notes than a checkpoint knows of.
+
+        Raises:
+            CheckpointError: the file is missing or was shortened.
+        """
+        if self.file is not None and len(self) < known:
+            has = f"has {len(self)} lines" if self.file.is_file() else "is missing"
+            raise CheckpointError(
+                f"{self.file} {has}, but a checkpoint knows of {known} sums that were opened; {_remedy(self.file)}"
+            )
+
+    def _append(self, line: bytes) -> None:
+        if self.file is None:
+            return
+        self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab", buffering=0) as file:
+            before = os.fstat(file.fileno()).st_size
+            try:
+                if file.write(line) != len(line):
+                    raise OSError(f"{self.file} could not be written to its end")
+                os.fsync(file.fileno())  # the sum goes to others, so a power failure must not take the note back
+            except OSError:
+                file.truncate(before)
+                raise
+
+    def _read(self, file: Path) -> list[Opening]:
+        data = file.read_bytes()
+        whole = data[: data.rfind(b"\n") + 1]
+        if len(whole) < len(data):  # cut off while it was written, so that sum was never answered
+            os.truncate(file, len(whole))
+        noted = []
+        for number, line in enumerate(whole.splitlines(), 1):
+            try:
+                noted.append(Opening.from_json(line.decode()))
+            except ValueError as error:
+                raise CheckpointError(f"{file}, line {number}, is damaged ({error}); {_remedy(file)}") from error
+        return noted
+
+
+def _remedy(file: Path) -> str:
+    recipe = file.parent.parent / "recipe.yaml"
+    return (
+        "without it sums could be opened twice; put the file back as it was, or start a run of its own: "
+        f"fedplug run {recipe}"
+    )
+
+
+@functools.lru_cache(maxsize=4)
+def _noting(round: int, zone: str, group: str, clients: tuple[int, ...], digest: str) -> tuple[Opening, bytes]:
+    """The note of a sum, and its line; made once for the clients of a process, which open the same sums."""
+    opening = Opening(round, zone, group, sorted(set(clients)), digest)
+    return opening, f"{opening.to_json()}\n".encode()
+
+
+def _digest(ciphertexts: tuple[bytes, ...]) -> str:
+    small = sum(map(len, ciphertexts)) <= _KEPT_BYTES
+    return _small_digest(ciphertexts) if small else _whole_digest(ciphertexts)
+
+
+def _whole_digest(ciphertexts: tuple[bytes, ...]) -> str:
+    total = hashlib.blake2b(digest_size=32)
+    for ciphertext in ciphertexts:
+        total.update(len(ciphertext).to_bytes(8, "big"))
+        total.update(ciphertext)
+    return total.hexdigest()
+
+
+_small_digest = functools.lru_cache(maxsize=2)(_whole_digest)
 
 
 @dataclasses.dataclass(eq=False)

@@ -1,0 +1,282 @@
+"""Records: what fields may hold, when they are made and when they are read.
+
+`Checked` refuses words and numbers when a record is made, `Record` what cannot be when one is read; what arrives from
+another party is looked at by the functions on top.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+import numbers
+import types
+from collections.abc import Callable, Sequence
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import numpy as np
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+MOST = 2**64
+"""Whole numbers that arrive as a size, a count or a divisor are smaller: no number of a model comes near."""
+
+MOST_EXAMPLES = 2**32
+"""Training examples of one client: nobody is believed to have more."""
+
+
+def shown(value: Any) -> str:
+    """What a malformed value is, in a few words; never the value of an array."""
+    if isinstance(value, np.ndarray | dict | list) or dataclasses.is_dataclass(value):
+        return f"a {type(value).__name__}"
+    if isinstance(value, int) and value.bit_length() > 64:  # Python writes no number of more than 4,300 digits
+        return f"a whole number of {value.bit_length()} bits"
+    return repr(value)[:40]
+
+
+def one_line(text: str, most: int = 500) -> str:
+    """What another party says, as one line without control characters, and no longer than `most`.
+
+    Whoever writes to a terminal could otherwise clear it or forge lines of it, and fill a disk with one reason.
+    """
+    line = "".join(char if char.isprintable() else " " for char in text[: most + 1]).strip()
+    return line if len(text) <= most else f"{line[: most - 3]}..."
+
+
+def is_count(value: Any) -> bool:
+    """Whether this is a whole number, 0 or more, that can count something."""
+    return type(value) is int and 0 <= value < MOST
+
+
+def is_number(value: Any) -> bool:
+    """Whether this is a finite number, 0 or more."""
+    return is_count(value) or (isinstance(value, float) and 0 <= value < math.inf)
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, with its article: `a set`, `an object`."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def with_keys(value: Any) -> Any:
+    """The value, all of whose dictionaries, however deep, have keys that arrive as they were: a tuple would as a list.
+
+    Raises:
+        TypeError: one has another key.
+    """
+    left, seen = [value], set()
+    while left:
+        item = left.pop()
+        if type(item) not in (dict, list, tuple) or id(item) in seen:
+            continue
+        seen.add(id(item))
+        if type(item) is dict:
+            if strange := [key for key in item if not isinstance(key, str | int | float | bytes | np.generic | None)]:
+                raise TypeError(f"a dict has {kind_of(strange[0])} as a key; use text or whole numbers as keys")
+            left += item.values()
+        else:
+            left += item
+    return value
+
+
+def at_least(least: float, default: Any = dataclasses.MISSING, *, nan: bool = False) -> Any:
+    """A number of at least so much, or several; NaN only where that says that it is unknown."""
+    rules = {"least": least, "nan": nan}
+    return dataclasses.field(metadata=rules) if default is dataclasses.MISSING else dataclasses.field(
+        default=default, metadata=rules
+    )
+
+
+def positive(default: Any = dataclasses.MISSING) -> Any:
+    """A finite number above 0."""
+    return dataclasses.field(default=default, metadata={"positive": True})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, at_least, positive))
+class Checked:
+    """Refuses words outside the vocabulary, and numbers that cannot be: nothing is promised from those. What inherits
+    from it is a frozen dataclass.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        dataclasses.dataclass(frozen=True, **options)(cls)
+
+    def __post_init__(self) -> None:
+        """Raises ValueError, naming the field, the value and what it must be."""
+        kind: type = type(self)
+        for name, rule in _rules(kind):
+            value = getattr(self, name)
+            if problem := rule(value):
+                raise ValueError(f"{kind.__name__}({name}={value!r}): it must be {problem}")
+
+
+def shared(record: Any, kind: type) -> dict[str, Any]:
+    """What a record has of the fields of `kind`, which it inherits: for another record that inherits them."""
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(kind)}
+
+
+@functools.cache
+def _rules(kind: type) -> list[tuple[str, Callable[[Any], str]]]:
+    """For each field whose type lists words, or that has a least value, what tells what is wrong with a value."""
+    checks: list[tuple[str, Callable[[Any], str]]] = []
+    hints = get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        hint, parts = hints[field.name], get_args(hints[field.name])
+        several = get_origin(hint) is tuple and get_origin(parts[0]) is Literal
+        kinds = parts[:1] if several else parts if get_origin(hint) in (types.UnionType, Union) else (hint,)
+        words = [word for part in kinds if get_origin(part) is Literal for word in get_args(part)]
+        if words:
+            checks.append((field.name, functools.partial(_word_problem, words, several, type(None) in kinds)))
+        elif rules := field.metadata:
+            least = "least" in rules and functools.partial(_number_problem, rules["least"], rules["nan"])
+            checks.append((field.name, least or _not_positive))
+    return checks
+
+
+def _word_problem(words: Sequence[str], several: bool, may_lack: bool, value: Any) -> str:
+    listed = ", ".join(map(repr, words))
+    if several:
+        return "" if isinstance(value, tuple) and all(one in words for one in value) else f"a tuple of {listed}"
+    return "" if value in words or (may_lack and value is None) else f"one of {listed}"
+
+
+def _number_problem(least: float, nan: bool, value: Any) -> str:
+    given = value if isinstance(value, tuple) else () if value is None else (value,)
+    if all(isinstance(n, numbers.Real) and (float(n) >= least or (nan and math.isnan(n))) for n in given):
+        return ""
+    return f"a number >= {least:g}"
+
+
+def _not_positive(value: Any) -> str:
+    fits = isinstance(value, numbers.Real) and 0 < float(value) < math.inf
+    return "" if fits else "a finite number > 0"
+
+
+def _spelt(value: Any) -> Any:
+    return math.nan if value is None else _SPELT.get(value, value) if isinstance(value, str) else value
+
+
+# Strict, so that a text is not a number and a float not a count. Keys of dictionaries are not: JSON has texts only.
+_SPELT = {"inf": math.inf, "-inf": -math.inf}
+Number = Annotated[float, BeforeValidator(_spelt), Field(strict=True)]
+"""NaN and infinity included, since a diverged round has a loss of NaN; JSON has neither: null, and `inf` as a text."""
+Amount = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(strict=True, ge=0, lt=MOST)]
+Text = Annotated[str, Field(strict=True)]
+
+
+@dataclass_transform()
+class Record:
+    """What inherits from it is a dataclass that can be written and read; `class Row(Record, frozen=True)`."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
+    whole: ClassVar[bool] = False
+    """Whether empty fields are written too."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        dataclasses.dataclass(**options)(cls)
+
+    def to_plain(self, for_json: bool = False) -> dict[str, Any]:
+        """Dictionaries, lists, numbers and texts; inverse of `from_plain`.
+
+        Args:
+            for_json: write NaN as None, and infinite numbers as `inf` and `-inf`.
+        """
+        kind: Any = type(self)
+        plain: dict[str, Any] = {}
+        for name, optional in _fields(kind):
+            value = getattr(self, name)
+            if not (optional and _is_empty(value)):
+                plain[name] = value if type(value) is float and not for_json else _plain(value, for_json)
+        return plain
+
+    def to_json(self, indent: int | None = None) -> str:
+        """JSON on one line, or indented by so many blanks; inverse of `from_json`."""
+        return json.dumps(self.to_plain(for_json=True), indent=indent)
+
+    @classmethod
+    def from_plain(cls, plain: Any) -> Self:
+        """Reads what `to_plain` gave.
+
+        Raises:
+            ValueError: names the first field that is wrong, its value and the rule.
+        """
+        return cls._read(lambda adapter: adapter.validate_python(plain))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Reads what `to_json` gave.
+
+        Raises:
+            ValueError: as `from_plain`; or the text is not JSON.
+        """
+        return cls._read(lambda adapter: adapter.validate_json(text))
+
+    @classmethod
+    def _read(cls, read: Any) -> Self:
+        kind: Any = cls
+        try:
+            record: Self = read(_adapter(kind))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = one_line(".".join(map(str, first["loc"])))  # keys are what somebody sent
+            rule = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
+            if first["type"] not in ("missing", "json_invalid", "value_error"):
+                where = f"{where or 'it'} is {shown(first['input'])}"
+            raise ValueError(": ".join(filter(None, [where, rule[:1].lower() + rule[1:]]))) from error
+        return record
+
+
+@functools.cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+@functools.cache
+def _fields(kind: Any) -> list[tuple[str, bool]]:
+    """Of each field of a record its name, and whether it may be left out: it has a default."""
+    missing = dataclasses.MISSING
+    fields = dataclasses.fields(kind)
+    written = [kind.whole or field.default is field.default_factory is missing for field in fields]
+    return [(field.name, not always) for field, always in zip(fields, written, strict=True)]
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or (not value and isinstance(value, dict | list | str))
+
+
+_AS_THEY_ARE = {float, int, str}
+_WITHOUT_NAN = {int, str}
+
+
+def json_ready(value: Any) -> Any:
+    """Plain data and records with `inf` and `-inf` as texts and NaN as None; tuples become lists."""
+    return _plain(value, True)
+
+
+def _plain(value: Any, for_json: bool) -> Any:
+    if isinstance(value, Record):
+        return value.to_plain(for_json)
+    if isinstance(value, dict):
+        if not for_json and {*map(type, value.values())} <= _AS_THEY_ARE:
+            return dict(value)
+        return {key: _plain(inner, for_json) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        if {*map(type, value)} <= _WITHOUT_NAN:  # a thousand clients, in each of their notes
+            return list(value)
+        return [_plain(inner, for_json) for inner in value]
+    if for_json and isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return value
