@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from fedplug import at_client, at_key_server
+from fedplug.api.cohort import Cohort
 from fedplug.api.errors import PartyLost
 from fedplug.api.events import Events
 from fedplug.api.parties import KeyServer, Server
 from fedplug.api.rows import Reports
 from fedplug.wire.calls import Receiver
-from fedplug.wire.post_office import Cohort, PostOffice
+from fedplug.wire.post_office import KeyServerCalls, PostOffice
 from fedplug.wire.record import KEY_SERVER, Wire, client_address
 
 
@@ -75,7 +76,7 @@ class World:
                 yield address, receiver.handle(data, self.parties[address], lambda round: None)
 
     def cohort(self, ids: list[int] | None = None) -> Cohort:
-        return Cohort(self.office, self.server, self.ids if ids is None else ids, self.ids)
+        return Cohort(self.office, self.server, self.ids if ids is None else ids, self.ids, KeyServerCalls(self.office))
 
     def heard(self, client_id: int) -> list[Any]:
         return self.component.heard.get(client_id, [])

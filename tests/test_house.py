@@ -24,7 +24,7 @@ BELOW = {
     "cli": ["runs"],
 }
 HANDED = {
-    "api.parties -> wire.post_office", "api.roles -> wire.post_office", "api.roles -> recipe.recipe",
+    "api.roles -> recipe.recipe",
     "recipe.sections -> round.protocol", "recipe.sections -> runs.result",
 }  # fmt: skip
 """Upward imports for annotations alone: of what the methods of an author are handed."""

@@ -7,6 +7,8 @@ from fedplug.api.blocks import Layout as Layout
 from fedplug.api.blocks import Plan as Plan
 from fedplug.api.blocks import add_blocks as add_blocks
 from fedplug.api.blocks import join_sums as join_sums
+from fedplug.api.cohort import Cohort as Cohort
+from fedplug.api.cohort import KeyServerLine as KeyServerLine
 from fedplug.api.component import Options as Options
 from fedplug.api.component import at_client as at_client
 from fedplug.api.component import at_key_server as at_key_server
@@ -87,7 +89,5 @@ from fedplug.runs.functions import resume as resume
 from fedplug.runs.functions import run as run
 from fedplug.runs.result import Run as Run
 from fedplug.runs.settings import Settings as Settings
-from fedplug.wire.post_office import Cohort as Cohort
-from fedplug.wire.post_office import KeyServerLine as KeyServerLine
 
 __all__: list[str]

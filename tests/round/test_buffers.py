@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from edited_uploads import LOCAL, MEAN, buffers_of, run_edited, with_entry
+from fedplug.api.cohort import Cohort
 from fedplug.engines.base import Engine
 from fedplug.round.protocol import Protocol
-from fedplug.wire.post_office import Cohort
 from toy_protocol import run_protocol
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from fake_parties import World
 from fedplug.api.errors import ClientError
-from fedplug.wire.post_office import KeyServerLine
+from fedplug.wire.post_office import KeyServerCalls
 from fedplug.wire.record import KEY_SERVER
 
 
 def test_the_key_server_answers_one_question_at_a_time() -> None:
     world = World()
-    line = KeyServerLine(world.office)
+    line = KeyServerCalls(world.office)
     assert line.ask(world.component.open, "yes") == "YES"
     with pytest.raises(ClientError, match=r"the key server refused toy\.open: ValueError: not that"):
         line.ask(world.component.open, "no")

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fedplug.api.blocks import Layout, Plan
+    from fedplug.api.cohort import Cohort
     from fedplug.api.data import ClientData, Model, PublicData
     from fedplug.api.known import Known
     from fedplug.api.links import Link, Step
-    from fedplug.wire.post_office import Cohort
 
 
 @functools.cache

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fedplug.api.blocks import Block, Scores
+    from fedplug.api.cohort import Cohort, KeyServerLine
     from fedplug.api.data import Dataset, Model
     from fedplug.api.events import Event
     from fedplug.api.known import Known
     from fedplug.api.parties import Client, Context, Server
     from fedplug.recipe.recipe import Recipe
-    from fedplug.wire.post_office import Cohort, KeyServerLine
 
 
 Site = Literal["client", "server", "key_server"]

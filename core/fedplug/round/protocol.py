@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedplug.api.blocks import Layout
+from fedplug.api.cohort import Cohort
 from fedplug.api.component import remote_method
 from fedplug.api.errors import OpenedBefore, PluginError, ProtectionError, TooFewClients, of_component
 from fedplug.api.events import (
@@ -48,7 +49,7 @@ from fedplug.round.set_up import SetUp
 from fedplug.round.steps import Steps
 from fedplug.round.sums import Arrivals, Sums
 from fedplug.round.uploads import UploadRules, mean_of_buffers, read_fingerprint
-from fedplug.wire.post_office import Cohort, KeyServerLine, PostOffice, ServerClock, Transport
+from fedplug.wire.post_office import KeyServerCalls, PostOffice, ServerClock, Transport
 from fedplug.wire.record import Wire
 
 if TYPE_CHECKING:
@@ -274,7 +275,7 @@ class Protocol:
         self.steps = Steps(recipe, composition)
         self.client_ids = list(range(recipe.data.clients))
         self.office = PostOffice(engine, wire, recipe.digest, self.client_ids, recipe.min_clients, events)
-        self.key_server = KeyServerLine(self.office)
+        self.key_server = KeyServerCalls(self.office)
         self.skips = Skips(recipe, self.server, self.office)
         self.office.heard = self.skips.heard
         self.sums = Sums(recipe, composition, self.steps, self.office, self.key_server, events, self.skips)

@@ -19,12 +19,13 @@ from fedplug.round.uploads import Hello, read_dealt, read_hello
 from fedplug.round.world import class_counts
 
 if TYPE_CHECKING:
+    from fedplug.api.cohort import Cohort, KeyServerLine
     from fedplug.api.parties import Client, Context, KeyServer
     from fedplug.api.roles import AccountKeeper, Aggregator
     from fedplug.recipe.composition import Composition
     from fedplug.round.parties import HostedClient
     from fedplug.round.steps import Steps
-    from fedplug.wire.post_office import Cohort, KeyServerLine, PostOffice
+    from fedplug.wire.post_office import PostOffice
 
 
 def stated_accounts(composition: Composition, client: Client) -> dict[str, list[list[float]]]:

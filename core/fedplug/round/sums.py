@@ -29,6 +29,7 @@ from fedplug.round.base import mean_problem
 from fedplug.round.uploads import Shape, Upload, UploadRules, shapes_of, unlike
 
 if TYPE_CHECKING:
+    from fedplug.api.cohort import KeyServerLine
     from fedplug.api.events import Events
     from fedplug.api.parties import Context, Server
     from fedplug.recipe.composition import Composition
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from fedplug.round.server_model import ServerModel
     from fedplug.round.steps import Steps
     from fedplug.round.uploads import Buffers
-    from fedplug.wire.post_office import KeyServerLine, PostOffice, ServerClock
+    from fedplug.wire.post_office import PostOffice, ServerClock
 
 
 _AT_ONCE = 1 << 24
