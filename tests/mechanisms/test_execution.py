@@ -516,7 +516,7 @@ def test_a_seal_is_handed_values_and_weight_and_no_data() -> None:
         (lambda block: block.plain(), r"it gave an array float32\[10\]; it must give a Block"),
         (lambda block: block.replace(zone="clear"), "it gave a block of zone clear; a link gives the zone"),
         (lambda block: block.replace(size=4, values=None, sealed_by="odd"), "it gave 4 scalars of 10"),
-        (lambda block: block.replace(values=None, sealed_by="odd", meta={"a": object()}), "its meta holds a object"),
+        (lambda block: block.replace(values=None, sealed_by="odd", meta={"a": object()}), "its meta holds an object"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("closing", [SEAL, Scramble(hides="values", range=math.inf, step=0.0)])

@@ -8,6 +8,7 @@ protocol asks of them in `fedplug.round.steps`.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import mmap
@@ -132,8 +133,8 @@ class HostedClient(Client):
 
     def release(self, component: Any, what: str, values: Any) -> NDArray[np.float32]:
         """See `Party.release`."""
-        ballots = component.ballots(self.ctx.round, self.ctx)
-        self._released = release(component, ballots, what, values, self, self.ctx)
+        ctx = dataclasses.replace(self.ctx, round=max(self.ctx.round, 0))  # those of the set-up are those of round 1
+        self._released = release(component, component.ballots(ctx.round, ctx), what, values, self, self.ctx)
         return self._released
 
     def has_released(self, answer: Any) -> bool:
@@ -453,9 +454,7 @@ class ClientHost:
     def _handing(self, component: str, method: str, client: HostedClient) -> Iterator[Callable[[Any], Any]]:
         """Keeps back what a negotiation's or a group's method must not read, and looks at what it answers."""
         part = self.composition.components[component]
-        if not isinstance(part, Groups | Negotiation) or client.ctx.round < 0:  # before round 1 there are no updates
-            yield lambda answer: answer
-            return
+        assert isinstance(part, Groups | Negotiation)
         asked = [shown for shown in part.reveals(client.ctx) if method in shown.asked]
         paid = any(shown.covered_by == "epsilon" for shown in asked)
         central = any(noise.trust == "central" for noise in _noises(part, client.ctx))
@@ -469,7 +468,7 @@ class ClientHost:
                 )
             return answer
 
-        if not isinstance(part, Negotiation) or not part.plans.public:
+        if not isinstance(part, Negotiation) or not part.plans.public or client.ctx.round < 0:  # there are no plans yet
             yield answered
         elif asked:
             before = client.plan
@@ -538,7 +537,7 @@ class KeyServerHost:
 
 def _noises(part: Groups | Negotiation, ctx: Context) -> list[Noise]:
     """Of the ballots of a round."""
-    return [operation for operation in part.ballots(ctx.round, ctx) if isinstance(operation, Noise)]
+    return [operation for operation in part.ballots(max(ctx.round, 0), ctx) if isinstance(operation, Noise)]
 
 
 def counts_operations(recipe: Recipe) -> bool:

@@ -98,7 +98,7 @@ def test_everything_is_escaped(tmp_path: Path, place: str) -> None:
         release = {"mechanism": HOSTILE, "noise_multiplier": 1.0, "clipping_norm": 1.0, "note": HOSTILE}
         an_entry = {
             "round": 1, "charged": "all", "total": 9, "accounts": {HOSTILE: {0: [1.0]}},
-            "zones": {HOSTILE: {"size": 1.0, "releases": [release], "unstated": [HOSTILE]}},
+            "zones": {HOSTILE: {"size": 1.0, "releases": [release], "freed": [HOSTILE]}},
         }  # fmt: skip
         ledger = a_ledger(
             verdict=HOSTILE, warnings=[HOSTILE], unit=HOSTILE, views={HOSTILE: {"epsilons": None, "reason": HOSTILE}},
