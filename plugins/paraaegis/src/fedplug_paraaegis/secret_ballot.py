@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,7 +49,7 @@ class IndexCipher:
         return cls((words & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64))
 
     @classmethod
-    @functools.lru_cache(maxsize=2)
+    @functools.lru_cache(maxsize=2)  # of a vote: that of the ballots, and that of equal scores
     def shared(cls, key: bytes, size: int) -> tuple[IndexCipher, float]:
         """The permutation of `of`, once for all clients of a process that have this key, and the seconds it took."""
         started = time.perf_counter()
@@ -72,7 +73,9 @@ class IndexCipher:
         return self.index_of[np.flatnonzero(np.unpackbits(ballot, count=len(self.index_of)))]
 
 
-def nominated(scores: NDArray[Any], seats: int, key: bytes) -> NDArray[np.int64]:
+def nominated(
+    scores: NDArray[Any], seats: int, key: bytes, saved: Callable[[float], None] = lambda seconds: None
+) -> NDArray[np.int64]:
     """The indices of the highest scores; which of equal scores are among them, the key decides.
 
     Not the ciphertexts: votes for equal scores would then crowd at one end of the ballot, and the server could count
@@ -82,6 +85,7 @@ def nominated(scores: NDArray[Any], seats: int, key: bytes) -> NDArray[np.int64]
         scores: one a parameter, (P,).
         seats: how many are nominated.
         key: 32 bytes, another one than that of the ballot.
+        saved: is told the seconds that another client of the process has spent on the permutation for this one too.
 
     Raises:
         ProtectionError: a score is NaN, which is neither high nor low.
@@ -89,7 +93,10 @@ def nominated(scores: NDArray[Any], seats: int, key: bytes) -> NDArray[np.int64]
     chosen = highest(scores, seats)
     if seats == 0 or np.count_nonzero(scores >= scores[chosen].min()) == seats:
         return chosen  # no equal scores at the border, as nearly always
-    shuffled = IndexCipher.of(key, len(scores)).index_of
+    started = time.perf_counter()
+    cipher, alone = IndexCipher.shared(key, len(scores))
+    saved(alone - (time.perf_counter() - started))
+    shuffled = cipher.index_of
     return shuffled[highest(scores[shuffled], seats)]
 
 

@@ -104,7 +104,8 @@ class Vote(fedplug.Negotiation):
         layout = client.ctx.layout
         scores = layout.per_scalar(client.scores_by(self.options.by))
         key = client.secret(self, "equal scores", client.ctx.round, attempt.hex())
-        return self._cipher(client, attempt).encrypt(nominated(scores, self.seats(client.ctx.round, layout.size), key))
+        chosen = nominated(scores, self.seats(client.ctx.round, layout.size), key, client.saved)
+        return self._cipher(client, attempt).encrypt(chosen)
 
     @at_client
     def adopt(self, client: Client, attempt: bytes, winners: NDArray[np.uint8]) -> None:
