@@ -70,6 +70,10 @@ def kind_of(value: Any) -> str:
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
+_KEYS = frozenset({str, int, float, bytes, bool, type(None)})
+_HOLDING = frozenset({dict, list, tuple})
+
+
 def with_keys(value: Any) -> Any:
     """The value, all of whose dictionaries, however deep, have keys that arrive as they were: a tuple would as a list.
 
@@ -77,17 +81,20 @@ def with_keys(value: Any) -> Any:
         TypeError: one has another key.
     """
     left, seen = [value], set()
-    while left:
+    while left:  # of every message, several times a round
         item = left.pop()
-        if type(item) not in (dict, list, tuple) or id(item) in seen:
+        if id(item) in seen:
             continue
         seen.add(id(item))
+        inside = item
         if type(item) is dict:
-            if strange := [key for key in item if not isinstance(key, str | int | float | bytes | np.generic | None)]:
-                raise TypeError(f"a dict has {kind_of(strange[0])} as a key; use text or whole numbers as keys")
-            left += item.values()
-        else:
-            left += item
+            for key in item:
+                if type(key) not in _KEYS and not isinstance(key, np.generic | str | int):
+                    raise TypeError(f"a dict has {kind_of(key)} as a key; use text or whole numbers as keys")
+            inside = item.values()
+        elif type(item) not in _HOLDING:
+            continue
+        left += [held for held in inside if type(held) in _HOLDING]
     return value
 
 
