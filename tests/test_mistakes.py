@@ -348,6 +348,55 @@ def test_public_plans_see_no_data(toys: Any) -> None:
     assert "its plans are public, so choose is handed no examples, scores or update" in said
 
 
+class KeptBefore(fedplug.Protector):
+    """Remember the values before the noise, and put them back behind it."""
+
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        return (Post(self.keep), Clip(1.0), Noise.gaussian(2.0), Post(self.restore))
+
+    def keep(self, values: Values, public: Public) -> Values:
+        public.memory["values"] = values.copy()
+        return values
+
+    def restore(self, values: Values, public: Public) -> Values:
+        return public.memory["values"]
+
+
+def test_a_memory_does_not_reach_across_noise(toys: Any) -> None:
+    toys("protect", KeptBefore)
+    assert "component toy.odd, hook protect, zone noised, Post: KeyError: 'values'" in refusal_of(ODD)
+
+
+class NoiseInTheSum(fedplug.Aggregator):
+    """Add noise where the uploads are added up."""
+
+    @hookimpl
+    def aggregate(self, known: Known, ctx: Context) -> Operations:
+        return (fedplug.WeightedSum(), Noise.gaussian(2.0))
+
+
+def test_noise_on_a_sum_is_central_whichever_hook_adds_it(toys: Any) -> None:
+    toys("aggregate", NoiseInTheSum)
+    ledger = run_protocol(recipe_of("noised", [CLIP], train=PUSH, aggregate=ODD)).protocol.ledger
+    assert ledger.log[0].zones["noised"].releases[0].trust == "central"
+    assert ledger.report().views["aggregator"].epsilon is None
+
+
+@pytest.mark.parametrize("coarse", [fedplug.Round(0.1), Clip(0.1, per="scalar")])
+def test_what_is_coarse_behind_scaled_noise_takes_the_credit_for_that_of_others(coarse: Any, toys: Any) -> None:
+    class Small(fedplug.Protector):
+        """Make noised values small, and round or cut them."""
+
+        @hookimpl
+        def protect(self, known: Known, ctx: Context) -> Operations:
+            return (Clip(1.0), Noise.gaussian(1.0), Scale(0.01 if isinstance(coarse, fedplug.Round) else 100.0), coarse)
+
+    toys("protect", Small)
+    ledger = run_protocol(recipe_of("noised", [ODD], train=PUSH, rounds=1)).protocol.ledger
+    assert ledger.log[0].zones["noised"].uncredited
+
+
 # -- what is harmless passes with its price ----------------------------------------------------------------------------
 
 

@@ -206,12 +206,19 @@ class Known:
                 return self._bounded(operation)
             case Scale(factor):
                 size = abs(factor)
+                # Beyond, float32 rounds what lies on a grid.
+                scaled = self if size == 0 or 2.0**-60 <= size <= 2.0**60 else self._altered()
                 return replace(
-                    self, bounds=tuple(norms.stretched(b, size) for b in self.bounds), grid=self.grid * size,
+                    scaled, bounds=tuple(norms.stretched(b, size) for b in self.bounds), grid=self.grid * size,
                     beneath=tuple(norms.stretched(b, size) for b in self.beneath),
                     scales=tuple(None if s is None else norms.times(s, size) for s in self.scales),
                     factor=self.factor * factor,
-                    releases=tuple(replace(r, step=r.step * size, range=r.range * size) for r in self.releases),
+                    releases=tuple(
+                        replace(
+                            r, step=r.step * size, range=r.range * size if size else math.inf,
+                            clipping_norm=r.clipping_norm * size,
+                        ) for r in scaled.releases
+                    ),
                 )  # fmt: skip
             case Shift():
                 # Without noise beneath, the sum of the shifts would show how many took part.

@@ -290,7 +290,7 @@ def _step(link: Link, known: Known, ctx: Context) -> Step:
     for operation in link.operations(known, ctx):
         _check_place(link, states[-1], operation)
         if isinstance(operation, Noise):
-            operation = settled(operation, states[-1], ctx, link.hook)
+            operation = settled(operation, states[-1], ctx)
         operations.append(operation)
         states.append(states[-1].after(operation))
     if link.hook == "aggregate" and not states[-1].summed:
@@ -300,20 +300,19 @@ def _step(link: Link, known: Known, ctx: Context) -> Step:
     return Step(link, tuple(operations), tuple(states) if operations else (known, known))
 
 
-def settled(noise: Noise, known: Known, ctx: Context, hook: str) -> Noise:
+def settled(noise: Noise, known: Known, ctx: Context) -> Noise:
     """The noise as it is executed at this place: where it is added, on which grid, and what its source takes of delta.
 
     Args:
         noise: as the component gives it.
         known: what is known before it.
         ctx: the round.
-        hook: `protect`, `postprocess` or `ballots`, which may be either.
 
     Raises:
         ProtectionError: float32 cannot hold the results, or the grid is too coarse for the source.
         Misplaced: a component states what is the core's to say.
     """
-    if hook == "postprocess":
+    if known.summed:
         noise = dataclasses.replace(noise, trust="central")
     if noise.sample is not None:
         return dataclasses.replace(noise, word=known.link)
@@ -379,7 +378,7 @@ def ballot_states(name: str, operations: Operations, ctx: Context) -> tuple[Oper
                 f"the ballots of {name} give {type(operation).__name__} of each layer or scalar, and how many a ballot "
                 "has the ledger does not know; give one norm of all values, and one size of the noise"
             )
-        operation = settled(operation, states[-1], ctx, "ballots") if isinstance(operation, Noise) else operation
+        operation = settled(operation, states[-1], ctx) if isinstance(operation, Noise) else operation
         made.append(operation)
         states.append(states[-1].after(operation))
     return tuple(made), tuple(states)

@@ -68,9 +68,9 @@ def execute(step: Step, block: Block, party: Party, ctx: Context, *, records: bo
         ProtectionError: values that no clip can bound, or a function that gives what it must not.
         PluginError: a function fails.
     """
-    for operation, known in zip(step.operations, step.states, strict=False):
+    for number, (operation, known) in enumerate(zip(step.operations, step.states, strict=False)):
         if not isinstance(operation, WeightedSum | Combine):
-            block = _Execution(step.link, known, party, ctx, records).run(operation, block)
+            block = _Execution(step.link, known, party, ctx, records, number).run(operation, block)
     return block
 
 
@@ -132,8 +132,8 @@ def release(
     noised = False
     block = Block("ballots", 0, np.zeros(0, np.float32))
     blocks = {c: Block("ballots", np.size(v), np.asarray(v, np.float32).reshape(-1)) for c, v in sorted(each.items())}
-    for operation, known in zip(made, states, strict=False):
-        run = _Execution(link, known, party, ctx, False, purpose=what)
+    for number, (operation, known) in enumerate(zip(made, states, strict=False)):
+        run = _Execution(link, known, party, ctx, False, number, purpose=what)
         if isinstance(operation, Noise) and not noised:
             for one in blocks.values():
                 added = one.plain().astype(np.float64) if added is None else added + one.plain()
@@ -155,6 +155,7 @@ class _Execution:
     party: Party
     ctx: Context
     records: bool
+    number: int
     purpose: str = ""
 
     def run(self, operation: Operation, block: Block) -> Block:
@@ -395,9 +396,18 @@ class _Execution:
         start = None if model is None or (where is None and not whole) else model if whole else model[where]
         return Public(
             zone=block.zone, round=self.ctx.round, rounds=self.ctx.rounds, layout=self.ctx.layout, positions=where,
-            start=start, memory=party.state.setdefault(f"{self.link.name} {block.zone}", {}),
+            start=start, memory=self._memory(),
             stream=self.ctx.public_rng(self.link.name, block.zone),
         )  # fmt: skip
+
+    def _memory(self) -> dict[str, Any]:
+        """Of this operation at this place, behind so many noises: what a function keeps of values before a noise is out
+        of its reach, and of every other's, behind it.
+        """
+        link, known = self.link, self.known
+        place = f"{link.hook} {link.zone} {self.number} {len(known.releases)}{' of a sum' if known.summed else ''}"
+        kept: dict[str, Any] = self.party.state.setdefault(f"{link.name} {place}", {})
+        return kept
 
     def _values(self, operation: Operation, given: Any, block: Block) -> NDArray[np.float32]:
         """What a function gave as values, of which nothing else is taken.

@@ -25,7 +25,7 @@ def test_central_noise_is_added_once_to_the_sum(source: str) -> None:
     assert low < float(np.sum((result.plain() - 5.0) ** 2)) / 2.0**2 < high
     (given,) = noise.postprocess(known(0.5), context())
     assert isinstance(given, Noise)
-    given = settled(given, known(0.5), context(), "postprocess")
+    given = settled(given, known(0.5), context())
     (release,) = known(0.5).after(given).releases
     assert (release.trust, release.noise_multiplier, release.clipping_norm) == ("central", 4, 0.5)
 
