@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import numpy as np
 import pytest
 from fedplug import Seal
@@ -25,7 +26,7 @@ def test_central_noise_is_added_once_to_the_sum(source: str) -> None:
     assert low < float(np.sum((result.plain() - 5.0) ** 2)) / 2.0**2 < high
     (given,) = noise.postprocess(known(0.5), context())
     assert isinstance(given, Noise)
-    given = settled(given, known(0.5), context())
+    given = settled(given, dataclasses.replace(known(0.5), summed=True), context())
     (release,) = known(0.5).after(given).releases
     assert (release.trust, release.noise_multiplier, release.clipping_norm) == ("central", 4, 0.5)
 
