@@ -43,8 +43,8 @@ def a_summary(**changes: Any) -> Summary:
 def a_ledger(**changes: Any) -> LedgerReport:
     """The account of a run of which little is known; `changes` are fields as plain data."""
     plain: dict[str, Any] = {
-        "schema": SCHEMA, "recipe": "demo", "verdict": "", "warnings": [], "unit": "", "adjacency": "", "delta": 1e-5,
-        "trust": "", "epsilons": None, "epsilon_prices": "", "levels": {}, "views": {}, "zones": {},
+        "schema": SCHEMA, "recipe": "demo", "verdict": {"status": "nothing_run"}, "warnings": [], "unit": "", "adjacency": "", "delta": 1e-5,
+        "trust": "", "epsilons": None, "epsilon_prices": "", "levels": {}, "zones": {},
         "sampling": {"scheme": "", "amplified": False, "why": ""}, "rounds": {"planned": 0, "actual": 0},
         "encryption": {}, "noise": [], "reveals": [], "uncovered_messages": [], "never_covered": [], "log": [],
     }  # fmt: skip
