@@ -25,6 +25,7 @@ from fedplug.api.verdict import (
     ENCRYPTION,
     EXECUTED,
     LARGEST_MEANINGFUL,
+    MOST_WORDS,
     NOT_SEEN,
     PARTIES,
     SERVER,
@@ -224,7 +225,7 @@ def _line(ledger: Ledger, party: Party, view: Guarantee | Nothing) -> Line:
     if ledger.so_far.reproducible and view.zero_out.any():
         reason = "the noise follows from a seed that the recipe shows"
         return Line(party, "none", reason, SEED_IS_KNOWN, ledger.delta, nominal=stated, colluders=colluders)
-    limit = "" if stated.epsilon == 0 else _limit(ledger, stated.epsilon)
+    limit = _limit(ledger, stated.epsilon) if view.zero_out.any() else ""
     return Line(
         party, "none" if math.isinf(stated.epsilon) else "beyond" if limit else "guaranteed", limit, view.because,
         ledger.delta, stated, rests_on=[*view.rests_on], not_covered=_not_covered(ledger, party), colluders=colluders,
@@ -341,9 +342,11 @@ def _voided(ledger: Ledger, name: Party) -> Nothing | None:
     voiding = [channel for channel in ledger.reveals if channel.voids and _sees(name, _shown_to(ledger, channel.to))]
     if not voiding:
         return None
-    return Nothing(
-        f"sees {voiding[0].what}: no epsilon covers that", f"sees {voiding[0].what}: {voiding[0].note}"
-    )
+    what, note = voiding[0].what, voiding[0].note
+    few = f"sees {what}: no epsilon covers that"
+    if len(few.split()) > MOST_WORDS:
+        few = "sees what no epsilon covers; the ledger names it"
+    return Nothing(few, f"sees {what}: {note}")
 
 
 def _unsaid(ledger: Ledger) -> Nothing | None:
@@ -548,7 +551,7 @@ def _how_bare(ledger: Ledger, zones: list[str]) -> str:
 
 def _few(zones: str, names: list[str]) -> str:
     """Zones in a few words."""
-    return f"{len(names)} zones" if len(names) > 2 else f"the {zones} zone"
+    return f"the {zones} zone" if len(zones.split()) <= 3 else f"{len(names)} zone{'s' if len(names) > 1 else ''}"
 
 
 def listed_bare(ledger: Ledger, zones: list[str]) -> str:
