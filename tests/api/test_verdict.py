@@ -56,7 +56,7 @@ def test_a_guarantee_names_epsilon_delta_unit_and_both_adjacencies_in_words() ->
     one = dataclasses.replace(line("client", "guaranteed"), rests_on=["it holds"], not_covered=["mask"])
     assert str(one) == (
         "another client: epsilon 2.00 for each client; delta 1e-05, add-or-remove one client; replace-one: epsilon "
-        "4.00; it holds; not covered: mask"
+        "4.00; rests on: it holds; not covered: mask"
     )
     assert str(line("key_holder", "absent")) == "the key server: no such party: there is none"
     assert str(line("aggregator", "beyond", 90.0)) == "the server: no guarantee: too large"

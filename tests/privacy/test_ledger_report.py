@@ -21,7 +21,7 @@ def test_dp_fedavg_states_epsilon_unit_trust_and_adjacency() -> None:
     assert exact(ledger, "aggregator", "replace_one") == pytest.approx(2.1547, abs=1e-3)
     assert str(ledger.verdict().toward("aggregator")) == (
         "the server: epsilon 1.00 for each client; delta 1e-05, add-or-remove one client; replace-one: epsilon 2.15; "
-        "noise executed by the core; not covered: message sizes and times"
+        "rests on: noise executed by the core; not covered: message sizes and times"
     )
     assert ledger.verdict().headline == (
         "Each client's data are protected from the server, another client, a client together with the server and "

@@ -29,6 +29,7 @@ from fedplug.api.verdict import (
     NOT_SEEN,
     PARTIES,
     SERVER,
+    SUMS_ALONE,
     Epsilons,
     Line,
     State,
@@ -314,7 +315,7 @@ def _of_values(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
             ledger, lambda _, cost: cost.peer,
             "a client sees the sums and subtracts its own upload from them; this covers one client that "
             "looks alone: several who collude subtract all of theirs, for which nothing is promised here",
-            (*central, "it sees sums only"),
+            (*central, SUMS_ALONE),
         ),
         "client_and_aggregator": _collusion(ledger),
         "released_model": _everybody(
@@ -483,7 +484,7 @@ def _key_holder(ledger: Ledger) -> Guarantee | Nothing:
     def price(zone: str, cost: ZoneCost) -> NDArray[np.float64]:
         return np.maximum(cost.total, cost.below) if ledger.key_holders.get(zone) == "key_server" else cost.total
 
-    return _everybody(ledger, price, because, ("the server sends it sums only",))
+    return _everybody(ledger, price, because, (SUMS_ALONE,))
 
 
 def _collusion(ledger: Ledger) -> Guarantee | Nothing:
@@ -651,8 +652,8 @@ def warnings(ledger: Ledger) -> Iterator[str]:
             )
     if ledger.feedback.any():
         yield (
-            "the un-noised zone shapes what other clients upload next; the aggregator's epsilon includes that, "
-            "that of the DP zone covers a client's own uploads only"
+            "the zone without noise shapes what other clients upload next; the epsilon toward the server includes "
+            "that, the one of the noised zone alone does not"
         )
     # Ballots have entries of their own, so a round with two entries was not repeated; one with a zone twice was.
     released = Counter((entry.round, zone) for entry in ledger.log for zone in entry.zones)
