@@ -69,8 +69,8 @@ def test_every_word_is_escaped() -> None:
     words: dict[str, Any] = {"reason": HOSTILE, "detail": HOSTILE, "sees": HOSTILE}
     verdict = Verdict.of([
         a_line(HOSTILE, "none", **words),
-        a_line("client", "guaranteed", detail=HOSTILE, sees=HOSTILE, unit=HOSTILE, adjacency=HOSTILE, stated={HOSTILE: 2.0},
-               rests_on=[HOSTILE], not_covered=[HOSTILE]),
+        a_line("client", "guaranteed", detail=HOSTILE, sees=HOSTILE, unit=HOSTILE, adjacency=HOSTILE,
+               stated={HOSTILE: 2.0}, rests_on=[HOSTILE], not_covered=[HOSTILE]),
     ])  # fmt: skip
     shown = verdict_html(verdict)
     page = Page(shown)
