@@ -249,7 +249,8 @@ def _with_levels(ledger: Ledger, line: Line, kept: dict[str, dict[str, float]]) 
             line = dataclasses.replace(
                 line, state=state, reason=limit, epsilons=None, unit=level, adjacency=keeper.account.unit,
                 stated=stated, detail=f"{keeper.account.covers}; of a whole client: {line.reason}",
-                rests_on=[f"on the word of {keeper.name}"], not_covered=_not_covered(ledger, cast(Party, line.party)),
+                rests_on=[f"on the word of {keeper.name}"],
+                not_covered=["a client as a whole", *_not_covered(ledger, cast(Party, line.party))],
             )  # fmt: skip
     return line
 
