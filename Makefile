@@ -63,17 +63,19 @@ docs: $(DOCS_STAMP)
 
 $(DOCS_STAMP): locks/docs.txt
 	$(PYTHON) -m venv $(DOCS_VENV)
-	$(DOCS_VENV)/bin/python -m pip $(LOCKED) locks/docs.txt
+	$(DOCS_VENV)/bin/pip $(LOCKED) locks/docs.txt
 	@touch $(DOCS_STAMP)
 
 setup: $(STAMP)
 
 folders = $(foreach one,$(1),$(firstword $(subst [, ,$(one))))
 
-$(STAMP): locks/setup.txt constraints.txt $(addsuffix /pyproject.toml,$(call folders,$(DISTRIBUTIONS)))
+$(STAMP): locks/pip.txt locks/setup.txt constraints.txt $(addsuffix /pyproject.toml,$(call folders,$(DISTRIBUTIONS)))
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedplug needs Python 3.11 or newer: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip $(LOCKED) locks/setup.txt
+	@# First, since that of a new environment is slower at what follows.
+	$(BIN)/python -m pip $(LOCKED) locks/pip.txt
+	$(BIN)/pip $(LOCKED) locks/setup.txt
 	@# Not locked: which build is right depends on the machine. See docs/decisions.md.
 	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt torch torchvision
 	$(BIN)/pip $(OWN) $(addprefix -e ./,$(call folders,$(DISTRIBUTIONS)))
@@ -82,7 +84,7 @@ $(STAMP): locks/setup.txt constraints.txt $(addsuffix /pyproject.toml,$(call fol
 	@touch $(STAMP)
 
 $(EXTRAS_STAMP): $(STAMP) locks/extras.txt $(addsuffix /pyproject.toml,$(EXTRAS))
-	$(BIN)/python -m pip $(LOCKED) locks/extras.txt
+	$(BIN)/pip $(LOCKED) locks/extras.txt
 	$(BIN)/pip $(OWN) $(addprefix -e ./,$(EXTRAS))
 	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(EXTRAS_STAMP)

@@ -15,14 +15,13 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 LOCKS = Path(__file__).parent
 ROOT = LOCKS.parent
 OLDEST = "3.11"
 OUTSIDE = ("torch", "torchvision")
-BUILD = ["pip", "editables", "hatchling"]
-"""What installs our own distributions, without a network."""
 TORCH = """
 [[dependency-metadata]]
 name = "torch"
@@ -36,7 +35,7 @@ HEAD = "# Written by `make lock`; do not edit. torch and torchvision are in cons
 
 
 def main() -> int:
-    """Writes `setup.txt`, `extras.txt` (more, on top of it), `docs.txt` and `others.txt` (what no target installs)."""
+    """Writes a lock for each environment of the Makefile, and `others.txt` for what no target of it installs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--setup", nargs="+", required=True, metavar="FOLDER[EXTRA,...]")
     parser.add_argument("--extras", nargs="+", required=True, metavar="FOLDER[EXTRA,...]")
@@ -49,10 +48,11 @@ def main() -> int:
     write("setup.txt", given.setup, within="extras.txt", upgrade=True)
     write("others.txt", given.others, within="extras.txt", upgrade=given.upgrade)
     write("docs.txt", given.docs, within="extras.txt", upgrade=given.upgrade)
+    write("pip.txt", [], needs=("pip",), upgrade=given.upgrade)
     return 0
 
 
-def write(name: str, wanted: list[str], *, upgrade: bool, within: str = "") -> None:
+def write(name: str, wanted: list[str], *, upgrade: bool, within: str = "", needs: Sequence[str] = ()) -> None:
     """Writes one lock.
 
     Args:
@@ -60,16 +60,13 @@ def write(name: str, wanted: list[str], *, upgrade: bool, within: str = "") -> N
         wanted: folders of distributions, with extras in brackets: `plugins/trackers[wandb]`.
         upgrade: take the newest versions; otherwise those that the file has now, where they are still allowed.
         within: another lock, whose versions this one takes.
+        needs: what else is wanted.
     """
     lock = LOCKS / name
     with tempfile.TemporaryDirectory() as folder:
-        inputs = [Path(folder) / "make-lock.in"]
-        inputs[0].write_text("\n".join(BUILD if name != "docs.txt" else ["pip"]))
-        for each in wanted:
-            path, _, extras = each.rstrip("]").partition("[")
-            distribution, needs = needs_of(ROOT / path, [extra for extra in extras.split(",") if extra])
-            inputs.append(Path(folder) / f"{distribution}.in")
-            inputs[-1].write_text("\n".join(needs))
+        inputs = dict(needs_of(each) for each in wanted) | ({"Makefile": [*needs]} if needs else {})
+        for label, lines in inputs.items():
+            (Path(folder) / f"{label}.in").write_text("\n".join(lines), encoding="utf-8")
         (settings := Path(folder) / "uv.toml").write_text(TORCH)
         made = Path(folder) / name
         if lock.is_file() and not upgrade:
@@ -81,7 +78,7 @@ def write(name: str, wanted: list[str], *, upgrade: bool, within: str = "") -> N
         ]  # fmt: skip
         command += [part for each in OUTSIDE for part in ("--no-emit-package", each)]
         command += ["--constraint", str(LOCKS / within)] if within else []
-        command += ["--output-file", name, *(each.name for each in inputs)]
+        command += ["--output-file", name, *(f"{label}.in" for label in inputs)]
         if subprocess.run(command, cwd=folder, check=False).returncode:
             sys.exit(f"uv finds no versions for locks/{name}; what it says is above")
         lines = made.read_text(encoding="utf-8").splitlines()
@@ -91,13 +88,14 @@ def write(name: str, wanted: list[str], *, upgrade: bool, within: str = "") -> N
     print(f"wrote locks/{name}")
 
 
-def needs_of(folder: Path, extras: list[str]) -> tuple[str, list[str]]:
-    """A distribution's name, and what it and these extras of it need of others than fedplug's own."""
-    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    needs = [*project.get("dependencies", [])]
-    for extra in extras:
+def needs_of(wanted: str) -> tuple[str, list[str]]:
+    """A distribution with its extras, and what they need of others than fedplug's own."""
+    path, _, extras = wanted.rstrip("]").partition("[")
+    project = tomllib.loads((ROOT / path / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needs = [*project["dependencies"]]
+    for extra in filter(None, extras.split(",")):
         needs += project["optional-dependencies"][extra]
-    label = f"{project['name']}[{','.join(extras)}]" if extras else project["name"]
+    label = f"{project['name']}[{extras}]" if extras else project["name"]
     return label, [need for need in needs if not need.startswith("fedplug")]
 
 
