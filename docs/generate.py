@@ -310,21 +310,21 @@ def licences() -> str:
 
 
 LICENCES_SAID = """\
-fedplug, its plugins and the examples of other people's plugins are under the Apache License 2.0. This page lists what else
-`make setup`, `make test` and `make docs` install, in the versions of the files in `locks/`, and what the extras bring that
-no target installs. The licence is what a distribution's own metadata say. With another version it may be another one;
-`pip show NAME` says it.
+fedplug, its plugins and the examples of other people's plugins are under the Apache License 2.0. This page lists what
+else `make setup`, `make test` and `make docs` install, in the versions of the files in `locks/`, and what the extras
+bring that no target installs. The licence is what a distribution's own metadata say. With another version it may be
+another one; `pip show NAME` says it.
 
-**`phe` is under the GPL 3.0.** `fedplug-sensecrypt` alone asks for it, since SenseCrypt's paper uses it. The core and the
-other plugins do not need it: Paillier of `fedplug-std` is written on `gmpy2`. Using `phe`, changing it and running a
-service with it oblige to nothing. Handing on a whole that contains `phe` does, such as an image of a container, an
-installer or a machine: the whole goes out under the terms of the GPL 3.0, with its source, which the Apache License 2.0
-allows. `make setup` installs `phe`. After `pip uninstall fedplug-sensecrypt phe` every recipe without a component of
-SenseCrypt still runs.
+**`phe` is under the GPL 3.0.** `fedplug-sensecrypt` alone asks for it, since SenseCrypt's paper uses it. The core and
+the other plugins do not need it: Paillier of `fedplug-std` is written on `gmpy2`. Using `phe`, changing it and
+running a service with it oblige to nothing. Handing on a whole that contains `phe` does, such as an image of a
+container, an installer or a machine: the whole goes out under the terms of the GPL 3.0, with its source, which the
+Apache License 2.0 allows. `make setup` installs `phe`. After `pip uninstall fedplug-sensecrypt phe` every recipe
+without a component of SenseCrypt still runs.
 
-`gmpy2` is under the LGPL 3.0 or later, as are GMP, MPFR and MPC in its wheels. It stays a library that can be exchanged,
-so it asks for its licence text and for its source or an offer of it, and asks nothing of the code that imports it. The
-MPL 2.0 asks for the source of its own files. This is a summary for orientation, and no legal advice.
+`gmpy2` is under the LGPL 3.0 or later, as are GMP, MPFR and MPC in its wheels. It stays a library that can be
+exchanged, so it asks for its licence text and for its source or an offer of it, and asks nothing of the code that
+imports it. The MPL 2.0 asks for the source of its own files. This is a summary for orientation, and no legal advice.
 """
 
 
