@@ -38,13 +38,12 @@ from fedplug.console.display import Display, show
 from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.engines.choice import engine_entry, options_of
 from fedplug.privacy.charging import ledger_of
-from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition, implemented_hooks, instantiate
 from fedplug.recipe.option_errors import explain
 from fedplug.recipe.own_files import in_file, is_own, keep, with_files
 from fedplug.recipe.parts import Use
-from fedplug.recipe.recipe import Recipe, load_recipe, plan_of
+from fedplug.recipe.recipe import Recipe, plan_of
 from fedplug.recipe.yaml_source import use_of
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.protocol import Protocol
@@ -58,8 +57,10 @@ from fedplug.runs.folder import (
     class_distribution,
     locked,
     new_folder,
+    read_recipe,
     recipe_file,
     versions,
+    write_recipe,
     write_text,
 )
 from fedplug.runs.result import Run
@@ -307,7 +308,7 @@ def start(
     """Runs a recipe from the start; gives the exit code and the run folder, named after `folder_name` or the recipe."""
     run_dir = new_folder(Path(settings.output), folder_name or recipe.name)
     with locked(run_dir):
-        write_text(run_dir / "recipe.yaml", yaml_source.dump(recipe.to_plain()))
+        write_recipe(run_dir, recipe)
         keep(recipe.own_files, run_dir)
         try:
             return Execution(recipe, run_dir, settings, catalog, watch).execute(None), run_dir
@@ -332,9 +333,9 @@ def resume(
         CheckpointError: there is no run there, its checkpoint is damaged, or its charging.jsonl is not whole.
         SetupError: another process writes in its folder.
     """
-    file = recipe_file(run_dir)
+    recipe_file(run_dir)
     with locked(run_dir):
-        recipe = load_recipe(file, (), catalog)
+        recipe = read_recipe(run_dir, catalog)
         checkpoint = Checkpoints(run_dir).read(round)
         execution = Execution(recipe, run_dir, settings, catalog, watch)
         execution.archive.charges.require(execution.archive.checkpoints)
@@ -432,6 +433,7 @@ class Execution:
             resumed=resumed,
             command=command_line(),
             parameters=layout.size,
+            origin=recipe.origin,
         )
         self.events = Events()
         show(self.display, self.events)

@@ -19,11 +19,12 @@ from fedplug.api.records import Count, Number, Record, Text
 from fedplug.api.roles import GroundTruth, Groups, Partition
 from fedplug.api.rows import Row
 from fedplug.privacy.ledger_record import LedgerReport
+from fedplug.recipe import yaml_source
+from fedplug.recipe.recipe import Recipe, load_recipe
 
 if TYPE_CHECKING:
     from fedplug.engines.base import Engine
     from fedplug.recipe.catalog import Catalog, Entry
-    from fedplug.recipe.recipe import Recipe
     from fedplug.round.protocol import Protocol
     from fedplug.round.world import World
     from fedplug.wire.record import Wire
@@ -58,6 +59,30 @@ def recipe_file(run_dir: Path) -> Path:
     if not (file := run_dir / "recipe.yaml").is_file():
         raise CheckpointError(f"{run_dir} is not a run folder: it has no recipe.yaml; a run prints its folder")
     return file
+
+
+_FROM = "# Resolved from "
+
+
+def write_recipe(run_dir: Path, recipe: Recipe) -> None:
+    """Writes the recipe of a run with all defaults, and where it was read at the top."""
+    told = "".join(letter if letter.isprintable() else "?" for letter in recipe.origin)  # YAML forbids the others
+    head = f"{_FROM}{told}\n" if told else ""
+    write_text(run_dir / "recipe.yaml", head + yaml_source.dump(recipe.to_plain()))
+
+
+def read_recipe(run_dir: Path, catalog: Catalog | None = None) -> Recipe:
+    """The recipe of a run; its `origin` is that of the recipe that the run began with.
+
+    Raises:
+        CheckpointError: there is no run in that folder.
+        RecipeError: it is damaged, or what is installed does not fit it.
+    """
+    file = recipe_file(run_dir)
+    recipe = load_recipe(file, (), catalog)
+    with file.open(encoding="utf-8") as lines:
+        first = lines.readline()
+    return dataclasses.replace(recipe, origin=first.removeprefix(_FROM).strip() if first.startswith(_FROM) else "")
 
 
 @contextlib.contextmanager
@@ -225,6 +250,7 @@ class Summary(Record):
     Attributes:
         name, digest: of the recipe.
         recipe: as plain data, with all defaults.
+        origin: where the recipe was read, as `Recipe.origin`.
         plan: hook, component and what it does here, in the order of a round.
         versions: of Python, numpy, fedplug and every plugin used.
         engine, device: that computed.
@@ -250,6 +276,7 @@ class Summary(Record):
     resumed: bool
     command: Text
     parameters: Count
+    origin: Text = ""
     assessments: dict[Text, dict[Text, Number]] = dataclasses.field(default_factory=dict)
     carried: dict[Text, Count] = dataclasses.field(default_factory=dict)
     peak_memory: Count | None = None

@@ -166,10 +166,8 @@ class Run:
 
     @functools.cached_property
     def recipe(self) -> Recipe:
-        """What ran, with all defaults."""
-        from fedplug.recipe.recipe import load_recipe
-
-        return load_recipe(recipe_file(self.folder), (), self.catalog)
+        """What ran, with all defaults; `origin` says where it was read."""
+        return run_files.read_recipe(self.folder, self.catalog)
 
     @functools.cached_property
     def metrics(self) -> Metrics:
