@@ -1,7 +1,7 @@
 """Builds the wheel and the sdist of every distribution of the repository into dist/.
 
-Each is built from a copy of its folder that gets what the repository has once: LICENSE, and a readme whose links lead to
-the repository's address instead of to files beside it. The wheel is built from the unpacked sdist, so whatever a wheel
+Each is built from a copy of its folder that gets LICENSE, which the repository has once, and a readme whose links lead
+to the repository's address instead of to files near it. The wheel is built from the unpacked sdist, so whatever a wheel
 needs is in the sdist.
 
     make dist
@@ -80,7 +80,7 @@ def parts(folder: Path) -> Iterator[Path]:
 
 
 def absolute(text: str, folder: Path, source: str) -> str:
-    """A readme in which a link to a file leads to that file at the repository's address, and a picture is fetched there.
+    """A readme in which links to files lead to the repository's address, and pictures are fetched there.
 
     Args:
         text: of the readme.
