@@ -32,17 +32,21 @@ def main() -> int:
     shutil.rmtree(DIST, ignore_errors=True)
     DIST.mkdir()
     for folder in folders():
-        with tempfile.TemporaryDirectory() as name:
-            source = stage(folder, Path(name) / "source")
-            hatchling(source, "sdist")
-            about = project(folder)
-            made = DIST / f"{about['name'].replace('-', '_')}-{about['version']}.tar.gz"
-            with tarfile.open(made) as archive:
-                archive.extractall(name, filter="data")
-            hatchling(Path(name) / made.name.removesuffix(".tar.gz"), "wheel")
+        build(folder, DIST)
     files = sorted(DIST.iterdir())
     print(f"dist/ has {len(files)} files, {sum(file.stat().st_size for file in files) / 1e6:.1f} MB")
     return 0
+
+
+def build(folder: Path, dist: Path) -> None:
+    """Builds the sdist of the distribution in a folder, and the wheel from it."""
+    with tempfile.TemporaryDirectory() as name:
+        hatchling(stage(folder, Path(name) / "source"), "sdist", dist)
+        about = project(folder)
+        made = dist / f"{about['name'].replace('-', '_')}-{about['version']}.tar.gz"
+        with tarfile.open(made) as archive:
+            archive.extractall(name, filter="data")
+        hatchling(Path(name) / made.name.removesuffix(".tar.gz"), "wheel", dist)
 
 
 def folders() -> list[Path]:
@@ -102,9 +106,9 @@ def absolute(text: str, folder: Path, source: str) -> str:
     return _LINK.sub(there, text)
 
 
-def hatchling(source: Path, target: str) -> None:
-    """Builds one archive into dist/ with the back end of this environment."""
-    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(DIST)]
+def hatchling(source: Path, target: str, dist: Path) -> None:
+    """Builds one archive with the back end of this environment."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(dist)]
     if (done := subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)).returncode:
         sys.exit(f"{source}: {target}: {done.stdout}{done.stderr}")
 

@@ -61,7 +61,7 @@ class Shipped:
         lines = self.text.splitlines()
         end = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
         comment = " ".join(line.lstrip("# ") for line in lines[:end])
-        return re.split(r"(?<! al)\. |: +fedplug ", comment, maxsplit=1)[0].rstrip(".")
+        return re.split(r"(?<! al)(?<!Fig)\. |: +fedplug ", comment, maxsplit=1)[0].rstrip(".")
 
     def copied(self) -> str:
         """What it holds, for a file in any folder: a recipe that it extends is named, and not a path beside it."""
@@ -142,8 +142,11 @@ def origin_of(path: Path) -> str:
 
 
 def name_of(path: Path) -> str | None:
-    """The name under which this process found a file; None where it was given as a path."""
-    return _HANDED[path].name if path in _HANDED else None
+    """The name of a shipped file; None of any other, and where this process has found none by name: whoever writes
+    paths goes on with paths.
+    """
+    known = {each.path: each.name for each in shipped()} if _HANDED else {}
+    return known.get(path.resolve())
 
 
 def meant(path: Path) -> str:
