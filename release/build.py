@@ -1,4 +1,6 @@
-"""Builds the wheel and the sdist of every distribution of the repository into dist/.
+"""Builds the wheel and the sdist of every distribution of the project into dist/.
+
+Those in plugins-contrib/ are examples of what others release.
 
 Each is built from a copy of its folder that gets LICENSE, which the repository has once, and a readme whose links lead
 to the repository's address instead of to files near it. The wheel is built from the unpacked sdist, so whatever a wheel
@@ -51,7 +53,7 @@ def build(folder: Path, dist: Path) -> None:
 
 def folders() -> list[Path]:
     """The folders of the distributions, as seen from the root; that of the core is the root."""
-    return [Path(), *sorted(path.parent.relative_to(ROOT) for path in ROOT.glob("plugins*/*/pyproject.toml"))]
+    return [Path(), *sorted(path.parent.relative_to(ROOT) for path in ROOT.glob("plugins/*/pyproject.toml"))]
 
 
 def project(folder: Path) -> dict[str, str]:

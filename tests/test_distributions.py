@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
@@ -17,11 +16,10 @@ from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 from scripts import script
 
 ROOT = Path(__file__).parent.parent
-BUILD = script(ROOT / "release/build.py")
+BUILD, VERSION = script(ROOT / "release/build.py"), script(ROOT / "release/version.py")
 FOLDERS = BUILD.folders()
 ABOUT: dict[Path, Any] = {folder: BUILD.project(folder) for folder in FOLDERS}
 RECIPES = Path("plugins/recipes")
@@ -30,23 +28,35 @@ RECIPES = Path("plugins/recipes")
 def test_versions_and_what_is_said_of_all_move_together() -> None:
     for key in ("version", "requires-python", "license", "authors", "classifiers", "urls"):
         assert len({json.dumps(about[key]) for about in ABOUT.values()}) == 1, key
-    version = ABOUT[Path()]["version"]
+    version = VERSION.FORM.fullmatch(ABOUT[Path()]["version"])
     for folder, about in ABOUT.items():
         assert len(about["keywords"]) > 3, folder
-        for need in itertools.chain(about["dependencies"], *about.get("optional-dependencies", {}).values()):
-            each = Requirement(need)
-            if each.name.startswith("fedplug") and each.name != about["name"]:
-                major, minor, _ = version.split(".")
-                assert each.specifier == SpecifierSet(f">={major}.{minor},<{major}.{int(minor) + 1}"), (folder, need)
+        text = (ROOT / folder / "pyproject.toml").read_text(encoding="utf-8")
+        assert VERSION.project_with(text, version) == text
+    for path in (path for pattern in VERSION.ASKING for path in ROOT.glob(pattern)):
+        text = path.read_text(encoding="utf-8")
+        assert VERSION.asking_for(text, version) == text, path
     python = [each.rpartition(" ")[2] for each in ABOUT[Path()]["classifiers"] if re.search(r":: 3\.", each)]
     assert python == ["3.11", "3.12", "3.13"]
     cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert f"\nversion: {version}\n" in cited
+    assert f"\nversion: {version[0]}\n" in cited
+
+
+def test_another_version_is_written_everywhere() -> None:
+    text = 'version = "0.1.0"\ndependencies = ["fedplug[exact,torch]>=0.1,<0.2", "fedplug-lab>=0.1,<0.2", "numpy>=1"]\n'
+    found = VERSION.project_with(text, VERSION.FORM.fullmatch("1.4.2"))
+    assert found == (
+        'version = "1.4.2"\ndependencies = ["fedplug[exact,torch]>=1.4,<1.5", "fedplug-lab>=1.4,<1.5", "numpy>=1"]\n'
+    )
+    early = VERSION.project_with(text, VERSION.FORM.fullmatch("0.2.0rc1"))
+    assert '"fedplug-lab>=0.2.0rc1,<0.3"' in early
+    cited = VERSION.cited_with("title: x\nversion: 0.1.0\ndate-released: 2026-01-01\n", "0.2.0", "2027-02-03")
+    assert cited == "title: x\nversion: 0.2.0\ndate-released: 2027-02-03\n"
 
 
 def test_one_name_brings_every_distribution() -> None:
     brought = {Requirement(need).name for need in ABOUT[Path()]["optional-dependencies"]["all"]}
-    assert brought == {about["name"] for folder, about in ABOUT.items() if folder.parts[:1] == ("plugins",)}
+    assert brought == {about["name"] for folder, about in ABOUT.items() if folder != Path()}
 
 
 def test_the_recipes_bring_the_plugins_that_they_use() -> None:
@@ -72,8 +82,8 @@ def test_links_of_a_readme_lead_to_the_repository(folder: Path) -> None:
 
 
 def test_a_link_to_nothing_is_refused() -> None:
-    assert BUILD.absolute("[a](own.md#b) <img src=\"draw.py\">", Path("docs"), "https://x.org") == (
-        "[a](https://x.org/blob/main/docs/own.md#b) <img src=\"https://x.org/raw/main/docs/draw.py\">"
+    assert BUILD.absolute('[a](own.md#b) <img src="draw.py">', Path("docs"), "https://x.org") == (
+        '[a](https://x.org/blob/main/docs/own.md#b) <img src="https://x.org/raw/main/docs/draw.py">'
     )
     with pytest.raises(SystemExit, match="there is no nowhere"):
         BUILD.absolute("[a](nowhere.md)", Path("docs"), "https://x.org")
