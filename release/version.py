@@ -1,5 +1,5 @@
-"""Gives all distributions of the project a version: in each pyproject.toml, in what is asked of one, in CITATION.cff, and
-as a heading of CHANGELOG.md.
+"""Gives all distributions of the project a version: in each pyproject.toml, in what is asked of one, in CITATION.cff,
+and as a heading of CHANGELOG.md.
 
     python release/version.py 0.2.0
 """

@@ -17,7 +17,7 @@ app = typer.Typer(
     name="fedplug",
     cls=Commands,
     help="Compose, run, attack and compare privacy protocols for federated learning.",
-    epilog="Example: fedplug run recipes/paraaegis-dynamic.yaml --set rounds=5",
+    epilog="Example: fedplug run paraaegis-dynamic --set rounds=5",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,

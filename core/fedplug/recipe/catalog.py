@@ -86,9 +86,13 @@ def source_file(module: str) -> Path | None:
 
 
 def package_folders(package: str) -> list[Path]:
-    """The folders of a package, without importing it or a package around it; empty where there is none."""
-    spec = _spec(package)
-    return [Path(folder) for folder in (spec and spec.submodule_search_locations) or ()]
+    """The folders of a package, without importing it or a package around it; empty where there is none. One inside
+    another package needs no `__init__.py`.
+    """
+    outer, *inner = package.split(".")
+    spec = _spec(outer)
+    folders = [Path(folder, *inner) for folder in (spec and spec.submodule_search_locations) or ()]
+    return [folder for folder in folders if folder.is_dir()]
 
 
 @functools.cache
