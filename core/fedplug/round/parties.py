@@ -31,7 +31,7 @@ from fedplug.api.links import NotHanded, Step, without
 from fedplug.api.operations import Noise
 from fedplug.api.parties import Client, KeyServer, Openings, Server
 from fedplug.api.roles import Groups, Negotiation
-from fedplug.api.rows import Reports, drawn
+from fedplug.api.rows import Compared, Reports, drawn
 from fedplug.mechanisms.execution import release
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -46,6 +46,7 @@ from fedplug.round.checkpoint import (
     write_file,
     write_states,
 )
+from fedplug.round.compared import Comparison
 from fedplug.round.steps import Steps
 from fedplug.round.world import World
 from fedplug.wire.calls import Receiver
@@ -60,6 +61,7 @@ class HostedClient(Client):
 
     Attributes:
         tells_classes: whether the server may be told how many examples of each class it has.
+        comparison: of its messages with its plain values; None where the run is not recorded.
     """
 
     def __init__(self, client_id: int, host: ClientHost) -> None:
@@ -68,6 +70,7 @@ class HostedClient(Client):
         self.reports = Reports()
         self.previous_plan: Plan | None = None
         self.tells_classes = False
+        self.comparison: Comparison | None = None
         self._released: NDArray[np.float32] | None = None
 
     @property
@@ -365,7 +368,9 @@ class ClientHost:
         self.recipe, self.composition = recipe, composition
         steps = Steps(recipe, composition)
         self.components = {**composition.components, steps.name: steps}
-        self._receiver = Receiver("client", self.components, recipe.digest, run_dir, self._handings())
+        self._receiver = Receiver(
+            "client", self.components, recipe.digest, run_dir, self._handings(), self._watching
+        )
         world = World(recipe, composition, data_root) if world is None else world
         self.public = world.public
         self.model: Model = world.model(device)
@@ -444,6 +449,12 @@ class ClientHost:
             if self._residents is not None:
                 self._residents.loaded(client)
         self.model_user = None
+
+    def _watching(self, client: HostedClient) -> Callable[[int, bytes], Compared | None]:
+        """What looks through a client's replies for its plain values."""
+        if client.comparison is None:
+            client.comparison = Comparison()
+        return client.comparison.look
 
     def _handings(self) -> dict[str, Any]:
         """Around the calls of which components something has to be kept back, or looked at."""

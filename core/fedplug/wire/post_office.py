@@ -192,7 +192,7 @@ class PostOffice:
         for address, client_id in by_address.items():
             done = self._done[client_id]
             pending = [call for call in self._held[client_id] if not call.sequence or call.sequence > done]
-            data, zones = calls.request(self.digest, [*pending, question], done, self.stays)
+            data, zones = calls.request(self.digest, [*pending, question], done, self.stays, self.wire.keep)
             self.wire.record(SERVER, address, self.round, self.phase, data, zones)
             messages[address] = data
         started = time.perf_counter()
