@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, dataclass_transform
 if TYPE_CHECKING:
     from fedplug.api.blocks import Block
     from fedplug.api.rows import Reports, Row
+    from fedplug.api.verdict import Verdict
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
@@ -246,11 +247,11 @@ class RunFinished(Event):
     """The run is complete.
 
     Attributes:
-        verdict: what privacy it gave, in a sentence.
+        verdict: what privacy it gave.
     """
 
     rows: Sequence[Row]
-    verdict: str
+    verdict: Verdict
     folder: Path
 
 

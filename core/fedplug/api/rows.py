@@ -263,7 +263,8 @@ class Row(Record):
         figures: what the task's model says of its own counts, by title; see `ModelSource.figures`. Of the clients' own
             models, whose counts are added up too, with `, own models` behind the title.
         epsilon_prices: the zones that epsilon prices, where that is not everything that was released.
-        view_epsilons: spent so far of a client, by the views of the ledger that have a guarantee.
+        view_epsilons: spent so far of a client, by the parties of the verdict for which an epsilon is stated.
+        unprotected: the parties for which none is.
         level_epsilons: spent so far of units other than the client, by level, such as `record`; see `Account`.
         groups: by group, where there are several.
         group_members: clients of each group, where there are several.
@@ -294,6 +295,7 @@ class Row(Record):
     figures: dict[Text, Number] = dataclasses.field(default_factory=dict)
     epsilon_prices: Text = ""
     view_epsilons: dict[Text, Number] = dataclasses.field(default_factory=dict)
+    unprotected: list[Text] = dataclasses.field(default_factory=list)
     level_epsilons: dict[Text, Number] = dataclasses.field(default_factory=dict)
     groups: dict[Text, GroupResult] = dataclasses.field(default_factory=dict)
     group_members: dict[Text, list[Count]] = dataclasses.field(default_factory=dict)

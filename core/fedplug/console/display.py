@@ -19,6 +19,7 @@ from typing import Any, Protocol, TextIO, TypeVar
 from fedplug.api import units
 from fedplug.api.events import Event, Events, Note, ReplyArrived, RowComplete, RunFinished, RunStarted, RunStopped
 from fedplug.api.rows import Row
+from fedplug.api.verdict import BRIEF, Verdict, number
 
 T = TypeVar("T")
 _FEW_GROUPS = 6
@@ -44,7 +45,7 @@ class Display(Protocol):
     def note(self, text: str) -> None:
         """A warning that should stay visible, such as a client that dropped out."""
 
-    def finish(self, rows: Sequence[Row], verdict: str, pages: Sequence[Path], run_dir: Path) -> None:
+    def finish(self, rows: Sequence[Row], verdict: Verdict, pages: Sequence[Path], run_dir: Path) -> None:
         """The run is complete; `pages` show it."""
 
     def interrupted(self, round: int, run_dir: Path) -> None:
@@ -107,10 +108,11 @@ class PlainDisplay:
     def note(self, text: str) -> None:
         self._print(f"note: {text}")
 
-    def finish(self, rows: Sequence[Row], verdict: str, pages: Sequence[Path], run_dir: Path) -> None:
+    def finish(self, rows: Sequence[Row], verdict: Verdict, pages: Sequence[Path], run_dir: Path) -> None:
         for label, value in totals(rows).items():
             self._print(f"{label}: {value}")
-        self._print(folded(f"verdict: {verdict}", self._stream))
+        for line in verdict.text():
+            self._print(folded(line, self._stream))
         self._print(f"run folder: {run_dir}")
         for page in pages:
             self._print(f"{page.stem}: {page}")
@@ -133,7 +135,7 @@ class LinesDisplay(PlainDisplay):
         if not self._quiet:
             self._print(", ".join(f"{key} {value}" for key, value in facts.items()))
 
-    def finish(self, rows: Sequence[Row], verdict: str, pages: Sequence[Path], run_dir: Path) -> None:
+    def finish(self, rows: Sequence[Row], verdict: Verdict, pages: Sequence[Path], run_dir: Path) -> None:
         """The run that is returned says what it came to."""
 
     def interrupted(self, round: int, run_dir: Path) -> None:
@@ -170,7 +172,6 @@ def columns(row: Row) -> dict[str, str]:
     """Title and text of each column of a row; a dash where the row has no number."""
     attended = row.clients
     personal, groups = units.spread(row.personal_accuracy), row.group_accuracy
-    part = f" ({row.epsilon_prices})" if row.epsilon_prices else ""
     return {
         # Where groups have a model each, what counts is how each does on what its clients have.
         **({GROUPED: units.number(math.fsum(groups.values()) / len(groups))} if groups else {}),
@@ -181,12 +182,25 @@ def columns(row: Row) -> dict[str, str]:
         "HE": units.percent(row.zones.get("encrypted")),
         "up": units.size(row.bytes.up.total),
         "down": units.size(row.bytes.down.total),
-        # With the zones that it prices, where that is not everything that was released.
-        "epsilon": units.number(row.epsilon) + part,
+        "epsilon": epsilon_of(row),
         "clients": f"{attended.answered}/{attended.asked}",
         "time": units.duration(row.wall_seconds),
         "simulated": units.duration(row.simulated_seconds),
     }
+
+
+def epsilon_of(row: Row) -> str:
+    """The largest epsilon that is stated for anybody so far, and for how many nothing is: `8.00 (server; 3 without)`.
+
+    A dash where nothing was released.
+    """
+    stated = {BRIEF.get(party, party): value for party, value in row.view_epsilons.items()}
+    if not any(stated.values()):
+        stated |= {f"each {level}": value for level, value in row.level_epsilons.items()}
+    if not stated:
+        return "no guarantee" if row.unprotected else units.NOTHING
+    who, most = max(stated.items(), key=lambda one: one[1])
+    return number(most) if not row.unprotected else f"{number(most)} ({who}; {len(row.unprotected)} without)"
 
 
 def filled(row: Row) -> list[str]:
@@ -211,7 +225,7 @@ def thin_out(rows: Sequence[T], most: int, always: int | None = None) -> list[T]
 
 
 def totals(rows: Sequence[Row]) -> dict[str, str]:
-    """What a whole run came to: accuracy, bytes, epsilon, time."""
+    """What a whole run came to: accuracy, bytes, time. Its privacy is in the verdict."""
     result = {"rounds": str(len(rows))}
     if grouped := [row for row in rows if row.group_accuracy]:
         result[GROUPED] = in_groups(grouped[-1])
@@ -225,12 +239,6 @@ def totals(rows: Sequence[Row]) -> dict[str, str]:
         low, mean, high = map(units.number, personal[-1])
         result["personal mean"] = f"{mean} ({low} to {high})"
     result["bytes"] = sent(rows)
-    if (epsilon := units.last(row.epsilon for row in rows)) is not None:
-        part = next((row.epsilon_prices for row in reversed(rows) if row.epsilon_prices), "")
-        alone = f" for the {part} zone alone; the verdict says what else was released" if part else ""
-        result["epsilon"] = units.number(epsilon) + alone
-    for level, epsilon in next((row.level_epsilons for row in reversed(rows) if row.level_epsilons), {}).items():
-        result[f"epsilon of a {level}"] = units.number(epsilon)
     result["time"] = units.duration(units.total(row.wall_seconds for row in rows))
     if simulated := [row.simulated_seconds for row in rows if row.simulated_seconds is not None]:
         result["simulated time"] = f"{units.duration(units.total(simulated))} on the devices that the recipe describes"

@@ -5,7 +5,7 @@ multipliers. Everything else follows from that log, so that a resumed run equals
 check the printed epsilon; sums and facts (`so_far`) are kept up entry by entry, so that a round of a long run costs no
 more than one of a short run. Gaussian releases compose exactly by adding up 1/multiplier^2
 (`fedplug.privacy.accounting`). `ledger_epsilons` and `ledger_views` turn the sums into epsilons and guarantees,
-`ledger_report` into a record and one verdict line.
+`ledger_report` into a record and the verdict.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fedplug.api.roles import Accountant, AccountKeeper
+    from fedplug.api.verdict import Verdict
     from fedplug.privacy.ledger_record import EncryptionReport, LedgerReport
     from fedplug.recipe.parts import Sampling
 
@@ -230,11 +231,11 @@ class Ledger:
         other.restore(self.state(), log)
         return other
 
-    def verdict(self) -> str:
-        """One line that says what is protected, toward whom, and what is not."""
-        from fedplug.privacy.views import verdict, zone_epsilons
+    def verdict(self) -> Verdict:
+        """What each party may learn of a client, and on what that rests."""
+        from fedplug.privacy.views import verdict
 
-        return verdict(self, zone_epsilons(self))
+        return verdict(self)
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint needs beside the log; plain data."""

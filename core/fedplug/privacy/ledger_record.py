@@ -16,6 +16,7 @@ from fedplug.api.known import Release
 from fedplug.api.operations import GAUSSIAN, OF_EPSILON, NoiseKind
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.api.roles import Reveals
+from fedplug.api.verdict import Epsilons, Line, Methods, Priced, Verdict
 from fedplug.privacy.accounting import (
     composed_epsilon,
     effective_multiplier,
@@ -89,7 +90,7 @@ class RoundEntry(Record):
         return dataclasses.replace(self, charged="secret", zones=zones, accounts={})
 
 
-SCHEMA = 5
+SCHEMA = 6
 NEVER_COVERED = (
     "hyper-parameter search and earlier runs on the same data",
     "number of examples of a client",
@@ -99,59 +100,6 @@ NEVER_COVERED = (
     "accuracy, loss and other numbers that clients report for the metrics",
 )
 """What no guarantee of this ledger covers, whatever the recipe."""
-Methods = dict[Text, Number]
-"""By method of accounting, what it states; the first is the one to quote."""
-
-
-def quoted(stated: Methods) -> float:
-    """The one to quote."""
-    return next(iter(stated.values()))
-
-
-class Epsilons(Record):
-    """Epsilon of the worst client under both adjacencies, by method."""
-
-    zero_out: Methods
-    replace_one: Methods
-
-    @property
-    def epsilon(self) -> float:
-        """Zero-out, by the first method."""
-        return quoted(self.zero_out)
-
-
-class Priced:
-    """What has an epsilon, or none.
-
-    Attributes:
-        epsilons: None where nothing is promised.
-    """
-
-    epsilons: Epsilons | None
-
-    @property
-    def epsilon(self) -> float | None:
-        """Zero-out, by the first method; None where nothing is promised."""
-        return None if self.epsilons is None else self.epsilons.epsilon
-
-
-@dataclasses.dataclass
-class ViewReport(Priced, Record):
-    """What one adversary may learn.
-
-    Attributes:
-        epsilons: None where it has no guarantee.
-        reason: on what the guarantee rests, or why there is none.
-        nominal: what the noise would give if it did not follow from the recipe's seed.
-        colluders: how many clients put their heads together in this view; None where it has no client.
-    """
-
-    epsilons: Epsilons | None
-    reason: Text
-    nominal: Epsilons | None = None
-    colluders: Count | None = None
-
-
 class LevelReport(Record):
     """What holds at a level of which a component keeps account; apart from all that holds for clients."""
 
@@ -236,7 +184,7 @@ class LedgerReport(Priced, Record):
     Attributes:
         schema: of this record.
         recipe: its name.
-        verdict: what privacy the run gave, in a sentence.
+        verdict: what each party may learn of a client, and on what that rests.
         warnings: what a reader of epsilon should know.
         unit, adjacency: whose data epsilon is about, and what neighbouring data are.
         delta: failure probability for which epsilon is stated.
@@ -244,7 +192,6 @@ class LedgerReport(Priced, Record):
         epsilons: of all zones with noise together; None where no zone has any.
         epsilon_prices: what that covers.
         levels: by level of which a component keeps account.
-        views: by adversary.
         zones, encryption: by zone.
         sampling, rounds, noise, reveals: as their records say.
         uncovered_messages: what the server was sent that no statement covers.
@@ -254,7 +201,7 @@ class LedgerReport(Priced, Record):
 
     schema: Count
     recipe: Text
-    verdict: Text
+    verdict: Verdict
     warnings: list[Text]
     unit: Text
     adjacency: Text
@@ -263,7 +210,6 @@ class LedgerReport(Priced, Record):
     epsilons: Epsilons | None
     epsilon_prices: Text
     levels: dict[Text, LevelReport]
-    views: dict[Text, ViewReport]
     zones: dict[Text, ZoneReport]
     sampling: SamplingReport
     rounds: RoundsReport
@@ -273,6 +219,11 @@ class LedgerReport(Priced, Record):
     uncovered_messages: list[Text]
     never_covered: list[Text]
     log: list[RoundEntry]
+
+    @property
+    def views(self) -> dict[str, Line]:
+        """The verdict's lines, by party."""
+        return {line.party: line for line in self.verdict.lines}
 
     def __repr__(self) -> str:
         return f"<Ledger: {self.verdict}>"

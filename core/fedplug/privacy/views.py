@@ -11,8 +11,8 @@ import dataclasses
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,19 +21,31 @@ from fedplug.api.blocks import NOISED
 from fedplug.api.errors import PluginError, of_component
 from fedplug.api.operations import NoiseKind, Party
 from fedplug.api.records import shared
+from fedplug.api.verdict import (
+    ENCRYPTION,
+    EXECUTED,
+    LARGEST_MEANINGFUL,
+    MOST_WORDS,
+    NOT_SEEN,
+    PARTIES,
+    SERVER,
+    Epsilons,
+    Line,
+    State,
+    Verdict,
+    number,
+    quoted,
+)
 from fedplug.privacy.ledger_record import (
     NEVER_COVERED,
     SCHEMA,
-    Epsilons,
     LedgerReport,
     LevelReport,
     NoiseReport,
     RoundsReport,
     SamplingReport,
     Spent,
-    ViewReport,
     ZoneReport,
-    quoted,
 )
 from fedplug.recipe.check import PRICED
 
@@ -167,40 +179,83 @@ def _chance_of_fewer(count: int, trials: int, rate: float) -> float:
 
 
 SEED_IS_KNOWN = "reproducible noise protects nobody: anyone who knows the seed can subtract it"
-SEERS: dict[Party, str] = {
-    "aggregator": "the aggregator",
-    "key_holder": "whoever holds the key",
-    "client": "every client",
-    "client_and_aggregator": "a client together with the aggregator",
-    "released_model": "whoever sees the model",
-}
-"""The adversaries of the views, in words."""
 
 
 @dataclasses.dataclass(eq=False)
 class Guarantee:
-    """What each client has spent under both adjacencies, and what that rests on."""
+    """What each client has spent under both adjacencies, why in a sentence, and what that rests on."""
 
     zero_out: Spent
     replace_one: Spent
     because: str
+    rests_on: tuple[str, ...] = ()
 
 
-def views(ledger: Ledger) -> dict[str, ViewReport]:
-    """For each adversary, its guarantee or why it has none."""
-    reports: dict[str, ViewReport] = {}
-    for name, view in _guaranteed(ledger).items():
-        # How many clients put their heads together in this view.
-        report = reports[name] = ViewReport(None, "", colluders=1 if "client" in name else None)
-        if isinstance(view, str):
-            report.reason = view
+@dataclasses.dataclass(frozen=True)
+class Nothing:
+    """No guarantee: why, in at most twelve words and in a sentence; or no such party."""
+
+    reason: str
+    detail: str = ""
+    absent: bool = False
+
+
+def verdict(ledger: Ledger) -> Verdict:
+    """What each party may learn of a client: a guarantee, or why there is none."""
+    if not ledger.log:
+        return Verdict("nothing_run")
+    # What is stated of a secret cohort would tell how often the client with the most rounds was drawn.
+    stated = ledger if why_not_amplified(ledger) else ledger.with_everybody()
+    return Verdict.of(_lines(stated))
+
+
+def _lines(ledger: Ledger) -> list[Line]:
+    kept = {level: each for level, each in levels(ledger).items() if math.isfinite(quoted(each))}
+    return [_with_levels(ledger, _line(ledger, party, view), kept) for party, view in _guaranteed(ledger).items()]
+
+
+def _line(ledger: Ledger, party: Party, view: Guarantee | Nothing) -> Line:
+    """The line of a party, of clients."""
+    # How many clients put their heads together in this view.
+    colluders = 1 if "client" in party else None
+    if isinstance(view, Nothing):
+        state: State = "absent" if view.absent else "none"
+        return Line(party, state, view.reason, view.detail or view.reason, ledger.delta, colluders=colluders)
+    stated = _stated(ledger, view, sampled=sampled_epsilons(ledger) if party == "released_model" else None)
+    if ledger.so_far.reproducible and view.zero_out.any():
+        reason = "the noise follows from a seed that the recipe shows"
+        return Line(party, "none", reason, SEED_IS_KNOWN, ledger.delta, nominal=stated, colluders=colluders)
+    limit = _limit(ledger, stated.epsilon) if view.zero_out.any() else ""
+    return Line(
+        party, "none" if math.isinf(stated.epsilon) else "beyond" if limit else "guaranteed", limit, view.because,
+        ledger.delta, stated, rests_on=[*view.rests_on], not_covered=_not_covered(ledger, party), colluders=colluders,
+    )  # fmt: skip
+
+
+def _with_levels(ledger: Ledger, line: Line, kept: dict[str, dict[str, float]]) -> Line:
+    """The line of a client, or of a level of which a component keeps account where that promises more."""
+    worth = ("none", "beyond", "guaranteed")
+    for level, stated in kept.items():
+        if line.state == "absent" or _voided(ledger, cast(Party, line.party)):
             continue
-        stated = _stated(ledger, view, sampled=sampled_epsilons(ledger) if name == "released_model" else None)
-        if ledger.so_far.reproducible and view.zero_out.any():
-            report.reason, report.nominal = SEED_IS_KNOWN, stated
-        else:
-            report.reason, report.epsilons = view.because, stated
-    return reports
+        limit = _limit(ledger, quoted(stated), level)
+        state: State = "beyond" if limit else "guaranteed"
+        if worth.index(state) > worth.index(line.state):
+            keeper = ledger.keepers[level]
+            line = dataclasses.replace(
+                line, state=state, reason=limit, epsilons=None, unit=level, adjacency=keeper.account.unit,
+                stated=stated, detail=f"{keeper.account.covers}; of a whole client: {line.reason}",
+                rests_on=[f"on the word of {keeper.name}"], not_covered=_not_covered(ledger, cast(Party, line.party)),
+            )  # fmt: skip
+    return line
+
+
+def _not_covered(ledger: Ledger, party: Party) -> list[str]:
+    """What a party sees that follows from clients' data, and no epsilon covers."""
+    bare = [each for each in ledger.reveals if each.covered_by is None]
+    seen = [each.what for each in bare if _sees(party, _shown_to(ledger, each.to))]
+    sizes = ["message sizes and times"] if "aggregator" in party else []
+    return list(dict.fromkeys([*seen, *sizes]))
 
 
 def view_epsilons(ledger: Ledger, headline: float | None) -> dict[str, float]:
@@ -214,7 +269,7 @@ def view_epsilons(ledger: Ledger, headline: float | None) -> dict[str, float]:
     epsilons: dict[str, float] = {}
     seen: dict[str, Spent] = {}
     for name, view in _guaranteed(ledger).items():
-        if isinstance(view, str) or (ledger.so_far.reproducible and view.zero_out.any()):
+        if isinstance(view, Nothing) or (ledger.so_far.reproducible and view.zero_out.any()):
             continue
         same = next((other for other, spent in seen.items() if spent.same(view.zero_out)), None)  # as in most views
         epsilons[name] = epsilons[same] if same else quoted(ledger.epsilons_of(view.zero_out))
@@ -233,17 +288,25 @@ def _stated(ledger: Ledger, view: Guarantee, sampled: Epsilons | None) -> Epsilo
     )
 
 
-def _guaranteed(ledger: Ledger) -> dict[Party, Guarantee | str]:
+def _guaranteed(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
     """What each adversary's view guarantees, or why there is no guarantee."""
-    return {name: _voided(ledger, name) or view for name, view in _of_values(ledger).items()}
+    return {
+        name: view if isinstance(view, Nothing) and view.absent else _voided(ledger, name) or view
+        for name, view in _of_values(ledger).items()
+    }
 
 
-def _of_values(ledger: Ledger) -> dict[Party, Guarantee | str]:
+def _of_values(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
     """What each adversary's view of the protected values alone guarantees, or why there is no guarantee."""
     if not ledger.costs:
         nothing = Spent.of(ledger.num_clients)
-        kept = Guarantee(nothing, nothing, "sees nothing of the updates: no coordinate of one left its client")
-        return {name: kept if ledger.sealed or name != "key_holder" else _key_holder(ledger) for name in SEERS}
+        kept = Guarantee(
+            nothing, nothing, "sees nothing of the updates: no coordinate of one left its client", (NOT_SEEN,)
+        )
+        holder = _key_holder(ledger)
+        absent = isinstance(holder, Nothing) and holder.absent
+        return {name: holder if absent and name == "key_holder" else kept for name in PARTIES}
+    central = (SERVER,) if any(cost.central for cost in ledger.noised.values()) else ()
     return {
         "aggregator": _aggregator(ledger),
         "key_holder": _key_holder(ledger),
@@ -251,41 +314,67 @@ def _of_values(ledger: Ledger) -> dict[Party, Guarantee | str]:
             ledger, lambda _, cost: cost.peer,
             "a client sees the sums and subtracts its own upload from them; this covers one client that "
             "looks alone: several who collude subtract all of theirs, for which nothing is promised here",
+            (*central, "it sees sums only"),
         ),
         "client_and_aggregator": _collusion(ledger),
         "released_model": _everybody(
-            ledger, lambda _, cost: cost.total, "the model after every round is seen, the uploads are not"
+            ledger, lambda _, cost: cost.total, "the model after every round is seen, the uploads are not", central
         ),
     }  # fmt: skip
 
 
-def headline_voided(ledger: Ledger, *, of_level: bool = False) -> str:
-    """What takes the guarantee of somebody toward whom the headline states one, as a clause; empty where nothing does.
+def unprotected(ledger: Ledger, of_levels: Mapping[str, float]) -> list[str]:
+    """The parties for which no epsilon is stated so far, given those of levels; cheap enough for every round."""
+    kept = any(map(math.isfinite, of_levels.values()))
+    found: list[str] = []
+    for party, view in _guaranteed(ledger).items():
+        known = ledger.so_far.reproducible and isinstance(view, Guarantee) and view.zero_out.any()
+        lost = isinstance(view, Nothing) and not view.absent
+        if (lost or known) and not (kept and not _voided(ledger, party)):
+            found.append(party)
+    return found
 
-    Whoever is trusted, or reads values without noise, has no guarantee to lose. A headline `of_level` is that of a
-    component's own account, which holds toward everybody.
-    """
-    for name, view in _of_values(ledger).items():
-        if (of_level or isinstance(view, Guarantee)) and (why := _voided(ledger, name)):
-            return f"{SEERS[name]} {why}" if _unsaid(ledger) != why else why
-    return ""
 
-
-def _voided(ledger: Ledger, name: Party) -> str:
+def _voided(ledger: Ledger, name: Party) -> Nothing | None:
     """Why a view has no guarantee whatever the noise is: what nobody stated, or what gives too much away."""
     if unsaid := _unsaid(ledger):
         return unsaid
     voiding = [channel for channel in ledger.reveals if channel.voids and _sees(name, _shown_to(ledger, channel.to))]
-    return f"sees {voiding[0].what}: {voiding[0].note}" if voiding else ""
+    if not voiding:
+        return None
+    what, note = voiding[0].what, voiding[0].note
+    few = f"sees {what}: no epsilon covers that"
+    if len(few.split()) > MOST_WORDS:
+        few = "sees what no epsilon covers; the ledger names it"
+    return Nothing(few, f"sees {what}: {note}")
 
 
-def _unsaid(ledger: Ledger) -> str:
-    """What nobody stated, so that no view has a guarantee; empty where all is stated."""
+def _unsaid(ledger: Ledger) -> Nothing | None:
+    """What nobody stated, so that no view has a guarantee; None where all is stated."""
     if freed := ledger.so_far.freed:
-        return f"{listed(freed)} changes values behind the noise with data in hand, so nothing is promised"
+        first = next(iter(freed)).partition(" ")[0]
+        return Nothing(
+            f"{first} changes values behind the noise with data in hand",
+            f"{listed(freed)} changes values behind the noise with data in hand, so nothing is promised",
+        )
     if ledger.uncovered:
         # Groups, plans and models may follow from the answers, so that even the released model may repeat them.
-        return f"{ledger.uncovered[0]}, so nothing is promised to anybody"
+        first = ledger.uncovered[0]
+        return Nothing(
+            f"{first.partition(' ')[0]} has answers sent that no statement covers",
+            f"{first}, so nothing is promised to anybody",
+        )
+    return None
+
+
+def headline_voided(ledger: Ledger) -> str:
+    """What takes the guarantee of somebody toward whom the noise is priced, as a clause; empty where nothing does.
+
+    A party that is trusted, or reads values without noise, has no guarantee to lose.
+    """
+    for name, view in _of_values(ledger).items():
+        if isinstance(view, Guarantee) and (why := _voided(ledger, name)):
+            return why.detail
     return ""
 
 
@@ -304,12 +393,6 @@ def _sees(view: str, shown_to: tuple[str, ...]) -> bool:
     )
 
 
-def toward_aggregator(ledger: Ledger) -> float | None:
-    """Epsilon of the aggregation server's view, zero-out; None where it has no guarantee."""
-    view = _guaranteed(ledger)["aggregator"]
-    return None if isinstance(view, str) else quoted(ledger.epsilons_of(view.zero_out))
-
-
 def priced_part(ledger: Ledger) -> str:
     """Which part of what was released the headline prices: the zones with noise, where that is not everything.
 
@@ -321,25 +404,37 @@ def priced_part(ledger: Ledger) -> str:
     return ""
 
 
-def _aggregator(ledger: Ledger) -> Guarantee | str:
+def _aggregator(ledger: Ledger) -> Guarantee | Nothing:
     """The aggregation server: plain uploads one by one, encrypted zones only where their sums are published."""
     noised, bare = ledger.noised, ledger.bare
     if seen := [zone for zone in bare if zone not in ledger.sealed]:
-        return f"sees the {listed_bare(ledger, seen)} zone of every upload, without noise"
+        zones = listed_bare(ledger, seen)
+        return Nothing(
+            f"reads {_few(zones, seen)} of every upload without noise",
+            f"sees the {zones} zone of every upload, without noise",
+        )
     if seen := [zone for zone in bare if zone in ledger.opened]:
-        return f"sees decrypted sums of the {listed_bare(ledger, seen)} zone, without noise"
+        zones = listed_bare(ledger, seen)
+        return Nothing(
+            f"sees decrypted sums of {_few(zones, seen)} without noise",
+            f"sees decrypted sums of the {zones} zone, without noise",
+        )
     if seen := [zone for zone, cost in noised.items() if cost.central]:
-        return f"is trusted: adds the noise of the {listed(seen)} zone itself and sees what is below it"
+        return Nothing(
+            "adds the noise itself and sees the values without it",
+            f"is trusted: adds the noise of the {listed(seen)} zone itself and sees what is below it",
+        )
     if ledger.feedback.any() and (scored := sorted(ledger.so_far.scored)):
-        return (
+        return Nothing(
+            "the size of the noise follows from values without noise",
             f"sees the {listed(scored)} zone after noise that is scaled by scores, and these follow from a model that "
-            f"the un-noised {listed(bare)} zone has moved"
+            f"the {listed(bare)} zone has moved without noise",
         )
     plain = {zone: cost for zone, cost in noised.items() if zone not in ledger.sealed}
     sealed = {zone: cost for zone, cost in noised.items() if zone in ledger.sealed}
     if not plain and not ledger.opened.intersection(sealed):
         zero = Spent.of(ledger.num_clients)
-        return Guarantee(zero, zero, "sees ciphertexts only, as long as the encryption holds")
+        return Guarantee(zero, zero, "sees ciphertexts only, as long as the encryption holds", (ENCRYPTION,))
     # Sums it cannot decrypt still shape the uploads of the next round, so they are paid for at the price of the sum.
     # Those that it can it sees before it adds noise of its own.
     own = ledger.priced(
@@ -351,54 +446,73 @@ def _aggregator(ledger: Ledger) -> Guarantee | str:
         because += "; the rest as ciphertexts, as long as the encryption holds"
     if ledger.feedback.any():
         because += (
-            f"; includes what other clients' noised uploads may reveal of a client whose un-noised {listed(bare)} zone "
-            "they were trained on"
+            f"; includes what other clients' noised uploads may reveal of a client whose {listed(bare)} zone, sent "
+            "without noise, they were trained on"
         )
     count, feedback = ledger.num_clients, ledger.feedback
-    return Guarantee(Spent.of(count, [own, feedback]), Spent.of(count, [own.doubled(), feedback]), because)
+    return Guarantee(
+        Spent.of(count, [own, feedback]), Spent.of(count, [own.doubled(), feedback]), because,
+        (*_noise_by(ledger), *((ENCRYPTION,) if ledger.sealed else ())),
+    )  # fmt: skip
 
 
-def _key_holder(ledger: Ledger) -> Guarantee | str:
-    """Whoever can decrypt: the key server, which is sent sums only, or every client; of several, whoever sees most."""
+def _key_holder(ledger: Ledger) -> Guarantee | Nothing:
+    """Who can decrypt besides clients: the key server, which is sent sums only."""
     holders = {*ledger.key_holders.values()}
     if not ledger.sealed:
-        return "nothing is encrypted, so nobody holds a key"
+        return Nothing("nothing is encrypted, so nobody holds a key", absent=True)
     if holders == {"shares"}:
-        return f"nobody holds a key: the shares of {_fewest_shares(ledger)} clients together could open an upload"
+        fewest = _fewest_shares(ledger)
+        return Nothing(
+            f"nobody holds the key: {fewest} clients together could open an upload",
+            f"nobody holds a key: the shares of {fewest} clients together could open an upload", absent=True,
+        )  # fmt: skip
+    if "key_server" not in holders:
+        return Nothing("every client holds the key", absent=True)
     noised = ledger.noised
     if central := [zone for zone, cost in noised.items() if cost.central and zone in ledger.sealed]:
-        return f"opens sums of the {listed(central)} zone before the noise is added"
-    if "clients" in holders:
-        because = "every client holds the key, and sees the sums"
-    elif ledger.min_clients < 2:
+        return Nothing(
+            "opens sums before the noise is added",
+            f"opens sums of the {listed(central)} zone before the noise is added",
+        )
+    if ledger.min_clients < 2:
         because = "is sent sums, which may hold a single update, since min_clients is 1"
     else:
         because = f"is sent sums of at least {ledger.min_clients} updates, never single ones"
 
     def price(zone: str, cost: ZoneCost) -> NDArray[np.float64]:
-        seen = cost.peer if "clients" in holders else cost.total
-        return np.maximum(seen, cost.below) if ledger.key_holders.get(zone) == "key_server" else seen
+        return np.maximum(cost.total, cost.below) if ledger.key_holders.get(zone) == "key_server" else cost.total
 
-    return _everybody(ledger, price, because)
+    return _everybody(ledger, price, because, ("the server sends it sums only",))
 
 
-def _collusion(ledger: Ledger) -> Guarantee | str:
+def _collusion(ledger: Ledger) -> Guarantee | Nothing:
     """The aggregation server together with a client and that client's keys."""
     noised, bare = ledger.noised, ledger.bare
     if bare:
-        return f"sees the {listed_bare(ledger, bare)} zone without noise, {_how_bare(ledger, bare)}"
+        zones = listed_bare(ledger, bare)
+        return Nothing(
+            f"{'opens sums of' if _sums_alone(ledger, bare) else 'reads'} {_few(zones, bare)} without noise",
+            f"sees the {zones} zone without noise, {_how_bare(ledger, bare)}",
+        )
     if central := [zone for zone, cost in noised.items() if cost.central]:
-        return f"the server adds the noise of the {listed(central)} zone itself and sees what is below it"
+        return Nothing(
+            "the server adds the noise and sees the values without it",
+            f"the server adds the noise of the {listed(central)} zone itself and sees what is below it",
+        )
     shared = {zone for zone, holder in ledger.key_holders.items() if holder == "shares"}
     # The server adds its own noise to a sum, so where there is any the noise of the uploads alone counts.
     own = ledger.priced(noised, lambda zone, cost: cost.peer if zone in shared and not cost.beneath else cost.own)
     because = "sees every upload after the noise, decrypted where a client has the key"
+    rests: tuple[str, ...] = ()
     if shared:
+        fewest = _fewest_shares(ledger)
         because = (
             f"sees sums of the {listed(sorted(shared))} zone, whose uploads one client's shares do not open: those of "
-            f"{_fewest_shares(ledger)} clients do, and for so many who collude nothing is promised here"
+            f"{fewest} clients do, and for so many who collude nothing is promised here"
         )
-    return Guarantee(own, own.doubled(), because)
+        rests = (f"as long as fewer than {fewest} clients pool what they hold",)
+    return Guarantee(own, own.doubled(), because, (*_noise_by(ledger), *rests))
 
 
 def _fewest_shares(ledger: Ledger) -> int:
@@ -406,18 +520,38 @@ def _fewest_shares(ledger: Ledger) -> int:
     return min(closed.opens_with for zone, closed in ledger.encryption.items() if ledger.key_holders[zone] == "shares")
 
 
-def _everybody(ledger: Ledger, price: Callable[[str, ZoneCost], NDArray[np.float64]], because: str) -> Guarantee | str:
-    """Whoever sees the sums of every zone, each at its price."""
+def _everybody(
+    ledger: Ledger, price: Callable[[str, ZoneCost], NDArray[np.float64]], because: str, rests_on: tuple[str, ...] = ()
+) -> Guarantee | Nothing:  # fmt: skip
+    """Who sees the sums of every zone, each at its price."""
     if bare := ledger.bare:
-        return f"sees sums of the {listed_bare(ledger, bare)} zone without noise"
+        zones = listed_bare(ledger, bare)
+        few = f"sees sums of {_few(zones, bare)} without noise"
+        return Nothing(few, f"sees sums of the {zones} zone without noise")
     spent = ledger.priced(ledger.noised, price)
-    return Guarantee(spent, spent.doubled(), because)
+    return Guarantee(spent, spent.doubled(), because, (*_noise_by(ledger), *rests_on))
+
+
+def _noise_by(ledger: Ledger) -> tuple[str, ...]:
+    """On whose word the noise is what it is priced at."""
+    words = _words(ledger)
+    executed = any(not release.word for _, release in _releases(ledger))
+    return (*((EXECUTED,) if executed else ()), *(f"on the word of {name}" for name in words))
+
+
+def _sums_alone(ledger: Ledger, zones: list[str]) -> bool:
+    return all(ledger.key_holders.get(zone) == "key_server" for zone in zones)
 
 
 def _how_bare(ledger: Ledger, zones: list[str]) -> str:
-    if all(ledger.key_holders.get(zone) == "key_server" for zone in zones):
+    if _sums_alone(ledger, zones):
         return "as decrypted sums"
     return "each client's own upload where it is plain or a client has the key"
+
+
+def _few(zones: str, names: list[str]) -> str:
+    """Zones in a few words."""
+    return f"the {zones} zone" if len(zones.split()) <= 3 else f"{len(names)} zone{'s' if len(names) > 1 else ''}"
 
 
 def listed_bare(ledger: Ledger, zones: list[str]) -> str:
@@ -431,11 +565,6 @@ def listed(zones: Iterable[str]) -> str:
     return " and ".join(zones)
 
 
-LARGEST_MEANINGFUL = 20.0
-"""Epsilon above which no verdict opens with DP. The odds of a right guess about a client may then change by a factor of
-e^20 = 5e8: whoever guessed one client in a million knows. No theorem: see docs/edges/differential-privacy.md."""
-
-
 def report(ledger: Ledger) -> LedgerReport:
     """The whole ledger; see `Ledger.report`."""
     why, joint = why_not_amplified(ledger), zone_epsilons(ledger)
@@ -444,7 +573,7 @@ def report(ledger: Ledger) -> LedgerReport:
     return LedgerReport(
         schema=SCHEMA,
         recipe=ledger.recipe_name,
-        verdict=verdict(ledger, joint),
+        verdict=verdict(ledger),
         warnings=list(dict.fromkeys(warnings(ledger))),
         unit="client: the whole update of a client; the same epsilon holds for each of its records",
         adjacency="zero-out: a client's contribution is replaced by zero; replace-one: by any other, with twice the "
@@ -454,7 +583,6 @@ def report(ledger: Ledger) -> LedgerReport:
         epsilons=joint,
         epsilon_prices=priced_part(ledger) or "everything released of the updates",
         levels={level: _level(ledger, level, epsilons) for level, epsilons in levels(stated).items()},
-        views=views(stated),
         zones={zone: _zone(stated, zone) for zone in stated.costs},
         sampling=SamplingReport(
             **(ledger.sampling.model_dump() if ledger.sampling else {"scheme": "all"}),
@@ -471,66 +599,16 @@ def report(ledger: Ledger) -> LedgerReport:
     )
 
 
-def verdict(ledger: Ledger, joint: Epsilons | None) -> str:
-    """One line: end-to-end DP or not, epsilon of the zones with noise, as `zone_epsilons` gives it, and its terms."""
-    if not ledger.log:
-        return "NO DP STATEMENT: no round was recorded."
-    bare, given, rounds = _bare_share(ledger), _unaccounted(ledger), _actual(ledger)
-    voided = headline_voided(ledger, of_level=joint is None)
-    in_rounds = f"in {rounds} round{'' if rounds == 1 else 's'}"
-    if not ledger.costs:  # as where clients retain everything; what else they sent stands beside
-        kept = f"no coordinate of an update left its client {in_rounds}{given}."
-        return f"NO end-to-end DP: {voided}; {kept}" if voided else f"NOTHING RELEASED of the updates: {kept}"
-    if joint is None:
-        how = " (as sums of encrypted updates)" if bare and ledger.sealed.issuperset(ledger.costs) else ""
-        return _of_levels(ledger, voided, bare) if level_epsilons(ledger) else f"NO DP: {bare}{how}."
-    epsilon, exchanged = joint.epsilon, quoted(joint.replace_one)
-    terms = f"client, {_trust(ledger)}, zero-out"
-    limit = _limit(ledger, epsilon)
-    stated = f"ε={_number(epsilon)}, δ={ledger.delta:g} ({terms}"
-    server = toward_aggregator(ledger)
-    aggregator = f"; toward the aggregator ε={_number(server)}" if server is not None and server > epsilon else ""
-    if ledger.so_far.reproducible:
-        rest = f"{bare}; " if bare else ""
-        return f"NO DP: {SEED_IS_KNOWN}; {rest}nominal DP zone {stated}){given}."
-    if bare or voided:
-        why = "; ".join(part for part in (bare, voided) if part)
-        meant = f", no meaningful guarantee {limit}" if limit and math.isfinite(epsilon) else ""
-        return f"NO end-to-end DP: {why}; DP zone {stated}){meant}{aggregator}{given}."
+def _limit(ledger: Ledger, epsilon: float, level: str = "") -> str:
+    """Why an epsilon promises too little; empty if it may be a guarantee. Records are no fewer than clients."""
     if math.isinf(epsilon):
-        return f"NO DP: the noise does not protect, ε=∞ ({terms})."
-    opening = f"NO MEANINGFUL GUARANTEE ({limit})" if limit else "DP"
-    both = f"{stated}; replace-one ε={_number(exchanged)})"
-    return f"{opening}: {both} for everything released of the updates {in_rounds}{aggregator}{given}."
-
-
-def _of_levels(ledger: Ledger, voided: str, bare: str) -> str:
-    """The verdict where the only noise protects what components keep an account of their own of."""
-    protects, lost = [], ""
-    for level, epsilon in level_epsilons(ledger).items():
-        terms = f"{ledger.keepers[level].account.terms}, as accounted by {ledger.keepers[level].name}"
-        if math.isfinite(epsilon):
-            limit = _limit(ledger, epsilon)
-            opening = f"NO MEANINGFUL {level}-level guarantee ({limit}):" if limit else f"{level.upper()}-LEVEL DP:"
-            meant = f", no meaningful guarantee {limit}" if voided and limit else ""
-            name = f"{level}-level" if voided else opening
-            protects.append(f"{name} ε={_number(epsilon)}, δ={ledger.delta:g} ({terms}) for the updates{meant}")
-        else:  # the first of the terms is what the account protects, in the plural
-            unit = terms.partition(",")[0]
-            lost += f"the noise does not protect {unit}, or anyone who knows the seed can subtract it; "
-    if not protects:
-        return f"NO DP: {lost}{bare}."
-    opening = f"NO end-to-end DP: {voided}; " if voided else ""
-    return f"{opening}{'; '.join(protects)}; {lost}NO DP for clients: {bare}{_unaccounted(ledger)}."
-
-
-def _limit(ledger: Ledger, epsilon: float) -> str:
-    """Why an epsilon is no meaningful guarantee; empty if it may be one. Records are no fewer than clients."""
-    reasons = {
-        f"above ε={LARGEST_MEANINGFUL:g}": epsilon > LARGEST_MEANINGFUL,
-        f"with δ not below 1 / {ledger.num_clients} clients": ledger.delta >= 1 / ledger.num_clients,
-    }
-    return " and ".join(reason for reason, holds in reasons.items() if holds)
+        return "the noise does not protect: epsilon is infinite"
+    if epsilon > LARGEST_MEANINGFUL:
+        whose = f" for each {level}" if level else ""
+        return f"epsilon {number(epsilon)}{whose} promises too little: it is above {LARGEST_MEANINGFUL:g}"
+    if ledger.delta >= 1 / ledger.num_clients:
+        return f"delta {ledger.delta:g} is not below 1 / {ledger.num_clients} clients"
+    return ""
 
 
 def warnings(ledger: Ledger) -> Iterator[str]:
@@ -613,14 +691,20 @@ def _std(release: Release) -> float | None:
 
 
 def _level(ledger: Ledger, level: str, stated: dict[str, float]) -> LevelReport:
-    account, voided = ledger.keepers[level].account, headline_voided(ledger, of_level=True)
+    account, voided = ledger.keepers[level].account, _first_voided(ledger)
     return LevelReport(
         unit=f"{level}: {account.unit}",
         trust=account.trust,
-        covers=account.covers + (f"; no guarantee beside it: {voided}" if voided else ""),
+        covers=account.covers + (f"; no guarantee toward {voided}" if voided else ""),
         delta=ledger.delta,
         epsilons=stated,
     )
+
+
+def _first_voided(ledger: Ledger) -> str:
+    """A party toward which no account of a level holds, and why; empty where it holds toward everybody."""
+    found = ((PARTIES[name], _voided(ledger, name)) for name in PARTIES)
+    return next((f"{who}: {why.detail}" for who, why in found if why), "")
 
 
 def _noise(ledger: Ledger) -> list[NoiseReport]:
@@ -642,32 +726,6 @@ def _actual(ledger: Ledger) -> int:
     return len({entry.round for entry in ledger.log})
 
 
-def _bare_share(ledger: Ledger) -> str:
-    """`10.0% of coordinates released un-noised for 10 rounds`; empty if there are none."""
-    sizes = ((entry, [facts.size for facts in entry.zones.values() if facts.is_bare]) for entry in ledger.log)
-    shares = [(100 * sum(bare) / entry.total, entry.round) for entry, bare in sizes if bare]
-    if not shares:
-        return ""
-    most, rounds = max(shares)[0], len({round for _, round in shares})
-    number = "<0.1%" if most < 0.05 else f"{most:.1f}%"
-    number = number if f"{min(shares)[0]:.1f}" == f"{most:.1f}" else f"up to {number}"
-    return f"{number} of coordinates released un-noised for {rounds} round{'' if rounds == 1 else 's'}"
-
-
-def _unaccounted(ledger: Ledger) -> str:
-    names = list(dict.fromkeys(channel.what for channel in ledger.reveals if channel.covered_by is None))
-    given = f" given the UNACCOUNTED {', '.join(names)}" if names else ""
-    return given + "".join(f", on the word of {name}" for name in _words(ledger))
-
-
 def _words(ledger: Ledger) -> list[str]:
     """The components on whose word a price is, since the core did not execute what it prices."""
     return sorted({release.word for _, release in _releases(ledger) if release.word})
-
-
-def _number(epsilon: float) -> str:
-    if math.isinf(epsilon):
-        return "∞"
-    if epsilon == 0:
-        return "0"
-    return f"{epsilon:.2f}" if 0.005 <= epsilon < 10_000 else f"{epsilon:.2e}"

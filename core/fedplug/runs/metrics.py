@@ -26,7 +26,7 @@ from fedplug.api.events import (
     Uploaded,
 )  # fmt: skip
 from fedplug.api.rows import Attendance, Compared, Evaluated, GroupResult, Reports, Row, Unopened, drawn
-from fedplug.privacy.views import level_epsilons, priced_part, view_epsilons
+from fedplug.privacy.views import level_epsilons, priced_part, unprotected, view_epsilons
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.uploads import BUFFERS
 from fedplug.wire.post_office import PostOffice, alike, listed
@@ -115,6 +115,7 @@ class Metrics:
         # In the order of ids, so that sums do not depend on who answered first.
         reports = [report for _, report in sorted(self._reports, key=lambda heard: heard[0])]
         shares, epsilon = means_by_name(report.zones for report in reports), self.ledger.epsilon()
+        of_levels = level_epsilons(self.ledger)
         self.awaiting = Row(
             round=event.round + 1,
             accuracy=None,
@@ -131,7 +132,8 @@ class Metrics:
             epsilon=epsilon,
             epsilon_prices=priced_part(self.ledger),
             view_epsilons=view_epsilons(self.ledger, epsilon),
-            level_epsilons=level_epsilons(self.ledger),
+            unprotected=unprotected(self.ledger, of_levels),
+            level_epsilons=of_levels,
             mask_churn=_mean(report.churn for report in reports if report.churn is not None),
             log=self._with_server_log(means_by_name(report.log for report in reports)),
             skipped=event.skipped,

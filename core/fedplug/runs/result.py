@@ -16,6 +16,7 @@ from fedplug.api import units
 from fedplug.api.errors import CheckpointError, PluginError, SetupError
 from fedplug.api.events import Events
 from fedplug.api.rows import Row
+from fedplug.api.verdict import MARKS
 from fedplug.console.display import cells, filled, sent, thin_out
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
@@ -227,23 +228,35 @@ class Run:
 
     def __repr__(self) -> str:
         facts = ", ".join(f"{name} {text}" for name, text in self._facts().items())
-        return f"<Run {self.recipe.name}: {facts}\n  {self._verdict()}\n  {self.folder}>"
+        verdict = "\n  ".join(self._verdict())
+        return f"<Run {self.recipe.name}: {facts}\n  {verdict}\n  {self.folder}>"
 
     def _repr_html_(self) -> str:
         facts = _table([], *(self._facts() | {"folder": str(self.folder)}).items())
         title = f"<b>{escape(self.recipe.name)}</b> <code>{self.recipe.digest[:12]}</code>"
-        return f"<div>{title}<p>{escape(self._verdict())}</p>{facts}{self.metrics._repr_html_()}</div>"
+        return f"<div>{title}{self._verdict_html()}{facts}{self.metrics._repr_html_()}</div>"
 
     def _facts(self) -> dict[str, str]:
         last = units.last(row.accuracy for row in self.metrics)
         accuracy = {} if last is None else {"accuracy": units.number(last)}
         return {"rounds": f"{len(self.metrics)} of {self.recipe.rounds}", **accuracy, "bytes": sent(self.metrics)}
 
-    def _verdict(self) -> str:
+    def _verdict(self) -> list[str]:
         try:
-            return self.ledger.verdict
+            return self.ledger.verdict.text()
         except CheckpointError:  # a run that was killed; everything else can still be shown
-            return "no ledger: the run was killed; resume it"
+            return [_KILLED]
+
+    def _verdict_html(self) -> str:
+        try:
+            verdict = self.ledger.verdict
+        except CheckpointError:
+            return f"<p>{_KILLED}</p>"
+        lines = [(f"{MARKS[line.state]} {line.who}", line.guarantee, line.rest) for line in verdict.lines]
+        return f"<p><b>{escape(verdict.opening)}.</b> {escape(verdict.headline)}</p>{_table([], *lines)}"
+
+
+_KILLED = "No ledger: the run was killed; resume it."
 
 
 def _table(head: Sequence[str], *rows: Sequence[str]) -> str:

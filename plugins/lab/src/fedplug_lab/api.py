@@ -23,10 +23,11 @@ from fedplug_lab.panel import MUTED, Panel
 from fedplug_lab.records import at_work
 from fedplug_lab.sweep_watch import SweepWatch
 from fedplug_lab.tables import table, text
+from fedplug_lab.verdict_html import verdict_html
 
 __all__ = [
     "EPSILONS", "MUTED", "WIDE", "Chart", "Compared", "Crew", "Drawing", "Enough", "Job", "Jobs", "OneRun",
     "Outcome", "Panel", "Shelf", "Stated", "SweepWatch", "WithSeeds", "at_work", "attempt", "colour_of", "figures",
-    "log_axis", "numbers_of", "open_run", "short_names", "table", "text", "unlike", "verdicts_of",
+    "log_axis", "numbers_of", "open_run", "short_names", "table", "text", "unlike", "verdict_html", "verdicts_of",
     "write_page",
 ]  # fmt: skip

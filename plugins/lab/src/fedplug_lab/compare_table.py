@@ -91,7 +91,7 @@ def reasons(table: Sequence[Column]) -> list[str]:
 
 def verdicts_of(each: Compared) -> list[str]:
     """What the ledgers of its runs say, word for word, each once."""
-    return list(dict.fromkeys(run.ledger.verdict for run in each.runs if run.ledger.verdict))
+    return list(dict.fromkeys(str(run.ledger.verdict) for run in each.runs))
 
 
 def view_epsilon(run: OneRun, view: str) -> float | None:

@@ -39,7 +39,9 @@ from fedplug_lab.canvas import (
 from fedplug_lab.drawing import Drawing
 from fedplug_lab.panel import INK
 from fedplug_lab.sections import sections_of_plugins
+from fedplug_lab.words import VIEWS
 
+_PARTY_COLOURS = ("#8661c1", "#e39a2d", "#3b7dd8", "#2f9e77", "#c2557f")
 DIRECTIONS: dict[str, tuple[str, Callable[[Traffic], Sent]]] = {
     "up": ("clients to server", lambda bytes: bytes.up),
     "down": ("server to clients", lambda bytes: bytes.down),
@@ -187,12 +189,31 @@ def _zones_sent(of: Callable[[Traffic], Sent], row: Row) -> Mapping[str, float]:
 
 
 def _epsilon(rows: Rows) -> Chart | None:
-    epsilon = curve_of(rows, lambda row: row.epsilon)
-    if not np.isfinite(epsilon).any():
+    curves = {
+        VIEWS.get(party, party): curve for party, curve in curves_of(rows, lambda row: row.view_epsilons).items()
+        if np.isfinite(curve).any()
+    }  # fmt: skip
+    if not any(np.nan_to_num(curve).any() for curve in curves.values()):
         return None
-    return _single(rows, epsilon, "epsilon", "Epsilon so far", "epsilon", ZONE_COLOURS["noised"],
-                   "What it covers, and under which assumptions, is in the ledger below.",
-                   f"Epsilon after the last round is {number(last(row.epsilon for row in rows))}.")  # fmt: skip
+    drawing = Drawing(HALF, 2.6)
+    (panel,) = drawing.panels
+    # Parties that have spent the same are one line.
+    alike: dict[bytes, list[str]] = {}
+    for who, curve in curves.items():
+        alike.setdefault(curve.tobytes(), []).append(who)
+    legend = []
+    for place, (key, names) in enumerate(alike.items()):
+        draw_line(panel, rounds_of(rows), np.frombuffer(key), _PARTY_COLOURS[place])
+        legend.append((f"toward {', '.join(names)}", _PARTY_COLOURS[place], "line"))
+    highest = max(float(np.max(curve[np.isfinite(curve)])) for curve in curves.values())
+    panel.y.low, panel.y.high = 0.0, 1.08 * highest or 1
+    panel.y_label = "epsilon"
+    round_axis(panel, rounds_of(rows))
+    without = [VIEWS.get(party, party) for party in rows[-1].unprotected]
+    note = f"No guarantee, and so no line: {', '.join(without)}." if without else "Every party has a line."
+    said = ", ".join(f"{who} {number(last_of(curve))}" for who, curve in curves.items())
+    alt = f"Epsilon after the last round: {said}."
+    return Chart("epsilon", "Epsilon so far, by party", note, alt, tuple(legend), drawing.svg("epsilon", alt))
 
 
 def _churn(rows: Rows) -> Chart | None:

@@ -21,6 +21,7 @@ from typing import Any
 
 from fedplug.api import units
 from fedplug.api.rows import Row
+from fedplug.api.verdict import MARKS, State, Verdict
 from fedplug.console.display import GROUPED, best_of, cells, interruption, resume_command, thin_out, totals
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -143,14 +144,14 @@ class LiveDisplay(Picture):
         self._rows.append(row)
         self.redraw()
 
-    def finish(self, rows: Sequence[Row], verdict: str, pages: Sequence[Path], run_dir: Path) -> None:
+    def finish(self, rows: Sequence[Row], verdict: Verdict, pages: Sequence[Path], run_dir: Path) -> None:
         self.close()
         facts = Table.grid(padding=(0, 2))
         for label, value in totals(rows).items():
             facts.add_row(Text(label, "dim"), Text(value))
         self._table(rows)
         self._console.print(Group(Text(), facts, Text()))
-        self._console.print(Text.assemble(("Verdict  ", "bold"), verdict))
+        self._console.print(verdict_table(verdict))
         self.path("Folder   ", str(run_dir))
         for page in pages:
             self.path(f"{page.stem.capitalize():9}", str(page))
@@ -250,6 +251,21 @@ def rounds_table(rows: Sequence[Row], waiting: Sequence[int] = (), width: int | 
         style = "dim" if index >= len(rows) else ""
         table.add_row(*(Text(shown[title][index], style) if index < len(shown[title]) else "" for title in wide))
     return table
+
+
+_COLOURS: dict[State, str] = {"guaranteed": "green", "beyond": "yellow", "none": "red", "absent": "dim"}
+
+
+def verdict_table(verdict: Verdict) -> RenderableType:
+    """The status and a row a party, in colours; the signs and words say the same."""
+    best = {"protected_from_all": "green", "protected_from_some": "yellow", "nothing_run": "dim"}
+    status = Text.assemble((f"{verdict.opening}.", f"bold {best.get(verdict.status, 'red')}"), f" {verdict.headline}")
+    lines = Table(box=None, show_header=False, pad_edge=False, padding=(0, _GAP, 0, 0))
+    for line in verdict.lines:
+        colour = _COLOURS[line.state]
+        mark, said = Text(f"{MARKS[line.state]} {line.who}", colour), Text(line.guarantee, colour)
+        lines.add_row(mark, said, Text(line.rest, "dim" if line.state == "absent" else ""))
+    return Group(Text(), status, lines, Text())
 
 
 def clock_time(seconds: float) -> str:

@@ -50,7 +50,7 @@ class Result(Record):
         seconds: by phase, over the run.
         wall_seconds, cpu_seconds, simulated_seconds: of the run; the last is None without devices in the recipe.
         bytes: of the run.
-        verdict: of the ledger.
+        verdict: of the ledger, in a paragraph.
         assessments: component -> fact -> value.
         added: what sections of plugins know of the run, by their keys.
     """
@@ -211,7 +211,7 @@ def result_of(run_dir: Path) -> Result:
         ),
         epsilon=last.epsilon if last else None,
         level_epsilons=last.level_epsilons if last else {},
-        verdict=ledger.verdict,
+        verdict=str(ledger.verdict),
         assessments=summary.assessments,
         added={section.key: found for section in sections_of_plugins() if (found := section.record(run_dir))},
     )

@@ -15,6 +15,7 @@ import yaml
 from fedplug.api import units
 from fedplug.api.blocks import CLEAR, ENCRYPTED, NOISED
 from fedplug.api.rows import Row
+from fedplug.api.verdict import Verdict
 from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.runs.folder import Summary, read_ledger, read_rows, read_summary
 
@@ -25,12 +26,12 @@ from fedplug_lab.pictures import read_pictures
 from fedplug_lab.rounds import rounds_tables
 from fedplug_lab.sections import sections_of_plugins
 from fedplug_lab.tables import render, sentence, table, text, title_of
+from fedplug_lab.verdict_html import verdict_html
 from fedplug_lab.zones import as_sent, bare
 
 # In this order; what the ledger holds besides follows, its log last and folded away.
 _LEDGER_CAPTIONS = {
     "epsilons": "Epsilon of the zones with noise, for both adjacencies.",
-    "views": "What each adversary may learn, and why.",
     "zones": "How each zone of the model was protected.",
     "encryption": "Who can open which zone.",
     "noise": "Where the noise came from.",
@@ -57,7 +58,7 @@ def write_report(
     Args:
         run_dir: the folder of the run; must exist.
         rows: of the metrics; fewer than planned, or none, after an interruption.
-        ledger: the privacy account; `verdict` is shown on top, `warnings` as a list, the rest as tables.
+        ledger: the privacy account; the verdict is shown on top, `warnings` as a list, the rest as tables.
         summary: what ran.
         pictures: what components drew, by name; see `fedplug_lab.pictures`.
 
@@ -80,8 +81,8 @@ def write_report(
     ]
     top = [
         _banner(rows, planned),
-        '<section class="verdict" aria-labelledby="verdict"><h2 id="verdict">Privacy verdict</h2>',
-        f"<p>{sentence(ledger.verdict or 'No verdict: the ledger of this run holds none.')}</p>",
+        '<section class="verdict" aria-labelledby="verdict"><h2 id="verdict">Who can learn what of a client</h2>',
+        verdict_html(ledger.verdict),
         *(f"<p><strong>{text(label)}:</strong> {sentence(said)}</p>" for label, said in headlines),
         f"{_BARE if bare(summary.recipe) else ''}{glossary()}</section>",
         _key_numbers(rows, planned, summary.resumed),
@@ -135,8 +136,6 @@ def _key_numbers(rows: Sequence[Row], planned: int, resumed: bool) -> str:
     share = units.percent(units.last(row.zones.get(zone) for row in rows))
     personal = [found for row in rows if (found := units.spread(row.personal_accuracy))]
     models = f"; personal models {units.number(personal[-1][1])} on average" if personal else ""
-    part = rows[-1].epsilon_prices
-    prices = f"of the {part} zone alone; see the verdict" if part else "see the verdict and the ledger"
     final = units.number(measured[-1][0]) if measured else units.NOTHING
     accuracy = ("Accuracy", final, (f"best {units.number(best)} after round {when}" if measured else "not measured"))
     if grouped is not None:
@@ -146,7 +145,6 @@ def _key_numbers(rows: Sequence[Row], planned: int, resumed: bool) -> str:
     items = [
         (*accuracy[:2], accuracy[2] + models),
         (_SHARES[zone], share, f"of the model in the last round; {first} in the first"),
-        ("Epsilon so far", units.number(units.last(row.epsilon for row in rows)), prices),
         ("Sent by clients", units.size(sum(row.bytes.up.total for row in rows)), "all clients, all rounds"),
         ("Sent to clients", units.size(sum(row.bytes.down.total for row in rows)), "all clients, all rounds"),
         ("Wall clock", units.duration(units.total(row.wall_seconds for row in rows)),
@@ -182,9 +180,9 @@ def _ledger(ledger: LedgerReport) -> str:
     if ledger.warnings:
         items = "".join(f"<li>{text(warning)}</li>" for warning in ledger.warnings)
         parts.append(f'<h3>Warnings</h3><ul class="warnings">{items}</ul>')
+    parts.append(_details(ledger.verdict))
     plain = ledger.to_plain(for_json=True)
     rest = {key: value for key, value in plain.items() if key not in ("verdict", "warnings", _LOG)}
-    rest["views"] = {name: {**view, "epsilons": view["epsilons"] or "none"} for name, view in rest["views"].items()}
     simple = {key: value for key, value in rest.items() if not isinstance(value, Mapping | list)}
     parts.append(render(simple))
     for key in dict.fromkeys([*(key for key in _LEDGER_CAPTIONS if key in rest), *rest]):
@@ -194,6 +192,18 @@ def _ledger(ledger: LedgerReport) -> str:
         entries = render(plain[_LOG], "What each round released. Everything above can be recomputed from it.")
         parts.append(f"<details class=log><summary>Log, {len(ledger.log)} entries</summary>{entries}</details>")
     return "".join(parts)
+
+
+def _details(verdict: Verdict) -> str:
+    """Why each party has its line, in whole sentences, with every method and adjacency."""
+    body = [
+        [
+            f"<b>{text(line.who)}</b>", text(line.guarantee), sentence(line.detail),
+            render(line.epsilons.to_plain(for_json=True) if line.epsilons else line.stated),
+        ]
+        for line in verdict.lines
+    ]  # fmt: skip
+    return table("The verdict in detail: epsilon of the worst client.", ["who", "guarantee", "why", "epsilon"], body)
 
 
 def _what_ran(summary: Summary) -> str:

@@ -11,6 +11,7 @@ from fedplug.api.rows import Row, Sent
 from fedplug_lab.canvas import curves_of
 from fedplug_lab.figures import DIRECTIONS, zone_shares
 from fedplug_lab.tables import table, text, zone_label
+from fedplug_lab.words import VIEWS
 
 _MOST_ROWS = 200
 """Of a table; nobody reads more."""
@@ -53,7 +54,8 @@ def rounds_tables(rows: Sequence[Row]) -> str:
         ("messages", lambda row: str(row.messages)),
         ("wall", lambda row: units.duration(row.wall_seconds)),
         ("simulated", lambda row: units.duration(row.simulated_seconds)),
-        ("epsilon", lambda row: number(row.epsilon)),
+        *((f"ε {title}", lambda row, party=party: number(row.view_epsilons.get(party)))
+          for party, title in VIEWS.items() if any(party in row.view_epsilons for row in rows)),
         *((f"epsilon of a {level}", lambda row, level=level: number(row.level_epsilons.get(level)))
           for level in dict.fromkeys(level for row in rows for level in row.level_epsilons)),
         ("mask churn", lambda row: units.percent(row.mask_churn)),

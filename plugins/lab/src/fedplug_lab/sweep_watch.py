@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from fedplug.api.rows import Row
+from fedplug.api.verdict import Verdict
 from fedplug.console.display import say
 
 
@@ -35,7 +36,7 @@ class Notes:
         """Kept, to be shown with the result."""
         self.noted.append(text)
 
-    def finish(self, rows: Any, verdict: str, pages: Any, run_dir: Path) -> None:
+    def finish(self, rows: Any, verdict: Verdict, pages: Any, run_dir: Path) -> None:
         """The sweep prints the result itself."""
 
     def interrupted(self, round: int, run_dir: Path) -> None:

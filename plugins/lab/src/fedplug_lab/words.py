@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-VIEWS = {
-    "aggregator": "server", "key_holder": "key holder", "client": "client",
-    "client_and_aggregator": "client + server", "released_model": "model",
-}  # fmt: skip
-"""The views of the ledger, in the words of a narrow column."""
+from fedplug.api.verdict import BRIEF
+
+VIEWS = BRIEF
+"""The parties of the verdict, in the words of a narrow column."""
 
 _PEOPLE = {
     "aggregator": "server", "client_and_aggregator": "a client with the server", "released_model": "released model",
-    "zero_out": "zero-out", "replace_one": "replace-one", "epsilon_exact": "exact",
+    "zero_out": "add-or-remove", "replace_one": "replace-one", "epsilon_exact": "exact",
     "epsilon_without_sampling": "without credit for sampling", "epsilon_rdp": "by Rényi DP",
     "epsilon_pld": "by loss distributions", "std": "standard deviation",
     "HE": "HE",
@@ -27,15 +26,16 @@ GLOSSARY = {
     "nothing away, 1 is strict, above 20 nothing useful is promised.",
     "delta, δ": "The probability with which the promise of epsilon may fail. It should be far below 1 / clients.",
     "DP": "Differential privacy: an epsilon and a delta hold, whatever else anybody knows.",
-    "un-noised": "Sent, or seen as a sum, without noise. For such values there is no epsilon.",
+    "without noise": "Sent, or seen as a sum, as it is. For such values there is no epsilon.",
     "unit": "Whose data epsilon is about: a client with all its data, unless another level is named, such as a record.",
-    "adjacency": "Between which two worlds nobody may tell. Zero-out: with a client's contribution, or with zeros in "
-    "its place. Replace-one: with it, or with any other in its place; this costs more.",
+    "add-or-remove, replace-one": "Between which two worlds nobody may tell. Add-or-remove: with a client's "
+    "contribution, or with zeros in its place (zero-out). Replace-one: with it, or with any other in its place; this "
+    "costs more.",
     "local, central, distributed": "Who adds the noise: each client before it sends; the server, which is trusted "
     "then; all clients together, so that only their sum has enough.",
-    "view": "What one adversary gets to see. The server (aggregator) reads uploads, the key holder can decrypt, a "
-    "client sees the sums, and everybody may see the released model.",
-    "unaccounted": "It depends on clients' data and somebody sees it, but epsilon does not cover it.",
+    "server, key server": "The server (aggregator) receives the uploads. The key server, where there is one, holds "
+    "the key and opens sums. A client sees the sums, and everybody may see the released model.",
+    "not covered by epsilon": "It depends on clients' data and somebody sees it, but epsilon does not count it.",
 }
 """Each word that the verdict and the ledger use, in plain English."""
 

@@ -16,8 +16,7 @@ from fedplug.api.links import locked, seal_of
 from fedplug.api.parties import Client, Server
 from fedplug.privacy.charging import Charging, ledger_of
 from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.ledger_record import ViewReport
-from fedplug.privacy.views import SEERS, level_epsilons
+from fedplug.privacy.views import level_epsilons
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, plan_of
 from fedplug.round.base import make_context
@@ -176,20 +175,9 @@ def _calls(recipe: Recipe, composition: Composition, site: str) -> Iterator[str]
 
 def _guarantees(ledger: Ledger) -> Iterator[str]:
     report = ledger.report()
-    yield report.verdict
+    yield from report.verdict.text()
     for warning in report.warnings:
         yield f"mind: {warning}"
-    for name, seer in SEERS.items():
-        if name in report.views:
-            yield f"toward {seer}: {_guarantee(report.views[name])}"
-
-
-def _guarantee(view: ViewReport) -> str:
-    if view.epsilons is None:
-        return f"no guarantee: {view.reason}"
-    stated = {"zero-out": view.epsilons.zero_out, "replace-one": view.epsilons.replace_one}
-    figures = ", ".join(f"{adjacency} ε={next(iter(methods.values())):.4g}" for adjacency, methods in stated.items())
-    return f"{figures}; {view.reason}"
 
 
 def _listed(words: tuple[str, ...]) -> str:

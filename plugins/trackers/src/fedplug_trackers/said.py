@@ -82,9 +82,9 @@ class Outcome:
     """What the ledger of a run says in the end.
 
     Attributes:
-        verdict: in a sentence; empty where the run stopped before anything could be said.
-        epsilons: by view, with a guarantee, zero-out.
-        reasons: by view, on what the guarantee rests, or why there is none.
+        verdict: in a paragraph; empty where the run stopped before anything could be said.
+        epsilons: by party, where one is stated.
+        reasons: the line of each party.
     """
 
     verdict: str = ""
@@ -99,9 +99,9 @@ def outcome_of(folder: Path) -> Outcome:
     except FedplugError:
         return Outcome()
     return Outcome(
-        ledger.verdict,
+        str(ledger.verdict),
         {name: view.epsilon for name, view in ledger.views.items() if view.epsilon is not None},
-        {name: view.reason for name, view in ledger.views.items()},
+        {name: str(view) for name, view in ledger.views.items()},
     )
 
 

@@ -1,0 +1,264 @@
+"""The verdict of a run: what each party may learn of a client, and on what that rests. Everybody shows this one.
+
+A verdict has a status and five lines, always all of them. A line is a guarantee, or says why there is none. Where
+people read it, they read the words that are made here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from typing import Literal
+
+from fedplug.api.operations import Party
+from fedplug.api.records import Count, Number, Record, Text
+
+Methods = dict[Text, Number]
+"""By method of accounting, what it states; the first is the one to quote."""
+
+
+def quoted(stated: Methods) -> float:
+    """The one to quote."""
+    return next(iter(stated.values()))
+
+
+class Epsilons(Record):
+    """Epsilon of the worst client under both adjacencies, by method."""
+
+    zero_out: Methods
+    replace_one: Methods
+
+    @property
+    def epsilon(self) -> float:
+        """Add-or-remove, by the first method."""
+        return quoted(self.zero_out)
+
+
+class Priced:
+    """What has an epsilon, or none.
+
+    Attributes:
+        epsilons: None where nothing is promised.
+    """
+
+    epsilons: Epsilons | None
+
+    @property
+    def epsilon(self) -> float | None:
+        """Add-or-remove, by the first method; None where nothing is promised."""
+        return None if self.epsilons is None else self.epsilons.epsilon
+
+
+PARTIES: dict[Party, str] = {
+    "aggregator": "the server",
+    "key_holder": "the key server",
+    "client": "another client",
+    "client_and_aggregator": "a client together with the server",
+    "released_model": "anybody who gets the model",
+}
+"""Who looks, in the order of the lines."""
+
+Status = Literal["protected_from_all", "protected_from_some", "no_meaningful_guarantee", "no_protection", "nothing_run"]
+STATUSES: dict[Status, str] = {
+    "protected_from_all": "Protected from everybody named",
+    "protected_from_some": "Protected from some, not from everybody",
+    "no_meaningful_guarantee": "No meaningful guarantee",
+    "no_protection": "No protection",
+    "nothing_run": "Nothing to judge",
+}
+"""The status in words, from the best to the worst. `protected_from_all`: every party that there is has a guarantee.
+`protected_from_some`: one or more have. `no_meaningful_guarantee`: none has, but for some an epsilon is stated that
+promises too little. `no_protection`: nothing is stated for anybody. `nothing_run`: no round was recorded."""
+
+State = Literal["guaranteed", "beyond", "none", "absent"]
+BRIEF: dict[str, str] = {
+    "aggregator": "server", "key_holder": "key server", "client": "client",
+    "client_and_aggregator": "client + server", "released_model": "model",
+}  # fmt: skip
+"""The parties in the words of a narrow column."""
+MARKS: dict[State, str] = {"guaranteed": "✓", "beyond": "!", "none": "✗", "absent": "○"}
+"""A sign for each state of a line; the words of the line say the same."""
+
+EXECUTED = "noise executed by the core"
+ENCRYPTION = "as long as the encryption holds"
+SERVER = "as long as the server adds it"
+NOT_SEEN = "nothing of the updates is sent"
+
+LARGEST_MEANINGFUL = 20.0
+"""Epsilon above which no line is a guarantee. The odds of a right guess about a client may then change by a factor of
+e^20 = 5e8: who guessed one client in a million knows. No theorem: see docs/edges/differential-privacy.md."""
+
+MOST_WORDS = 12
+"""A reason has no more words than that; `detail` has the rest."""
+
+
+class Line(Priced, Record):
+    """What one party may learn of a client.
+
+    Attributes:
+        party: in the word of the ledger.
+        state: `guaranteed`; `beyond`: an epsilon is stated that promises too little; `none`: nothing is promised;
+            `absent`: there is no such party.
+        reason: why there is no guarantee, or no such party, in at most twelve words; empty where there is one.
+        detail: the same, or on what the guarantee rests, in a whole sentence.
+        unit: whose data the guarantee is about: `client`, or a level of which a component keeps account.
+        adjacency: of another unit than the client, what neighbouring data are; empty for a client.
+        epsilons: None where nothing is stated, and of another unit: see `stated`.
+        stated: epsilon of another unit, by method; empty for a client.
+        delta: the probability with which it may fail.
+        rests_on: what must hold for it to hold.
+        not_covered: what this party sees besides that follows from clients' data.
+        nominal: what the noise would give if it did not follow from the recipe's seed.
+        colluders: how many clients put their heads together; None where the party has no client.
+    """
+
+    party: Text
+    state: State
+    reason: Text
+    detail: Text
+    delta: Number
+    epsilons: Epsilons | None = None
+    unit: Text = "client"
+    adjacency: Text = ""
+    stated: Methods = dataclasses.field(default_factory=dict)
+    rests_on: list[Text] = dataclasses.field(default_factory=list)
+    not_covered: list[Text] = dataclasses.field(default_factory=list)
+    nominal: Epsilons | None = None
+    colluders: Count | None = None
+
+    @property
+    def who(self) -> str:
+        """The party in words: `the server`."""
+        return next((who for party, who in PARTIES.items() if party == self.party), self.party)
+
+    @property
+    def value(self) -> float | None:
+        """The epsilon to quote, of the line's unit; None where nothing is stated."""
+        return quoted(self.stated) if self.stated else self.epsilon
+
+    @property
+    def guarantee(self) -> str:
+        """The line's first words: `epsilon 5.69 for each client`, `no guarantee`, `no such party`."""
+        if self.state == "absent":
+            return "no such party"
+        if self.state != "guaranteed" or self.value is None:
+            return "no guarantee"
+        if self.value == 0:
+            return "learns nothing of the updates (epsilon 0)"
+        if self.unit != "client":
+            return f"epsilon {number(self.value)} for each {self.unit}"
+        return f"epsilon {number(self.value)} for each client"
+
+    @property
+    def terms(self) -> str:
+        """What belongs to the epsilon: delta and both adjacencies; empty where nothing is guaranteed."""
+        if self.state != "guaranteed" or not self.value:
+            return ""
+        if self.epsilons is None or self.stated:
+            return f"delta {self.delta:g}, {self.adjacency}" if self.adjacency else f"delta {self.delta:g}"
+        replaced = quoted(self.epsilons.replace_one)
+        return f"delta {self.delta:g}, add-or-remove one client; replace-one: epsilon {number(replaced)}"
+
+    @property
+    def rest(self) -> str:
+        """What follows the guarantee: why there is none; else its terms, what it rests on, what it does not cover."""
+        if self.state != "guaranteed":
+            return self.reason
+        parts = [self.terms, ", ".join(self.rests_on)]
+        if self.not_covered:
+            parts.append(f"not covered: {', '.join(self.not_covered)}")
+        return "; ".join(part for part in parts if part)
+
+    def __str__(self) -> str:
+        """`the server: no guarantee: reads the clear zone of every upload without noise`."""
+        return f"{self.who}: {self.guarantee}{_then(self)}"
+
+
+class Verdict(Record):
+    """What privacy a run gave.
+
+    Attributes:
+        status: see `STATUSES`.
+        lines: one a party, in the order of `PARTIES`; none where nothing was run.
+    """
+
+    status: Status
+    lines: list[Line] = dataclasses.field(default_factory=list)
+
+    @classmethod
+    def of(cls, lines: list[Line]) -> Verdict:
+        """The verdict of these lines: a party without a guarantee never makes it better."""
+        there = [line.state for line in lines if line.state != "absent"]
+        if not there:
+            return cls("nothing_run")
+        if "guaranteed" in there:
+            return cls("protected_from_all" if {*there} == {"guaranteed"} else "protected_from_some", lines)
+        return cls("no_meaningful_guarantee" if "beyond" in there else "no_protection", lines)
+
+    @property
+    def opening(self) -> str:
+        """The status in words."""
+        return STATUSES[self.status]
+
+    @property
+    def headline(self) -> str:
+        """One plain sentence: from whom a client is protected, and from whom not."""
+        if self.status == "nothing_run":
+            return "No round was recorded, so nothing was released."
+        safe = [line.who for line in self.lines if line.state == "guaranteed"]
+        open_to = [line.who for line in self.lines if line.state in ("beyond", "none")]
+        whose = self._units()
+        if not open_to:
+            most = max((line.value or 0.0) for line in self.lines if line.state == "guaranteed")
+            if most == 0:
+                return f"{whose} data are protected from {named(safe)}: nothing of the updates can be read."
+            return f"{whose} data are protected from {named(safe)}, with epsilon {number(most)} at most."
+        if safe:
+            return f"{whose} data are protected from {named(safe)}, and not from {named(open_to, 'or')}."
+        if self.status == "no_meaningful_guarantee":
+            return f"No useful guarantee limits what {named(open_to, 'or')} can learn of a client."
+        return f"No guarantee limits what {named(open_to, 'or')} can learn of a client."
+
+    def _units(self) -> str:
+        units = dict.fromkeys(line.unit for line in self.lines if line.state == "guaranteed")
+        return "Each client's" if [*units] in ([], ["client"]) else f"Each {' and '.join(units)}'s"
+
+    def toward(self, party: Party) -> Line:
+        """The line of this party.
+
+        Raises:
+            KeyError: nothing was run.
+        """
+        return {line.party: line for line in self.lines}[party]
+
+    def text(self) -> list[str]:
+        """The verdict for a terminal: the status, and a line a party, with its sign."""
+        width = max((len(line.who) for line in self.lines), default=0)
+        return [
+            f"{self.opening}. {self.headline}",
+            *(f"  {MARKS[line.state]} {line.who:<{width}}  {line.guarantee}{_then(line)}" for line in self.lines),
+        ]
+
+    def __str__(self) -> str:
+        """All of it in one paragraph."""
+        return " ".join([f"{self.opening}.", *(f"{str(line)[0].upper()}{str(line)[1:]}." for line in self.lines)])
+
+
+def _then(line: Line) -> str:
+    return f"{': ' if line.state != 'guaranteed' else '; '}{line.rest}" if line.rest else ""
+
+
+def named(who: Iterable[str], last: str = "and") -> str:
+    """`a, b and c`."""
+    *most, end = who
+    return f"{', '.join(most)} {last} {end}" if most else end
+
+
+def number(epsilon: float) -> str:
+    """An epsilon as people read it."""
+    if math.isinf(epsilon):
+        return "∞"
+    if epsilon == 0:
+        return "0"
+    return f"{epsilon:.2f}" if 0.005 <= epsilon < 10_000 else f"{epsilon:.2e}"
