@@ -36,9 +36,7 @@ def verify(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of evidence.", show_default=False)],
     signer: Annotated[
         str | None,
-        typer.Option(
-            metavar="KEY", help="The signer's public key: a file, or 32 bytes in hexadecimal digits or base64."
-        ),
+        typer.Option(metavar="KEY", help="The signer's public key: a file, or 32 bytes in hexadecimal or base64."),
     ] = None,
 ) -> None:
     """Check evidence: every file, the signature, and the ledger, reckoned again; needs neither data nor torch."""

@@ -145,12 +145,12 @@ def _gathered(run: Path, catalog: Catalog | None) -> tuple[Contents, str]:
     )  # fmt: skip
     if contents.digest != summary.digest:
         raise CheckpointError(
-            f"{run / 'recipe.yaml'} has the digest {contents.digest[:12]}, and the run was of {summary.digest[:12]}; put "
-            "the recipe back as it was"
+            f"{run / 'recipe.yaml'} has the digest {contents.digest[:12]}, and the run was of {summary.digest[:12]}; "
+            "put the recipe back as it was"
         )
     if found := reckon(contents, catalog).differences:
         raise CheckpointError(
-            f"{run / 'ledger.json'} does not follow from its own log ({found[0]}); it was changed, or comes from another "
+            f"{run / 'ledger.json'} does not follow from its own log ({found[0]}); it was changed, or is of another "
             f"version of fedplug: run the recipe again: fedplug run {run / 'recipe.yaml'}"
         )
     return contents, written

@@ -8,9 +8,8 @@ import functools
 import hashlib
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from fedplug.api.errors import CheckpointError, MessageError
@@ -91,7 +90,7 @@ class _Looked:
             if block.ciphertexts:
                 pieces = self.pieces.setdefault((zone, str(block.sealed_by)), _Pieces(str(block.sealed_by)))
                 pieces.uploads += 1
-                for data in _as_bytes(block.ciphertexts):
+                for data in block.ciphertexts:
                     self._look(data, pieces)
 
     def _look(self, data: bytes, pieces: _Pieces) -> None:
@@ -112,19 +111,6 @@ class _Looked:
             for (zone, _), each in self.pieces.items() if each.sizes
         ]  # fmt: skip
         return Sent(True, self.messages, self.bytes, self.answers, closed, dict(self.values))
-
-
-def _as_bytes(pieces: Iterable[Any]) -> Iterator[bytes]:
-    """Ciphertexts as they travel: bytes, big integers or arrays of them."""
-    for piece in pieces:
-        if isinstance(piece, bytes):
-            yield piece
-        elif isinstance(piece, int):
-            yield piece.to_bytes((piece.bit_length() + 7) // 8, "big")
-        elif isinstance(piece, np.ndarray):
-            yield piece.tobytes()
-        elif isinstance(piece, list | tuple):
-            yield from _as_bytes(piece)
 
 
 def entropy(data: bytes) -> float:

@@ -67,7 +67,7 @@ def unprotected(contents: Contents) -> Iterator[str]:
     ledger, sent = contents.ledger, contents.sent
     for line in ledger.verdict.lines:
         if line.state in ("none", "beyond"):
-            yield f"Nothing useful is promised of {line.who}: {line.detail or line.reason}."
+            yield f"Nothing limits in a useful way what {line.who} can learn of a client: {line.detail or line.reason}."
     if found := sent.compared and sent.compared.found:
         for zone, places in found.items():
             yield f"PLAIN VALUES WERE FOUND: values of the {zone} zone at {places} places of clients' own messages."
@@ -118,7 +118,7 @@ def _picture(contents: Contents) -> str:
 def _seen(contents: Contents) -> str:
     ledger, body = contents.ledger, []
     for line in ledger.verdict.lines:
-        besides = [shown.what for shown in ledger.reveals if line.party in shown.to]
+        besides = [shown.what for shown in ledger.reveals if _looks_for(line.party) & {*shown.to}]
         body.append(
             [
                 text(line.who), sentence(line.guarantee), sentence(line.detail or line.reason),
@@ -133,6 +133,12 @@ def _seen(contents: Contents) -> str:
     ]  # fmt: skip
     header = ["zone", "by", "parameters", "who can open it", "server sees opened sums"]
     return seen + table("What closes each zone that is encrypted.", header, closed)
+
+
+def _looks_for(party: str) -> set[str]:
+    """As whom a party looks: who colludes sees what either does, and everybody sees what is published."""
+    together = {"aggregator", "client"} if party == "client_and_aggregator" else set()
+    return {party, "released_model", *together}
 
 
 def _opener(holder: str) -> str:
@@ -155,21 +161,22 @@ def _sent(contents: Contents) -> str:
     caption = "Bytes by zone, of all rounds and clients. messages.csv has them by round."
     parts = [table(caption, ["zone", *titles.values()], body, numeric=1), _compared(contents)]
     if not sent.recorded:
-        again = "fedplug run recipe.yaml --record-wire"
         parts.append(
-            "<h3>Ciphertexts</h3><p><strong>Not recorded.</strong> This run kept no messages, so nothing can be said of "
-            f"their bytes: run again with <code>--record-wire</code> (<code>{again}</code>), and make the evidence of "
-            "that run.</p>"
+            "<h3>Ciphertexts</h3><p><strong>Not recorded.</strong> This run kept no messages, so nothing can be said "
+            "of their bytes: run again with <code>--record-wire</code>, and make the evidence of that run.</p>"
         )
         return "".join(parts)
     parts.append(
-        f"<h3>Ciphertexts</h3><p>{sent.messages} messages of {text(units.size(sent.bytes))} were recorded, {sent.answers} "
-        "of them from clients to the server.</p>"
+        f"<h3>Ciphertexts</h3><p>{sent.messages} messages of {text(units.size(sent.bytes))} were recorded, "
+        f"{sent.answers} of them from clients to the server.</p>"
     )
+    encrypted = contents.ledger.encryption
     body = [
         [
-            zone_label(closed.zone), f"<code>{text(closed.sealed_by)}</code>", str(closed.uploads), str(closed.pieces),
-            text(units.size(closed.bytes)),
+            zone_label(closed.zone),
+            f"<code>{text(closed.sealed_by)}</code>"
+            + ("" if closed.zone in encrypted else "<br>scrambled: the server can read it"),
+            str(closed.uploads), str(closed.pieces), text(units.size(closed.bytes)),
             f"{'no' if closed.least >= _FEW else '<strong>yes</strong>'}: {closed.least:.4f} at least",
             f"{closed.entropy:.3f} of {closed.random:.3f}",
             "<strong>no</strong>: " + str(closed.repeated) + " repeat" if closed.repeated else "yes, all",
@@ -177,8 +184,8 @@ def _sent(contents: Contents) -> str:
         for closed in sent.closed
     ]  # fmt: skip
     caption = (
-        "Ciphertexts in uploads. One that zlib makes no smaller than 0.99 of itself does not compress, as is expected of "
-        "encryption; entropy is in bits a byte, beside that of random bytes. Neither proves that the encryption is "
+        "Ciphertexts in uploads. One that zlib makes no smaller than 0.99 of itself does not compress, as is expected "
+        "of encryption; entropy is in bits a byte, beside that of random bytes. Neither proves that the encryption is "
         "secure. Different: no ciphertext has the bytes of another, of any client or round."
     )
     header = ["zone", "by", "uploads", "ciphertexts", "bytes", "compress", "entropy", "different"]
@@ -205,8 +212,8 @@ def _compared(contents: Contents) -> str:
     head = "<h3>Plain values in clients' messages</h3>"
     if sent.compared is None:
         return (
-            f"{head}<p><strong>Not checked.</strong> A client looks for its plain values in its own messages while a run "
-            "is recorded: run again with <code>--record-wire</code>.</p>"
+            f"{head}<p><strong>Not checked.</strong> A client looks for its plain values in its own messages while a "
+            "run is recorded: run again with <code>--record-wire</code>.</p>"
         )
     said = sent.compared
     asked, found = sum(said.values.values()), sum(said.found.values())
@@ -214,10 +221,11 @@ def _compared(contents: Contents) -> str:
     line = f"Compared at the client: {asked} values, {said.messages}{of} messages, {found} found."
     body = [[zone_label(zone), str(count), str(said.found.get(zone, 0))] for zone, count in said.values.items()]
     note = (
-        "Each client looked for the values of zones that it hides itself (encrypted, noised, kept) in what it sent: at "
-        "any byte, in either order of bytes, as float32 beside a neighbour or alone as float64. Zeros and round numbers "
-        "are left out. Values that are scaled or rounded before they are sent are not found so. Messages of the set-up, "
-        "and of rounds in which a client uploaded nothing, have no values to be compared with."
+        "Each client looked for the values of zones that it hides itself (encrypted, noised, kept) in what it sent: "
+        "at any byte, in either order of bytes, as float32 beside a neighbour or alone as float64. Zeros and round "
+        "numbers are left out. Values that are scaled or rounded before they are sent are not found so. Messages of "
+        "the set-up, of rounds in which a client uploaded nothing and after the last round have no values of their own "
+        "to be compared with, and do not count."
     )
     if not said.values:
         line = f"Compared at the client: no zone is hidden by a client, so there was nothing to look for{of and '.'}"
@@ -292,7 +300,8 @@ def _charge(rounds: str, entry: RoundEntry, zone: str, facts: ZoneEntry) -> list
         given = [facts.local, facts.central]
         numbers = " and ".join(units.number(number) for number in given if number is not None) or units.NOTHING
     source = ", ".join(dict.fromkeys(release.source for release in facts.releases)) or units.NOTHING
-    factor = units.NOTHING if facts.sum_factor is None else units.number(facts.sum_factor)
+    credited = facts.sum_factor is not None and not facts.is_bare and facts.other is None
+    factor = units.number(facts.sum_factor) if credited else units.NOTHING
     paid = {"all": "all clients", "secret": "secret"}.get(charged(entry), charged(entry))
     return [
         text(rounds),
@@ -334,17 +343,16 @@ def _attacks(contents: Contents) -> str:
             f"{awaited}<p><strong>None was tried.</strong> That says nothing about what an attack would get; "
             "<code>fedplug attack RUN</code> tries some on a run whose messages were recorded.</p>"
         )
-    body = [
-        [
-            text(tried.attack), text(tried.metric) + ("; smaller is worse" if tried.lower_is_worse else "; larger is worse"),
-            _number(tried.value), f"{_number(tried.guess)} ({text(tried.guessed_by)})" if tried.guess is not None else "none",
-            text(units.percent(tried.succeeded)) if tried.succeeded is not None else "it did not apply", str(tried.targets),
-        ]
-        for tried in attacks.tried
-    ]  # fmt: skip
+    body = []
+    for tried in attacks.tried:
+        worse = "smaller is worse" if tried.lower_is_worse else "larger is worse"
+        guess = "none" if tried.guess is None else f"{_number(tried.guess)} ({text(tried.guessed_by)})"
+        share = "it did not apply" if tried.succeeded is None else text(units.percent(tried.succeeded))
+        judged = f"{text(tried.metric)}; {worse}"
+        body.append([text(tried.attack), judged, _number(tried.value), guess, share, str(tried.targets)])
     caption = (
-        "What each attack got, in the form that took more, as the mean over targets, beside the best guess that looks at "
-        "nothing. An attack that fails proves nothing about stronger ones."
+        "What each attack got, in the form that took more, as the mean over targets, beside the best guess that looks "
+        "at nothing. An attack that fails proves nothing about stronger ones."
     )
     header = ["attack and adversary", "judged by", "got", "best guess that looks at nothing", "successes", "targets"]
     return awaited + table(caption, header, body)
@@ -388,9 +396,9 @@ def _what_ran(contents: Contents) -> str:
 
 def _how_to_check() -> str:
     return (
-        "<p><code>fedplug verify FOLDER --signer KEY</code> checks the SHA-256 and the size of every file, the signature "
-        "(Ed25519) over that list, and that this page is what the other files make of it; and it reckons the ledger "
-        "again from the charges. It needs fedplug, fedplug-lab and fedplug-evidence, and neither data nor torch. "
+        "<p><code>fedplug verify FOLDER --signer KEY</code> checks the SHA-256 and the size of every file, the "
+        "signature (Ed25519) over that list, and that this page is what the other files make of it; and it reckons the "
+        "ledger again from the charges. It needs fedplug, fedplug-lab and fedplug-evidence, neither data nor torch. "
         "<code>KEY</code> is the signer's public key, which you were given by another way than this folder: without it "
         "the signature shows only that nothing was changed since somebody signed.</p>"
     )

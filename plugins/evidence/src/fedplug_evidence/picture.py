@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fedplug.api import units
 from fedplug.api.verdict import Line, State, Verdict
 
-_WIDTH, _HEIGHT = 960, 640
+_WIDTH, _HEIGHT = 960, 560
 _LETTERS = 34
 """Of a line of text in a box."""
 _WORDS: dict[State, str] = {
@@ -22,7 +22,8 @@ LOCKS: dict[State, str] = {
 """What each lock means."""
 STYLE = """
 .round { display: block; width: 100%; min-width: 46rem; height: auto; font-size: 13px; }
-.round text { fill: var(--ink); } .round .soft { fill: var(--muted); } .round .name { font-weight: 600; font-size: 15px; }
+.round text { fill: var(--ink); } .round .soft { fill: var(--muted); }
+.round .name { font-weight: 600; font-size: 14px; }
 .round rect.box { fill: var(--raised); stroke: var(--line); } .round .ways { stroke: var(--muted); fill: none; }
 .round .head { fill: var(--muted); } .round .back { fill: var(--paper); }
 .round .guaranteed { --lock: var(--good); } .round .beyond { --lock: var(--warn); } .round .none { --lock: var(--bad); }
@@ -33,11 +34,11 @@ STYLE = """
 """
 """CSS of the picture; its colours are the page's own."""
 _PLACES: dict[str, tuple[int, int, str]] = {
-    "aggregator": (350, 40, "aggregation server"), "key_holder": (690, 40, "key server"),
-    "client": (10, 400, "another client"), "client_and_aggregator": (350, 400, "a client with the server"),
-    "released_model": (690, 400, "anybody who gets the model"),
+    "aggregator": (350, 10, "aggregation server"), "key_holder": (690, 10, "key server"),
+    "client": (10, 372, "another client"), "client_and_aggregator": (350, 372, "client with the server"),
+    "released_model": (690, 372, "who gets the model"),
 }  # fmt: skip
-_BOX = 260, 190
+_BOX = 260, 178
 
 
 def draw(verdict: Verdict, ways: Mapping[str, Mapping[str, int]]) -> str:
@@ -52,18 +53,15 @@ def draw(verdict: Verdict, ways: Mapping[str, Mapping[str, int]]) -> str:
         f'<svg class="round" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{html.escape(words(verdict))}">',
         '<defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="9" markerHeight="9" '
         'orient="auto-start-reverse"><path class="head" d="M0 0 10 5 0 10z"/></marker></defs>',
-        _arrow("M270 90H344", True), _arrow("M350 170H276", False),
-        _label(310, 252, "up", ways.get("up", {})), _label(310, 320, "down", ways.get("down", {})),
+        _arrow("M270 60H344", True), _arrow("M350 140H276", False),
+        _label(310, 212, "up", ways.get("up", {})), _label(310, 284, "down", ways.get("down", {})),
         _whose(),
     ]  # fmt: skip
-    if "key_holder" in lines and (lines["key_holder"].state != "absent" or ways.get("key_server")):
-        if ways.get("key_server"):
-            parts += [
-                '<path class="ways" d="M616 130H684" stroke-width="2" marker-start="url(#head)" '
-                'marker-end="url(#head)"/>',
-                _label(650, 252, "to and from the key server", ways["key_server"]),
-            ]
-    parts.append('<path class="ways" d="M10 386H950" stroke-dasharray="3 5"/>')
+    if ways.get("key_server"):
+        both = 'marker-start="url(#head)" marker-end="url(#head)"'
+        parts.append(f'<path class="ways" d="M616 100H684" stroke-width="2" {both}/>')
+        parts.append(_label(650, 212, "to and from the key server", ways["key_server"]))
+    parts.append('<path class="ways" d="M10 356H950" stroke-dasharray="3 5"/>')
     parts += [_party(party, line) for party, line in lines.items() if party in _PLACES]
     parts.append("</svg>")
     return "".join(parts)
@@ -78,8 +76,8 @@ def _whose() -> str:
     """The client whose data it is."""
     kept = ["holds the data, trains on them,", "cuts its update into zones and", "protects each before it leaves"]
     return (
-        f'<g><rect class="box" x="10" y="40" width="{_BOX[0]}" height="{_BOX[1]}" rx="8"/>'
-        f'<text class="name" x="26" y="68">the client whose data it is</text>{_lines(26, 94, kept, "soft")}</g>'
+        f'<g><rect class="box" x="10" y="10" width="{_BOX[0]}" height="{_BOX[1]}" rx="8"/>'
+        f'<text class="name" x="26" y="38">the client whose data it is</text>{_lines(26, 64, kept, "soft")}</g>'
     )
 
 
@@ -93,8 +91,8 @@ def _party(party: str, line: Line) -> str:
     said = said if len(said) <= room else [*said[: room - 1], said[room - 1][: _LETTERS - 1] + "…"]
     return (
         f'<g class="{line.state}"><rect class="box" x="{x}" y="{y}" width="{width}" height="{height}" rx="8"/>'
-        f'{_lock(x + 16, y + 14, line.state)}<text class="name" x="{x + 56}" y="{y + 30}">{html.escape(name)}</text>'
-        f'<text class="state" x="{x + 56}" y="{y + 50}">{_WORDS[line.state]}</text>'
+        f'{_lock(x + 24, y + 14, line.state)}<text class="name" x="{x + 60}" y="{y + 30}">{html.escape(name)}</text>'
+        f'<text class="state" x="{x + 60}" y="{y + 50}">{_WORDS[line.state]}</text>'
         f"{_lines(x + 16, y + 78, said, 'soft')}</g>"
     )
 

@@ -57,7 +57,7 @@ def verify_folder(folder: Path, signer: bytes | None = None, catalog: Catalog | 
     problems, notes = list(checked.problems), list[str]()
     if not problems:
         notes.append(
-            f"{checked.files} files have the SHA-256 and the size that {MANIFEST} lists, and no other file is there"
+            f"{checked.files} files have the SHA-256 and size that {MANIFEST} lists, and there is no other file"
         )
     if checked.public is not None:
         named = fingerprint(checked.public)
@@ -82,7 +82,10 @@ def verify_folder(folder: Path, signer: bytes | None = None, catalog: Catalog | 
             f"The ledger follows from {len(contents.charges.log)} charges: {found.figures} figures and words agree"
         )
     problems += [f"{name}: it does not follow from the other files" for name in _unlike_tables(folder, contents)]
-    _check_page(folder, contents, problems, notes)
+    if problems:
+        notes.append("The page was not made again, since other things do not fit")
+    else:
+        _check_page(folder, contents, problems, notes)
     return Verified(list(dict.fromkeys(problems)), notes, checked.public)
 
 
