@@ -87,9 +87,9 @@ def _words(update: NDArray[np.float32], telling: NDArray[np.bool_], where: NDArr
 class Comparison:
     """What one client has found in its messages.
 
-    A message that leaves before the values of its round are cut into zones, such as a ballot, waits until they are. What
-    leaves in a later round is compared with the values before it too, where this process still has them; it counts as
-    compared once it was compared with those of its own round.
+    A message that leaves before the values of its round are cut into zones, such as a ballot, waits until they are.
+    What leaves in a later round is compared with the values before it too, where this process still has them; it counts
+    as compared once it was compared with those of its own round.
     """
 
     def __init__(self) -> None:

@@ -159,7 +159,7 @@ class Tried(Record):
 
 
 class Attacks(Record):
-    """`attacks.json`.
+    """`leakage.json`.
 
     Attributes:
         tried: each attack and adversary.
@@ -172,7 +172,7 @@ class Attacks(Record):
 
 _RECORDS: dict[str, tuple[str, type[Record]]] = {
     "facts": ("run.json", Facts), "versions": ("versions.json", Versions), "own_files": ("own_files.json", OwnFiles),
-    "charges": ("charges.json", Charges), "sent": ("messages.json", Sent), "attacks": ("attacks.json", Attacks),
+    "charges": ("charges.json", Charges), "sent": ("messages.json", Sent), "attacks": ("leakage.json", Attacks),
 }  # fmt: skip
 _WAYS = "messages.csv"
 
