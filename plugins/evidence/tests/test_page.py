@@ -27,7 +27,8 @@ def test_it_says_first_what_is_not_protected(folder: Path) -> None:
     ]  # fmt: skip
     items = [*unprotected(contents(folder))]
     assert "what the key server can learn of a client: sees sums of the encrypted zone without noise" in " ".join(items)
-    assert any(item.startswith("No epsilon covers number of examples, which the server") for item in items)
+    told = "No epsilon covers what the server and another client can see: number of examples ("
+    assert any(item.startswith(told) for item in items)
     assert any(item.startswith("Never covered, whatever the recipe: hyper-parameter search") for item in items)
     assert items[-1] == "No attack was tried."
 

@@ -199,9 +199,13 @@ class Contents:
         return digest_of(self.recipe)
 
     def files(self) -> dict[str, bytes]:
-        """The records as files, by name; without the page, the recipe and the ledger."""
+        """The records as files, by name; without the recipe, the ledger, and what follows from all of these."""
         made = {file: canonical(getattr(self, name).to_plain(for_json=True)) for name, (file, _) in _RECORDS.items()}
-        return {**made, _WAYS: _table(self.ways), "charges.csv": charges_table(self.charges)}
+        return {**made, _WAYS: _table(self.ways)}
+
+    def tables(self) -> dict[str, bytes]:
+        """Files that hold for people what others hold for programs, by name."""
+        return {"charges.csv": charges_table(self.charges)}
 
     @classmethod
     def of(cls, folder: Path) -> Contents:

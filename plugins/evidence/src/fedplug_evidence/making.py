@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import re
-import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -64,21 +64,21 @@ def make_evidence(
     _require_free(folder, force)
     signer, made_key = own_key(key)
     contents, written = _gathered(run, catalog)
-    files = {
-        **contents.files(), RECIPE: written.encode(), LEDGER: (run / "ledger.json").read_bytes(),
-        PAGE: render(contents).encode(),
-    }  # fmt: skip
-    draft = folder.with_name(folder.name + ".tmp")
+    files = {**contents.files(), RECIPE: written.encode(), LEDGER: (run / "ledger.json").read_bytes()}
     try:
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
-        for name, data in {**files, **seal(files, signer)}.items():
-            (draft / name).write_bytes(data)
-        if folder.exists():
-            shutil.rmtree(folder)
-        draft.rename(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".evidence-", dir=folder.parent) as around:
+            draft = Path(around) / "made"
+            draft.mkdir()
+            _write(draft, files)
+            # Tables and page are made of what the files say, as whoever checks them will make them.
+            there = Contents.of(draft)
+            made = {**there.tables(), PAGE: render(there).encode()}
+            _write(draft, {**made, **seal({**files, **made}, signer)})
+            if folder.exists():
+                folder.rename(Path(around) / "before")
+            draft.rename(folder)
     except OSError as error:
-        shutil.rmtree(draft, ignore_errors=True)
         raise SetupError(
             f"{folder} cannot be written ({error.strerror or error}); choose another place with --output"
         ) from error
@@ -90,6 +90,11 @@ def make_evidence(
             beside.write_bytes(public_pem(public))
         notes.insert(0, f"made a key of your own: {made_key}; give reviewers its public half, {beside}")
     return folder, [*notes, *_what_lacks(contents)]
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
 
 
 def _require_ended(run: Path) -> None:

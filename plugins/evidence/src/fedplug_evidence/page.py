@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fedplug.api import units
-from fedplug.api.verdict import PARTIES, Line
+from fedplug.api.verdict import PARTIES, Line, named
 from fedplug.privacy.ledger_record import RoundEntry, ZoneEntry
 from fedplug_lab.api import glossary, page_html, sentence, table, text, verdict_html, zone_label
 
@@ -17,7 +17,7 @@ from fedplug_evidence.picture import STYLE, draw, legend
 _FEW = 0.99
 """What zlib makes of a ciphertext that does not compress is at least that share of its bytes."""
 _PRINT = """
-@media print { .pan { overflow: visible; } .round { min-width: 0; } section { break-inside: auto; }
+@media print { .pan { overflow: visible; break-inside: avoid; } .round { min-width: 0; } section { break-inside: auto; }
   .unprotected { border: 2px solid #000; background: none; } }
 .unprotected h2 { border: 0; margin: 0 0 .4rem; padding: 0; }
 """
@@ -80,8 +80,8 @@ def unprotected(contents: Contents) -> Iterator[str]:
             yield f"The {zone} zone, {share} of the model, was sent as it is in {kept.rounds_without_noise} rounds."
     for shown in ledger.reveals:
         if shown.covered_by is None:
-            whom = ", ".join(PARTIES[party] for party in shown.to)
-            yield f"No epsilon covers {shown.what}, which {whom} can see{f': {shown.note}' if shown.note else ''}."
+            whom = named(PARTIES[party] for party in shown.to)
+            yield f"No epsilon covers what {whom} can see: {shown.what}{f' ({shown.note})' if shown.note else ''}."
     yield from (f"Nobody stated what this shows: {what}." for what in ledger.uncovered_messages)
     yield from (f"{warning[:1].upper()}{warning[1:]}." for warning in ledger.warnings)
     yield f"Never covered, whatever the recipe: {'; '.join(ledger.never_covered)}."

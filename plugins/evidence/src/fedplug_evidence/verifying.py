@@ -92,8 +92,8 @@ def verify_folder(folder: Path, signer: bytes | None = None, catalog: Catalog | 
 def _unlike_tables(folder: Path, contents: Contents) -> list[str]:
     """Files that hold the same as others, for people, and do not."""
     return [
-        name for name, data in contents.files().items()
-        if name.endswith(".csv") and (folder / name).is_file() and (folder / name).read_bytes() != data
+        name for name, data in contents.tables().items()
+        if (folder / name).is_file() and (folder / name).read_bytes() != data
     ]  # fmt: skip
 
 
