@@ -16,7 +16,7 @@ from fedplug.runs.settings import Settings
 from toy_components import UNANIMOUS, paraaegis, toy_catalog
 
 ROUNDS = 4
-TIMES = ("seconds", "wall_seconds", "cpu_seconds", "bytes", "compared")
+TIMES = ("seconds", "wall_seconds", "cpu_seconds", "bytes")
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from fedplug import (
 from fedplug.api.rows import Compared
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.compared import Comparison, Sought
+from fedplug.round.compared import MOST, Comparison, Sought
 from fedplug.runs import execution
 from fedplug.runs.folder import read_rows
 from fedplug.runs.settings import Settings
@@ -188,3 +188,12 @@ def test_every_engine_compares_and_only_while_the_run_is_recorded(tmp_path: Path
         said = read_rows(run)[0].compared
         assert (said is not None) == record_wire
         assert said is None or (set(said.values) == {"encrypted", "noised"} and not said.found)
+
+
+def test_of_a_large_model_some_values_are_looked_for_all_over_it() -> None:
+    update = np.random.default_rng(5).normal(0, 1e-2, 2 * MOST + 7).astype(np.float32)
+    sought = Sought(update, {"encrypted": np.arange(MOST), "noised": np.arange(MOST, update.size)})
+    assert MOST // 2 < sum(sought.values.values()) <= MOST
+    for zone, part in (("encrypted", update[5000:5030]), ("noised", update[-30:])):
+        assert sought.found_in(part.tobytes()).keys() == {zone}
+        assert sought.found_in(part.astype("<f8").tobytes()).keys() == {zone}

@@ -43,7 +43,8 @@ def test_a_full_disk_says_what_is_safe_and_how_to_go_on(
     assert f"Round 1 is safe in {folder / 'checkpoint'}" in str(caught.value)
     assert f"the folder {folder} writable, and go on: fedplug resume {folder}" in str(caught.value)
     assert resume(folder) == 0
-    assert rows_of(folder) == rows_of(whole)
+    recorded = [row for row in rows_of(whole) if row.pop("compared")]
+    assert rows_of(folder) == recorded
 
 
 def test_nothing_saved_promises_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,8 @@ _ROUND = np.uint32(0xFFF)
 """Bits at the end of a float32, all zero in numbers of few significant bits."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _MOST_BITS = 24
+MOST = 1 << 18
+"""Values that a client looks for in a round; of more, every second, third, ... A leak of many is found all the same."""
 
 
 class Sought:
@@ -42,8 +44,11 @@ class Sought:
     def __init__(self, update: NDArray[np.float32], zones: Mapping[str, NDArray[np.integer]]) -> None:
         bits = update.view(np.uint32)
         telling = np.isfinite(update) & ((bits & _ROUND) != 0)
-        self.values = {zone: int(np.count_nonzero(telling[where])) for zone, where in zones.items()}
-        self._words = {zone: _words(update, telling, where) for zone, where in zones.items()}
+        telling_of = {zone: np.flatnonzero(telling[where]) for zone, where in zones.items()}
+        step = -(-sum(map(len, telling_of.values())) // MOST) or 1
+        chosen = {zone: found[::step] for zone, found in telling_of.items()}
+        self.values = {zone: len(found) for zone, found in chosen.items()}
+        self._words = {zone: _words(update, telling, where, chosen[zone]) for zone, where in zones.items()}
         everything = np.concatenate([np.empty(0, np.uint64), *self._words.values()])
         self._bits = min(_MOST_BITS, max(10, int(16 * everything.size).bit_length()))
         # Most of a message is told apart from all that is sought by a few bits of each word.
@@ -66,18 +71,24 @@ class Sought:
         return (words * _FACTOR) >> np.uint64(64 - self._bits)
 
 
-def _words(update: NDArray[np.float32], telling: NDArray[np.bool_], where: NDArray[np.integer]) -> NDArray[np.uint64]:
-    """The eight bytes that are looked for, as numbers, in order."""
+def _words(
+    update: NDArray[np.float32], telling: NDArray[np.bool_], where: NDArray[np.integer], chosen: NDArray[np.intp]
+) -> NDArray[np.uint64]:
+    """The eight bytes that are looked for, as numbers, in order: of a zone's values those that are chosen, each with
+    its neighbours.
+    """
     where = where.astype(np.int64)  # positions are unsigned, and there is one before the first
-    values = update[where]
-    pairs = [np.stack([values[:-1], values[1:]], 1)[telling[where][:-1] & telling[where][1:]]]
-    for first in (where, where - 1):  # with the neighbour behind it, and with the one before it
-        first = first[(first >= 0) & (first + 1 < update.size)]
-        first = first[telling[first] & telling[first + 1]]
-        pairs.append(np.stack([update[first], update[first + 1]], 1))
-    both = np.concatenate(pairs)
+    behind = chosen[chosen + 1 < where.size]
+    firsts, seconds = [where[behind]], [where[behind + 1]]  # neighbours in the zone
+    for first in (where[chosen], where[chosen] - 1):  # and in the model, behind it and before it
+        inside = first[(first >= 0) & (first + 1 < update.size)]
+        firsts.append(inside)
+        seconds.append(inside + 1)
+    one, other = np.concatenate(firsts), np.concatenate(seconds)
+    known = telling[one] & telling[other]
+    both = np.stack([update[one[known]], update[other[known]]], 1)
     both = np.ascontiguousarray(both[both[:, 0] != both[:, 1]], "<f4")
-    alone = values[telling[where]].astype("<f8")
+    alone = update[where[chosen]].astype("<f8")
     little = [both.view("<u8").ravel(), alone.view("<u8")]
     # As a number in the order of bytes of a message: what is sent with the first byte last.
     big = [both.astype(">f4").view("<u8").ravel(), alone.astype(">f8").view("<u8")]
