@@ -29,6 +29,7 @@ from fedplug.api.verdict import (
     NOT_SEEN,
     PARTIES,
     SERVER,
+    SUMS_ALONE,
     Epsilons,
     Line,
     State,
@@ -142,9 +143,9 @@ def why_not_amplified(ledger: Ledger) -> str | None:
         return "all clients take part in every round"
     reasons = {
         "no zone has noise": not costs,
-        "noise is added by the clients, and whoever sees an upload knows that its client took part":
+        "noise is added by the clients, and who sees an upload knows that its client took part":
             any(cost.central < cost.releases for cost in costs),
-        "no accountant here covers samples of fixed size under zero-out adjacency":
+        "no accountant here covers samples of fixed size under add-or-remove adjacency":
             sampling.scheme == "fixed",
         "who takes part follows from the recipe's seed, and sampling helps only while that is secret":
             sampling.source == "reproducible",
@@ -220,15 +221,18 @@ def _line(ledger: Ledger, party: Party, view: Guarantee | Nothing) -> Line:
     colluders = 1 if "client" in party else None
     if isinstance(view, Nothing):
         state: State = "absent" if view.absent else "none"
-        return Line(party, state, view.reason, view.detail or view.reason, ledger.delta, colluders=colluders)
+        sees = "" if view.absent else _seen(ledger, party)
+        return Line(party, state, view.reason, view.detail or view.reason, ledger.delta, sees, colluders=colluders)
     stated = _stated(ledger, view, sampled=sampled_epsilons(ledger) if party == "released_model" else None)
     if ledger.so_far.reproducible and view.zero_out.any():
         reason = "the noise follows from a seed that the recipe shows"
-        return Line(party, "none", reason, SEED_IS_KNOWN, ledger.delta, nominal=stated, colluders=colluders)
+        seen = _seen(ledger, party)
+        return Line(party, "none", reason, SEED_IS_KNOWN, ledger.delta, seen, nominal=stated, colluders=colluders)
     limit = _limit(ledger, stated.epsilon) if view.zero_out.any() else ""
     return Line(
         party, "none" if math.isinf(stated.epsilon) else "beyond" if limit else "guaranteed", limit, view.because,
-        ledger.delta, stated, rests_on=[*view.rests_on], not_covered=_not_covered(ledger, party), colluders=colluders,
+        ledger.delta, _seen(ledger, party), stated, rests_on=[*view.rests_on],
+        not_covered=_not_covered(ledger, party), colluders=colluders,
     )  # fmt: skip
 
 
@@ -245,9 +249,39 @@ def _with_levels(ledger: Ledger, line: Line, kept: dict[str, dict[str, float]]) 
             line = dataclasses.replace(
                 line, state=state, reason=limit, epsilons=None, unit=level, adjacency=keeper.account.unit,
                 stated=stated, detail=f"{keeper.account.covers}; of a whole client: {line.reason}",
-                rests_on=[f"on the word of {keeper.name}"], not_covered=_not_covered(ledger, cast(Party, line.party)),
+                rests_on=[f"on the word of {keeper.name}"],
+                not_covered=["a client as a whole", *_not_covered(ledger, cast(Party, line.party))],
             )  # fmt: skip
     return line
+
+
+def _seen(ledger: Ledger, party: Party) -> str:
+    """What a party gets to see of the updates, in plain words, whatever is promised."""
+    if not ledger.costs:
+        return "nothing of the updates"
+    totals = f"totals over {max(ledger.min_clients, 1)} or more clients"
+    if party == "released_model":
+        return "the model after every round, and no upload"
+    if party == "client":
+        return f"{totals}, from which it can subtract its own, and the model"
+    if party == "key_holder":
+        return totals if ledger.min_clients > 1 else "totals, which may be of a single client"
+    plain = [zone for zone in ledger.costs if zone not in ledger.sealed]
+    early = [zone for zone in plain if ledger.costs[zone].central and not ledger.costs[zone].bare]
+    bare = [zone for zone in plain if ledger.costs[zone].bare]
+    noised = [zone for zone in plain if zone not in (*bare, *early)]
+    sealed = [zone for zone in ledger.costs if zone in ledger.sealed]
+    single = {zone for zone in sealed if ledger.key_holders[zone] == "clients" and party == "client_and_aggregator"}
+    opened = bool(ledger.opened.intersection(sealed)) or party == "client_and_aggregator"
+    rest = [zone for zone in sealed if zone not in single]
+    parts = [
+        f"the {listed(bare)} zone as it is" if bare else "",
+        f"the {listed(noised)} zone with its noise" if noised else "",
+        f"the {listed(early)} zone before the noise" if early else "",
+        f"the {listed(sorted(single))} zone opened with the client's key" if single else "",
+        f"the {listed(rest)} zone as ciphertext" + (f", opened in {totals}" if opened else "") if rest else "",
+    ]
+    return f"each client's upload: {', '.join(part for part in parts if part)}"
 
 
 def _not_covered(ledger: Ledger, party: Party) -> list[str]:
@@ -290,10 +324,15 @@ def _stated(ledger: Ledger, view: Guarantee, sampled: Epsilons | None) -> Epsilo
 
 def _guaranteed(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
     """What each adversary's view guarantees, or why there is no guarantee."""
-    return {
-        name: view if isinstance(view, Nothing) and view.absent else _voided(ledger, name) or view
-        for name, view in _of_values(ledger).items()
-    }
+    return {name: _with_voided(view, _voided(ledger, name)) for name, view in _of_values(ledger).items()}
+
+
+def _with_voided(view: Guarantee | Nothing, voided: Nothing | None) -> Guarantee | Nothing:
+    """A view, given what takes its guarantee whatever the noise is; the detail has all reasons."""
+    if voided is None or (isinstance(view, Nothing) and view.absent):
+        return view
+    also = f"; and {view.detail or view.reason}" if isinstance(view, Nothing) else ""
+    return Nothing(voided.reason, voided.detail + also)
 
 
 def _of_values(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
@@ -314,7 +353,7 @@ def _of_values(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
             ledger, lambda _, cost: cost.peer,
             "a client sees the sums and subtracts its own upload from them; this covers one client that "
             "looks alone: several who collude subtract all of theirs, for which nothing is promised here",
-            (*central, "it sees sums only"),
+            (*central, SUMS_ALONE),
         ),
         "client_and_aggregator": _collusion(ledger),
         "released_model": _everybody(
@@ -343,9 +382,9 @@ def _voided(ledger: Ledger, name: Party) -> Nothing | None:
     if not voiding:
         return None
     what, note = voiding[0].what, voiding[0].note
-    few = f"sees {what}: no epsilon covers that"
+    few = f"sees {what}: this gives data away"
     if len(few.split()) > MOST_WORDS:
-        few = "sees what no epsilon covers; the ledger names it"
+        few = "sees what gives data away; the ledger names it"
     return Nothing(few, f"sees {what}: {note}")
 
 
@@ -410,13 +449,13 @@ def _aggregator(ledger: Ledger) -> Guarantee | Nothing:
     if seen := [zone for zone in bare if zone not in ledger.sealed]:
         zones = listed_bare(ledger, seen)
         return Nothing(
-            f"reads {_few(zones, seen)} of every upload without noise",
+            f"reads {_few(zones, seen)} of every upload, without noise",
             f"sees the {zones} zone of every upload, without noise",
         )
     if seen := [zone for zone in bare if zone in ledger.opened]:
         zones = listed_bare(ledger, seen)
         return Nothing(
-            f"sees decrypted sums of {_few(zones, seen)} without noise",
+            f"sees sums over clients of {_few(zones, seen)}, without noise",
             f"sees decrypted sums of the {zones} zone, without noise",
         )
     if seen := [zone for zone, cost in noised.items() if cost.central]:
@@ -483,7 +522,7 @@ def _key_holder(ledger: Ledger) -> Guarantee | Nothing:
     def price(zone: str, cost: ZoneCost) -> NDArray[np.float64]:
         return np.maximum(cost.total, cost.below) if ledger.key_holders.get(zone) == "key_server" else cost.total
 
-    return _everybody(ledger, price, because, ("the server sends it sums only",))
+    return _everybody(ledger, price, because, (SUMS_ALONE,))
 
 
 def _collusion(ledger: Ledger) -> Guarantee | Nothing:
@@ -492,7 +531,7 @@ def _collusion(ledger: Ledger) -> Guarantee | Nothing:
     if bare:
         zones = listed_bare(ledger, bare)
         return Nothing(
-            f"{'opens sums of' if _sums_alone(ledger, bare) else 'reads'} {_few(zones, bare)} without noise",
+            f"{'see sums over clients of' if _sums_alone(ledger, bare) else 'read'} {_few(zones, bare)}, without noise",
             f"sees the {zones} zone without noise, {_how_bare(ledger, bare)}",
         )
     if central := [zone for zone, cost in noised.items() if cost.central]:
@@ -526,7 +565,7 @@ def _everybody(
     """Who sees the sums of every zone, each at its price."""
     if bare := ledger.bare:
         zones = listed_bare(ledger, bare)
-        few = f"sees sums of {_few(zones, bare)} without noise"
+        few = f"sees sums over clients of {_few(zones, bare)}, without noise"
         return Nothing(few, f"sees sums of the {zones} zone without noise")
     spent = ledger.priced(ledger.noised, price)
     return Guarantee(spent, spent.doubled(), because, (*_noise_by(ledger), *rests_on))
@@ -576,7 +615,7 @@ def report(ledger: Ledger) -> LedgerReport:
         verdict=verdict(ledger),
         warnings=list(dict.fromkeys(warnings(ledger))),
         unit="client: the whole update of a client; the same epsilon holds for each of its records",
-        adjacency="zero-out: a client's contribution is replaced by zero; replace-one: by any other, with twice the "
+        adjacency="add-or-remove: a client's contribution, or zeros instead; replace-one: any other, with twice the "
         "sensitivity",
         delta=ledger.delta,
         trust=_trust(ledger),
@@ -651,8 +690,8 @@ def warnings(ledger: Ledger) -> Iterator[str]:
             )
     if ledger.feedback.any():
         yield (
-            "the un-noised zone shapes what other clients upload next; the aggregator's epsilon includes that, "
-            "that of the DP zone covers a client's own uploads only"
+            "the zone without noise shapes what other clients upload next; the epsilon toward the server includes "
+            "that, the one of the noised zone alone does not"
         )
     # Ballots have entries of their own, so a round with two entries was not repeated; one with a zone twice was.
     released = Counter((entry.round, zone) for entry in ledger.log for zone in entry.zones)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fedplug.api.verdict import Verdict
 from fedplug_lab.comparable import warnings
 from fedplug_lab.compare_figures import charts, front_of
 from fedplug_lab.compare_formats import to_csv, to_json, to_latex, to_markdown
@@ -20,9 +21,10 @@ from fedplug_lab.compare_table import columns, reasons
 from fedplug_lab.compared import Compared, OneRun
 from fedplug_lab.leakage import leakage_table, worst_of
 from fedplug_lab.records import result_of
-from row_toys import a_ledger, a_row, a_summary
+from row_toys import a_ledger, a_line, a_row, a_summary, a_verdict
 
-VERDICT = "NO DP: <b>all</b> of it | 100% of coordinates_released"
+SAID = a_verdict(aggregator=a_line("aggregator", "none", reason="reads <b>all</b> of it | each of_them"))
+VERDICT = str(SAID)
 
 
 def a_run(folder: Path, name: str, seed: int, rounds: int = 3, attacks: Any = None, **changes: Any) -> OneRun:
@@ -33,7 +35,7 @@ def a_run(folder: Path, name: str, seed: int, rounds: int = 3, attacks: Any = No
         "name": name, "seed": seed, "rounds": rounds, "data": {"use": "std.digits", "clients": 2, "partition": None},
         "model": {"use": "std.mlp"}, "train": {"use": "std.sgd", "epochs": 5}, **changes.pop("recipe", {}),
     }  # fmt: skip
-    ledger = a_ledger(**{"verdict": VERDICT, "unit": "client", **changes.pop("ledger", {})})
+    ledger = a_ledger(**{"verdict": SAID, "unit": "client", **changes.pop("ledger", {})})
     summary = a_summary(name=name, recipe=recipe, digest=f"{name}-{seed}", **changes.pop("summary", {}))
     rows = [a_row(r, **{"accuracy": 0.5 + seed / 10, **changes}) for r in range(1, 4)]
     (folder / "recipe.yaml").touch()
@@ -47,12 +49,10 @@ def a_run(folder: Path, name: str, seed: int, rounds: int = 3, attacks: Any = No
     return found
 
 
-def a_view(zero_out: float | None, reason: str = "") -> dict[str, Any]:
-    both = None if zero_out is None else {key: {"epsilon_exact": zero_out} for key in ("zero_out", "replace_one")}
-    return {"epsilons": both, "reason": reason}
-
-
-ZERO_OUT = {"aggregator": a_view(3.0), "released_model": a_view(None, "bare")}
+def of(aggregator: float) -> Verdict:
+    """With this epsilon toward the server alone."""
+    bare = a_line("released_model", "none", reason="bare")
+    return a_verdict(aggregator=a_line("aggregator", "guaranteed", aggregator), released_model=bare)
 
 
 def texts(everyone: Sequence[Compared], key: str) -> list[str]:
@@ -61,15 +61,18 @@ def texts(everyone: Sequence[Compared], key: str) -> list[str]:
 
 def test_epsilons_are_the_largest_of_the_ledgers_and_gaps_have_their_reason(tmp_path: Path) -> None:
     one = Compared("one", [
-        a_run(tmp_path, "one", 1, ledger={"views": ZERO_OUT}, epsilon=2.0, epsilon_prices="noised"),
-        a_run(tmp_path, "one", 2, ledger={"views": {"aggregator": a_view(4.0)}}, epsilon=1.0),
+        a_run(tmp_path, "one", 1, ledger={"verdict": of(3.0)}, epsilon=2.0, epsilon_prices="noised"),
+        a_run(tmp_path, "one", 2, ledger={"verdict": of(4.0)}, epsilon=1.0),
     ])  # fmt: skip
-    two = Compared("two", [a_run(tmp_path, "two", 1, epsilon=None), a_run(tmp_path, "two", 2, epsilon=math.nan)])
+    empty = {"verdict": Verdict("nothing_run")}
+    two = Compared("two", [
+        a_run(tmp_path, "two", 1, ledger=empty, epsilon=None), a_run(tmp_path, "two", 2, ledger=empty, epsilon=math.nan)
+    ])  # fmt: skip
     everyone = [one, two]
     assert texts(everyone, "epsilon") == ["2.000 (noised)", "–"]
     assert texts(everyone, "epsilon_aggregator") == ["4.000", "–"]
     assert texts(everyone, "epsilon_released_model") == ["–", "–"]
-    assert texts(everyone, "verdict") == [VERDICT, VERDICT]
+    assert texts(everyone, "verdict") == [f"{of(3.0)} / {of(4.0)}", "Nothing to judge."]
     assert texts(everyone, "difference") == ["baseline", "+0.000 n=2"]
     said = reasons(columns(everyone, one))
     assert "epsilon, two: its ledger prices nothing, since no zone has noise that counts" in said
@@ -165,7 +168,7 @@ def test_every_output_holds_what_the_runs_said_and_escapes_it(tmp_path: Path) ->
     page = write_compare_page(tmp_path / "compare.html", everyone, table, about).read_text()
     assert "<i>" not in page
     assert "<b>" not in page
-    assert "NO DP: &lt;b&gt;all&lt;/b&gt; of it | 100% of coordinates_released" in page
+    assert "reads &lt;b&gt;all&lt;/b&gt; of it | each of_them" in page
     assert [chart.key for chart in charts(everyone)] == ["front", "curves", "accuracy-bytes", "bytes", "seconds"]
     for chart in charts(everyone):
         assert chart.svg in page
@@ -176,6 +179,6 @@ def test_every_output_holds_what_the_runs_said_and_escapes_it(tmp_path: Path) ->
     assert [run["leaks"][0]["attack"] for run in plain["protocols"][0]["runs"]] == ["toy.copy server"] * 2
     markdown, latex = to_markdown(table, everyone, about), to_latex(table, everyone, about)
     assert "| b\\|c | 1, 2 |" in markdown
-    assert "* b\\|c: NO DP: &lt;b>all&lt;/b> of it" in markdown
+    assert "* b\\|c: Protected from some, not from everybody. The server: no guarantee: reads &lt;b>all" in markdown
     assert r"a\_b \& $<$i$>$ & 1, 2" in latex
     assert len({line.count(" & ") for line in latex.splitlines() if line.endswith(r"\\") and "a\\_b" not in line}) == 1
