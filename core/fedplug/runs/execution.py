@@ -33,7 +33,7 @@ from fedplug.api.events import (
     RunStarted,
     RunStopped,
 )
-from fedplug.api.roles import Extension
+from fedplug.api.roles import Extension, ModelSource
 from fedplug.console.display import Display, show
 from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.engines.choice import engine_entry, options_of
@@ -432,6 +432,7 @@ class Execution:
             resumed=resumed,
             command=command_line(),
             parameters=layout.size,
+            figures=list(self.composition.part(recipe.model.name, ModelSource).judged_by),
         )
         self.events = Events()
         show(self.display, self.events)

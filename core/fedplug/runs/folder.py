@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from importlib_metadata import version
 
+from fedplug.api.data import Figure
 from fedplug.api.errors import CheckpointError, SetupError, describe
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.api.roles import GroundTruth, Groups, Partition
@@ -235,6 +236,7 @@ class Summary(Record):
         assessments: component -> fact -> value, with knowledge that no party has.
         carried: bytes that travelled in this execution: the `messages`, as the rows have them, and what was added to
             them on their way, where the engine says so; headers of networks come on top.
+        figures: what the task is judged by beside accuracy, as its model declares it.
         peak_memory: bytes that the server's process held at most in this execution, libraries and all; with the engine
             `local` those of all parties. None where the system does not tell.
     """
@@ -253,6 +255,7 @@ class Summary(Record):
     assessments: dict[Text, dict[Text, Number]] = dataclasses.field(default_factory=dict)
     carried: dict[Text, Count] = dataclasses.field(default_factory=dict)
     peak_memory: Count | None = None
+    figures: list[Figure] = dataclasses.field(default_factory=list)
 
 
 def versions(recipe: Recipe, catalog: Catalog, engine: Entry) -> dict[str, str]:

@@ -105,7 +105,7 @@ def _head(answer: Answer, number: int) -> str:
     lines = [
         f"Trial {number + 1} of {len(answer.told)} of a search in {question.recipe.name} ({seeds}): {numbers}.",
         f"Chosen: {answer.question.space.label(answer.values[number])}. Constraints: {asked}.",
-        f"On the front by {', '.join(question.objectives)}: no other trial that meets the constraints beats it.",
+        f"On the front by {', '.join(question.weighed())}: no other trial that meets the constraints beats it.",
         "The numbers are those of its runs. That it was chosen from many on the same data is a release of its own,",
         "which its epsilon does not count: search.html in the folder of the search says more.",
     ]

@@ -82,9 +82,10 @@ def _front(answer: Answer) -> str:
         values = [text(value) for value in answer.question.space.shown(answer.values[number]).values()]
         link = f'<a href="{file}">{file}</a>'
         body.append([str(number + 1), *_cells(answer, answer.told[number]), *values, link])
+    first = next(iter(answer.question.objectives))
     caption = (
         "Trials that meet all constraints and that no other such trial beats, the best in "
-        f"{answer.question.objectives[0]} first. Means over seeds; of epsilons the largest. {BEST} is the first."
+        f"{first} first. Means over seeds; of epsilons the largest. {BEST} is the first."
     )
     header = ["trial", *answer.shown, *answer.question.space.dimensions, "recipe"]
     return table(caption, header, body, numeric=1)
@@ -122,7 +123,7 @@ def _how(answer: Answer) -> str:
     facts, question = answer.facts, answer.question
     body = [["recipe", f"<code>{text(question.recipe)}</code>, digest <code>{question.base.digest[:12]}</code>"]]
     body += [[text(path), text(found)] for path, found in question.space.dimensions.items()]
-    body += [["objectives", text(", ".join(question.objectives))]]
+    body += [["objectives", text(", ".join(question.weighed()))]]
     body += [[text(key), text(value)] for key, value in facts.items() if key not in ("command", "complete")]
     again = f"<h3>Do it again</h3><pre><code>{text(facts['command'])}</code></pre>" if facts["command"] else ""
     return table("The same command gives the same search.", ["", ""], body) + again
@@ -133,7 +134,7 @@ def _how(answer: Answer) -> str:
 
 def _chart(answer: Answer) -> Chart | None:
     """The first objective over each other one; what does not count in grey."""
-    across, up = answer.question.objectives[1:], answer.question.objectives[0]
+    up, *across = answer.question.objectives
     shown = [name for name in across if any(_has(told, name, up) for told in answer.told.values())]
     if not shown:
         return None
@@ -152,8 +153,9 @@ def _chart(answer: Answer) -> Chart | None:
         ("pruned, as far as it came", MUTED, "cross"),
         ("bound", MUTED, "dash"),
     ]
-    sides = ["up" if measure(up).more_is_better else "down",
-             "to the right" if measure(shown[0]).more_is_better else "to the left"]  # fmt: skip
+    better = answer.question.objectives
+    sides = ["up" if better[up] == "higher" else "down",
+             "to the right" if better[shown[0]] == "higher" else "to the left"]  # fmt: skip
     best = ", ".join(answer.name(number) for number in answer.front) or "none"
     alt = f"On the front: {best}."
     note = f"{sides[0].capitalize()} and {sides[1]} is better. Trials without one of the numbers are not drawn."
