@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from fedplug.api import units
@@ -30,8 +31,14 @@ def attacks_on(each: Compared) -> set[str]:
     return {leak.attack for run in each.runs for leak in leaks_of(run)}
 
 
+def leakage_tables(everyone: Sequence[Compared], most: int = 5) -> str:
+    """The same table for each few protocols, so that it fits on a page."""
+    size = math.ceil(len(everyone) / math.ceil(len(everyone) / most))
+    return "".join(leakage_table(everyone[start : start + size]) for start in range(0, len(everyone), size))
+
+
 def leakage_table(everyone: Sequence[Compared]) -> str:
-    """A row for each attack, two columns for each protocol: the number that counts and the share of successes."""
+    """A row for each attack, a column for each protocol: the number that counts and the share of successes."""
     by_name = [[{leak.attack: leak for leak in leaks_of(run)} for run in each.runs] for each in everyone]
     names = list(dict.fromkeys(name for runs in by_name for known in runs for name in known))
     body = []

@@ -106,6 +106,24 @@ def _length(cell: str) -> str:
     return ' class="long"' if len(_TAG.sub("", cell)) > _LONG else ""
 
 
+def table_of_sides(caption: str, sides: Sequence[str], rows: Sequence[str | Sequence[str]]) -> str:
+    """A table that sets a few things side by side and fits any page: nothing scrolls, long words break.
+
+    Args:
+        caption: text; empty for none.
+        sides: what is set side by side, as text.
+        rows: of each what it is about and a cell a side, as HTML; or a whole row, such as a heading of a group.
+    """
+    head = "".join(f'<th scope="col">{text(side)}</th>' for side in sides)
+    body = "".join(
+        row if isinstance(row, str) else f'<tr><th scope="row">{row[0]}</th>' + "".join(
+            f'<td data-of="{text(side)}">{cell}</td>' for side, cell in zip(sides, row[1:], strict=True)) + "</tr>"
+        for row in rows
+    )  # fmt: skip
+    said = f"<caption>{text(caption)}</caption>" if caption else ""
+    return f'<table class="sides">{said}<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table>\n'
+
+
 def table(caption: str, header: Sequence[str], body: Sequence[Sequence[str]], *, numeric: bool | int = False) -> str:
     """A table with caption and header cells; nothing for an empty body. Cells are HTML already, header is text.
 
