@@ -17,6 +17,7 @@ from typing import Any
 
 from fedplug.api.records import json_ready
 
+from fedplug_lab.comparable import HEADINGS
 from fedplug_lab.compare_table import Cell, Column, reasons, verdicts_of
 from fedplug_lab.compared import Compared
 from fedplug_lab.intervals import LEVEL
@@ -71,7 +72,7 @@ def print_table(table: Sequence[Column]) -> None:
             shown.add_column(cell.text, overflow="fold", max_width=_WIDEST)
         for group, columns in grouped(piece):
             if group:
-                shown.add_row(Text(group.capitalize(), "bold"))
+                shown.add_row(Text(HEADINGS[group], "bold"))
             for column in columns:
                 shown.add_row(f"  {column.title}" if group else column.title, *map(_in_terminal, column.cells))
         console.print(shown)
@@ -134,7 +135,7 @@ def to_markdown(table: Sequence[Column], everyone: Sequence[Compared], about: Ma
     for piece in side_by_side(brief(table)):
         rows = [["", *(cell.text for cell in piece[0].cells)], ["---"] * (1 + len(piece[0].cells))]
         for group, columns in grouped(piece):
-            rows += [[f"**{group.capitalize()}**", *[""] * len(piece[0].cells)]] if group else []
+            rows += [[f"**{HEADINGS[group]}**", *[""] * len(piece[0].cells)]] if group else []
             rows += [[column.title, *map(_bold, column.cells)] for column in columns]
         lines += ["", *("| " + " | ".join(_in_markdown(cell) for cell in row) + " |" for row in rows)]
     lines += ["", f"Bold: {BEST}."] if any(cell.best for column in brief(table) for cell in column.cells) else []
@@ -159,7 +160,7 @@ def to_latex(table: Sequence[Column], everyone: Sequence[Compared], about: Mappi
             " & ".join(["", *(_in_latex(cell.text) for cell in piece[0].cells)]) + " \\\\",
         ]
         for group, columns in grouped(piece):
-            heading = f"\\multicolumn{{{count + 1}}}{{l}}{{\\textit{{{group.capitalize()}}}}} \\\\"
+            heading = f"\\multicolumn{{{count + 1}}}{{l}}{{\\textit{{{HEADINGS[group]}}}}} \\\\"
             lines += ["\\midrule", heading] if group else []
             rows = [[_in_latex(column.title), *map(_strong, column.cells)] for column in columns]
             lines += [" & ".join(row) + " \\\\" for row in rows]

@@ -343,7 +343,8 @@ def _column(
     make = _largest if worst else _mean
     cells = [make([read(run) for run in each.runs], shown, why) for each in everyone]
     if better is not None:
-        cells = _marked(cells, leaders([by_seed(each, read) for each in everyone], better))
+        best = {cells[place].text for place in leaders([by_seed(each, read) for each in everyone], better)}
+        cells = _marked(cells, {place for place, cell in enumerate(cells) if cell.text in best})
     return Column(key, title, cells, group)
 
 

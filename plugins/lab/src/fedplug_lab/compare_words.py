@@ -57,9 +57,10 @@ def summary_of(everyone: Sequence[Compared], spoiled: Collection[str]) -> list[s
     said += [_protection(everyone)]
     costs = []
     if TRAFFIC not in spoiled:
-        costs += _costs(everyone, all_bytes, "sends most", "sends least", units.size)
+        costs += _costs(everyone, all_bytes, "sends most", "as much", "sends least", units.size)
     if TIME not in spoiled:
-        costs += _costs(everyone, lambda run: run.result.wall_seconds, "takes longest", "is quickest", units.duration)
+        clock: Read = lambda run: run.result.wall_seconds  # noqa: E731
+        costs += _costs(everyone, clock, "takes longest", "as long", "is quickest", units.duration)
     said += [f"{'; '.join(costs)}."] if costs else []
     if missing := [word for group, word in _NOT_ALIKE.items() if group in spoiled]:
         said.append(f"The {named(missing)} of these runs do not compare: what differs is listed with the warnings.")
@@ -81,14 +82,16 @@ def _most_accurate(everyone: Sequence[Compared]) -> list[str]:
     shown = units.number(best.mean) + (f" ± {units.number(best.deviation)}" if best.deviation else "")
     most = "the most accurate" if name == "accuracy" else f"the best in {name}"
     who = named(everyone[place].name for place in equal)
-    said = f"{who} {'are equally, and' if len(equal) > 1 else 'is'} {most} ({shown})"
+    several = len(equal) > 1
+    said = f"{who} {'are' if several else 'is'} {most} ({shown}{' each' if several else ''})"
     seeds = max(len(each.runs) for each in everyone)
     if len(equal) == len(everyone):
         return [f"All are equally accurate ({shown})." if name == "accuracy" else f"All are equal in {name} ({shown})."]
     if seeds == 1:
         return [f"{said}; with one seed each, part of a difference may be luck."]
     if close:
-        return [f"{said}, but the spread over seeds does not tell {named(everyone[p].name for p in close)} from it."]
+        return [f"{said}, but the spread over seeds does not tell {named(everyone[p].name for p in close)} "
+                f"from {'them' if several else 'it'}."]
     return [f"{said}, by more than the spread over seeds explains."]
 
 
@@ -105,12 +108,13 @@ def _protection(everyone: Sequence[Compared]) -> str:
         some = f"{named(PARTIES[party] for party in safe)} alone" if safe else "nobody"
         known = [line.value or 0.0 for each in members for party in safe if (line := line_of(each, party))]
         most = f" (epsilon {number(max(known))} at most)" if max(known, default=0.0) > 0 else ""
-        said.append(f"{named(each.name for each in members)}{verb} from {'everybody' if safe and whole else some}{most}")
+        whom = "everybody" if safe and whole else some
+        said.append(f"{named(each.name for each in members)}{verb} from {whom}{most}")
     return f"{'; '.join(said)}."
 
 
 def _costs(
-    everyone: Sequence[Compared], read: Read, most: str, least: str, show: Callable[[float], str]
+    everyone: Sequence[Compared], read: Read, most: str, as_much: str, least: str, show: Callable[[float], str]
 ) -> list[str]:
     """Who costs most, beside who costs least; nothing where the seeds do not tell the two apart."""
     found = {place: mean for place, each in enumerate(everyone) if (mean := _mean(each, read)) is not None}
@@ -121,4 +125,4 @@ def _costs(
         return []
     dear, cheap = max(found.values()), min(found.values())
     times = f"{dear / cheap:.1f}" if dear < 10 * cheap else f"{dear / cheap:.0f}"
-    return [f"{high.name} {most} ({show(dear)}), {times} times as much as {low.name}, which {least}"]
+    return [f"{high.name} {most} ({show(dear)}), {times} times {as_much} as {low.name}, which {least}"]
