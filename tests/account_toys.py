@@ -20,7 +20,7 @@ class Labels(fedplug.Protector, fedplug.AccountKeeper):
     """Flip labels, and keep the account of one label."""
 
     account = Account(
-        level="label", release=Flips, unit="the label of one example", terms="single labels, local, replace-one",
+        level="label", release=Flips, unit="the label of one example",
         trust="local: labels are flipped at the client", covers="what follows from labels",
     )  # fmt: skip
 
@@ -53,7 +53,7 @@ class Records(fedplug.AccountKeeper):
 
     name = "toy.records"
     account = Account(
-        level="record", release=Steps, unit="one example", terms="single records, local", trust="local", covers="all"
+        level="record", release=Steps, unit="one example", trust="local", covers="all"
     )
 
     def round_release(self, client: Any, ctx: Any) -> Steps:

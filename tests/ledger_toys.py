@@ -99,7 +99,7 @@ def exact(ledger: Ledger, view: str, adjacency: str = "zero_out") -> float:
 def reason(ledger: Ledger, view: str) -> str:
     found = ledger.report().views[view]
     assert found.epsilon is None, f"{view} claims {found}"
-    return found.reason
+    return found.detail
 
 
 shares = st.lists(st.floats(0.01, 1.0), min_size=3, max_size=8)

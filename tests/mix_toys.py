@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import RecipeError
-from fedplug.privacy.ledger_record import ViewReport
+from fedplug.api.verdict import Line
 from fedplug.recipe.recipe import Recipe
 from toy_components import TOYS, toy_catalog
 from toy_protocol import run_protocol
@@ -26,7 +26,7 @@ def refused(plain: dict[str, Any]) -> str:
     return str(error.value)
 
 
-def views(plain: dict[str, Any]) -> dict[str, ViewReport]:
+def views(plain: dict[str, Any]) -> dict[str, Line]:
     return run_protocol(plain).protocol.ledger.report().views
 
 

@@ -1,10 +1,11 @@
-"""Rows of the metrics, and summaries, that no run has made."""
+"""Rows of the metrics, summaries, verdicts and ledgers that no run has made."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fedplug.api.rows import Row
+from fedplug.api.verdict import PARTIES, Epsilons, Line, State, Verdict
 from fedplug.privacy.ledger_record import SCHEMA, LedgerReport
 from fedplug.runs.folder import Summary
 
@@ -40,11 +41,30 @@ def a_summary(**changes: Any) -> Summary:
     return Summary.from_plain({**plain, **changes})
 
 
+def a_line(party: str, state: State, epsilon: float = 1.25, **changes: Any) -> Line:
+    """What a party may learn; replace-one costs twice the epsilon. `changes` are fields."""
+    stated = Epsilons({"epsilon_exact": epsilon}, {"epsilon_exact": 2 * epsilon})
+    reason = {"guaranteed": "", "beyond": "it is above 20", "none": "reads it", "absent": "there is none"}[state]
+    known: dict[str, Any] = {
+        "reason": reason, "detail": reason or "sees sums", "delta": 1e-5,
+        "epsilons": stated if state in ("guaranteed", "beyond") else None,
+        "rests_on": ["noise executed by the core"] if state == "guaranteed" else [],
+    }  # fmt: skip
+    return Line(party, state, **{**known, **changes})
+
+
+def a_verdict(**changes: Line) -> Verdict:
+    """One with a line of each state; `changes` are lines, by party."""
+    states: tuple[State, ...] = ("none", "absent", "beyond", "none", "guaranteed")
+    lines = {party: a_line(party, state) for party, state in zip(PARTIES, states, strict=True)}
+    return Verdict.of([*{**lines, **changes}.values()])
+
+
 def a_ledger(**changes: Any) -> LedgerReport:
     """The account of a run of which little is known; `changes` are fields as plain data."""
     plain: dict[str, Any] = {
-        "schema": SCHEMA, "recipe": "demo", "verdict": {"status": "nothing_run"}, "warnings": [], "unit": "", "adjacency": "", "delta": 1e-5,
-        "trust": "", "epsilons": None, "epsilon_prices": "", "levels": {}, "zones": {},
+        "schema": SCHEMA, "recipe": "demo", "verdict": {"status": "nothing_run"}, "warnings": [], "unit": "",
+        "adjacency": "", "delta": 1e-5, "trust": "", "epsilons": None, "epsilon_prices": "", "levels": {}, "zones": {},
         "sampling": {"scheme": "", "amplified": False, "why": ""}, "rounds": {"planned": 0, "actual": 0},
         "encryption": {}, "noise": [], "reveals": [], "uncovered_messages": [], "never_covered": [], "log": [],
     }  # fmt: skip

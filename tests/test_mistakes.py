@@ -1,6 +1,6 @@
 """The mistakes that an ordinary author of a plugin makes, in five to fifteen lines each.
 
-Each cannot be written, or is refused, or ends in a verdict that does not open with DP or says on whose word it is.
+Each cannot be written, or is refused, or ends in a verdict that protects nobody or says on whose word it is.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from fedplug import (
     hookimpl,
 )
 from fedplug.api.errors import FedplugError
+from fedplug.api.verdict import Verdict
 from fedplug_baselines.dp_sgd import DpSgd
 from toy_components import recipe_of
 from toy_protocol import run_protocol
@@ -54,7 +55,7 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> Any:
     return known
 
 
-def verdict_of(*chain: Any, **changes: Any) -> str:
+def verdict_of(*chain: Any, **changes: Any) -> Verdict:
     """The verdict of a short run with this chain in its only zone."""
     outcome = run_protocol(recipe_of("noised", list(chain), train=PUSH, **changes))
     dropped = [reason for row in outcome.rows for reason in row.clients.dropped.values()]
@@ -101,7 +102,9 @@ class LaplaceBehindL2(fedplug.Protector):
 @pytest.mark.parametrize("mistake", [NoClip, NoiseThenClip, LaplaceBehindL2])
 def test_noise_without_a_bound_of_its_order_before_it_has_no_price(mistake: type, toys: Any) -> None:
     toys("protect", mistake)
-    assert verdict_of(ODD).startswith("NO DP: the noise does not protect, ε=∞")
+    verdict = verdict_of(ODD)
+    assert verdict.status == "no_protection"
+    assert verdict.toward("released_model").reason == "the noise does not protect: epsilon is infinite"
 
 
 class Half(fedplug.Protector):
@@ -198,7 +201,8 @@ class TopTenOnly(Own):
 @pytest.mark.parametrize("mistake", [AThousandth, SeedZero, ManualSeed, LastTenBare, DrawnOnce, TopTenOnly])
 def test_a_sampler_of_an_authors_own_is_priced_on_the_authors_word(mistake: type, toys: Any) -> None:
     toys("protect", mistake)
-    assert "on the word of toy.odd" in verdict_of(CLIP, ODD)
+    for line in verdict_of(CLIP, ODD).lines:
+        assert "on the word of toy.odd" in line.rests_on or line.state == "absent"
 
 
 def test_a_sampler_says_where_it_draws_from() -> None:
@@ -255,12 +259,12 @@ class BareAgain(fedplug.Protector):
 @pytest.mark.parametrize("mistake", [Feedback, BareAgain])
 def test_a_function_with_the_data_in_hand_behind_noise_takes_its_price(mistake: type, toys: Any) -> None:
     toys("protect", mistake)
-    assert verdict_of(CLIP, NOISE, ODD).startswith("NO ")
+    assert verdict_of(CLIP, NOISE, ODD).status == "no_protection"
 
 
 def test_error_feedback_before_the_clip_has_its_price(toys: Any) -> None:
     toys("protect", Feedback)
-    assert verdict_of(ODD, CLIP, NOISE).startswith("DP:")
+    assert verdict_of(ODD, CLIP, NOISE).status == "protected_from_all"
 
 
 class BareBallots(fedplug.Negotiation):
@@ -300,7 +304,7 @@ def test_ballots_with_noise_are_those_that_were_released(toys: Any) -> None:
     toys("negotiate_mask", BareBallots)
     assert "lengths answers with values that did not pass through it" in refusal_of(CLIP, NOISE, negotiate_mask=ODD)
     toys("negotiate_mask", NoisedBallots)
-    assert verdict_of(CLIP, NOISE, negotiate_mask=ODD).startswith("DP:")
+    assert verdict_of(CLIP, NOISE, negotiate_mask=ODD).status == "protected_from_all"
 
 
 class FullBatches(DpSgd):
@@ -317,8 +321,8 @@ def test_an_account_is_on_the_word_of_whoever_keeps_it(toys: Any) -> None:
     plain = recipe_of("noised", [], train={"use": "toy.odd", "noise_multiplier": 1.0}, rounds=1)
     verdict = run_protocol(plain).protocol.ledger.verdict()
     assert issubclass(FullBatches, AccountKeeper)
-    assert verdict.startswith("RECORD-LEVEL DP")
-    assert "as accounted by toy.odd" in verdict
+    line = verdict.toward("aggregator")
+    assert (line.state, line.unit, line.rests_on) == ("guaranteed", "record", ["on the word of toy.odd"])
 
 
 class PublicByData(fedplug.Negotiation):
@@ -428,6 +432,6 @@ def test_what_is_computed_of_noised_values_costs_nothing_more(toys: Any) -> None
     bare = run_protocol(plain).protocol.ledger
     more = run_protocol({**plain, "protect": {"noised": [CLIP, NOISE, ODD]}, "postprocess": {"noised": ["toy.odd"]}})
     assert more.protocol.ledger.epsilon() == bare.epsilon()
-    assert more.protocol.ledger.verdict().startswith("DP:")
+    assert more.protocol.ledger.verdict().status == "protected_from_all"
     views = more.protocol.ledger.report().views
     assert views["aggregator"].epsilon == bare.report().views["aggregator"].epsilon

@@ -48,7 +48,7 @@ class Release(NamedTuple):
 
 
 ACCOUNT: dict[str, Any] = {
-    "level": "record", "release": Release, "unit": "one example", "terms": "single records, local", "trust": "local",
+    "level": "record", "release": Release, "unit": "one example", "trust": "local",
     "covers": "all",
 }  # fmt: skip
 

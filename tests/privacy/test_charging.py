@@ -87,7 +87,7 @@ def test_a_first_round_that_fails_counts_every_zone(tmp_path: Path) -> None:
     with pytest.raises(TooFewClients):
         execution.start(Recipe.from_plain(plain, catalog), settings, catalog)
     (folder,) = tmp_path.iterdir()
-    assert json.loads((folder / "ledger.json").read_text())["verdict"].startswith("NO DP: 100.0% of coordinates")
+    assert json.loads((folder / "ledger.json").read_text())["verdict"]["status"] == "no_protection"
 
 
 def test_another_delta_than_the_ledgers_is_pointed_out(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from fedplug.api.known import Release
 from fedplug.api.roles import Reveals
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
 from fedplug.privacy.ledger_record import RoundEntry
-from fedplug.privacy.views import listed, views
+from fedplug.privacy.views import listed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_toys import DELTA, LOCAL, SIGMA, enter, ledger_of, reason
@@ -35,7 +35,7 @@ def test_a_round_without_noise_spoils_the_run() -> None:
     for _ in range(2):  # the same round, once more after an interruption
         enter(ledger, {"noised": 1000}, {}, rounds=1)
     assert "without noise" in reason(ledger, "released_model")
-    assert ledger.verdict().startswith("NO end-to-end DP: 100.0% of coordinates released un-noised for 1 round;")
+    assert ledger.verdict().status == "no_protection"
 
 
 def test_a_repeated_round_is_paid_for_twice() -> None:
@@ -130,10 +130,10 @@ def test_zones_are_told_apart_by_what_was_released_of_them() -> None:
 
 def test_a_zone_that_never_had_noise_is_noised_by_name_only() -> None:
     never = enter(ledger_of(), {"noised": 1000}, {}, rounds=1)
-    assert views(never)["aggregator"].reason == "sees the so-called noised zone of every upload, without noise"
-    assert views(never)["released_model"].reason == "sees sums of the so-called noised zone without noise"
+    assert never.report().views["aggregator"].detail == "sees the so-called noised zone of every upload, without noise"
+    assert never.report().views["released_model"].detail == "sees sums of the so-called noised zone without noise"
     once = enter(enter(ledger_of(), {"noised": 1000}, {}, rounds=1), {"noised": 1000}, {"noised": [LOCAL]}, rounds=1)
-    assert "so-called" not in views(once)["aggregator"].reason
+    assert "so-called" not in once.report().views["aggregator"].detail
 
 
 def test_costs_of_several_zones_add_up_by_the_price_that_is_asked() -> None:

@@ -25,10 +25,10 @@ def test_secret_shares_are_held_by_nobody() -> None:
     sealed = {"key_holders": {"encrypted": "shares"}, "published": ["encrypted"]}
     stated = enter(ledger_of(**sealed), {"encrypted": 1000}, {"encrypted": [Release("gaussian", 5.0, 1.0)]}).report()
     assert stated.views["key_holder"].epsilon is None
-    assert "shares" in stated.views["client_and_aggregator"].reason
+    assert "shares" in stated.views["client_and_aggregator"].detail
     mixed = ledger_of(key_holders={"encrypted": "shares", "clear": "clients"})
     enter(mixed, {"encrypted": 500, "clear": 500}, {"encrypted": [Release("gaussian", 5.0, 1.0)]})
-    assert "nobody holds a key" not in mixed.report().views["key_holder"].reason
+    assert mixed.report().views["key_holder"].reason == "every client holds the key"
     least, most = stated.views["aggregator"].epsilon, stated.epsilon
     assert least is not None
     assert most is not None
@@ -47,7 +47,7 @@ def test_a_view_of_as_many_clients_as_open_an_upload_opens_it(shares: int) -> No
     assert opened.epsilon is not None
     assert (together.epsilon == opened.epsilon) == (shares == 1)
     assert together.epsilon <= opened.epsilon
-    assert ("those of 2 clients do" in together.reason) == (shares == 2)
+    assert ("those of 2 clients do" in together.detail) == (shares == 2)
 
 
 def keepers(kind: type[Records] = Records) -> dict[str, Records]:
@@ -70,31 +70,38 @@ def test_records_are_stated_apart_and_for_the_worst_client() -> None:
     assert ledger.epsilon() is None
     stated = ledger.report()
     assert stated.levels["record"].epsilons["epsilon_toy"] == pytest.approx(2.0)
-    assert stated.verdict.startswith("RECORD-LEVEL DP: ε=2.00")
-    assert "NO DP for clients: 100.0%" in stated.verdict
+    assert stated.verdict.status == "protected_from_all"
+    line = stated.views["aggregator"]
+    assert (line.unit, line.guarantee) == ("record", "epsilon 2.00 for each record")
+    assert line.rests_on == [f"on the word of {Records(None).name}"]
+    assert "of a whole client: reads the clear zone of every upload without noise" in line.detail
+    assert stated.verdict.headline.startswith("Each record's data are protected from the server")
     weak = records_of([{0: (2.0, 0.1, 500), 1: (2.0, 0.1, 20), 2: (2.0, 0.1, 10)}])
-    assert weak.verdict().startswith("NO MEANINGFUL record-level guarantee (above ε=20): ε=25.00")
+    assert weak.verdict().status == "no_meaningful_guarantee"
+    said = "epsilon 25.00 for each record promises too little: it is above 20"
+    assert {line.reason for line in weak.verdict().lines if line.state != "absent"} == {said}
     loose = records_of([dict.fromkeys(range(3), (2.0, 0.1, 10.0))], delta=0.5)
-    assert loose.verdict().startswith("NO MEANINGFUL record-level guarantee (with δ not below 1 / ")
+    assert loose.verdict().toward("client").reason.startswith("delta 0.5 is not below 1 / ")
     again = ledger_of(keepers=keepers())
     again.restore(ledger.state(), ledger.log)
     assert level_epsilons(again) == level_epsilons(ledger)
 
 
-def test_no_verdict_opens_with_dp_of_records_beside_what_gives_them_away() -> None:
+def test_no_party_that_is_shown_what_gives_records_away_has_a_guarantee_of_them() -> None:
     vectors = Reveals("vectors", ("aggregator",), voids=True, note="without noise")
     told = [dict.fromkeys(range(3), (2.0, 0.1, 10.0))]
     ledger = records_of(told, reveals=[vectors])
-    opening = "NO end-to-end DP: the aggregator sees vectors: without noise; record-level ε=0.50"
-    assert ledger.verdict().startswith(opening)
-    assert "NO DP for clients: 100.0%" in ledger.verdict()
-    assert "the aggregator sees vectors" in ledger.report().levels["record"].covers
+    verdict = ledger.verdict()
+    assert verdict.status == "protected_from_some"
+    assert {line.party for line in verdict.lines if line.state == "none"} == {"aggregator", "client_and_aggregator"}
+    assert verdict.toward("aggregator").reason == "sees vectors: no epsilon covers that"
+    assert verdict.toward("released_model").guarantee == "epsilon 0.50 for each record"
+    assert "the server: sees vectors" in ledger.report().levels["record"].covers
     vague = records_of([dict.fromkeys(range(3), (2.0, 0.1, 500.0))], reveals=[vectors]).verdict()
-    assert "record-level ε=25.00" in vague
-    assert ", no meaningful guarantee above ε=20; NO DP for clients" in vague
+    assert vague.status == "no_meaningful_guarantee"
     asked = records_of(told)
     asked.message_uncovered("odd.vote", "asks clients for raw, and says nowhere what the answers show")
-    assert asked.verdict().startswith("NO end-to-end DP: odd.vote asks clients for raw")
+    assert asked.verdict().status == "no_protection"
 
 
 def test_a_client_that_told_nothing_has_no_guarantee() -> None:
@@ -113,7 +120,7 @@ def test_noise_that_protects_no_record_is_no_dp() -> None:
         0, charged=[0], zone_sizes={"clear": 1000}, total=1000, releases={}, contributors={}, weights={},
         accounts={"record": {0: (1.0, 0.1, 5)}},
     )  # fmt: skip
-    assert ledger.verdict().startswith("NO DP: the noise does not protect single records")
+    assert ledger.verdict().status == "no_protection"
 
 
 def test_without_such_a_trainer_nothing_is_said_of_records() -> None:

@@ -47,7 +47,7 @@ def test_epsilon_is_the_one_to_quote_and_none_where_nothing_is_promised() -> Non
     assert secret.epsilon == secret.views["released_model"].epsilon == 0.5
     assert secret.sampling.rate == 0.1
     assert empty.epsilon is nothing.epsilon is None
-    assert nothing.verdict == ""
+    assert nothing.verdict.status == "nothing_run"
 
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(LedgerReport)])

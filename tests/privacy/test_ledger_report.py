@@ -1,4 +1,4 @@
-"""The ledger in words: warnings, and the verdict line."""
+"""The ledger in words: warnings, and the verdict."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import math
 import pytest
 from fedplug.api.known import Release
 from fedplug.api.roles import Reveals
+from fedplug.api.verdict import Verdict
 from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.privacy.views import priced_part
 from ledger_toys import CLIENTS, DELTA, LOCAL, SIGMA, VECTORS, enter, exact, ledger_of, reason
@@ -18,9 +19,13 @@ def test_dp_fedavg_states_epsilon_unit_trust_and_adjacency() -> None:
     assert ledger.epsilon() == pytest.approx(1.0)
     assert exact(ledger, "aggregator") == exact(ledger, "client_and_aggregator") == pytest.approx(1.0)
     assert exact(ledger, "aggregator", "replace_one") == pytest.approx(2.1547, abs=1e-3)
-    assert ledger.verdict() == (
-        "DP: ε=1.00, δ=1e-05 (client, local, zero-out; replace-one ε=2.15) for everything released of the updates in "
-        "10 rounds."
+    assert str(ledger.verdict().toward("aggregator")) == (
+        "the server: epsilon 1.00 for each client; delta 1e-05, add-or-remove one client; replace-one: epsilon 2.15; "
+        "rests on: noise executed by the core; not covered: message sizes and times"
+    )
+    assert ledger.verdict().headline == (
+        "Each client's data are protected from the server, another client, a client together with the server and "
+        "anybody who gets the model, with epsilon 1.00 at most."
     )
     # Twenty equal noises add up in the sum; another client knows one of them.
     assert exact(ledger, "released_model") == pytest.approx(gaussian_epsilon(SIGMA * math.sqrt(20 / 10), DELTA))
@@ -32,18 +37,26 @@ def test_hybrid_has_no_end_to_end_dp() -> None:
     mask = Reveals("mask", ("aggregator", "client"))
     ledger = ledger_of(key_holders={"encrypted": "clients"}, reveals=[mask])
     enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
-    assert ledger.verdict() == (
-        "NO end-to-end DP: 10.0% of coordinates released un-noised for 10 rounds; DP zone ε=1.00, δ=1e-05 (client, "
-        "local, zero-out); toward the aggregator ε=11.46 given the UNACCOUNTED mask."
+    assert ledger.verdict().headline == (
+        "Each client's data are protected from the server, and not from another client, a client together with the "
+        "server or anybody who gets the model."
     )
-    for view in ("key_holder", "client", "client_and_aggregator", "released_model"):
+    server = ledger.verdict().toward("aggregator")
+    assert server.guarantee == "epsilon 11.46 for each client"
+    assert server.rests_on == ["noise executed by the core", "as long as the encryption holds"]
+    assert server.not_covered == ["mask", "message sizes and times"]
+    for view in ("client", "client_and_aggregator", "released_model"):
         assert "without noise" in reason(ledger, view)
     assert exact(ledger, "aggregator") > 1, "un-noised values come back in what others upload"
 
 
 def test_no_protection_is_no_dp() -> None:
     ledger = enter(ledger_of(), {"clear": 1000}, {})
-    assert ledger.verdict() == "NO DP: 100.0% of coordinates released un-noised for 10 rounds."
+    assert ledger.verdict().status == "no_protection"
+    assert ledger.verdict().headline == (
+        "No guarantee limits what the server, another client, a client together with the server or anybody who gets "
+        "the model can learn of a client."
+    )
     assert all(view.epsilon is None for view in ledger.report().views.values())
 
 
@@ -64,7 +77,8 @@ def test_unknown_noise_and_multiplier_zero_are_infinite() -> None:
     for release in (Release("staircase", SIGMA, 1.0), Release("gaussian", 0.0, 1.0)):
         ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [release]})
         assert ledger.epsilon() == math.inf
-        assert ledger.verdict().startswith("NO DP: the noise does not protect")
+        assert ledger.verdict().status == "no_protection"
+        assert ledger.verdict().toward("client").reason == "the noise does not protect: epsilon is infinite"
         assert exact(ledger, "aggregator") == math.inf
 
 
@@ -72,7 +86,8 @@ def test_delta_must_be_below_one_over_clients() -> None:
     assert any("delta=0.1 must be below" in warning for warning in ledger_of(delta=0.1).report().warnings)
     assert ledger_of().report().warnings == []
     loose = enter(ledger_of(delta=1 / CLIENTS), {"noised": 1000}, {"noised": [LOCAL]})
-    assert loose.verdict().startswith(f"NO MEANINGFUL GUARANTEE (with δ not below 1 / {CLIENTS} clients): ε=")
+    assert loose.verdict().status == "no_meaningful_guarantee"
+    assert loose.verdict().toward("client").reason == f"delta 0.05 is not below 1 / {CLIENTS} clients"
 
 
 KEPT = {"encrypted": 0, "noised": 0, "retained": 1000}
@@ -81,30 +96,28 @@ KEPT = {"encrypted": 0, "noised": 0, "retained": 1000}
 def test_empty_and_retained_zones_cost_nothing() -> None:
     ledger = enter(ledger_of(), KEPT, {"noised": [LOCAL]})
     assert ledger.epsilon() is None
-    assert (
-        ledger.verdict() == "NOTHING RELEASED of the updates: no coordinate of an update left its client in 10 rounds."
-    )
+    assert ledger.verdict().status == "protected_from_all"
+    assert ledger.verdict().headline.endswith("nothing of the updates can be read.")
     for name, view in ledger.report().views.items():
         if name == "key_holder":
-            assert (view.epsilons, view.reason) == (None, "nothing is encrypted, so nobody holds a key")
+            assert (view.state, view.reason) == ("absent", "nothing is encrypted, so nobody holds a key")
         else:
             assert exact(ledger, name) == exact(ledger, name, "replace_one") == 0
-            assert view.reason == "sees nothing of the updates: no coordinate of one left its client"
-    assert ledger_of().verdict() == "NO DP STATEMENT: no round was recorded."
+            assert view.detail == "sees nothing of the updates: no coordinate of one left its client"
+            assert view.rests_on == ["nothing of the updates is sent"]
+    assert ledger_of().verdict() == Verdict("nothing_run")
 
 
 def test_what_is_shown_beside_retained_updates_is_named() -> None:
     mask = dataclasses.replace(VECTORS, what="mask", voids=False)
     shown = enter(ledger_of(reveals=[mask]), KEPT, {})
-    assert shown.verdict().endswith("left its client in 10 rounds given the UNACCOUNTED mask.")
+    assert "mask" in shown.verdict().toward("aggregator").not_covered
     voided = enter(ledger_of(reveals=[VECTORS]), KEPT, {})
-    assert voided.verdict() == (
-        "NO end-to-end DP: the aggregator sees vectors: of each client, without noise; no coordinate of an update left "
-        "its client in 10 rounds given the UNACCOUNTED vectors."
-    )
+    assert voided.verdict().toward("aggregator").detail == "sees vectors: of each client, without noise"
+    assert voided.verdict().toward("client").state == "guaranteed"
     asked = enter(ledger_of(), KEPT, {})
     asked.message_uncovered("odd.vote", "asks clients for raw, and says nowhere what the answers show")
-    assert asked.verdict().startswith("NO end-to-end DP: odd.vote asks clients for raw")
+    assert asked.verdict().status == "no_protection"
     assert asked.report().views["released_model"].epsilons is None
 
 
@@ -116,24 +129,25 @@ def test_sums_that_show_single_updates_are_named(holder: str, least: int) -> Non
         found = ledger.report()
         assert any(f"set min_clients: {least}" in said for said in found.warnings) == (min_clients < least)
         if holder == "key_server":
-            claimed = "never single ones" in found.views["key_holder"].reason
+            claimed = "never single ones" in found.views["key_holder"].detail
             assert claimed == (min_clients >= least)
 
 
-def test_above_a_documented_bound_no_verdict_opens_with_dp() -> None:
+def test_above_a_documented_bound_an_epsilon_is_no_guarantee() -> None:
     weak = enter(ledger_of(), {"noised": 10}, {"noised": [Release("gaussian", 0.05, 1.0)]})
-    assert weak.verdict().startswith("NO MEANINGFUL GUARANTEE (above ε=20)")
+    assert weak.verdict().status == "no_meaningful_guarantee"
+    assert "promises too little: it is above 20" in weak.verdict().toward("aggregator").reason
     fair = enter(ledger_of(), {"noised": 10}, {"noised": [LOCAL]})
-    assert fair.verdict().startswith("DP: ε=1.00")
+    assert fair.verdict().status == "protected_from_all"
 
 
 def test_a_small_epsilon_is_not_printed_as_zero() -> None:
     strong = enter(ledger_of(), {"noised": 10}, {"noised": [Release("gaussian", 3e5, 1.0)]}, rounds=1)
-    assert "ε=0.00" not in strong.verdict()
+    assert "epsilon 0.00" not in str(strong.verdict())
     tiny = enter(ledger_of(delta=1e-12), {"noised": 10}, {"noised": [Release("gaussian", 1e10, 1.0)]}, rounds=1)
     epsilon = tiny.epsilon()
     assert epsilon is not None
-    assert f"ε={epsilon:.2e}" in tiny.verdict() if epsilon else "ε=0," in tiny.verdict()
+    assert (f"epsilon {epsilon:.2e}" if epsilon else "(epsilon 0)") in str(tiny.verdict())
 
 
 def test_a_run_leads_with_the_part_that_its_epsilon_prices() -> None:
@@ -141,16 +155,12 @@ def test_a_run_leads_with_the_part_that_its_epsilon_prices() -> None:
         ledger_of(key_holders={"encrypted": "clients"}), {"noised": 7, "encrypted": 3}, {"noised": [LOCAL]}
     )
     assert priced_part(mixed) == "noised"
-    assert "toward the aggregator ε=" in mixed.verdict()
     whole = enter(ledger_of(), {"noised": 10}, {"noised": [LOCAL]})
     assert priced_part(whole) == ""
 
 
-def test_no_verdict_opens_with_dp_where_a_priced_view_is_voided() -> None:
+def test_a_priced_part_is_named_where_what_somebody_sees_voids() -> None:
     ledger = enter(ledger_of(reveals=[VECTORS]), {"noised": 1000}, {"noised": [LOCAL]})
     assert "sees vectors" in reason(ledger, "aggregator")
-    assert ledger.verdict() == (
-        "NO end-to-end DP: the aggregator sees vectors: of each client, without noise; DP zone ε=1.00, δ=1e-05 "
-        "(client, local, zero-out) given the UNACCOUNTED vectors."
-    )
+    assert ledger.verdict().status == "protected_from_some"
     assert priced_part(ledger) == "noised"

@@ -40,28 +40,38 @@ def test_a_key_server_that_answers_the_aggregator_leaves_it_no_guarantee() -> No
 def test_encryption_alone_is_no_dp(holder: str) -> None:
     ledger = enter(ledger_of(key_holders={"encrypted": holder}), {"encrypted": 1000}, {})
     assert ledger.epsilon() is None
-    assert ledger.verdict().startswith("NO DP: 100.0% of coordinates released un-noised for 10 rounds")
-    if holder == "clients":
-        assert exact(ledger, "aggregator") == 0
+    verdict = ledger.verdict()
+    server, holds = verdict.toward("aggregator"), verdict.toward("key_holder")
+    if holder == "clients":  # the server reads ciphertexts only, and everybody else sums without noise
+        assert (verdict.status, server.guarantee) == (
+            "protected_from_some", "learns nothing of the updates (epsilon 0)"
+        )
+        assert server.rests_on == ["as long as the encryption holds"]
+        assert (holds.state, holds.reason) == ("absent", "every client holds the key")
+    else:
+        assert verdict.status == "no_protection"
+        assert server.reason == "sees decrypted sums of the encrypted zone without noise"
+        assert holds.reason == "sees sums of the encrypted zone without noise"
 
 
 def test_noise_below_encryption_protects_from_everybody() -> None:
     ledger = ledger_of(key_holders={"encrypted": "clients"})
     enter(ledger, {"encrypted": 1000}, {"encrypted": [held(108.0, 2.0**-17)]})
-    assert ledger.verdict().startswith("DP: ε=1.00")
+    assert ledger.verdict().status == "protected_from_all"
     assert exact(ledger, "aggregator") == 0
     assert exact(ledger, "client_and_aggregator") == pytest.approx(1.0)
-    assert exact(ledger, "key_holder") == exact(ledger, "client") < exact(ledger, "client_and_aggregator")
+    assert exact(ledger, "client") < exact(ledger, "client_and_aggregator")
+    assert ledger.verdict().toward("key_holder").state == "absent"
 
 
-def test_of_several_key_holders_the_view_is_that_of_whoever_sees_most() -> None:
-    """The clients see noised sums; the key server opens those of the other zone before the server adds noise."""
+def test_a_key_server_pays_for_what_it_opens_before_noise_is_added() -> None:
     ledger = ledger_of(key_holders={"encrypted": "key_server", "noised": "clients"}, min_clients=3)
     enter(ledger, {"encrypted": 100, "noised": 900}, {"encrypted": [CENTRAL], "noised": [LOCAL]})
     assert "opens sums of the encrypted zone before the noise is added" in reason(ledger, "key_holder")
     local = ledger_of(key_holders={"encrypted": "key_server", "noised": "clients"}, min_clients=3)
     enter(local, {"encrypted": 100, "noised": 900}, {"encrypted": [held(108.0, 2.0**-17)], "noised": [LOCAL]})
-    assert exact(local, "key_holder") == exact(local, "client")  # a client subtracts its own noise from the sums
+    # A client subtracts its own noise from the sums, which the key server, being none, cannot.
+    assert exact(local, "key_holder") < exact(local, "client")
 
 
 def test_whoever_opens_sums_gets_no_credit_for_noise_that_is_added_to_them_later() -> None:
@@ -82,13 +92,14 @@ def test_central_noise_needs_a_trusted_server() -> None:
     assert exact(ledger, "released_model") == exact(ledger, "client") == pytest.approx(1.0)
     assert "is trusted" in reason(ledger, "aggregator")
     assert "below it" in reason(ledger, "client_and_aggregator")
-    assert "(client, central, zero-out" in ledger.verdict()
+    assert "as long as the server adds it" in ledger.verdict().toward("released_model").rests_on
+    assert ledger.verdict().status == "protected_from_some"
 
 
 def test_reproducible_noise_protects_nobody() -> None:
     release = Release("gaussian", SIGMA, 1.0, source="reproducible")
     ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [release]})
-    assert ledger.verdict().startswith("NO DP: reproducible noise protects nobody: anyone who knows the seed")
+    assert ledger.verdict().status == "no_protection"
     for view in ("aggregator", "client", "client_and_aggregator", "released_model"):
         assert "knows the seed" in reason(ledger, view)
 
@@ -104,61 +115,62 @@ def test_no_view_of_sums_costs_more_than_the_upload_itself(weights: list[float])
 def test_a_voided_view_is_named_beside_zones_without_noise() -> None:
     ledger = ledger_of(key_holders={"encrypted": "clients"}, reveals=[VECTORS])
     enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
-    assert ledger.verdict().startswith(
-        "NO end-to-end DP: 10.0% of coordinates released un-noised for 10 rounds; the aggregator sees vectors: "
-    )
+    assert ledger.verdict().toward("aggregator").reason == "sees vectors: no epsilon covers that"
+    assert ledger.verdict().toward("client").reason == "sees sums of the encrypted zone without noise"
 
 
 @pytest.mark.parametrize(
-    ("release", "to", "opening"),
+    ("release", "to", "left"),
     [
-        (CENTRAL, "aggregator", "DP: ε=1.00"),  # it is trusted with the values themselves
-        (CENTRAL, "client_and_aggregator", "DP: ε=1.00"),
-        (CENTRAL, "client", "NO end-to-end DP: every client sees"),
-        (CENTRAL, "released_model", "NO end-to-end DP: every client sees"),
-        (LOCAL, "client", "NO end-to-end DP: every client sees"),
-        (LOCAL, "client_and_aggregator", "NO end-to-end DP: a client together with the aggregator sees"),
-        (LOCAL, "key_holder", "DP: ε=1.00"),  # nobody holds a key
+        (CENTRAL, "aggregator", {"client", "released_model"}),  # it is trusted with the values themselves
+        (CENTRAL, "client_and_aggregator", {"client", "released_model"}),
+        (CENTRAL, "client", {"released_model"}),
+        (CENTRAL, "released_model", set()),
+        (LOCAL, "client", {"aggregator", "released_model"}),
+        (LOCAL, "client_and_aggregator", {"aggregator", "client", "released_model"}),
+        (LOCAL, "key_holder", {"aggregator", "client", "client_and_aggregator", "released_model"}),  # there is none
     ],
 )
-def test_who_matters_to_the_verdict_follows_from_who_is_trusted(release: Release, to: Any, opening: str) -> None:
+def test_who_is_shown_what_voids_has_no_guarantee_and_nobody_else_loses_one(
+    release: Release, to: Any, left: set[str]
+) -> None:
     shown = [dataclasses.replace(VECTORS, to=(to,))]
     ledger = enter(ledger_of(reveals=shown), {"noised": 1000}, {"noised": [release]})
-    assert ledger.verdict().startswith(opening)
+    assert {line.party for line in ledger.verdict().lines if line.state == "guaranteed"} == left
 
 
 def test_an_aggregator_that_reads_ciphertexts_only_has_a_view_to_lose() -> None:
     ledger = ledger_of(key_holders={"encrypted": "clients"}, reveals=[VECTORS])
     enter(ledger, {"encrypted": 1000}, {"encrypted": [held(108.0, 2.0**-17)]})
-    assert ledger.verdict().startswith("NO end-to-end DP: the aggregator sees vectors")
+    assert ledger.verdict().toward("aggregator").reason == "sees vectors: no epsilon covers that"
 
 
 @pytest.mark.parametrize("release", [LOCAL, CENTRAL])
 def test_an_answer_that_nobody_states_voids_every_view_and_is_named(release: Release) -> None:
     ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [release]})
     ledger.message_uncovered("odd.groups", "asks clients for label, and says nowhere what the answers show")
-    for view in ledger.report().views:
-        assert "odd.groups asks clients for label" in reason(ledger, view)
-    assert ledger.verdict().startswith("NO end-to-end DP: odd.groups asks clients for label, and says nowhere")
-    assert "DP zone ε=1.00" in ledger.verdict()
+    for line in ledger.verdict().lines:
+        if line.state != "absent":
+            assert "odd.groups asks clients for label, and says nowhere" in reason(ledger, line.party)
+            assert line.reason == "odd.groups has answers sent that no statement covers"
+    assert ledger.verdict().status == "no_protection"
     assert priced_part(ledger) == "noised"
 
 
 def test_a_clients_view_says_how_many_colluders_it_covers() -> None:
     found = enter(ledger_of(), {"noised": 10}, {"noised": [LOCAL]}).report().views
     assert found["client"].colluders == 1
-    assert "one client" in found["client"].reason
+    assert "one client" in found["client"].detail
 
 
 @pytest.mark.parametrize("to", ["client", "key_holder"])
 def test_clients_that_hold_the_key_are_its_holders(to: Any) -> None:
     shown = [Reveals("everybody's counts", (to,), voids=True, note="in the clear")]
-    for holder, both in (("clients", True), ("key_server", False)):
+    for holder, lost in (("clients", {"client"}), ("key_server", {to})):
         ledger = ledger_of(key_holders={"encrypted": holder}, reveals=shown, min_clients=3)
         enter(ledger, {"encrypted": 10.0}, {"encrypted": [LOCAL]})
         views = ledger.report().views
-        none = {name for name in ("client", "key_holder") if views[name].epsilon is None}
-        assert none == ({"client", "key_holder"} if both else {to})
+        assert {name for name in ("client", "key_holder") if views[name].state == "none"} == lost
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,6 @@ class Account(Checked, kw_only=True):
         level: in one word, such as `record`; the ledger, the metrics (`level_epsilons`) and the verdict name it so.
         release: a NamedTuple of finite numbers >= 0: what one round releases of one client at that level.
         unit: what is protected: `one training example of a client, added or removed`.
-        terms: the same as the verdict has it, with trust and adjacency: `single records, local, add-remove`.
         trust: who adds the noise, and where.
         covers: for what of a run it holds, and for what not.
     """
@@ -201,7 +200,6 @@ class Account(Checked, kw_only=True):
     level: str
     release: type[Any]
     unit: str
-    terms: str
     trust: str
     covers: str
 

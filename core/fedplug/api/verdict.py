@@ -83,6 +83,7 @@ MARKS: dict[State, str] = {"guaranteed": "✓", "beyond": "!", "none": "✗", "a
 EXECUTED = "noise executed by the core"
 ENCRYPTION = "as long as the encryption holds"
 SERVER = "as long as the server adds it"
+SUMS_ALONE = "as long as it sees sums alone"
 NOT_SEEN = "nothing of the updates is sent"
 
 LARGEST_MEANINGFUL = 20.0
@@ -163,12 +164,15 @@ class Line(Priced, Record):
     @property
     def rest(self) -> str:
         """What follows the guarantee: why there is none; else its terms, what it rests on, what it does not cover."""
+        return self.reason if self.state != "guaranteed" else "; ".join(filter(None, [self.terms, self.limits]))
+
+    @property
+    def limits(self) -> str:
+        """What a guarantee rests on, and what it does not cover; empty where there is none."""
         if self.state != "guaranteed":
-            return self.reason
-        parts = [self.terms, ", ".join(self.rests_on)]
-        if self.not_covered:
-            parts.append(f"not covered: {', '.join(self.not_covered)}")
-        return "; ".join(part for part in parts if part)
+            return ""
+        seen = f"; not covered: {', '.join(self.not_covered)}" if self.not_covered else ""
+        return f"rests on: {', '.join(self.rests_on)}{seen}"
 
     def __str__(self) -> str:
         """`the server: no guarantee: reads the clear zone of every upload without noise`."""
@@ -233,12 +237,14 @@ class Verdict(Record):
         return {line.party: line for line in self.lines}[party]
 
     def text(self) -> list[str]:
-        """The verdict for a terminal: the status, and a line a party, with its sign."""
-        width = max((len(line.who) for line in self.lines), default=0)
-        return [
-            f"{self.opening}. {self.headline}",
-            *(f"  {MARKS[line.state]} {line.who:<{width}}  {line.guarantee}{_then(line)}" for line in self.lines),
-        ]
+        """The verdict for a terminal: the status, and a line a party, with its sign; below it what it rests on."""
+        width, text = max((len(line.who) for line in self.lines), default=0), [f"{self.opening}. {self.headline}"]
+        for line in self.lines:
+            first = line.terms or line.reason
+            said = f"{line.guarantee}{(': ' if line.reason else '; ') if first else ''}{first}"
+            text.append(f"  {MARKS[line.state]} {line.who:<{width}}  {said}")
+            text += [f"    {'':<{width}}  {line.limits}"] if line.limits else []
+        return text
 
     def __str__(self) -> str:
         """All of it in one paragraph."""

@@ -192,15 +192,18 @@ def columns(row: Row) -> dict[str, str]:
 def epsilon_of(row: Row) -> str:
     """The largest epsilon that is stated for anybody so far, and for how many nothing is: `8.00 (server; 3 without)`.
 
-    A dash where nothing was released.
+    `2.00 (each record)` where a component's account of another unit says more. A dash where nothing was released.
     """
     stated = {BRIEF.get(party, party): value for party, value in row.view_epsilons.items()}
-    if not any(stated.values()):
-        stated |= {f"each {level}": value for level, value in row.level_epsilons.items()}
+    levels = {} if any(stated.values()) else {f"each {level}": value for level, value in row.level_epsilons.items()}
+    stated |= levels
     if not stated:
         return "no guarantee" if row.unprotected else units.NOTHING
     who, most = max(stated.items(), key=lambda one: one[1])
-    return number(most) if not row.unprotected else f"{number(most)} ({who}; {len(row.unprotected)} without)"
+    # Toward all parties alike, only what is no epsilon of a client has to be named.
+    named = [who] if row.unprotected or who in levels else []
+    without = [f"{len(row.unprotected)} without"] if row.unprotected else []
+    return number(most) + (f" ({'; '.join([*named, *without])})" if named else "")
 
 
 def filled(row: Row) -> list[str]:

@@ -25,9 +25,11 @@ from fedplug.api.verdict import (
     ENCRYPTION,
     EXECUTED,
     LARGEST_MEANINGFUL,
+    MOST_WORDS,
     NOT_SEEN,
     PARTIES,
     SERVER,
+    SUMS_ALONE,
     Epsilons,
     Line,
     State,
@@ -224,7 +226,7 @@ def _line(ledger: Ledger, party: Party, view: Guarantee | Nothing) -> Line:
     if ledger.so_far.reproducible and view.zero_out.any():
         reason = "the noise follows from a seed that the recipe shows"
         return Line(party, "none", reason, SEED_IS_KNOWN, ledger.delta, nominal=stated, colluders=colluders)
-    limit = "" if stated.epsilon == 0 else _limit(ledger, stated.epsilon)
+    limit = _limit(ledger, stated.epsilon) if view.zero_out.any() else ""
     return Line(
         party, "none" if math.isinf(stated.epsilon) else "beyond" if limit else "guaranteed", limit, view.because,
         ledger.delta, stated, rests_on=[*view.rests_on], not_covered=_not_covered(ledger, party), colluders=colluders,
@@ -313,7 +315,7 @@ def _of_values(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
             ledger, lambda _, cost: cost.peer,
             "a client sees the sums and subtracts its own upload from them; this covers one client that "
             "looks alone: several who collude subtract all of theirs, for which nothing is promised here",
-            (*central, "it sees sums only"),
+            (*central, SUMS_ALONE),
         ),
         "client_and_aggregator": _collusion(ledger),
         "released_model": _everybody(
@@ -341,9 +343,11 @@ def _voided(ledger: Ledger, name: Party) -> Nothing | None:
     voiding = [channel for channel in ledger.reveals if channel.voids and _sees(name, _shown_to(ledger, channel.to))]
     if not voiding:
         return None
-    return Nothing(
-        f"sees {voiding[0].what}: no epsilon covers that", f"sees {voiding[0].what}: {voiding[0].note}"
-    )
+    what, note = voiding[0].what, voiding[0].note
+    few = f"sees {what}: no epsilon covers that"
+    if len(few.split()) > MOST_WORDS:
+        few = "sees what no epsilon covers; the ledger names it"
+    return Nothing(few, f"sees {what}: {note}")
 
 
 def _unsaid(ledger: Ledger) -> Nothing | None:
@@ -480,7 +484,7 @@ def _key_holder(ledger: Ledger) -> Guarantee | Nothing:
     def price(zone: str, cost: ZoneCost) -> NDArray[np.float64]:
         return np.maximum(cost.total, cost.below) if ledger.key_holders.get(zone) == "key_server" else cost.total
 
-    return _everybody(ledger, price, because, ("the server sends it sums only",))
+    return _everybody(ledger, price, because, (SUMS_ALONE,))
 
 
 def _collusion(ledger: Ledger) -> Guarantee | Nothing:
@@ -548,7 +552,7 @@ def _how_bare(ledger: Ledger, zones: list[str]) -> str:
 
 def _few(zones: str, names: list[str]) -> str:
     """Zones in a few words."""
-    return f"{len(names)} zones" if len(names) > 2 else f"the {zones} zone"
+    return f"the {zones} zone" if len(zones.split()) <= 3 else f"{len(names)} zone{'s' if len(names) > 1 else ''}"
 
 
 def listed_bare(ledger: Ledger, zones: list[str]) -> str:
@@ -648,8 +652,8 @@ def warnings(ledger: Ledger) -> Iterator[str]:
             )
     if ledger.feedback.any():
         yield (
-            "the un-noised zone shapes what other clients upload next; the aggregator's epsilon includes that, "
-            "that of the DP zone covers a client's own uploads only"
+            "the zone without noise shapes what other clients upload next; the epsilon toward the server includes "
+            "that, the one of the noised zone alone does not"
         )
     # Ballots have entries of their own, so a round with two entries was not repeated; one with a zone twice was.
     released = Counter((entry.round, zone) for entry in ledger.log for zone in entry.zones)

@@ -210,7 +210,6 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
         level="record",
         release=SampledSteps,
         unit="one training example of a client, added or removed",
-        terms="single records, local, add-remove",
         trust="local: the noise is added at the client, during training",
         covers="the update of every round, whoever sees it; not scores, ballots, batch-norm statistics or metrics",
     )

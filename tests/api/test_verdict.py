@@ -1,0 +1,116 @@
+"""The verdict: its levels, its words, and that less protection never makes it better."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+from fedplug.api.known import Release
+from fedplug.api.roles import Reveals
+from fedplug.api.verdict import MARKS, MOST_WORDS, PARTIES, STATUSES, Epsilons, Line, State, Status, Verdict
+from hypothesis import given
+from hypothesis import strategies as st
+from ledger_toys import CENTRAL, LOCAL, enter, ledger_of
+
+STATES: tuple[State, ...] = ("guaranteed", "beyond", "none", "absent")
+BETTER = list(STATUSES)
+
+
+def line(party: str, state: State, epsilon: float = 2.0) -> Line:
+    stated = Epsilons({"epsilon_exact": epsilon}, {"epsilon_exact": 2 * epsilon})
+    reason = {"guaranteed": "", "beyond": "too large", "none": "reads it", "absent": "there is none"}[state]
+    return Line(party, state, reason, reason, 1e-5, stated if state in ("guaranteed", "beyond") else None)
+
+
+@pytest.mark.parametrize(
+    ("states", "status"),
+    [
+        (("guaranteed", "absent", "guaranteed"), "protected_from_all"),
+        (("guaranteed", "none"), "protected_from_some"),
+        (("guaranteed", "beyond"), "protected_from_some"),
+        (("beyond", "none"), "no_meaningful_guarantee"),
+        (("none", "absent", "none"), "no_protection"),
+        ((), "nothing_run"),
+    ],
+)
+def test_the_levels_are_those_that_are_documented(states: tuple[State, ...], status: Status) -> None:
+    verdict = Verdict.of([line(party, state) for party, state in zip(PARTIES, states, strict=False)])
+    assert verdict.status == status
+    assert verdict.opening == STATUSES[status]
+
+
+@given(st.lists(st.sampled_from(STATES[:3]), min_size=5, max_size=5), st.integers(0, 4))
+def test_a_party_that_loses_protection_never_makes_the_verdict_better(states: list[State], place: int) -> None:
+    worse = list(states)
+    worse[place] = STATES[min(2, STATES.index(states[place]) + 1)]
+
+    def level(these: list[State]) -> int:
+        return BETTER.index(Verdict.of([line(p, s) for p, s in zip(PARTIES, these, strict=True)]).status)
+
+    assert level(worse) >= level(states)
+
+
+def test_a_guarantee_names_epsilon_delta_unit_and_both_adjacencies_in_words() -> None:
+    one = dataclasses.replace(line("client", "guaranteed"), rests_on=["it holds"], not_covered=["mask"])
+    assert str(one) == (
+        "another client: epsilon 2.00 for each client; delta 1e-05, add-or-remove one client; replace-one: epsilon "
+        "4.00; rests on: it holds; not covered: mask"
+    )
+    assert str(line("key_holder", "absent")) == "the key server: no such party: there is none"
+    assert str(line("aggregator", "beyond", 90.0)) == "the server: no guarantee: too large"
+
+
+def test_its_text_has_a_line_for_each_party_with_a_sign_and_words() -> None:
+    verdict = Verdict.of([line(party, "none") for party in PARTIES])
+    opening, *lines = verdict.text()
+    assert opening.startswith("No protection. No guarantee limits what the server,")
+    assert [MARKS["none"] in one and "no guarantee: reads it" in one for one in lines] == [True] * 5
+    assert len({*MARKS.values()}) == 4
+
+
+def test_nothing_run_says_so() -> None:
+    assert str(Verdict("nothing_run")) == "Nothing to judge."
+    assert Verdict("nothing_run").text() == ["Nothing to judge. No round was recorded, so nothing was released."]
+
+
+def test_it_comes_back_from_json() -> None:
+    verdict = Verdict.of([line(party, "guaranteed", math.inf) for party in PARTIES])
+    assert Verdict.from_json(verdict.to_json()) == verdict
+
+
+ODD = Release("gaussian", 0.05, 1.0)
+SEEDED = dataclasses.replace(LOCAL, source="reproducible")
+SHOWN = Reveals("how many clients sent each position", ("released_model",), voids=True, note="bare")
+LONG = dataclasses.replace(SHOWN, what="what a component has to say of itself in too many words")
+CASES: list[Any] = [
+    ({"zone_sizes": {"clear": 10.0}}, {}),
+    ({"zone_sizes": {"clear": 10.0, "noised": 5.0, "my own zone": 3.0}}, {}),
+    ({"zone_sizes": {"noised": 10.0}, "releases": {"noised": [ODD]}}, {}),
+    ({"zone_sizes": {"noised": 10.0}, "releases": {"noised": [SEEDED]}}, {}),
+    ({"zone_sizes": {"noised": 10.0}, "releases": {"noised": [CENTRAL]}}, {}),
+    ({"zone_sizes": {"noised": 10.0}, "releases": {"noised": [LOCAL]}}, {"reveals": [SHOWN]}),
+    ({"zone_sizes": {"noised": 10.0}, "releases": {"noised": [LOCAL]}}, {"reveals": [LONG]}),
+    ({"zone_sizes": {"noised": 10.0}, "releases": {"noised": [LOCAL]}}, {"delta": 0.1}),
+    *(
+        ({"zone_sizes": {"encrypted": 10.0}, "releases": {"encrypted": noise}}, {"key_holders": {"encrypted": holder}})
+        for holder in ("clients", "key_server", "shares") for noise in ([], [LOCAL], [CENTRAL])
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("round", "facts"), CASES)
+def test_every_line_says_something_in_few_words(round: dict[str, Any], facts: dict[str, Any]) -> None:
+    ledger = enter(ledger_of(**facts), round["zone_sizes"], round.get("releases", {}))
+    verdict = ledger.verdict()
+    assert [each.party for each in verdict.lines] == list(PARTIES)
+    for each in verdict.lines:
+        said = [each.guarantee, each.rest, each.detail]
+        assert all(said), each
+        assert not any(word in text for text in said for word in ("–", "none ", "un-noised", "UNACCOUNTED")), said
+        assert "aggregator" not in each.guarantee + each.rest
+        if each.state != "guaranteed":
+            assert 0 < len(each.reason.split()) <= MOST_WORDS, each.reason
+        else:
+            assert each.rests_on
