@@ -11,10 +11,10 @@ import pytest
 from fedplug.api.data import Better
 from fedplug.api.errors import RecipeError, SetupError
 from fedplug.api.events import RoundStarted, RowComplete, RowMade, RowsRestored, RunStarted
+from fedplug.api.verdict import PARTIES
 from fedplug.recipe import yaml_source
 from fedplug_kit.static import check_component
 from fedplug_lab.api import Enough, Stated
-from fedplug_lab.compare_table import VIEWS
 from fedplug_search.limits import Limits, hopeless, so_far
 from fedplug_search.measures import MEASURES, Constraint
 from fedplug_search.price import Spent, price_of, spent_in
@@ -29,8 +29,8 @@ from toy_components import recipe_of, toy_catalog
 # ---- measures
 
 
-def test_measures_have_the_views_of_the_ledger() -> None:
-    assert {f"epsilon_{view}" for view in VIEWS} <= MEASURES.keys()
+def test_measures_have_the_parties_of_the_verdict() -> None:
+    assert {f"epsilon_{party}" for party in PARTIES} <= MEASURES.keys()
 
 
 @pytest.mark.parametrize(

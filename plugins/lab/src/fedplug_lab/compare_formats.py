@@ -43,7 +43,7 @@ def side_by_side(table: Sequence[Column], most: int = MOST) -> list[list[Column]
 def grouped(table: Sequence[Column]) -> Iterator[tuple[str, list[Column]]]:
     """The numbers under the headings of their groups; what heads the table has none."""
     for group, columns in itertools.groupby(table[1:], key=lambda column: column.group):
-        yield group, list(columns)
+        yield HEADINGS.get(group, ""), list(columns)
 
 
 def brief(table: Sequence[Column]) -> list[Column]:
@@ -70,11 +70,11 @@ def print_table(table: Sequence[Column]) -> None:
         shown.add_column("", max_width=_TITLES)
         for cell in piece[0].cells:
             shown.add_column(cell.text, overflow="fold", max_width=_WIDEST)
-        for group, columns in grouped(piece):
-            if group:
-                shown.add_row(Text(HEADINGS[group], "bold"))
+        for heading, columns in grouped(piece):
+            if heading:
+                shown.add_row(Text(heading, "bold"))
             for column in columns:
-                shown.add_row(f"  {column.title}" if group else column.title, *map(_in_terminal, column.cells))
+                shown.add_row(f"  {column.title}" if heading else column.title, *map(_in_terminal, column.cells))
         console.print(shown)
     if any(cell.best for column in brief(table) for cell in column.cells):
         console.print(Text(f"* {BEST}", "dim"))
@@ -134,8 +134,8 @@ def to_markdown(table: Sequence[Column], everyone: Sequence[Compared], about: Ma
     lines = [_in_markdown(sentence) for sentence in about["summary"]]
     for piece in side_by_side(brief(table)):
         rows = [["", *(cell.text for cell in piece[0].cells)], ["---"] * (1 + len(piece[0].cells))]
-        for group, columns in grouped(piece):
-            rows += [[f"**{HEADINGS[group]}**", *[""] * len(piece[0].cells)]] if group else []
+        for heading, columns in grouped(piece):
+            rows += [[f"**{heading}**", *[""] * len(piece[0].cells)]] if heading else []
             rows += [[column.title, *map(_bold, column.cells)] for column in columns]
         lines += ["", *("| " + " | ".join(_in_markdown(cell) for cell in row) + " |" for row in rows)]
     lines += ["", f"Bold: {BEST}."] if any(cell.best for column in brief(table) for cell in column.cells) else []
@@ -159,9 +159,9 @@ def to_latex(table: Sequence[Column], everyone: Sequence[Compared], about: Mappi
             "\\toprule",
             " & ".join(["", *(_in_latex(cell.text) for cell in piece[0].cells)]) + " \\\\",
         ]
-        for group, columns in grouped(piece):
-            heading = f"\\multicolumn{{{count + 1}}}{{l}}{{\\textit{{{HEADINGS[group]}}}}} \\\\"
-            lines += ["\\midrule", heading] if group else []
+        for heading, columns in grouped(piece):
+            over = f"\\multicolumn{{{count + 1}}}{{l}}{{\\textit{{{heading}}}}} \\\\"
+            lines += ["\\midrule", over] if heading else []
             rows = [[_in_latex(column.title), *map(_strong, column.cells)] for column in columns]
             lines += [" & ".join(row) + " \\\\" for row in rows]
         lines += ["\\bottomrule", "\\end{tabular}"]

@@ -9,7 +9,6 @@ from typing import Any
 
 from fedplug.api import units
 
-from fedplug_lab.comparable import HEADINGS
 from fedplug_lab.compare_figures import charts, colour_of
 from fedplug_lab.compare_formats import BEST, grouped, side_by_side
 from fedplug_lab.compare_table import Cell, Column, reasons
@@ -88,9 +87,9 @@ def _side_by_side(table: Sequence[Column], caption: str) -> str:
     for piece in side_by_side(table):
         names = [cell.text for cell in piece[0].cells]
         rows: list[str | Sequence[str]] = []
-        for group, columns in grouped(piece):
-            if group:
-                rows.append(f'<tr class="group"><th colspan="{len(names) + 1}">{text(HEADINGS[group])}</th></tr>')
+        for heading, columns in grouped(piece):
+            if heading:
+                rows.append(f'<tr class="group"><th colspan="{len(names) + 1}">{text(heading)}</th></tr>')
             rows += [[text(column.title), *map(_cell, column.cells)] for column in columns]
         pieces.append(table_of_sides(caption, names, rows))
         caption = ""  # said once
