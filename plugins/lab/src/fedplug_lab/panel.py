@@ -19,7 +19,6 @@ from fedplug_lab.lettering import FONT, Lettering, lettering, width_of, words
 from fedplug_lab.lettering import coordinate as _n
 
 INK, MUTED, GRID = "var(--ink)", "var(--muted)", "var(--grid)"
-_NAMES = 0.9  # size of names beside points, in letters of the picture
 _HALO = "paint-order: stroke; stroke: var(--paper); stroke-width: 2.5px"
 _EDGE = 10.0  # how far the last number below an axis may stand out at the right
 
@@ -187,7 +186,7 @@ class Panel:
             for (a, b), (x, y, anchor), text, far in named_places(box, places, [text for _, _, text in points]):
                 if far:
                     parts.append(_path(f"M{_n(a)} {_n(b)}L{_n(x)} {_n(y)}", f"stroke: {MUTED}; stroke-width: .6"))
-                look = f"font-size: {_NAMES * box.font:g}px; fill: {INK}; {_HALO}"
+                look = f"font-size: {_name_size(box):g}px; fill: {INK}; {_HALO}"
                 parts.append(words(text, x, y, look, anchor))
             return "".join(parts)
 
@@ -257,7 +256,7 @@ Named = tuple[tuple[float, float], tuple[float, float, str], str, bool]
 
 def named_places(box: Box, points: Sequence[tuple[float, float]], names: Sequence[str]) -> list[Named]:
     """Where names are written, each beside its point; one for which there is no room is left out."""
-    size, taken, found = _NAMES * box.font, list[Corners](), list[Named]()
+    size, taken, found = _name_size(box), list[Corners](), list[Named]()
     for place, ((a, b), name) in enumerate(zip(points, names, strict=True)):
         others = [point for other, point in enumerate(points) if other != place]
         rooms = list(_rooms(a, b, width_of(name, size), 1.2 * size)) if name else []
@@ -271,6 +270,11 @@ def named_places(box: Box, points: Sequence[tuple[float, float]], names: Sequenc
                 found.append(((a, b), at, name, far))
                 break
     return found
+
+
+def _name_size(box: Box) -> float:
+    """Of the letters of names: a little smaller than all others, but in a narrow picture."""
+    return 0.9 * box.font if box.font == FONT else box.font
 
 
 def _rooms(a: float, b: float, wide: float, high: float) -> Iterator[tuple[tuple[float, float, str], bool, Corners]]:
