@@ -73,7 +73,7 @@ def one_run(name: str, recipe: dict[str, Any], seed: int) -> dict[str, Any]:
     slug = "".join(c if c.isalnum() else "-" for c in name)
     with tempfile.TemporaryDirectory() as folder:
         run = fedplug.run(BASE | recipe, name=slug, seed=seed, engine="local", output=folder, quiet=True)
-        rows, verdict = run.metrics, run.ledger.verdict
+        rows, verdict = run.metrics, str(run.ledger.verdict)
     # Phases are timed by the clock on the wall, which other programs stretch for all phases alike.
     spent, worked = sum(row.cpu_seconds or 0.0 for row in rows), sum(sum(row.seconds.values()) for row in rows)
     return {

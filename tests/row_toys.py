@@ -23,7 +23,8 @@ def a_row(round: int, **changes: Any) -> Row:
             "down": {"total": 800, "phases": {"train": 800}, "zones": {"other": 800}},
             "key_server": {"total": 0},
         },
-        "messages": 4, "epsilon": 0.125 * round, "mask_churn": None if round == 1 else 0.2,
+        "messages": 4, "epsilon": 0.125 * round, "view_epsilons": {"released_model": 0.125 * round},
+        "mask_churn": None if round == 1 else 0.2,
         "log": {"std.bfv.saturated": 0.5},
     }  # fmt: skip
     return Row.from_plain({**plain, **changes})
@@ -48,7 +49,7 @@ def a_line(party: str, state: State, epsilon: float = 1.25, **changes: Any) -> L
     known: dict[str, Any] = {
         "reason": reason, "detail": reason or "sees sums", "delta": 1e-5,
         "epsilons": stated if state in ("guaranteed", "beyond") else None,
-        "rests_on": ["noise executed by the core"] if state == "guaranteed" else [],
+        "rests_on": ["noise that fedplug itself adds"] if state == "guaranteed" else [],
     }  # fmt: skip
     return Line(party, state, **{**known, **changes})
 

@@ -17,6 +17,7 @@ FACTS = {"name": "demo [red]x", "clients": 10, "rounds": 4, "engine": "local"}
 def a_row(round: int, **changes: Any) -> Row:
     known: dict[str, Any] = {
         "accuracy": 0.5 + round / 100, "loss": 1.25, "zones": {"encrypted": 0.3, "noised": 0.7}, "epsilon": 1.5,
+        "view_epsilons": {"released_model": 1.5},
         "clients": {"asked": 10, "answered": 9, "dropped": {3: "boom"}},
         "bytes": {"up": {"total": 1_234_567}, "down": {"total": 950}, "key_server": {}},
     }  # fmt: skip

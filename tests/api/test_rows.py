@@ -18,7 +18,7 @@ from row_toys import a_row
 def test_every_field_comes_back() -> None:
     row = dataclasses.replace(
         a_row(3), figures={"Dice": 0.5}, epsilon=math.inf, epsilon_prices="noised", level_epsilons={"record": 2.0},
-        view_epsilons={"client": 1.5}, cpu_seconds=1.5,
+        view_epsilons={"client": 1.5}, unprotected=["aggregator"], cpu_seconds=1.5,
         groups={"a": GroupResult(0.5, 1.0)}, group_members={"a": [0, 1]}, personal_accuracy={0: 0.25, 11: 0.75},
         personal_public_accuracy={0: 1.0}, unopened=[Unopened("noised", "why", [1])], added={"x": {"y": [1]}},
         simulated_seconds=1.0, skipped="why",
@@ -42,7 +42,7 @@ def test_a_diverged_round_is_written_as_json_that_every_program_reads() -> None:
 
 def test_what_is_empty_and_has_a_default_is_not_written() -> None:
     plain = a_row(1).to_plain()
-    assert {"figures", "groups", "simulated_seconds", "added", "level_epsilons"}.isdisjoint(plain)
+    assert {"figures", "groups", "simulated_seconds", "added", "level_epsilons", "unprotected"}.isdisjoint(plain)
     assert plain["mask_churn"] is None, "a field that every round has is written, whatever it holds"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fedplug.api.known import Release
 from fedplug.api.roles import Reveals
-from fedplug.api.verdict import MARKS, MOST_WORDS, PARTIES, STATUSES, Epsilons, Line, State, Status, Verdict
+from fedplug.api.verdict import MARKS, MOST_WORDS, PARTIES, STATUSES, Epsilons, Line, State, Status, Verdict, times
 from hypothesis import given
 from hypothesis import strategies as st
 from ledger_toys import CENTRAL, LOCAL, enter, ledger_of
@@ -21,7 +21,7 @@ BETTER = list(STATUSES)
 def line(party: str, state: State, epsilon: float = 2.0) -> Line:
     stated = Epsilons({"epsilon_exact": epsilon}, {"epsilon_exact": 2 * epsilon})
     reason = {"guaranteed": "", "beyond": "too large", "none": "reads it", "absent": "there is none"}[state]
-    return Line(party, state, reason, reason, 1e-5, stated if state in ("guaranteed", "beyond") else None)
+    return Line(party, state, reason, reason, 1e-5, "its own", stated if state in ("guaranteed", "beyond") else None)
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,8 @@ def test_a_party_that_loses_protection_never_makes_the_verdict_better(states: li
 def test_a_guarantee_names_epsilon_delta_unit_and_both_adjacencies_in_words() -> None:
     one = dataclasses.replace(line("client", "guaranteed"), rests_on=["it holds"], not_covered=["mask"])
     assert str(one) == (
-        "another client: epsilon 2.00 for each client; delta 1e-05, add-or-remove one client; replace-one: epsilon "
-        "4.00; rests on: it holds; not covered: mask"
+        "another client: epsilon 2.00 for each client; the odds of a guess change 7.4 times at most; delta 1e-05, "
+        "add-or-remove one client; replace-one: epsilon 4.00; rests on: it holds; not covered: mask"
     )
     assert str(line("key_holder", "absent")) == "the key server: no such party: there is none"
     assert str(line("aggregator", "beyond", 90.0)) == "the server: no guarantee: too large"
@@ -65,8 +65,9 @@ def test_a_guarantee_names_epsilon_delta_unit_and_both_adjacencies_in_words() ->
 def test_its_text_has_a_line_for_each_party_with_a_sign_and_words() -> None:
     verdict = Verdict.of([line(party, "none") for party in PARTIES])
     opening, *lines = verdict.text()
-    assert opening.startswith("No protection. No guarantee limits what the server,")
-    assert [MARKS["none"] in one and "no guarantee: reads it" in one for one in lines] == [True] * 5
+    assert opening.startswith("No protection by any guarantee. What the server, the key server,")
+    assert [one.strip() for one in lines[1::2]] == ["sees its own"] * 5
+    assert [MARKS["none"] in one and "no guarantee: reads it" in one for one in lines[::2]] == [True] * 5
     assert len({*MARKS.values()}) == 4
 
 
@@ -80,9 +81,16 @@ def test_it_comes_back_from_json() -> None:
     assert Verdict.from_json(verdict.to_json()) == verdict
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "said"), [(1.0, "2.8"), (2.0, "7.4"), (5.69, "300"), (11.48, "97,000"), (math.log(9.99), "10")]
+)
+def test_odds_are_rounded_up(epsilon: float, said: str) -> None:
+    assert times(epsilon) == f"{said} times"
+
+
 ODD = Release("gaussian", 0.05, 1.0)
 SEEDED = dataclasses.replace(LOCAL, source="reproducible")
-SHOWN = Reveals("how many clients sent each position", ("released_model",), voids=True, note="bare")
+SHOWN = Reveals("how many clients sent each parameter", ("released_model",), voids=True, note="bare")
 LONG = dataclasses.replace(SHOWN, what="what a component has to say of itself in too many words")
 CASES: list[Any] = [
     ({"zone_sizes": {"clear": 10.0}}, {}),

@@ -6,11 +6,14 @@ import io
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
-from fedplug.console.display import LinesDisplay, PlainDisplay, folded, resume_command, thin_out
+from fedplug.api.verdict import Verdict
+from fedplug.console.display import LinesDisplay, PlainDisplay, epsilon_of, folded, resume_command, thin_out
 from fedplug_lab.live import rounds_table
 from rich.console import Console
+from row_toys import a_verdict
 from shown_toys import FACTS, PLAN, a_row
 
 
@@ -21,21 +24,22 @@ def test_plain_prints_the_plan_then_one_line_a_round(out: io.StringIO) -> None:
     for done in range(50):
         display.phase(1, "train", done, 50)
     display.round_done(a_row(1))
-    display.round_done(a_row(2, accuracy=None, loss=math.nan, epsilon=math.inf))
+    display.round_done(a_row(2, accuracy=None, loss=math.nan, view_epsilons={"released_model": math.inf}))
     lines = out.getvalue().splitlines()
     assert "4096 [40, 40]" in lines[2]
     bytes_ = "HE 30.0%  up 1.2 MB  down 950 B"
     assert lines[before:] == [
-        f"round 1/4  accuracy 0.510  loss 1.250  {bytes_}  epsilon 1.500  clients 9/10  time 2.0 s",
+        f"round 1/4  accuracy 0.510  loss 1.250  {bytes_}  epsilon 1.50  clients 9/10  time 2.0 s",
         f"round 2/4  loss NaN  {bytes_}  epsilon ∞  clients 9/10  time 2.0 s",
     ]
 
 
 def test_plain_ends_with_totals_verdict_and_paths(out: io.StringIO) -> None:
-    PlainDisplay(out).finish([a_row(1), a_row(2, accuracy=0.4)], "NO end-to-end DP", [Path("r/report.html")], Path("r"))
+    verdict = a_verdict()
+    PlainDisplay(out).finish([a_row(1), a_row(2, accuracy=0.4)], verdict, [Path("r/report.html")], Path("r"))
     assert out.getvalue().splitlines() == [
-        "rounds: 2", "accuracy: 0.400 (best 0.510 after round 1)", "bytes: 2.5 MB up, 1.9 kB down", "epsilon: 1.500",
-        "time: 4.0 s", "verdict: NO end-to-end DP", "run folder: r", "report: r/report.html",
+        "rounds: 2", "accuracy: 0.400 (best 0.510 after round 1)", "bytes: 2.5 MB up, 1.9 kB down",
+        "time: 4.0 s", *verdict.text(), "run folder: r", "report: r/report.html",
     ]  # fmt: skip
 
 
@@ -43,7 +47,7 @@ def test_personal_models_have_a_number_where_there_are_any(out: io.StringIO) -> 
     display = PlainDisplay(out)
     rows = [a_row(1, personal_accuracy={0: 0.4, 1: 0.8}), a_row(2, personal_accuracy={0: 0.5, 1: 0.8})]
     display.round_done(rows[0])
-    display.finish(rows, "NO", [Path("r/report.html")], Path("r"))
+    display.finish(rows, Verdict("nothing_run"), [Path("r/report.html")], Path("r"))
     assert "accuracy 0.510  personal mean 0.600  loss" in out.getvalue()
     assert "personal mean: 0.650 (0.500 to 0.800)" in out.getvalue().splitlines()
     shown = Console(file=io.StringIO(), width=120)
@@ -82,9 +86,9 @@ def test_quiet_prints_warnings_and_the_end_only(out: io.StringIO) -> None:
     display.round_done(a_row(1))
     assert out.getvalue() == ""
     display.note("client 3 dropped")
-    display.finish([], "none", [Path("report.html")], Path("r"))
+    display.finish([], Verdict("nothing_run"), [Path("report.html")], Path("r"))
     assert "note: client 3 dropped\n" in out.getvalue()
-    assert "verdict: none\n" in out.getvalue()
+    assert "Nothing to judge. No round was recorded, so nothing was released.\n" in out.getvalue()
 
 
 def test_resume_command_can_be_pasted(out: io.StringIO) -> None:
@@ -104,7 +108,7 @@ def test_figures_of_a_task_are_columns_whatever_they_are_called(out: io.StringIO
     display = PlainDisplay(out)
     for row in rows:
         display.round_done(row)
-    display.finish(rows, "NO", [], Path("r"))
+    display.finish(rows, Verdict("nothing_run"), [], Path("r"))
     shown = out.getvalue().splitlines()
     assert "accuracy 0.510  loss" in shown[0]
     assert "accuracy 0.520  hits 0.250  Dice 0.500  loss" in shown[1]
@@ -113,6 +117,29 @@ def test_figures_of_a_task_are_columns_whatever_they_are_called(out: io.StringIO
     assert heads[120][:5] == ["round", "accuracy", "hits", "Dice", "loss"]
     assert heads[40] == ["round", "accuracy", "hits", "Dice", "epsilon"], "the task stays longest"
     assert heads[30] == ["round", "accuracy", "hits", "Dice"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"view_epsilons": {"aggregator": 8.0, "released_model": 2.0}}, "8.00"),
+        ({"view_epsilons": {"aggregator": 8.0, "client": 2.0}, "unprotected": ["released_model"]},
+         "8.00 (server; 1 without)"),
+        ({"view_epsilons": {"client": math.inf}, "unprotected": ["aggregator", "released_model"]},
+         "∞ (client; 2 without)"),
+        ({"view_epsilons": {"aggregator": 0.0}, "unprotected": ["client", "released_model"]}, "0 (server; 2 without)"),
+        ({"view_epsilons": {}, "unprotected": ["aggregator"]}, "no guarantee"),
+        ({"view_epsilons": {}}, "–"),
+        ({"view_epsilons": {}, "level_epsilons": {"record": 2.0}}, "2.00 (each record)"),
+        ({"view_epsilons": {}, "level_epsilons": {"record": 2.0}, "unprotected": ["client"]},
+         "2.00 (each record; 1 without)"),
+        ({"view_epsilons": {"client": 3.0}, "level_epsilons": {"record": 2.0}}, "3.00"),
+    ],
+)  # fmt: skip
+def test_the_column_names_the_largest_epsilon_and_for_how_many_there_is_none(
+    changes: dict[str, Any], said: str
+) -> None:  # fmt: skip
+    assert epsilon_of(a_row(1, epsilon=99.0, **changes)) == said
 
 
 def test_thin_out_keeps_the_ends() -> None:
@@ -144,7 +171,7 @@ def test_a_terminal_gets_lines_that_end_between_words(monkeypatch: pytest.Monkey
             return True
 
     monkeypatch.setenv("COLUMNS", "40")
-    verdict = "NO end-to-end DP: DP zone ε=8.00, δ=1e-05 (client, local, zero-out); toward the aggregator ε=81.76."
+    verdict = "✓ the server  epsilon 8.00 for each client; delta 1e-05, add-or-remove one client; replace-one: ε 81.76."
     assert folded(verdict, io.StringIO()) == verdict
     lines = folded(verdict, Terminal()).splitlines()
     assert len(lines) > 2
@@ -156,7 +183,7 @@ def test_one_line_for_the_run_and_one_a_round_and_none_at_the_end(out: io.String
     display = LinesDisplay(out)
     display.start(PLAN, FACTS)
     display.round_done(a_row(1))
-    display.finish([a_row(1)], "NO DP", [Path("r/report.html")], Path("r"))
+    display.finish([a_row(1)], a_verdict(), [Path("r/report.html")], Path("r"))
     first, second = out.getvalue().splitlines()
     assert first == "name demo [red]x, clients 10, rounds 4, engine local"
     assert second.startswith("round 1/4  accuracy 0.510")

@@ -74,7 +74,7 @@ def test_records_are_stated_apart_and_for_the_worst_client() -> None:
     line = stated.views["aggregator"]
     assert (line.unit, line.guarantee) == ("record", "epsilon 2.00 for each record")
     assert line.rests_on == [f"on the word of {Records(None).name}"]
-    assert "of a whole client: reads the clear zone of every upload without noise" in line.detail
+    assert "of a whole client: reads the clear zone of every upload, without noise" in line.detail
     assert stated.verdict.headline.startswith("Each record's data are protected from the server")
     weak = records_of([{0: (2.0, 0.1, 500), 1: (2.0, 0.1, 20), 2: (2.0, 0.1, 10)}])
     assert weak.verdict().status == "no_meaningful_guarantee"
@@ -94,7 +94,7 @@ def test_no_party_that_is_shown_what_gives_records_away_has_a_guarantee_of_them(
     verdict = ledger.verdict()
     assert verdict.status == "protected_from_some"
     assert {line.party for line in verdict.lines if line.state == "none"} == {"aggregator", "client_and_aggregator"}
-    assert verdict.toward("aggregator").reason == "sees vectors: no epsilon covers that"
+    assert verdict.toward("aggregator").reason == "sees vectors: this gives data away"
     assert verdict.toward("released_model").guarantee == "epsilon 0.50 for each record"
     assert "the server: sees vectors" in ledger.report().levels["record"].covers
     vague = records_of([dict.fromkeys(range(3), (2.0, 0.1, 500.0))], reveals=[vectors]).verdict()

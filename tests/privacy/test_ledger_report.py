@@ -20,8 +20,9 @@ def test_dp_fedavg_states_epsilon_unit_trust_and_adjacency() -> None:
     assert exact(ledger, "aggregator") == exact(ledger, "client_and_aggregator") == pytest.approx(1.0)
     assert exact(ledger, "aggregator", "replace_one") == pytest.approx(2.1547, abs=1e-3)
     assert str(ledger.verdict().toward("aggregator")) == (
-        "the server: epsilon 1.00 for each client; delta 1e-05, add-or-remove one client; replace-one: epsilon 2.15; "
-        "rests on: noise executed by the core; not covered: message sizes and times"
+        "the server: epsilon 1.00 for each client; the odds of a guess change 2.8 times at most; delta 1e-05, "
+        "add-or-remove one client; replace-one: epsilon 2.15; "
+        "rests on: noise that fedplug itself adds; not covered: message sizes and times"
     )
     assert ledger.verdict().headline == (
         "Each client's data are protected from the server, another client, a client together with the server and "
@@ -43,7 +44,7 @@ def test_hybrid_has_no_end_to_end_dp() -> None:
     )
     server = ledger.verdict().toward("aggregator")
     assert server.guarantee == "epsilon 11.46 for each client"
-    assert server.rests_on == ["noise executed by the core", "as long as the encryption holds"]
+    assert server.rests_on == ["noise that fedplug itself adds", "as long as the encryption holds"]
     assert server.not_covered == ["mask", "message sizes and times"]
     for view in ("client", "client_and_aggregator", "released_model"):
         assert "without noise" in reason(ledger, view)
@@ -54,8 +55,8 @@ def test_no_protection_is_no_dp() -> None:
     ledger = enter(ledger_of(), {"clear": 1000}, {})
     assert ledger.verdict().status == "no_protection"
     assert ledger.verdict().headline == (
-        "No guarantee limits what the server, another client, a client together with the server or anybody who gets "
-        "the model can learn of a client."
+        "What the server, another client, a client together with the server or anybody who gets the model can learn "
+        "of a client has no guaranteed limit."
     )
     assert all(view.epsilon is None for view in ledger.report().views.values())
 

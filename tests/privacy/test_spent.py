@@ -55,7 +55,7 @@ def test_gaussian_noise_in_the_same_chain_counts_alone() -> None:
 def test_a_zone_without_noise_beside_it_is_said() -> None:
     ledger = enter(ledger_of(), {"noised": 500.0, "clear": 500.0}, {"noised": [laplace()]})
     assert ledger.verdict().status == "no_protection"
-    assert ledger.verdict().toward("aggregator").reason == "reads the clear zone of every upload without noise"
+    assert ledger.verdict().toward("aggregator").reason == "reads the clear zone of every upload, without noise"
 
 
 def test_a_restored_ledger_is_equal() -> None:

@@ -50,8 +50,8 @@ def test_encryption_alone_is_no_dp(holder: str) -> None:
         assert (holds.state, holds.reason) == ("absent", "every client holds the key")
     else:
         assert verdict.status == "no_protection"
-        assert server.reason == "sees decrypted sums of the encrypted zone without noise"
-        assert holds.reason == "sees sums of the encrypted zone without noise"
+        assert server.reason == "sees sums over clients of the encrypted zone, without noise"
+        assert holds.reason == "sees sums over clients of the encrypted zone, without noise"
 
 
 def test_noise_below_encryption_protects_from_everybody() -> None:
@@ -92,7 +92,7 @@ def test_central_noise_needs_a_trusted_server() -> None:
     assert exact(ledger, "released_model") == exact(ledger, "client") == pytest.approx(1.0)
     assert "is trusted" in reason(ledger, "aggregator")
     assert "below it" in reason(ledger, "client_and_aggregator")
-    assert "as long as the server adds it" in ledger.verdict().toward("released_model").rests_on
+    assert "as long as the server really adds it" in ledger.verdict().toward("released_model").rests_on
     assert ledger.verdict().status == "protected_from_some"
 
 
@@ -115,8 +115,8 @@ def test_no_view_of_sums_costs_more_than_the_upload_itself(weights: list[float])
 def test_a_voided_view_is_named_beside_zones_without_noise() -> None:
     ledger = ledger_of(key_holders={"encrypted": "clients"}, reveals=[VECTORS])
     enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
-    assert ledger.verdict().toward("aggregator").reason == "sees vectors: no epsilon covers that"
-    assert ledger.verdict().toward("client").reason == "sees sums of the encrypted zone without noise"
+    assert ledger.verdict().toward("aggregator").reason == "sees vectors: this gives data away"
+    assert ledger.verdict().toward("client").reason == "sees sums over clients of the encrypted zone, without noise"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_who_is_shown_what_voids_has_no_guarantee_and_nobody_else_loses_one(
 def test_an_aggregator_that_reads_ciphertexts_only_has_a_view_to_lose() -> None:
     ledger = ledger_of(key_holders={"encrypted": "clients"}, reveals=[VECTORS])
     enter(ledger, {"encrypted": 1000}, {"encrypted": [held(108.0, 2.0**-17)]})
-    assert ledger.verdict().toward("aggregator").reason == "sees vectors: no epsilon covers that"
+    assert ledger.verdict().toward("aggregator").reason == "sees vectors: this gives data away"
 
 
 @pytest.mark.parametrize("release", [LOCAL, CENTRAL])

@@ -51,8 +51,16 @@ def test_a_link_keeps_the_account_of_a_level_that_the_core_has_never_heard_of(mo
     stated = ledger.report()
     assert stated.levels["label"].epsilons["epsilon_pure"] == pytest.approx(2 * each)
     assert stated.levels["label"].unit == "label: the label of one example"
-    said = f"LABEL-LEVEL DP: ε={2 * each:.2f}, δ=1e-05 (single labels, local, replace-one, as accounted by toy.l"
-    assert stated.verdict.startswith(said)
+    assert stated.levels["label"].trust.startswith("local: ")
+    assert stated.verdict.status == "protected_from_all"
+    there = [line for line in stated.verdict.lines if line.state != "absent"]
+    assert [line.party for line in there] == ["aggregator", "client", "client_and_aggregator", "released_model"]
+    for line in there:
+        assert (line.unit, line.adjacency, line.epsilons) == ("label", "the label of one example", None)
+        assert line.stated == {"epsilon_pure": pytest.approx(2 * each)}
+        assert line.guarantee == f"epsilon {2 * each:.2f} for each label"
+        assert line.terms == "delta 1e-05, the label of one example"
+        assert line.rests_on == ["on the word of toy.labels"]
 
 
 def test_a_repeated_round_is_charged_at_its_level_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +98,7 @@ def test_a_level_has_one_keeper(monkeypatch: pytest.MonkeyPatch) -> None:
     [("level", "Two words", "one word in small"), ("level", "client", "operations"), ("release", tuple, "NamedTuple")],
 )
 def test_an_account_says_a_level_and_a_release(field: str, value: Any, rule: str) -> None:
-    facts = {"level": "label", "release": Flips, "unit": "", "terms": "", "trust": "", "covers": ""}
+    facts = {"level": "label", "release": Flips, "unit": "", "trust": "", "covers": ""}
     with pytest.raises(TypeError, match=rf"Account\.{field} is .*{rule}"):
         Account(**{**facts, field: value})  # type: ignore[arg-type]
     assert not [*record_problems(Labels(None))]
@@ -158,7 +166,7 @@ def test_a_function_behind_an_account_is_not_handed_the_examples(monkeypatch: py
 def test_it_may_count_them(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = with_account(monkeypatch, taken="their number")
     assert outcome.rows[-1].clients.dropped == {}
-    assert outcome.protocol.ledger.verdict().startswith("LABEL-LEVEL DP: ")
+    assert outcome.protocol.ledger.verdict().toward("aggregator").guarantee.endswith(" for each label")
 
 
 def test_a_function_that_asks_for_the_examples_takes_the_guarantee_of_the_account_away(
@@ -167,6 +175,6 @@ def test_a_function_that_asks_for_the_examples_takes_the_guarantee_of_the_accoun
     outcome = with_account(monkeypatch, asks=True)
     assert outcome.rows[-1].clients.dropped == {}
     stated = outcome.protocol.ledger.report()
-    assert stated.verdict.startswith("NO ")
-    assert "LABEL-LEVEL DP" not in stated.verdict
-    assert "toy.peeks" in stated.verdict
+    assert stated.verdict.status == "no_protection"
+    assert not any(line.stated for line in stated.verdict.lines)
+    assert stated.views["aggregator"].reason == "sees what toy.peeks takes from examples: this gives data away"

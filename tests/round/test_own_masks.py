@@ -340,12 +340,18 @@ def test_replies_without_noise_are_unaccounted_whatever_is_said_to_cover_them(mo
         ledgers[name] = run_protocol(plain).protocol.ledger
     charged, bare = ({shown.what: shown for shown in ledger.reveals}["a bit"] for ledger in reversed(ledgers.values()))
     assert charged.covered_by == "epsilon"
-    assert "a bit" not in ledgers["toy.charged"].verdict()
+    toward = ledgers["toy.charged"].verdict().toward("aggregator")
+    assert toward.state == "guaranteed"
+    assert "a bit" not in toward.not_covered
     assert bare.covered_by is None
     assert bare.note == (
         "the same for all; not covered by epsilon, as toy.bare says: it adds no noise in a link and has no ballots"
     )
-    assert "given the UNACCOUNTED a bit" in ledgers["toy.bare"].verdict()
+    found = {line.party: line.reason for line in ledgers["toy.bare"].verdict().lines if line.state == "none"}
+    assert found == dict.fromkeys(
+        ("aggregator", "client", "client_and_aggregator", "released_model"),
+        "toy.bare has answers sent that no statement covers",
+    )
 
 
 def test_an_answer_that_epsilon_is_said_to_cover_is_the_one_that_was_released(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -227,8 +227,8 @@ def test_behind_central_noise_a_function_of_values_keeps_its_price_and_one_with_
         run_protocol(sampled(*links, rounds=1, sampling={"rate": 1.0}))
         for links in ((), ({"use": "toy.moves"},), ({"use": "toy.moves", "blind": False},))
     )
-    assert blind.protocol.ledger.verdict().startswith("DP: ")
+    assert blind.protocol.ledger.verdict().toward("released_model").state == "guaranteed"
     assert blind.protocol.ledger.epsilon() == plain.protocol.ledger.epsilon()
     verdict = free.protocol.ledger.verdict()
-    assert verdict.startswith("NO DP")
-    assert "toy.moves" in verdict + " ".join(free.protocol.ledger.report().warnings)
+    assert verdict.status == "no_protection"
+    assert verdict.toward("released_model").reason.startswith("toy.moves changes values behind the noise")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +29,11 @@ from fedplug import (
 )
 from fedplug.api.errors import TooFewClients
 from fedplug.api.events import Event, MessageUncovered, RoundStarted
+from fedplug.api.verdict import Verdict
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.execution import resume, start
+from fedplug.runs.folder import read_ledger
 from fedplug_std.single_zone import SingleZone
 from toy_components import recipe_of, toy_catalog
 from toy_protocol import run_protocol
@@ -57,8 +58,26 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> Any:
     return known
 
 
-def verdict(plain: dict[str, Any]) -> str:
+def verdict(plain: dict[str, Any]) -> Verdict:
     return run_protocol(plain).protocol.ledger.verdict()
+
+
+def of(folder: Path) -> Verdict:
+    """That of a run."""
+    return read_ledger(folder).verdict
+
+
+def promised(found: Verdict) -> bool:
+    """Whether each party that there is has a guarantee; false only where none has."""
+    assert found.status in ("protected_from_all", "no_protection")
+    return found.status == "protected_from_all"
+
+
+def because(found: Verdict) -> str:
+    """Why nobody has a guarantee: the same for all parties that there are."""
+    assert not promised(found)
+    (why,) = {line.detail for line in found.lines if line.state != "absent"}
+    return why
 
 
 # -- a bit is an answer ------------------------------------------------------------------------------------------------
@@ -94,9 +113,9 @@ class Bits(WithData):
 
 def test_none_or_true_is_a_bit_where_it_is_not_always_the_same(odd: Any) -> None:
     plain = odd(Bits)
-    assert verdict(plain).startswith("NO end-to-end DP: toy.odd asks clients for positive, and says nowhere")
+    assert because(verdict(plain)).startswith("toy.odd asks clients for positive, and says nowhere")
     plain["negotiate_mask"]["alike"] = True
-    assert verdict(plain).startswith("DP: ")
+    assert promised(verdict(plain))
 
 
 # -- the set-up --------------------------------------------------------------------------------------------------------
@@ -136,8 +155,7 @@ def stopped(plain: dict[str, Any], extension: type, folder: Path) -> tuple[Path,
 def test_a_run_that_goes_on_knows_what_its_set_up_asked_for(odd: Any, tmp_path: Path) -> None:
     folder, catalog = stopped(odd(Early), Stop, tmp_path)
     assert resume(folder, Settings(device="cpu", quiet=True, muted=("lab.report",)), catalog=catalog) == 0
-    ledger = json.loads((folder / "ledger.json").read_text())
-    assert ledger["verdict"].startswith("NO end-to-end DP: toy.odd asks clients for counts, and says nowhere")
+    assert because(of(folder)).startswith("toy.odd asks clients for counts, and says nowhere")
 
 
 # -- the key server ----------------------------------------------------------------------------------------------------
@@ -176,9 +194,9 @@ class Peeking(SingleZone):
 
 def test_what_the_key_server_tells_the_server_is_an_answer_too(odd: Any) -> None:
     plain = odd(Peeking, {"use": "std.bfv"})
-    assert verdict(plain).startswith("NO end-to-end DP: toy.odd asks the key server for opened, and says nowhere")
+    assert because(verdict(plain)).startswith("toy.odd asks the key server for opened, and says nowhere")
     plain["negotiate_mask"]["says"] = True
-    assert verdict(plain).startswith("NO end-to-end DP: the aggregator sees the mean update")
+    assert verdict(plain).toward("aggregator").reason == "sees the mean update: this gives data away"
 
 
 # -- ballots -----------------------------------------------------------------------------------------------------------
@@ -219,8 +237,10 @@ class Ballots(SingleZone):
 def test_each_ballot_that_is_cast_is_paid_for(odd: Any, options: dict[str, Any], rounds: int, holds: bool) -> None:
     plain = odd(Ballots, rounds=rounds)
     plain["negotiate_mask"] |= options
-    opening = "DP: " if holds else "NO end-to-end DP: toy.odd has clients answer histogram more often in a round than"
-    assert verdict(plain).startswith(opening)
+    found = verdict(plain)
+    assert promised(found) == holds
+    if not holds:
+        assert because(found).startswith("toy.odd has clients answer histogram more often in a round than")
 
 
 # -- whoever stops a run because of what happened ----------------------------------------------------------------------
@@ -247,8 +267,7 @@ class Guard(Stop):
 
 def test_the_ledger_hears_what_an_extension_stops_a_run_for(odd: Any, tmp_path: Path) -> None:
     folder, _ = stopped(odd(Late, rounds=3), Guard, tmp_path)
-    ledger = json.loads((folder / "ledger.json").read_text())
-    assert ledger["verdict"].startswith("NO end-to-end DP: toy.odd asks clients for counts, and says nowhere")
+    assert because(of(folder)).startswith("toy.odd asks clients for counts, and says nowhere")
 
 
 # -- public plans ------------------------------------------------------------------------------------------------------
@@ -293,13 +312,13 @@ def test_where_plans_are_public_a_client_is_handed_without_its_data(odd: Any, wh
     plain = odd(Reads, score_parameters=[{"use": "std.magnitude"}])
     plain["negotiate_mask"]["what"] = what
     if what == "nothing":
-        assert verdict(plain).startswith("DP: ")
+        assert promised(verdict(plain))
         return
     said = r"component toy\.odd: its plans are public, so found is handed no examples, scores or update; name"
     with pytest.raises(TooFewClients, match=said):
         run_protocol(plain)
     plain["negotiate_mask"]["says"] = True
-    assert "UNACCOUNTED it" in verdict(plain)
+    assert "it" in verdict(plain).toward("aggregator").not_covered
 
 
 class Follows(Reads):

@@ -10,17 +10,18 @@ import pytest
 from fedplug.api.errors import CheckpointError
 from fedplug.privacy.ledger_record import RoundsReport
 from fedplug.runs.folder import read_ledger, read_rows, read_summary
-from row_toys import a_ledger, a_row, a_summary
+from row_toys import a_ledger, a_row, a_summary, a_verdict
 
 
 def test_everything_that_was_written_is_read(tmp_path: Path) -> None:
     rows = [a_row(1), a_row(2)]
     (tmp_path / "metrics.jsonl").write_text("".join(row.to_json() + "\n" for row in rows), encoding="utf-8")
     (tmp_path / "summary.json").write_text(a_summary().to_json(indent=2), encoding="utf-8")
-    (tmp_path / "ledger.json").write_text(a_ledger(verdict="NO DP").to_json(indent=2), encoding="utf-8")
+    ledger = a_ledger(verdict=a_verdict().to_plain(for_json=True))
+    (tmp_path / "ledger.json").write_text(ledger.to_json(indent=2), encoding="utf-8")
     assert read_rows(tmp_path) == rows
     assert read_summary(tmp_path) == a_summary()
-    assert read_ledger(tmp_path) == a_ledger(verdict="NO DP")
+    assert read_ledger(tmp_path) == ledger
 
 
 def test_a_run_that_stopped_before_its_first_row_has_none(tmp_path: Path) -> None:

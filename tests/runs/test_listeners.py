@@ -270,7 +270,7 @@ def test_one_that_refuses_stops_the_run_before_anything_is_charged(catalog: Cata
     assert not charged.exists() or not charged.read_text()
     ledger = json.loads((folder / "ledger.json").read_text())
     assert ledger["log"] == []
-    assert ledger["verdict"] == "NO DP STATEMENT: no round was recorded."
+    assert ledger["verdict"] == {"status": "nothing_run"}
     stopped = Ear.log[-1]
     assert isinstance(stopped, RunStopped)
     assert "the budget is spent" in str(stopped.error)

@@ -18,7 +18,7 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.runs.execution import start
 from fedplug.runs.folder import read_rows
 from fedplug.runs.settings import Settings
-from row_toys import a_ledger
+from row_toys import a_ledger, a_line, a_verdict
 from toy_components import TOYS, recipe_of, toy_catalog
 
 
@@ -37,7 +37,8 @@ def test_a_run_says_what_it_came_to(done: fedplug.Run) -> None:
     assert last.zones["encrypted"] == pytest.approx(0.2, abs=0.01)
     assert last.clients.answered == 4
     assert last.epsilon == done.ledger.epsilon == pytest.approx(8)
-    assert done.ledger.verdict.startswith("NO end-to-end DP")
+    assert done.ledger.verdict.status == "no_meaningful_guarantee"
+    assert [line.state for line in done.ledger.verdict.lines] == ["beyond", "absent", "none", "none", "none"]
     assert done.ledger.delta == 1e-5
     assert done.ledger.views["released_model"].epsilon is None
     assert done.ledger.to_json(indent=2) == (done.folder / "ledger.json").read_text()
@@ -48,24 +49,27 @@ def test_a_run_says_what_it_came_to(done: fedplug.Run) -> None:
 
 
 def test_a_ledger_without_noise_has_no_epsilon() -> None:
-    assert a_ledger(verdict="NO DP").epsilon is None
+    assert a_ledger().epsilon is None
 
 
 def test_a_run_can_be_opened_again(done: fedplug.Run) -> None:
     again = fedplug.open_run(str(done.folder))
     assert again.metrics[0] == done.metrics[0]
     assert repr(again) == repr(done)
+    assert "\n  ".join(done.ledger.verdict.text()) in repr(done)
 
 
 def test_a_notebook_shows_it_escaped(done: fedplug.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = done._repr_html_()
     assert done.recipe.digest[:12] in shown
-    assert html.escape(done.ledger.verdict) in shown
-    assert shown.count("<tr>") == 4 + 1 + 3  # facts, the head, rounds
+    assert html.escape(done.ledger.verdict.headline) in shown
+    assert all(html.escape(line.rest) in shown for line in done.ledger.verdict.lines)
+    assert shown.count("<tr>") == 5 + 4 + 1 + 3  # parties, facts, the head, rounds
     assert "personal mean" not in shown  # no column that is empty
     again = fedplug.open_run(done.folder)
-    again.ledger.verdict = "<script>alert(1)</script>"
+    again.ledger.verdict = a_verdict(aggregator=a_line("aggregator", "none", reason="<script>alert(1)</script>"))
     assert "<script>" not in again._repr_html_()
+    assert "&lt;script&gt;alert(1)" in again._repr_html_()
 
 
 def test_a_run_that_was_killed_can_still_be_shown(done: fedplug.Run, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ STATUSES: dict[Status, str] = {
     "protected_from_all": "Protected from everybody named",
     "protected_from_some": "Protected from some, not from everybody",
     "no_meaningful_guarantee": "No meaningful guarantee",
-    "no_protection": "No protection",
+    "no_protection": "No protection by any guarantee",
     "nothing_run": "Nothing to judge",
 }
 """The status in words, from the best to the worst. `protected_from_all`: every party that there is has a guarantee.
@@ -80,10 +80,10 @@ BRIEF: dict[str, str] = {
 MARKS: dict[State, str] = {"guaranteed": "✓", "beyond": "!", "none": "✗", "absent": "○"}
 """A sign for each state of a line; the words of the line say the same."""
 
-EXECUTED = "noise executed by the core"
+EXECUTED = "noise that fedplug itself adds"
 ENCRYPTION = "as long as the encryption holds"
-SERVER = "as long as the server adds it"
-SUMS_ALONE = "as long as it sees sums alone"
+SERVER = "as long as the server really adds it"
+SUMS_ALONE = "as long as this party sees totals only"
 NOT_SEEN = "nothing of the updates is sent"
 
 LARGEST_MEANINGFUL = 20.0
@@ -108,6 +108,7 @@ class Line(Priced, Record):
         epsilons: None where nothing is stated, and of another unit: see `stated`.
         stated: epsilon of another unit, by method; empty for a client.
         delta: the probability with which it may fail.
+        sees: what this party gets to see, whatever is promised.
         rests_on: what must hold for it to hold.
         not_covered: what this party sees besides that follows from clients' data.
         nominal: what the noise would give if it did not follow from the recipe's seed.
@@ -119,6 +120,7 @@ class Line(Priced, Record):
     reason: Text
     detail: Text
     delta: Number
+    sees: Text
     epsilons: Epsilons | None = None
     unit: Text = "client"
     adjacency: Text = ""
@@ -156,10 +158,11 @@ class Line(Priced, Record):
         """What belongs to the epsilon: delta and both adjacencies; empty where nothing is guaranteed."""
         if self.state != "guaranteed" or not self.value:
             return ""
+        odds = f"the odds of a guess change {times(self.value)} at most; delta {self.delta:g}"
         if self.epsilons is None or self.stated:
-            return f"delta {self.delta:g}, {self.adjacency}" if self.adjacency else f"delta {self.delta:g}"
+            return f"{odds}, {self.adjacency}" if self.adjacency else odds
         replaced = quoted(self.epsilons.replace_one)
-        return f"delta {self.delta:g}, add-or-remove one client; replace-one: epsilon {number(replaced)}"
+        return f"{odds}, add-or-remove one client; replace-one: epsilon {number(replaced)}"
 
     @property
     def rest(self) -> str:
@@ -221,8 +224,8 @@ class Verdict(Record):
         if safe:
             return f"{whose} data are protected from {named(safe)}, and not from {named(open_to, 'or')}."
         if self.status == "no_meaningful_guarantee":
-            return f"No useful guarantee limits what {named(open_to, 'or')} can learn of a client."
-        return f"No guarantee limits what {named(open_to, 'or')} can learn of a client."
+            return f"What {named(open_to, 'or')} can learn of a client has no useful limit."
+        return f"What {named(open_to, 'or')} can learn of a client has no guaranteed limit."
 
     def _units(self) -> str:
         units = dict.fromkeys(line.unit for line in self.lines if line.state == "guaranteed")
@@ -243,7 +246,8 @@ class Verdict(Record):
             first = line.terms or line.reason
             said = f"{line.guarantee}{(': ' if line.reason else '; ') if first else ''}{first}"
             text.append(f"  {MARKS[line.state]} {line.who:<{width}}  {said}")
-            text += [f"    {'':<{width}}  {line.limits}"] if line.limits else []
+            below = [f"sees {line.sees}" if line.sees else "", line.limits]
+            text += [f"    {'':<{width}}  {more}" for more in below if more]
         return text
 
     def __str__(self) -> str:
@@ -259,6 +263,14 @@ def named(who: Iterable[str], last: str = "and") -> str:
     """`a, b and c`."""
     *most, end = who
     return f"{', '.join(most)} {last} {end}" if most else end
+
+
+def times(epsilon: float) -> str:
+    """By how much odds may change, rounded up: `2.8 times`, `300 times`, `97,000 times`."""
+    factor = math.exp(min(epsilon, 700.0))
+    digit = 10.0 ** (math.floor(math.log10(factor)) - 1)
+    rounded = math.ceil(round(factor / digit, 6)) * digit
+    return f"{rounded:.1f} times" if rounded < 10 else f"{rounded:,.0f} times"
 
 
 def number(epsilon: float) -> str:

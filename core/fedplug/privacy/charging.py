@@ -163,7 +163,7 @@ def _senders(composition: Composition, ctx: Context) -> list[Reveals]:
             f"the {zone} mean is a sum on a public grid over the number of clients that sent each position: it gives "
             "that number away, which follows from data. Divide by all clients, or have all send the same positions"
         )
-        found.append(Reveals("how many clients sent each position", to, voids=True, note=note))
+        found.append(Reveals("how many clients sent each parameter", to, voids=True, note=note))
     return found
 
 

@@ -143,9 +143,9 @@ def why_not_amplified(ledger: Ledger) -> str | None:
         return "all clients take part in every round"
     reasons = {
         "no zone has noise": not costs,
-        "noise is added by the clients, and whoever sees an upload knows that its client took part":
+        "noise is added by the clients, and who sees an upload knows that its client took part":
             any(cost.central < cost.releases for cost in costs),
-        "no accountant here covers samples of fixed size under zero-out adjacency":
+        "no accountant here covers samples of fixed size under add-or-remove adjacency":
             sampling.scheme == "fixed",
         "who takes part follows from the recipe's seed, and sampling helps only while that is secret":
             sampling.source == "reproducible",
@@ -221,15 +221,18 @@ def _line(ledger: Ledger, party: Party, view: Guarantee | Nothing) -> Line:
     colluders = 1 if "client" in party else None
     if isinstance(view, Nothing):
         state: State = "absent" if view.absent else "none"
-        return Line(party, state, view.reason, view.detail or view.reason, ledger.delta, colluders=colluders)
+        sees = "" if view.absent else _seen(ledger, party)
+        return Line(party, state, view.reason, view.detail or view.reason, ledger.delta, sees, colluders=colluders)
     stated = _stated(ledger, view, sampled=sampled_epsilons(ledger) if party == "released_model" else None)
     if ledger.so_far.reproducible and view.zero_out.any():
         reason = "the noise follows from a seed that the recipe shows"
-        return Line(party, "none", reason, SEED_IS_KNOWN, ledger.delta, nominal=stated, colluders=colluders)
+        seen = _seen(ledger, party)
+        return Line(party, "none", reason, SEED_IS_KNOWN, ledger.delta, seen, nominal=stated, colluders=colluders)
     limit = _limit(ledger, stated.epsilon) if view.zero_out.any() else ""
     return Line(
         party, "none" if math.isinf(stated.epsilon) else "beyond" if limit else "guaranteed", limit, view.because,
-        ledger.delta, stated, rests_on=[*view.rests_on], not_covered=_not_covered(ledger, party), colluders=colluders,
+        ledger.delta, _seen(ledger, party), stated, rests_on=[*view.rests_on],
+        not_covered=_not_covered(ledger, party), colluders=colluders,
     )  # fmt: skip
 
 
@@ -249,6 +252,32 @@ def _with_levels(ledger: Ledger, line: Line, kept: dict[str, dict[str, float]]) 
                 rests_on=[f"on the word of {keeper.name}"], not_covered=_not_covered(ledger, cast(Party, line.party)),
             )  # fmt: skip
     return line
+
+
+def _seen(ledger: Ledger, party: Party) -> str:
+    """What a party gets to see of the updates, in plain words, whatever is promised."""
+    if not ledger.costs:
+        return "nothing of the updates"
+    totals = f"totals over {max(ledger.min_clients, 1)} or more clients"
+    if party == "released_model":
+        return "the model after every round, and no upload"
+    if party == "client":
+        return f"{totals}, from which it can subtract its own, and the model"
+    if party == "key_holder":
+        return totals if ledger.min_clients > 1 else "totals, which may be of a single client"
+    plain = [zone for zone in ledger.costs if zone not in ledger.sealed]
+    bare = [zone for zone in plain if ledger.costs[zone].bare or ledger.costs[zone].central]
+    sealed = [zone for zone in ledger.costs if zone in ledger.sealed]
+    single = {zone for zone in sealed if ledger.key_holders[zone] == "clients" and party == "client_and_aggregator"}
+    opened = bool(ledger.opened.intersection(sealed)) or party == "client_and_aggregator"
+    rest = [zone for zone in sealed if zone not in single]
+    parts = [
+        f"the {listed(bare)} zone as it is" if bare else "",
+        f"the {listed(noised)} zone with its noise" if (noised := [zone for zone in plain if zone not in bare]) else "",
+        f"the {listed(sorted(single))} zone opened with the client's key" if single else "",
+        f"the {listed(rest)} zone as ciphertext" + (f", opened in {totals}" if opened else "") if rest else "",
+    ]
+    return f"each client's upload: {', '.join(part for part in parts if part)}"
 
 
 def _not_covered(ledger: Ledger, party: Party) -> list[str]:
@@ -291,10 +320,15 @@ def _stated(ledger: Ledger, view: Guarantee, sampled: Epsilons | None) -> Epsilo
 
 def _guaranteed(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
     """What each adversary's view guarantees, or why there is no guarantee."""
-    return {
-        name: view if isinstance(view, Nothing) and view.absent else _voided(ledger, name) or view
-        for name, view in _of_values(ledger).items()
-    }
+    return {name: _with_voided(view, _voided(ledger, name)) for name, view in _of_values(ledger).items()}
+
+
+def _with_voided(view: Guarantee | Nothing, voided: Nothing | None) -> Guarantee | Nothing:
+    """A view, given what takes its guarantee whatever the noise is; the detail has all reasons."""
+    if voided is None or (isinstance(view, Nothing) and view.absent):
+        return view
+    also = f"; and {view.detail or view.reason}" if isinstance(view, Nothing) else ""
+    return Nothing(voided.reason, voided.detail + also)
 
 
 def _of_values(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
@@ -344,9 +378,9 @@ def _voided(ledger: Ledger, name: Party) -> Nothing | None:
     if not voiding:
         return None
     what, note = voiding[0].what, voiding[0].note
-    few = f"sees {what}: no epsilon covers that"
+    few = f"sees {what}: this gives data away"
     if len(few.split()) > MOST_WORDS:
-        few = "sees what no epsilon covers; the ledger names it"
+        few = "sees what gives data away; the ledger names it"
     return Nothing(few, f"sees {what}: {note}")
 
 
@@ -411,13 +445,13 @@ def _aggregator(ledger: Ledger) -> Guarantee | Nothing:
     if seen := [zone for zone in bare if zone not in ledger.sealed]:
         zones = listed_bare(ledger, seen)
         return Nothing(
-            f"reads {_few(zones, seen)} of every upload without noise",
+            f"reads {_few(zones, seen)} of every upload, without noise",
             f"sees the {zones} zone of every upload, without noise",
         )
     if seen := [zone for zone in bare if zone in ledger.opened]:
         zones = listed_bare(ledger, seen)
         return Nothing(
-            f"sees decrypted sums of {_few(zones, seen)} without noise",
+            f"sees sums over clients of {_few(zones, seen)}, without noise",
             f"sees decrypted sums of the {zones} zone, without noise",
         )
     if seen := [zone for zone, cost in noised.items() if cost.central]:
@@ -493,7 +527,7 @@ def _collusion(ledger: Ledger) -> Guarantee | Nothing:
     if bare:
         zones = listed_bare(ledger, bare)
         return Nothing(
-            f"{'opens sums of' if _sums_alone(ledger, bare) else 'reads'} {_few(zones, bare)} without noise",
+            f"{'see sums over clients of' if _sums_alone(ledger, bare) else 'read'} {_few(zones, bare)}, without noise",
             f"sees the {zones} zone without noise, {_how_bare(ledger, bare)}",
         )
     if central := [zone for zone, cost in noised.items() if cost.central]:
@@ -527,7 +561,7 @@ def _everybody(
     """Who sees the sums of every zone, each at its price."""
     if bare := ledger.bare:
         zones = listed_bare(ledger, bare)
-        few = f"sees sums of {_few(zones, bare)} without noise"
+        few = f"sees sums over clients of {_few(zones, bare)}, without noise"
         return Nothing(few, f"sees sums of the {zones} zone without noise")
     spent = ledger.priced(ledger.noised, price)
     return Guarantee(spent, spent.doubled(), because, (*_noise_by(ledger), *rests_on))
@@ -577,7 +611,7 @@ def report(ledger: Ledger) -> LedgerReport:
         verdict=verdict(ledger),
         warnings=list(dict.fromkeys(warnings(ledger))),
         unit="client: the whole update of a client; the same epsilon holds for each of its records",
-        adjacency="zero-out: a client's contribution is replaced by zero; replace-one: by any other, with twice the "
+        adjacency="add-or-remove: a client's contribution, or zeros instead; replace-one: any other, with twice the "
         "sensitivity",
         delta=ledger.delta,
         trust=_trust(ledger),

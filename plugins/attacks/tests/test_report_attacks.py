@@ -241,7 +241,7 @@ def test_no_content_of_any_field_breaks_the_page(which: str, tmp_path: Path) -> 
 
 def a_finished_run(run_dir: Path) -> Path:
     rows = [a_row(1), a_row(2, loss=float("nan"), epsilon=float("inf"), log={"ε": 1.0})]
-    ledger = a_ledger(verdict="none", log=[{"round": 0, "charged": [], "total": 1, "zones": {}}])
+    ledger = a_ledger(log=[{"round": 0, "charged": [], "total": 1, "zones": {}}])
     summary = a_summary(recipe={"name": "demo", "rounds": 2})
     kept = Pictures(lambda note: None)
     kept.add("one", {"kind": "histogram", "title": "T", "panels": [{"edges": [0, 1], "counts": [2]}]}, "client 0", 1)

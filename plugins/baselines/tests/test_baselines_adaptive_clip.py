@@ -107,18 +107,21 @@ def test_a_round_costs_what_its_multiplier_says() -> None:
         ledger = run_protocol(recipe(source="secure", count_share=share)).protocol.ledger
         assert ledger.epsilon() == pytest.approx(gaussian_epsilon(2.0 / math.sqrt(2), 1e-5), rel=1e-6)
         report = ledger.report()
-        assert report.verdict.startswith("DP: ")
-        assert report.views["released_model"].epsilon is not None
-        assert report.views["aggregator"].epsilon is None  # it adds the noise itself
+        assert report.verdict.status == "protected_from_some"
+        assert report.views["released_model"].state == "guaranteed"
+        assert report.views["released_model"].epsilon == pytest.approx(ledger.epsilon())
+        assert report.views["aggregator"].epsilon is None
+        assert report.views["aggregator"].reason == "adds the noise itself and sees the values without it"
 
 
 def test_the_median_as_it_is_earns_no_guarantee() -> None:
     ledger = run_protocol(recipe(source="secure", estimate="exact")).protocol.ledger
     report = ledger.report()
-    assert report.verdict.startswith("NO ")
+    assert report.verdict.status == "no_protection"
     assert all(view.epsilon is None for view in report.views.values())
     assert ledger.epsilon() == math.inf
-    assert "released without noise" in report.verdict
+    assert report.views["aggregator"].reason == "sees norms of the clients' updates: this gives data away"
+    assert "released without noise" in report.views["released_model"].detail
 
 
 def test_nobody_exceeds_the_norm_that_was_told() -> None:

@@ -280,7 +280,13 @@ def test_the_ledger_states_records_and_says_that_clients_are_not_protected(tmp_p
     assert 0 < rows[0].level_epsilons["record"] < rows[1].level_epsilons["record"] <= 8
     ledger = json.loads((folder / "ledger.json").read_text())
     assert ledger["levels"]["record"]["unit"].startswith("record: one training example")
-    assert "NO DP for clients" in ledger["verdict"]
+    assert ledger["verdict"]["status"] == "protected_from_all"
+    for line in ledger["verdict"]["lines"]:
+        if line["state"] != "absent":
+            assert (line["unit"], line.get("epsilons")) == ("record", None)
+            assert line["rests_on"] == ["on the word of baselines.dp_sgd"]
+            assert "of a whole client: " in line["detail"]
+            assert "without noise" in line["detail"]
 
 
 class Decaying(DpSgd):

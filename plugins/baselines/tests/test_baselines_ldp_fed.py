@@ -286,7 +286,8 @@ def test_a_budget_in_epsilon_and_delta_is_what_the_ledger_says(layers: bool) -> 
     assert not release.literal
     assert "those of all rounds cost 50 at delta 1e-05" in release.note
     assert any("the draws of baselines.ldp_fed do not add up" in warning for warning in ledger.report().warnings)
-    assert "on the word of baselines.ldp_fed" in ledger.report().verdict
+    line = ledger.verdict().toward("aggregator")
+    assert line.rests_on == ["on the word of baselines.ldp_fed"]
 
 
 def test_alpha_at_delta_costs_less_than_its_epsilons_added_up() -> None:

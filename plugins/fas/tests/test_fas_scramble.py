@@ -237,10 +237,10 @@ def test_ledger_counts_the_zone_as_sent_in_the_clear() -> None:
         ledgers.append(run_protocol(plain).protocol.ledger.report())
     assert ledgers[0].views == ledgers[1].views
     seen = ledgers[1].views["aggregator"]
-    assert "sees the noised zone of every upload, after the noise" in seen.reason
+    assert "sees the noised zone of every upload, after the noise" in seen.detail
     assert seen.epsilon == pytest.approx(4.0, rel=1e-6)
     bare = run_protocol(recipe([])).protocol.ledger.report()
-    assert "without noise" in bare.views["aggregator"].reason
+    assert bare.views["aggregator"].reason == "reads the so-called noised zone of every upload without noise"
     assert bare.zones["noised"].encrypted is False
     assert bare.uncovered_messages == []
 

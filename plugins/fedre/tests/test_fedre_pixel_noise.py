@@ -60,7 +60,7 @@ def test_without_noise_it_is_sgd() -> None:
 
 def test_no_guarantee_is_stated() -> None:
     report = run_protocol(recipe(std=5.0, source="secure")).protocol.ledger.report()
-    assert report.verdict.startswith("NO ")
+    assert report.verdict.status == "no_protection"
     assert all(view.epsilon is None for view in report.views.values())
 
 

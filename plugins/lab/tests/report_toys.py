@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.rows import Row
+from fedplug.api.verdict import Epsilons
 from fedplug.privacy.ledger_record import LedgerReport
 from fedplug_lab.report import write_report
-from row_toys import a_ledger, a_summary
+from row_toys import a_ledger, a_line, a_summary, a_verdict
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 HOSTILE = "<script>alert('x')</script>\" onload=\"boom"
@@ -67,11 +68,14 @@ def a_zone(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+VERDICT = a_verdict(
+    aggregator=a_line("aggregator", "guaranteed", not_covered=["mask"]),
+    client=a_line("client", "none", reason="sees sums over clients of the encrypted zone, without noise"),
+    client_and_aggregator=a_line("client_and_aggregator", "beyond", 90.0),
+    released_model=a_line("released_model", "none", epsilons=Epsilons({"exact": math.inf}, {"exact": math.inf})),
+)
 LEDGER = a_ledger(
-    verdict="NO end-to-end DP: 25.0% of coordinates released un-noised.", warnings=["mask UNACCOUNTED"],
-    views={"aggregator": {"epsilons": priced(1.25), "reason": "uploads"},
-           "released_model": {"epsilons": priced(math.inf), "reason": "sums"},
-           "client": {"epsilons": None, "reason": "bare"}},
+    verdict=VERDICT, warnings=["mask is not covered"],
     zones={"noised": a_zone(epsilons=priced(1.0)), "encrypted": a_zone(encrypted=True, noise_multiplier=[math.nan])},
     reveals=[{"what": "mask", "to": ["aggregator", "client"], "covered_by": None, "asked": [], "voids": False,
               "note": ""}],

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import row_toys
+from fedplug.api.rows import Row
 from fedplug.runs.folder import Distribution
-from fedplug_lab.canvas import ZONE_COLOURS
+from fedplug_lab.canvas import ZONE_COLOURS, Chart
 from fedplug_lab.figures import charts
 from row_toys import a_row
 
@@ -25,6 +26,43 @@ def test_figures_use_one_colour_a_zone() -> None:
         assert label in drawn["accuracy"].svg
     assert "bytes per round (MB)" in drawn["bytes"].svg
     assert "loss (nats)" in drawn["loss"].svg
+
+
+def epsilons(*rows: Row) -> Chart | None:
+    return next((chart for chart in charts(rows, None) if chart.key == "epsilon"), None)
+
+
+def test_epsilon_has_a_line_for_each_party_and_one_for_those_that_spend_the_same() -> None:
+    spent = {"aggregator": 2.0, "client": 1.0, "released_model": 1.0}
+    chart = epsilons(
+        a_row(1, view_epsilons={"aggregator": 1.0, "client": 0.5, "released_model": 0.5}),
+        a_row(2, view_epsilons=spent, unprotected=["client_and_aggregator"]),
+    )
+    assert chart is not None
+    assert chart.title == "Epsilon so far, by party"
+    assert [label for label, _, _ in chart.legend] == ["toward server", "toward client, model"]
+    colours = {colour for _, colour, _ in chart.legend}
+    assert len(colours) == 2
+    assert all(colour in chart.svg for colour in colours)
+    assert chart.alt == "Epsilon after the last round: server 2.000, client 1.000, model 1.000."
+    assert chart.note == "No guarantee, and so no line: client + server."
+
+
+def test_a_chart_of_epsilon_never_says_more_than_the_rows() -> None:
+    """Where sampling earns credit only the released model has a line; without a number there is no chart."""
+    alone = epsilons(a_row(1))
+    assert alone is not None
+    assert alone.note == "What it rests on is in the verdict."
+    assert epsilons(a_row(1, view_epsilons={}, unprotected=["aggregator"])) is None
+    assert epsilons(a_row(1, view_epsilons={"aggregator": 0.0})) is None, "encrypted: nobody spends anything"
+    assert epsilons(a_row(1, view_epsilons={"aggregator": math.inf})) is None
+    lost = epsilons(a_row(1), a_row(2, view_epsilons={}, unprotected=["released_model"]))
+    assert lost is not None
+    assert lost.alt == "Epsilon after the last round: none is stated."
+    assert lost.note == "No guarantee, and so no line: model."
+    unlimited = epsilons(a_row(1), a_row(2, view_epsilons={"released_model": math.inf}))
+    assert unlimited is not None
+    assert unlimited.alt == "Epsilon after the last round: model ∞."
 
 
 def test_a_zone_that_a_recipe_added_has_a_colour_of_its_own() -> None:

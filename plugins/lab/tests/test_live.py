@@ -6,11 +6,14 @@ import io
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from display_toys import Clock, picture, without_codes
-from fedplug_lab.live import LiveDisplay, clock_time, rounds_table
+from fedplug.api.verdict import MARKS, PARTIES, STATUSES, Verdict
+from fedplug_lab.live import LiveDisplay, clock_time, rounds_table, verdict_table
 from rich.console import Console
+from row_toys import a_line, a_verdict
 from shown_toys import FACTS, PLAN, a_row
 
 
@@ -40,7 +43,7 @@ def test_live_shows_the_next_round_while_the_last_waits_for_its_accuracy(live: L
     live.round_done(a_row(1))
     shown = picture(live)
     assert "on its way" not in shown
-    assert re.search(r"^ +1 +0\.510 .*30\.0% .*1\.2 MB .*1\.500 .*9/10", shown, re.MULTILINE)
+    assert re.search(r"^ +1 +0\.510 .*30\.0% .*1\.2 MB .*1\.50 .*9/10", shown, re.MULTILINE)
     live.close()
 
 
@@ -78,19 +81,20 @@ def test_live_keeps_notes_and_ends_with_table_verdict_and_paths(live: LiveDispla
     live.round_done(a_row(1, loss=math.nan, accuracy=None))
     folder = Path("runs") / ("x" * 120)
     rows = [a_row(i, accuracy=0.9 if i == 32 else 0.5) for i in range(1, 101)]
-    live.finish(rows, "NO end-to-end DP", [folder / "report.html"], folder)
+    live.finish(rows, a_verdict(), [folder / "report.html"], folder)
     live.close()
     text = without_codes(out.getvalue())
     assert "client 3 dropped: [boom]" in text
     assert "41 of 100 rounds" in text
     assert re.search(r"^ +32 +0\.900", text, re.MULTILINE), "the best round is among them"
-    assert "NO end-to-end DP" in text
+    assert "Protected from some, not from everybody." in text
+    assert re.search("^✗ a client together .*no guarantee +reads it", text, re.MULTILINE)
     assert str(folder / "report.html") in text, "a path is never wrapped"
     assert out.getvalue().count("\x1b[?25l") == out.getvalue().count("\x1b[?25h"), "the cursor is shown again"
 
 
 def test_a_run_of_few_rounds_shows_all_of_them(live: LiveDisplay, out: io.StringIO) -> None:
-    live.finish([a_row(i) for i in range(1, 31)], "NO", [], Path("r"))
+    live.finish([a_row(i) for i in range(1, 31)], Verdict("nothing_run"), [], Path("r"))
     text = without_codes(out.getvalue())
     assert all(re.search(rf"^ +{i} +0\.", text, re.MULTILINE) for i in range(1, 31))
     assert "rounds; the report" not in text
@@ -106,7 +110,7 @@ def test_groups_lead_with_their_own_accuracy(live: LiveDisplay, out: io.StringIO
     shown = picture(live)
     assert re.search(r"^ +1 +0\.875", shown, re.MULTILINE)
     assert re.search(r"^ +2 +on its way", shown, re.MULTILINE)
-    live.finish([a_row(1, accuracy=0.249, **grouped)], "NO", [], Path("r"))
+    live.finish([a_row(1, accuracy=0.249, **grouped)], Verdict("nothing_run"), [], Path("r"))
     text = without_codes(out.getvalue())
     assert "0.875 on average (a 0.950, b 0.800)" in text
     assert "accuracy on all classes  0.249 (best 0.249 after round 1)" in text
@@ -171,8 +175,39 @@ def test_a_narrow_terminal_does_without_the_least_important_columns(clock: Clock
 
 
 def test_columns_without_a_value_are_the_first_to_go() -> None:
-    table = rounds_table([a_row(1, epsilon=None)], width=40)
+    table = rounds_table([a_row(1, epsilon=None, view_epsilons={})], width=40)
     assert [column.header for column in table.columns] == ["round", "accuracy", "loss", "up", "clients"]
+
+
+@pytest.mark.parametrize("width", [40, 80, 160])
+def test_the_verdict_has_a_row_for_each_party_at_every_width(width: int) -> None:
+    hostile = a_line("client", "none", reason="sees [bold]x[/bold] of [red]all")
+    verdict = a_verdict(client=hostile, released_model=a_line("released_model", "guaranteed", not_covered=["mask"]))
+    console = Console(file=io.StringIO(), width=width)
+    console.print(verdict_table(verdict))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert max(map(len, shown.splitlines())) <= width
+    words = " ".join(shown.split())
+    assert f"{verdict.opening}. {verdict.headline}" in words
+    for line in verdict.lines:
+        assert re.search(rf"^{MARKS[line.state]} {line.who.split()[0]}", shown, re.MULTILINE), line.who
+    if width == 160:
+        assert "[bold]x[/bold] of [red]all" in shown, "read as it is"
+        assert all(line.guarantee in shown for line in verdict.lines)
+        assert "not covered: mask" in shown
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_the_colour_of_the_verdict_is_never_all_that_is_said(status: Any) -> None:
+    lines = [a_line(party, "none") for party in PARTIES] if status != "nothing_run" else []
+    console = Console(file=io.StringIO(), width=200, force_terminal=True, color_system="standard")
+    console.print(verdict_table(Verdict(status, lines)))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    colour = {"protected_from_all": "32", "protected_from_some": "33", "nothing_run": "2"}.get(status, "31")
+    assert re.search(rf"\x1b\[1;{colour}m{re.escape(STATUSES[status])}\.", shown) or (
+        status == "nothing_run" and STATUSES[status] in without_codes(shown)
+    )
+    assert without_codes(shown).count(MARKS["none"]) == len(lines)
 
 
 def test_the_picture_ends_in_an_empty_line(live: LiveDisplay) -> None:

@@ -14,14 +14,15 @@ import pytest
 from fedplug.api.known import Release
 from fedplug.api.roles import Reveals
 from fedplug.api.rows import Row
+from fedplug.api.verdict import Verdict
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_record import EncryptionReport
 from fedplug_lab.canvas import thinned
 from fedplug_lab.figures import charts
-from fedplug_lab.words import GLOSSARY, in_words
+from fedplug_lab.words import GLOSSARY
 from fedplug_lab.zones import as_sent
 from report_toys import HOSTILE, LEDGER, NOBODY, Page, a_zone, written
-from row_toys import a_ledger, a_row
+from row_toys import a_ledger, a_line, a_row
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +58,34 @@ def test_ids_are_unique_and_references_resolve(text: str) -> None:
 def test_holds_the_numbers_the_verdict_and_the_plan(text: str) -> None:
     shown = Page(text).visible()
     for expected in (
-        LEDGER.verdict, "mask UNACCOUNTED", "demo", "ab" * 8, "paraaegis.vote", "encrypt 25%", "0.1.0",
+        LEDGER.verdict.headline, "mask is not covered", "demo", "ab" * 8, "paraaegis.vote", "encrypt 25%", "0.1.0",
         "fedplug run recipes/demo.yaml --set rounds=3", "0.503", "25.0%", "0.375", "4.5 MB", "2.4 kB", "6.0 s",
         "0.400–0.900", "ValueError: boom", "std.bfv.saturated", "exact", "rounds: 3", "delta: 1.0e-05", "é <b>",
         "training is 90.0% of the work", "5 of 6", "30 values", "∞", "server, client",
     ):  # fmt: skip
         assert expected in shown, expected
-    assert shown.index(LEDGER.verdict) < shown.index("Epsilon so far")
     assert "Partial run" not in shown
+
+
+def test_the_verdict_comes_before_everything_else_and_no_single_epsilon_does_for_it(text: str) -> None:
+    shown = Page(text).visible()
+    first = shown.index("Who can learn what of a client")
+    for said in (LEDGER.verdict.opening, *(line.who for line in LEDGER.verdict.lines), "What these words mean"):
+        assert first < shown.index(said) < shown.index("Accuracy\n"), said
+    assert re.search(r"<h1[^>]*>.*?</h1>.*?<section class=\"verdict\"", text, re.DOTALL)
+    assert "<svg" not in text[: text.index('class="parties"')]
+    assert "Epsilon so far\n" not in shown
+    assert "Privacy verdict" not in shown
+
+
+def test_the_ledger_says_the_verdict_in_detail(text: str) -> None:
+    detail = text[text.index("The verdict in detail") :]
+    shown = Page(detail[detail.index("<tbody>") : detail.index("</tbody>")] + "</tbody>").visible()
+    for line in LEDGER.verdict.lines:
+        assert shown.index(f"{line.who}\n{line.guarantee}\n{line.detail}") >= 0
+    for said in ("add-or-remove, exact\n1.25\nreplace-one, exact\n2.5", "add-or-remove, exact\n90", "exact\n∞"):
+        assert said in shown, said
+    assert shown.count("not stated") == 2
 
 
 def test_is_accessible(text: str) -> None:
@@ -101,7 +122,8 @@ def test_everything_is_escaped(tmp_path: Path, place: str) -> None:
             "zones": {HOSTILE: {"size": 1.0, "releases": [release], "freed": [HOSTILE]}},
         }  # fmt: skip
         ledger = a_ledger(
-            verdict=HOSTILE, warnings=[HOSTILE], unit=HOSTILE, views={HOSTILE: {"epsilons": None, "reason": HOSTILE}},
+            verdict=Verdict.of([a_line(HOSTILE, "none", reason=HOSTILE, detail=HOSTILE)]), warnings=[HOSTILE],
+            unit=HOSTILE,
             zones={HOSTILE: a_zone(mechanism=[HOSTILE])}, log=[an_entry],
             recipe=HOSTILE,
             encryption={HOSTILE: {"key_holder": HOSTILE, "sums_seen_by_aggregator": True, "parameters": HOSTILE}},
@@ -131,7 +153,9 @@ def test_everything_is_escaped(tmp_path: Path, place: str) -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, None, 1e300])
 def test_a_diverged_run_is_reported(tmp_path: Path, bad: float | None) -> None:
     known = {} if bad is None else {"x": bad}
-    ruined = a_row(2, loss=bad, train_loss=bad, accuracy=bad, epsilon=bad, mask_churn=bad, zones={"encrypted": bad},
+    stated = {} if bad is None else {"released_model": bad}
+    ruined = a_row(2, loss=bad, train_loss=bad, accuracy=bad, epsilon=bad, mask_churn=bad,
+                   view_epsilons=stated, zones={"encrypted": bad},
                    client_accuracy={} if bad is None else {0: bad}, seconds=known, log=known, figures=known,
                    bytes={"up": {}, "down": {}, "key_server": {}})  # fmt: skip
     Page(written(tmp_path, [a_row(1), ruined, a_row(3)]))
@@ -153,7 +177,7 @@ def test_no_round_at_all(tmp_path: Path) -> None:
 
 
 def test_rows_with_nothing_in_them(tmp_path: Path) -> None:
-    nothing: dict[str, Any] = {key: {} for key in ("client_accuracy", "zones", "seconds", "log")}
+    nothing: dict[str, Any] = {key: {} for key in ("client_accuracy", "zones", "seconds", "log", "view_epsilons")}
     nothing |= dict.fromkeys(("accuracy", "loss", "train_loss", "epsilon", "mask_churn"))
     nothing["bytes"] = {"up": {}, "down": {}, "key_server": {}}
     assert Page(written(tmp_path, [a_row(1, **nothing), a_row(2, **nothing)])).count("svg") == 1
@@ -238,11 +262,12 @@ def test_writes_over_an_older_report(tmp_path: Path) -> None:
 
 def test_the_words_of_the_verdict_are_explained_beside_it(text: str) -> None:
     shown = Page(text).visible()
-    assert shown.index(LEDGER.verdict) < shown.index("What these words mean") < shown.index("Epsilon so far")
-    for word in ("zone", "epsilon, ε", "delta, δ", "un-noised", "unit", "adjacency", "view", "unaccounted"):
+    assert shown.index(LEDGER.verdict.opening) < shown.index("What these words mean") < shown.index("Accuracy\n")
+    for word in ("zone", "epsilon, ε", "delta, δ", "without noise", "unit", "add-or-remove, replace-one",
+                 "server, key server", "not covered by epsilon"):  # fmt: skip
         assert shown.count(f"\n{word}\n") >= 1, word
         assert len(GLOSSARY[word]) < 300, "short"
-    assert shown.count(GLOSSARY["view"]) == 1, "once"
+    assert shown.count(GLOSSARY["server, key server"]) == 1, "once"
 
 
 def test_a_zone_to_which_nothing_is_added_is_not_called_noised(tmp_path: Path) -> None:
@@ -280,11 +305,12 @@ def test_a_real_ledger_is_shown_whole(tmp_path: Path) -> None:
     account = ledger.report()
     page = Page(written(tmp_path, [a_row(1)], account))
     shown = page.visible()
-    assert account.verdict in shown
-    for view, facts in account.views.items():
-        assert in_words(view) in shown
-        assert "_" not in in_words(view)
-        assert facts.reason in shown
-    for heading in ("Views", "Zones", "Reveals", "Never covered", "Log, 3 entries"):
+    assert account.verdict.opening in shown
+    for line in account.verdict.lines:
+        assert line.who in shown
+        assert "_" not in line.who
+        assert (line.reason or line.terms) in shown
+        assert line.detail in shown
+    for heading in ("The verdict in detail", "Zones", "Reveals", "Never covered", "Log, 3 entries"):
         assert heading in shown
     assert not page.nested_tables

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 import shutil
 import sys
@@ -18,7 +17,7 @@ from fedplug.cli.main import main
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
-from fedplug.runs.folder import read_rows
+from fedplug.runs.folder import read_ledger, read_rows
 from fedplug.runs.settings import Settings
 from fedplug_lab import jobs
 from fedplug_lab import sweep as sweeps
@@ -65,7 +64,8 @@ def test_a_sweep_runs_everything_and_keeps_a_line_each(
         assert result.zones["clear"] == 1.0
         assert result.seconds.keys() >= {"train", "protect"}
         assert result.wall_seconds > 0
-        assert result.verdict == json.loads((run / "ledger.json").read_text())["verdict"]
+        assert result.verdict == str(read_ledger(run).verdict)
+        assert result.verdict.startswith("No protection by any guarantee. The server: no guarantee: reads ")
         assert (line.resumed, result.personal_accuracy) == (False, None)
         assert run.name.startswith(f"scale={line.parameters['train.scale']}-seed={line.seed}-20")
     table = list(csv.DictReader(io.StringIO((settings.output / "sweep.csv").read_text())))
@@ -135,7 +135,7 @@ def test_a_sweep_leaves_a_page_that_names_every_run(
     assert f'<span class="whole">{first.run}</span>' in page
     assert f"accuracy {first.result.accuracy:.3f}" in page
     assert "scale 0.02" in page
-    assert page.count("NO DP") == 1, "a verdict that all have is said once"
+    assert page.count("No protection by any guarantee. The server:") == 1, "a verdict that all have is said once"
 
 
 def test_an_interrupted_sweep_goes_on_and_resumes_the_run(

@@ -13,7 +13,7 @@ from fedplug.api.errors import SetupError
 from fedplug.runs.folder import Distribution, Summary
 from fedplug_lab.records import Line, Records, Result, Spread, Volume, result_of
 from fedplug_lab.sweep_table import columns_of, to_csv
-from row_toys import a_ledger, a_row
+from row_toys import a_ledger, a_row, a_verdict
 
 
 def a_line(scale: float, seed: int, parameters: dict[str, Any] | None = None, **changes: Any) -> Line:
@@ -85,7 +85,7 @@ def test_a_line_holds_personal_models_simulated_time_and_assessments(tmp_path: P
         for r in (1, 2)
     ]  # fmt: skip
     (tmp_path / "metrics.jsonl").write_text("".join(row.to_json() + "\n" for row in rows))
-    (tmp_path / "ledger.json").write_text(a_ledger(verdict="NO").to_json())
+    (tmp_path / "ledger.json").write_text(a_ledger(verdict=a_verdict()).to_json())
     ran = Summary("x", "0" * 64, {}, [], {}, "local", "cpu", Distribution([], {}), False, "", 1)
     ran.assessments = {"c": {"silhouette": 0.5}}
     (tmp_path / "summary.json").write_text(ran.to_json())
@@ -95,6 +95,6 @@ def test_a_line_holds_personal_models_simulated_time_and_assessments(tmp_path: P
     assert (found.accuracy, found.best_accuracy) == (pytest.approx(0.7), pytest.approx(0.8))
     assert (found.simulated_seconds, found.wall_seconds, found.seconds) == (3.0, 2.0, {"train": 4.0})
     assert found.bytes == Volume(3_000_000, 1600, 0)
-    assert (found.log, found.assessments, found.verdict) == ({"x": 2}, {"c": {"silhouette": 0.5}}, "NO")
+    assert (found.log, found.assessments, found.verdict) == ({"x": 2}, {"c": {"silhouette": 0.5}}, str(a_verdict()))
     assert found.figures == {"Dice": 0.5}
     assert Result.from_json(found.to_json()) == found

@@ -91,7 +91,8 @@ def test_the_text_says_what_leaves_to_whom_and_what_it_guarantees(tmp_path: Path
         "once, to the server: its number of examples and a public key",
         "fedplug.protect  Cuts the update into the plan's zones and protects each; what comes out is what the server",
         "paraaegis.vote.",
-        "toward the aggregator: ",
+        "○ the key server                     no such party: every client holds the key",
+        "no guarantee: sees sums over clients of the encrypted zone, without noise",
         "And if rounds are repeated as often as --repeats 2 allows, each time the costliest:",
         "Never covered: hyper-parameter search",
     ):

@@ -331,8 +331,9 @@ def test_it_says_what_the_masks_show() -> None:
     parts: dict[str, Any] = {"clip": Clip(Clip.Options(norm=1.0)), "hide": HideSupport(HideSupport.Options())}
     for name, part in parts.items():
         part.name = name
-    assert what("clip") == what() == ["sensitive masks", "mask", "support of the retained zone"]
-    assert what("hide", "clip") == what("clip", "hide") == ["sensitive masks", "mask"]
+    masks = "which parameters each client calls sensitive"
+    assert what("clip") == what() == [masks, "mask", "support of the retained zone"]
+    assert what("hide", "clip") == what("clip", "hide") == [masks, "mask"]
     assert "support of the retained zone" in what("hide", rest="clear")  # of another zone
     plans = component_of(rest="clear").plans
     own = frozenset({"retained", "clear"})

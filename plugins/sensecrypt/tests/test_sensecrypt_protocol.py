@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from pathlib import Path
@@ -14,7 +13,9 @@ import yaml
 from fedplug import GroundTruth, gaussian_epsilon
 from fedplug.api.errors import RecipeError
 from fedplug.cli.main import main
+from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.recipe.recipe import Recipe
+from fedplug.runs.folder import read_ledger
 from fedplug_sensecrypt.simulated_clock import SimulatedTime, Work
 from toy_components import recipe_of
 from toy_protocol import Outcome, initial_vector, run_protocol
@@ -183,15 +184,14 @@ def test_vectors_with_noise_are_in_the_ledger() -> None:
     assert ledger.epsilon() == pytest.approx(gaussian_epsilon(2 * 3.7306, 1e-5), abs=1e-3)  # zero-out
 
 
-def written(plain: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The ledger.json of a run from the command line."""
+def written(plain: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> LedgerReport:
+    """The ledger of a run from the command line."""
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump(plain), encoding="utf-8")
     monkeypatch.setattr(sys, "argv", ["fedplug", "run", str(path), "--output", str(folder / "runs"), "--quiet"])
     assert int(main() or 0) == 0
     (run_dir,) = (folder / "runs").iterdir()
-    found: dict[str, Any] = json.loads((run_dir / "ledger.json").read_text(encoding="utf-8"))
-    return found
+    return read_ledger(run_dir)
 
 
 ALL: dict[str, Any] = {"select": {"budget": 1.0, "B": 0.0, "C": 0.0}, "rounds": 1, "protect": {
@@ -204,19 +204,22 @@ def test_bare_vectors_leave_the_aggregator_no_guarantee(tmp_path: Path, monkeypa
     """All else is encrypted, but the vectors name every client's classes."""
     ledger = written(sensecrypt("std.bfv", **ALL), tmp_path, monkeypatch)
     for who in ("aggregator", "client_and_aggregator"):
-        view = ledger["views"][who]
-        assert view["epsilons"] is None
-        assert "sees sensitivity vectors: |w * gradient| of each client" in view["reason"]
-    assert not ledger["uncovered_messages"]
+        line = ledger.views[who]
+        assert (line.state, line.epsilons) == ("none", None)
+        assert line.reason == "sees sensitivity vectors: no epsilon covers that"
+        assert "sees sensitivity vectors: |w * gradient| of each client" in line.detail
+    assert not ledger.uncovered_messages
 
 
 def test_noised_vectors_are_what_the_aggregator_can_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = {"use": "sensecrypt.clusters", "epsilon": 1.0}
     ledger = written(sensecrypt("std.bfv", **ALL, groups=groups), tmp_path, monkeypatch)
-    view = ledger["views"]["aggregator"]
-    assert view["epsilons"]["replace_one"]["epsilon_exact"] == pytest.approx(1.0, rel=1e-6)
-    assert view["epsilons"]["zero_out"]["epsilon_exact"] == pytest.approx(gaussian_epsilon(2 * 3.7306, 1e-5), abs=1e-3)
-    assert not ledger["uncovered_messages"]
+    line = ledger.views["aggregator"]
+    assert line.state == "guaranteed"
+    assert line.epsilons is not None
+    assert line.epsilons.replace_one["epsilon_exact"] == pytest.approx(1.0, rel=1e-6)
+    assert line.epsilons.zero_out["epsilon_exact"] == pytest.approx(gaussian_epsilon(2 * 3.7306, 1e-5), abs=1e-3)
+    assert not ledger.uncovered_messages
 
 
 @pytest.mark.parametrize(

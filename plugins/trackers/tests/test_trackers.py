@@ -102,7 +102,7 @@ def test_an_interrupted_run_is_the_same_run_in_mlflow_when_it_goes_on(database: 
     assert found.data.params["protect.noised.0.norm"] == "1.0"
     assert found.data.params["seed"] == "5"
     assert found.data.tags["fedplug.digest"] == ran.summary.digest
-    assert found.data.tags["fedplug.verdict"] == ran.ledger.verdict
+    assert found.data.tags["fedplug.verdict"] == str(ran.ledger.verdict)
     assert found.data.tags["team"] == "red"
     assert "fedplug.version.fedplug-std" in found.data.tags
     assert [one.path for one in client.list_artifacts(found.info.run_id)] == ["recipe.yaml"]
@@ -186,7 +186,7 @@ def test_tensorboard_shows_each_round_once_and_notes_and_the_end() -> None:
     assert ran.summary.digest in said["run"][0]
     assert "| state | interrupted |" in said["end"][0]
     assert "| state | finished |" in said["end"][-1]
-    assert ran.ledger.verdict in said["end"][-1]
+    assert str(ran.ledger.verdict) in said["end"][-1]
     assert "a note for everybody" in said["notes"][0]
     assert len(said["_hparams_/session_start_info"]) == 1
 
@@ -236,7 +236,7 @@ def test_wandb_is_offline_in_the_run_folder_and_keeps_its_id() -> None:
         item.key or ".".join(item.nested_key): json.loads(item.value_json)
         for record in records(second) if record.WhichOneof("record_type") == "summary" for item in record.summary.update
     }  # fmt: skip
-    assert summary["verdict"] == ran.ledger.verdict
+    assert summary["verdict"] == str(ran.ledger.verdict)
     (exit,) = [record.exit for record in records(first) if record.WhichOneof("record_type") == "exit"]
     assert exit.exit_code == 130
     config = {

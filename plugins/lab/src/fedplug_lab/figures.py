@@ -210,9 +210,9 @@ def _epsilon(rows: Rows) -> Chart | None:
     panel.y_label = "epsilon"
     round_axis(panel, rounds_of(rows))
     without = [VIEWS.get(party, party) for party in rows[-1].unprotected]
-    note = f"No guarantee, and so no line: {', '.join(without)}." if without else "Every party has a line."
-    said = ", ".join(f"{who} {number(last_of(curve))}" for who, curve in curves.items())
-    alt = f"Epsilon after the last round: {said}."
+    note = f"No guarantee, and so no line: {', '.join(without)}." if without else "What it rests on is in the verdict."
+    said = ", ".join(f"{VIEWS.get(who, who)} {number(spent)}" for who, spent in rows[-1].view_epsilons.items())
+    alt = f"Epsilon after the last round: {said or 'none is stated'}."
     return Chart("epsilon", "Epsilon so far, by party", note, alt, tuple(legend), drawing.svg("epsilon", alt))
 
 

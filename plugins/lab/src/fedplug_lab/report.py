@@ -15,7 +15,7 @@ import yaml
 from fedplug.api import units
 from fedplug.api.blocks import CLEAR, ENCRYPTED, NOISED
 from fedplug.api.rows import Row
-from fedplug.api.verdict import Verdict
+from fedplug.api.verdict import Line, Verdict
 from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.runs.folder import Summary, read_ledger, read_rows, read_summary
 
@@ -27,6 +27,7 @@ from fedplug_lab.rounds import rounds_tables
 from fedplug_lab.sections import sections_of_plugins
 from fedplug_lab.tables import render, sentence, table, text, title_of
 from fedplug_lab.verdict_html import verdict_html
+from fedplug_lab.words import in_words
 from fedplug_lab.zones import as_sent, bare
 
 # In this order; what the ledger holds besides follows, its log last and folded away.
@@ -82,7 +83,8 @@ def write_report(
     top = [
         _banner(rows, planned),
         '<section class="verdict" aria-labelledby="verdict"><h2 id="verdict">Who can learn what of a client</h2>',
-        verdict_html(ledger.verdict),
+        verdict_html(ledger.verdict, _clients(summary)),
+        _warnings(ledger),
         *(f"<p><strong>{text(label)}:</strong> {sentence(said)}</p>" for label, said in headlines),
         f"{_BARE if bare(summary.recipe) else ''}{glossary()}</section>",
         _key_numbers(rows, planned, summary.resumed),
@@ -177,9 +179,6 @@ def _protocol(summary: Summary) -> str:
 
 def _ledger(ledger: LedgerReport) -> str:
     parts = []
-    if ledger.warnings:
-        items = "".join(f"<li>{text(warning)}</li>" for warning in ledger.warnings)
-        parts.append(f'<h3>Warnings</h3><ul class="warnings">{items}</ul>')
     parts.append(_details(ledger.verdict))
     plain = ledger.to_plain(for_json=True)
     rest = {key: value for key, value in plain.items() if key not in ("verdict", "warnings", _LOG)}
@@ -194,16 +193,37 @@ def _ledger(ledger: LedgerReport) -> str:
     return "".join(parts)
 
 
+def _warnings(ledger: LedgerReport) -> str:
+    """What a reader of the verdict should know, below it."""
+    if not ledger.warnings:
+        return ""
+    items = "".join(f"<li>{text(warning)}</li>" for warning in ledger.warnings)
+    count = f"{len(ledger.warnings)} warning{'' if len(ledger.warnings) == 1 else 's'}"
+    return f'<details open><summary>{count}</summary><ul class="warnings">{items}</ul></details>'
+
+
+def _clients(summary: Summary) -> int | None:
+    found = (summary.recipe.get("data") or {}).get("clients")
+    return found if isinstance(found, int) else None
+
+
 def _details(verdict: Verdict) -> str:
     """Why each party has its line, in whole sentences, with every method and adjacency."""
     body = [
-        [
-            f"<b>{text(line.who)}</b>", text(line.guarantee), sentence(line.detail),
-            render(line.epsilons.to_plain(for_json=True) if line.epsilons else line.stated),
-        ]
+        [f"<b>{text(line.who)}</b>", text(line.guarantee), sentence(line.detail), render(_stated(line)) or "not stated"]
         for line in verdict.lines
-    ]  # fmt: skip
+    ]
     return table("The verdict in detail: epsilon of the worst client.", ["who", "guarantee", "why", "epsilon"], body)
+
+
+def _stated(line: Line) -> Mapping[str, float] | str:
+    """Every epsilon of a line, each with its adjacency and method in words."""
+    found = dict(line.stated)
+    for opening, epsilons in (("", line.epsilons), ("nominal, ", line.nominal)):
+        for adjacency in ("zero_out", "replace_one") if epsilons else ():
+            methods = getattr(epsilons, adjacency)
+            found |= {f"{opening}{in_words(adjacency)}, {in_words(how)}": value for how, value in methods.items()}
+    return found or ""
 
 
 def _what_ran(summary: Summary) -> str:

@@ -7,23 +7,33 @@ from fedplug.api.verdict import LARGEST_MEANINGFUL, MARKS, Line, Verdict
 from fedplug_lab.tables import sentence, text
 
 HELP = (
-    "Epsilon limits how much one client's data can change what somebody sees: with 0 nobody learns anything, 1 is a "
-    f"strict limit, and above {LARGEST_MEANINGFUL:g} nothing useful is promised. Delta is the chance that the limit "
-    "fails. All lines suppose that everybody follows the protocol, and count this run alone: not earlier runs or "
-    "searches on the same data."
+    "A client is one participant with all its data, such as a hospital; what is promised of a client is promised of "
+    "each of its patients or records too. Epsilon limits how much one client's data can change what somebody sees. "
+    "With 0 nobody learns anything, up to 1 is strict, 8 is weak, and above "
+    f"{LARGEST_MEANINGFUL:g} nothing useful is promised ({MARKS['beyond']}). Delta is the chance that the limit "
+    "fails. Add-or-remove compares with a run without the client; replace-one, with other data in its place, which is "
+    "the same noise seen over twice the distance. All lines suppose that everybody follows the protocol, and count "
+    "this run alone: not earlier runs or searches on the same data. Where there are several reasons, the line has one, "
+    "and the ledger below has all."
 )
 """What a reader needs to know to read the lines."""
 
 
-def verdict_html(verdict: Verdict) -> str:
-    """The status, a plain sentence, and a row a party: a sign, its guarantee, and the reason or what it rests on."""
+def verdict_html(verdict: Verdict, clients: int | None = None) -> str:
+    """The status, a plain sentence, and a row a party: a sign, its guarantee, what it sees, and why.
+
+    Args:
+        verdict: of a run.
+        clients: how many take part; None where that is not known.
+    """
     badge = f'<span class="status {verdict.status}">{text(verdict.opening)}</span>'
     rows = "".join(_row(line) for line in verdict.lines)
     lines = (
-        '<table class="parties"><thead><tr><th scope="col">What can be learnt of a client by</th>'
-        f'<th scope="col">guarantee</th><th scope="col">why</th></tr></thead><tbody>{rows}</tbody></table>'
+        '<table class="parties"><thead><tr><th scope="col">Who looks</th><th scope="col">what is guaranteed</th>'
+        f'<th scope="col">what it sees</th><th scope="col">why</th></tr></thead><tbody>{rows}</tbody></table>'
     )
-    help_ = f'<p class="note">{sentence(HELP)}</p>'
+    many = f" {clients} clients take part." if clients else ""
+    help_ = f'<p class="note">{sentence(HELP + many)}</p>'
     return f"<p>{badge} {sentence(verdict.headline)}</p>{lines + help_ if verdict.lines else ''}"
 
 
@@ -34,5 +44,6 @@ def _row(line: Line) -> str:
         why += [f"<b>Not covered:</b> {sentence(', '.join(line.not_covered))}"] if line.not_covered else []
     return (
         f'<tr class="{line.state}"><th scope="row">{text(line.who)}</th><td><span class="mark">{MARKS[line.state]}'
-        f'</span> <b>{sentence(line.guarantee)}</b></td><td title="{text(line.detail)}">{"<br>".join(why)}</td></tr>'
+        f"</span> <b>{sentence(line.guarantee)}</b></td><td>{sentence(line.sees)}</td>"
+        f'<td title="{text(line.detail)}">{"<br>".join(why)}</td></tr>'
     )

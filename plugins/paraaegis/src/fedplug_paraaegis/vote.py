@@ -146,7 +146,7 @@ class Vote(fedplug.Negotiation):
         opened = "each client's, by name: one colluding client decrypts the indices, which tell the classes of its data"
         return [
             Reveals("ballots", ("aggregator",), asked=("nominate",), note=ballots),
-            Reveals("decrypted ballots", ("client_and_aggregator",), voids=True, note=opened),
+            Reveals("what each client voted to encrypt", ("client_and_aggregator",), voids=True, note=opened),
             Reveals("mask", ("client",), note="the winners follow from the clients' data; every client knows them"),
         ]
 

@@ -139,8 +139,9 @@ class Consensus(fedplug.Negotiation):
         # They name every class that a client has (docs/papers/insiders.md), whatever is encrypted or noised.
         masks = "each client's, by name and in the clear, which tell the classes of its data, and what it retains"
         zone = "which scalars are encrypted follows from the clients' data"
+        what = "which parameters each client calls sensitive"
         found = [
-            Reveals("sensitive masks", ("aggregator",), asked=("mark",), voids=True, note=masks),
+            Reveals(what, ("aggregator",), asked=("mark",), voids=True, note=masks),
             Reveals("mask", ("aggregator", "client"), note=zone),
         ]
         rest = uploaded(ctx.steps(self.options.rest))

@@ -1,0 +1,74 @@
+"""The verdict as HTML: a row for each party, its state in a sign and words, and nothing that is not escaped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fedplug.api.verdict import MARKS, PARTIES, STATUSES, State, Verdict
+from fedplug_lab.verdict_html import HELP, verdict_html
+from report_toys import HOSTILE, VERDICT, Page
+from row_toys import a_line, a_verdict
+
+
+def test_it_has_a_status_a_plain_sentence_and_five_rows_in_order() -> None:
+    page = Page(verdict_html(VERDICT))
+    shown = page.visible()
+    assert shown.index(VERDICT.opening) < shown.index(VERDICT.headline) < shown.index("by whom")
+    assert [said for tag, said in page.texts if tag == "th"][3:] == list(PARTIES.values())
+    assert [said for tag, said in page.texts if tag == "span" and said in MARKS.values()] == ["✓", "○", "✗", "!", "✗"]
+    for line in VERDICT.lines:
+        assert line.guarantee in shown
+        assert line.reason in shown
+    assert "Rests on:\nnoise that fedplug itself adds" in shown
+    assert "Not covered:\nmask" in shown
+    assert "delta 1e-05, add-or-remove one client; replace-one: epsilon 2.50" in shown
+    assert HELP in shown
+    assert page.count("table") == page.count("caption") == 1
+    assert all(attributes.get("scope") for tag, attributes in page.tags if tag == "th")
+
+
+def test_a_sentence_says_why_where_one_points_at_a_reason() -> None:
+    line = a_line("client", "none", detail="sees sums of it, and why that is")
+    titles = [attributes["title"] for _, attributes in Page(verdict_html(a_verdict(client=line))).tags
+              if "title" in attributes]  # fmt: skip
+    assert len(titles) == 5
+    assert titles[2] == "sees sums of it, and why that is"
+
+
+@pytest.mark.parametrize("state", MARKS)
+def test_no_cell_is_empty_or_a_dash(state: State) -> None:
+    verdict = Verdict.of([a_line("aggregator", "none"), *(a_line(party, state) for party in [*PARTIES][1:])])
+    rows = verdict_html(verdict).partition("<tbody>")[2].partition("</tbody>")[0]
+    assert rows.count(f'<tr class="{state}">') >= 4
+    for mark in ("–", "—", ">none<", "<td></td>", "NaN", "epsilons"):
+        assert mark not in rows, mark
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_each_status_is_a_word_and_a_class(status: Any) -> None:
+    """A page in which colours are not seen says the same."""
+    shown = verdict_html(Verdict(status, [a_line(party, "none") for party in PARTIES]))
+    assert f'<span class="status {status}">{STATUSES[status]}</span>' in shown
+
+
+def test_of_nothing_there_is_no_table() -> None:
+    shown = verdict_html(Verdict("nothing_run"))
+    assert "<table" not in shown
+    assert HELP not in shown
+    assert "No round was recorded, so nothing was released." in shown
+
+
+def test_every_word_is_escaped() -> None:
+    words: dict[str, Any] = {"reason": HOSTILE, "detail": HOSTILE}
+    verdict = Verdict.of([
+        a_line(HOSTILE, "none", **words),
+        a_line("client", "guaranteed", detail=HOSTILE, unit=HOSTILE, adjacency=HOSTILE, stated={HOSTILE: 2.0},
+               rests_on=[HOSTILE], not_covered=[HOSTILE]),
+    ])  # fmt: skip
+    shown = verdict_html(verdict)
+    page = Page(shown)
+    assert page.count("script") == 0
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+    assert shown.count("&lt;script&gt;alert") >= 7
+    assert [a.get("title") for _, a in page.tags if "title" in a] == [HOSTILE, HOSTILE]
