@@ -47,7 +47,7 @@ def a_line(party: str, state: State, epsilon: float = 1.25, **changes: Any) -> L
     stated = Epsilons({"epsilon_exact": epsilon}, {"epsilon_exact": 2 * epsilon})
     reason = {"guaranteed": "", "beyond": "it is above 20", "none": "reads it", "absent": "there is none"}[state]
     known: dict[str, Any] = {
-        "reason": reason, "detail": reason or "sees sums", "delta": 1e-5,
+        "reason": reason, "detail": reason or "it adds up to little", "delta": 1e-5, "sees": f"what the {party} sees",
         "epsilons": stated if state in ("guaranteed", "beyond") else None,
         "rests_on": ["noise that fedplug itself adds"] if state == "guaranteed" else [],
     }  # fmt: skip
