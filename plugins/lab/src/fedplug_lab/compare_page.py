@@ -144,4 +144,4 @@ def _runs(here: Path, everyone: Sequence[Compared], about: Mapping[str, Any]) ->
             ])  # fmt: skip
     header = ["protocol", "seed", "run, with its report", "digest", "accuracy", "privacy", "machine"]
     again = f"<h3>Do it again</h3><pre><code>{text(about['command'])}</code></pre>" if about["command"] else ""
-    return html_table("Each run; its report has everything.", header, body) + again
+    return html_table("Each run; its report has everything.", header, body, whole=True) + again

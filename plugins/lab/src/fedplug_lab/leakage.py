@@ -58,7 +58,7 @@ def leakage_table(everyone: Sequence[Compared]) -> str:
         "of targets that gave way. An attack that fails proves nothing about stronger ones."
     )
     header = ["attack and adversary", "judged by", "best trivial guess", *(each.name for each in everyone)]
-    return table(caption, header, body, numeric=3)
+    return table(caption, header, body, numeric=3, whole=True)
 
 
 def _shown(found: Sequence[Leak]) -> str:

@@ -51,6 +51,8 @@ class Result(Record):
         wall_seconds, cpu_seconds, simulated_seconds: of the run; the last is None without devices in the recipe.
         bytes: of the run.
         verdict: of the ledger, in a paragraph.
+        guarantees: by party of the verdict the epsilon of a client that is guaranteed toward it, None for no guarantee;
+            a party that is not there is left out.
         assessments: component -> fact -> value.
         added: what sections of plugins know of the run, by their keys.
     """
@@ -76,6 +78,7 @@ class Result(Record):
     assessments: dict[Text, dict[Text, Number]] = dataclasses.field(default_factory=dict)
     added: dict[Text, Any] = dataclasses.field(default_factory=dict)
     cpu_seconds: Number | None = None
+    guarantees: dict[Text, Number | None] = dataclasses.field(default_factory=dict)
 
 
 class Line(Record):
@@ -212,6 +215,11 @@ def result_of(run_dir: Path) -> Result:
         epsilon=last.epsilon if last else None,
         level_epsilons=last.level_epsilons if last else {},
         verdict=str(ledger.verdict),
+        guarantees={
+            line.party: line.epsilon if line.state == "guaranteed" else None
+            for line in ledger.verdict.lines
+            if line.state != "absent"
+        },
         assessments=summary.assessments,
         added={section.key: found for section in sections_of_plugins() if (found := section.record(run_dir))},
     )
