@@ -124,6 +124,7 @@ def _axis(axis: Axis, values: Sequence[float]) -> None:
 def _span(axis: Axis, values: Sequence[float]) -> None:
     """From below the smallest to above the largest; where none is negative, hardly below 0."""
     low, high = min(values, default=0.0), max(values, default=1.0)
-    margin = 0.15 * (high - low) or 0.15 * abs(high) or 0.5
+    about = max(abs(low), abs(high))  # what differs by less than a thousandth is alike, and no axis is made of it
+    margin = 0.15 * (high - low) if high - low > 1e-3 * about else 0.15 * about or 0.5
     axis.low = max(-0.3 * margin, low - margin) if low >= 0 else low - margin
     axis.high = high + margin

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from fedplug.api import units
 
-from fedplug_lab.comparable import HEADINGS
 from fedplug_lab.page import glossary, write_page
 from fedplug_lab.records import Line
 from fedplug_lab.sweep_table import Column, columns_of, parameter_words
@@ -58,7 +57,7 @@ def _numbers(lines: Sequence[Line]) -> str:
     parts = [_grid(_ON_TABLE, heads)] if len(heads) == len(columns) else []
     for group, measured in itertools.groupby(columns[len(heads) :], key=lambda column: column.group):
         caption = "" if parts else _ON_TABLE  # said once
-        parts += [f"<h3>{text(HEADINGS[group])}</h3>", _grid(caption, [*heads, *measured], len(heads))]
+        parts += [f"<h3>{text(group.capitalize())}</h3>", _grid(caption, [*heads, *measured], len(heads))]
     return "".join(parts)
 
 
@@ -78,7 +77,7 @@ def _runs(folder: Path, lines: Sequence[Line]) -> str:
         body.append([
             name, text(line.case or units.NOTHING), text(parameter_words(line) or units.NOTHING), str(line.seed),
             text(line.error) if found is None else
-            f"accuracy {units.number(found.accuracy)}, epsilon {units.number(found.epsilon)}",
+            f"accuracy {units.number(found.accuracy)}; {text(found.verdict.partition('.')[0])}",
         ])  # fmt: skip
     return table("Each run; its report has everything.", ["run", "case", "parameters", "seed", "what came of it"], body)
 
