@@ -73,8 +73,8 @@ def test_it_runs_what_is_missing_and_leaves_a_page_and_tables(
         (run_dir,) = {Path(run["folder"]) for run in each["runs"] if run["seed"] == 1}
         assert each["runs"][0]["lines"] == json.loads((run_dir / "ledger.json").read_text())["verdict"]["lines"]
     assert found["summary"][0] in " ".join(shown.split())
-    assert [shown.index(heading) for heading in ("Accuracy", "Privacy: ", "Traffic", "Time")] == sorted(
-        shown.index(heading) for heading in ("Accuracy", "Privacy: ", "Traffic", "Time")
+    assert [shown.index(heading) for heading in ("Accuracy", "Privacy toward", "Traffic", "Time")] == sorted(
+        shown.index(heading) for heading in ("Accuracy", "Privacy toward", "Traffic", "Time")
     )  # fmt: skip
     assert "no guarantee: reads the clear zone" in shown
     gaps = [b["accuracy"] - s["accuracy"] for b, s in zip(large["runs"], small["runs"], strict=True)]

@@ -14,8 +14,8 @@ _MANY = 8  # names in one sentence
 _OF_TIME = frozenset({"time"})
 ACCURACY, PRIVACY, TRAFFIC, TIME = GROUPS = ("accuracy", "privacy", "traffic", "time")
 """The groups of numbers of a comparison, in the order of its table."""
-HEADINGS = {group: group.capitalize() for group in GROUPS} | {PRIVACY: "Privacy: what may be learnt of a client by"}
-"""Of the groups, where people read."""
+HEADINGS = {group: group.capitalize() for group in GROUPS} | {PRIVACY: "Privacy toward"}
+"""Of the groups, where people read; below the one of privacy stands a party in each row."""
 
 
 class Unlike(NamedTuple):

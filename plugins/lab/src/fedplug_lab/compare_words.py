@@ -17,6 +17,7 @@ from fedplug_lab.compare_table import Read, by_seed, figure_better, leaders, lin
 from fedplug_lab.compared import Compared, OneRun
 from fedplug_lab.intervals import paired, spread_of
 
+_ABOUT = 1.05  # what costs less than so many times as much costs about the same
 _NOT_ALIKE = {ACCURACY: "accuracies", PRIVACY: "epsilons", TRAFFIC: "bytes", TIME: "seconds"}
 
 
@@ -57,11 +58,11 @@ def summary_of(everyone: Sequence[Compared], spoiled: Collection[str]) -> list[s
     said += [_protection(everyone)]
     costs = []
     if TRAFFIC not in spoiled:
-        costs += _costs(everyone, all_bytes, "sends most", "as much", "sends least", units.size)
+        costs += _costs(everyone, all_bytes, "send", "most", "as much", "least", units.size)
     if TIME not in spoiled:
         clock: Read = lambda run: run.result.wall_seconds  # noqa: E731
-        costs += _costs(everyone, clock, "takes longest", "as long", "is quickest", units.duration)
-    said += [f"{'; '.join(costs)}."] if costs else []
+        costs += _costs(everyone, clock, "take", "longest", "as long", "least", units.duration)
+    said += [f"{words}." for words in costs]
     if missing := [word for group, word in _NOT_ALIKE.items() if group in spoiled]:
         said.append(f"The {named(missing)} of these runs do not compare: what differs is listed with the warnings.")
     return said
@@ -90,9 +91,9 @@ def _most_accurate(everyone: Sequence[Compared]) -> list[str]:
     if seeds == 1:
         return [f"{said}; with one seed each, part of a difference may be luck."]
     if close:
-        return [f"{said}, but the spread over seeds does not tell {named(everyone[p].name for p in close)} "
-                f"from {'them' if several else 'it'}."]
-    return [f"{said}, by more than the spread over seeds explains."]
+        others, them = named(everyone[place].name for place in close), "them" if several else "it"
+        return [f"{said}, but the spread over {seeds} seeds does not tell {others} from {them}."]
+    return [f"{said}, by more than the spread over {seeds} seeds explains."]
 
 
 def _protection(everyone: Sequence[Compared]) -> str:
@@ -114,15 +115,18 @@ def _protection(everyone: Sequence[Compared]) -> str:
 
 
 def _costs(
-    everyone: Sequence[Compared], read: Read, most: str, as_much: str, least: str, show: Callable[[float], str]
-) -> list[str]:
+    everyone: Sequence[Compared], read: Read, verb: str, most: str, as_much: str, least: str,
+    show: Callable[[float], str],
+) -> list[str]:  # fmt: skip
     """Who costs most, beside who costs least; nothing where the seeds do not tell the two apart."""
     found = {place: mean for place, each in enumerate(everyone) if (mean := _mean(each, read)) is not None}
     if len(found) < 2 or min(found.values()) <= 0:
         return []
     low, high = (everyone[pick(found, key=lambda place: found[place])] for pick in (min, max))
+    dear, cheap = max(found.values()), min(found.values())
+    if dear < _ABOUT * cheap:
+        return [f"All {verb} about {as_much} ({show(dear)})"]
     if 0 in leaders([by_seed(high, read), by_seed(low, read)], "lower"):
         return []
-    dear, cheap = max(found.values()), min(found.values())
     times = f"{dear / cheap:.1f}" if dear < 10 * cheap else f"{dear / cheap:.0f}"
-    return [f"{high.name} {most} ({show(dear)}), {times} times {as_much} as {low.name}, which {least}"]
+    return [f"{high.name} {verb}s {most} ({show(dear)}), {times} times {as_much} as {low.name}, which {verb}s {least}"]
