@@ -74,6 +74,7 @@ def test_records_are_stated_apart_and_for_the_worst_client() -> None:
     line = stated.views["aggregator"]
     assert (line.unit, line.guarantee) == ("record", "epsilon 2.00 for each record")
     assert line.rests_on == [f"on the word of {Records(None).name}"]
+    assert line.not_covered[0] == "a client as a whole"
     assert "of a whole client: reads the clear zone of every upload, without noise" in line.detail
     assert stated.verdict.headline.startswith("Each record's data are protected from the server")
     weak = records_of([{0: (2.0, 0.1, 500), 1: (2.0, 0.1, 20), 2: (2.0, 0.1, 10)}])

@@ -249,7 +249,8 @@ def _with_levels(ledger: Ledger, line: Line, kept: dict[str, dict[str, float]]) 
             line = dataclasses.replace(
                 line, state=state, reason=limit, epsilons=None, unit=level, adjacency=keeper.account.unit,
                 stated=stated, detail=f"{keeper.account.covers}; of a whole client: {line.reason}",
-                rests_on=[f"on the word of {keeper.name}"], not_covered=_not_covered(ledger, cast(Party, line.party)),
+                rests_on=[f"on the word of {keeper.name}"],
+                not_covered=["a client as a whole", *_not_covered(ledger, cast(Party, line.party))],
             )  # fmt: skip
     return line
 
@@ -266,14 +267,17 @@ def _seen(ledger: Ledger, party: Party) -> str:
     if party == "key_holder":
         return totals if ledger.min_clients > 1 else "totals, which may be of a single client"
     plain = [zone for zone in ledger.costs if zone not in ledger.sealed]
-    bare = [zone for zone in plain if ledger.costs[zone].bare or ledger.costs[zone].central]
+    early = [zone for zone in plain if ledger.costs[zone].central and not ledger.costs[zone].bare]
+    bare = [zone for zone in plain if ledger.costs[zone].bare]
+    noised = [zone for zone in plain if zone not in (*bare, *early)]
     sealed = [zone for zone in ledger.costs if zone in ledger.sealed]
     single = {zone for zone in sealed if ledger.key_holders[zone] == "clients" and party == "client_and_aggregator"}
     opened = bool(ledger.opened.intersection(sealed)) or party == "client_and_aggregator"
     rest = [zone for zone in sealed if zone not in single]
     parts = [
         f"the {listed(bare)} zone as it is" if bare else "",
-        f"the {listed(noised)} zone with its noise" if (noised := [zone for zone in plain if zone not in bare]) else "",
+        f"the {listed(noised)} zone with its noise" if noised else "",
+        f"the {listed(early)} zone before the noise" if early else "",
         f"the {listed(sorted(single))} zone opened with the client's key" if single else "",
         f"the {listed(rest)} zone as ciphertext" + (f", opened in {totals}" if opened else "") if rest else "",
     ]

@@ -240,7 +240,7 @@ def test_ledger_counts_the_zone_as_sent_in_the_clear() -> None:
     assert "sees the noised zone of every upload, after the noise" in seen.detail
     assert seen.epsilon == pytest.approx(4.0, rel=1e-6)
     bare = run_protocol(recipe([])).protocol.ledger.report()
-    assert bare.views["aggregator"].reason == "reads the so-called noised zone of every upload without noise"
+    assert bare.views["aggregator"].reason.startswith("reads the so-called noised zone of every upload")
     assert bare.zones["noised"].encrypted is False
     assert bare.uncovered_messages == []
 

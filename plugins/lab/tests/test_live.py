@@ -194,6 +194,7 @@ def test_the_verdict_has_a_row_for_each_party_at_every_width(width: int) -> None
     if width == 160:
         assert "[bold]x[/bold] of [red]all" in shown, "read as it is"
         assert all(line.guarantee in shown for line in verdict.lines)
+        assert all(f"sees {line.sees}" in shown for line in verdict.lines)
         assert "not covered: mask" in shown
 
 

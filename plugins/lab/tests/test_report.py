@@ -122,8 +122,8 @@ def test_everything_is_escaped(tmp_path: Path, place: str) -> None:
             "zones": {HOSTILE: {"size": 1.0, "releases": [release], "freed": [HOSTILE]}},
         }  # fmt: skip
         ledger = a_ledger(
-            verdict=Verdict.of([a_line(HOSTILE, "none", reason=HOSTILE, detail=HOSTILE)]), warnings=[HOSTILE],
-            unit=HOSTILE,
+            verdict=Verdict.of([a_line(HOSTILE, "none", reason=HOSTILE, detail=HOSTILE, sees=HOSTILE)]),
+            warnings=[HOSTILE], unit=HOSTILE,
             zones={HOSTILE: a_zone(mechanism=[HOSTILE])}, log=[an_entry],
             recipe=HOSTILE,
             encryption={HOSTILE: {"key_holder": HOSTILE, "sums_seen_by_aggregator": True, "parameters": HOSTILE}},

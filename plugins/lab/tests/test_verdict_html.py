@@ -14,15 +14,16 @@ from row_toys import a_line, a_verdict
 def test_it_has_a_status_a_plain_sentence_and_five_rows_in_order() -> None:
     page = Page(verdict_html(VERDICT))
     shown = page.visible()
-    assert shown.index(VERDICT.opening) < shown.index(VERDICT.headline) < shown.index("by whom")
-    assert [said for tag, said in page.texts if tag == "th"][3:] == list(PARTIES.values())
+    assert shown.index(VERDICT.opening) < shown.index(VERDICT.headline) < shown.index("Who looks")
+    assert [said for tag, said in page.texts if tag == "th"][4:] == list(PARTIES.values())
     assert [said for tag, said in page.texts if tag == "span" and said in MARKS.values()] == ["✓", "○", "✗", "!", "✗"]
     for line in VERDICT.lines:
         assert line.guarantee in shown
         assert line.reason in shown
+        assert line.sees in shown
     assert "Rests on:\nnoise that fedplug itself adds" in shown
     assert "Not covered:\nmask" in shown
-    assert "delta 1e-05, add-or-remove one client; replace-one: epsilon 2.50" in shown
+    assert VERDICT.lines[0].terms in shown
     assert HELP in shown
     assert page.count("table") == page.count("caption") == 1
     assert all(attributes.get("scope") for tag, attributes in page.tags if tag == "th")
@@ -59,16 +60,21 @@ def test_of_nothing_there_is_no_table() -> None:
     assert "No round was recorded, so nothing was released." in shown
 
 
+def test_it_says_how_many_clients_take_part_where_that_is_known() -> None:
+    assert "7 clients take part." in Page(verdict_html(VERDICT, 7)).visible()
+    assert "clients take part" not in verdict_html(VERDICT)
+
+
 def test_every_word_is_escaped() -> None:
-    words: dict[str, Any] = {"reason": HOSTILE, "detail": HOSTILE}
+    words: dict[str, Any] = {"reason": HOSTILE, "detail": HOSTILE, "sees": HOSTILE}
     verdict = Verdict.of([
         a_line(HOSTILE, "none", **words),
-        a_line("client", "guaranteed", detail=HOSTILE, unit=HOSTILE, adjacency=HOSTILE, stated={HOSTILE: 2.0},
-               rests_on=[HOSTILE], not_covered=[HOSTILE]),
+        a_line("client", "guaranteed", detail=HOSTILE, sees=HOSTILE, unit=HOSTILE, adjacency=HOSTILE,
+               stated={HOSTILE: 2.0}, rests_on=[HOSTILE], not_covered=[HOSTILE]),
     ])  # fmt: skip
     shown = verdict_html(verdict)
     page = Page(shown)
     assert page.count("script") == 0
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
-    assert shown.count("&lt;script&gt;alert") >= 7
+    assert shown.count("&lt;script&gt;alert") >= 9
     assert [a.get("title") for _, a in page.tags if "title" in a] == [HOSTILE, HOSTILE]

@@ -264,7 +264,8 @@ def verdict_table(verdict: Verdict) -> RenderableType:
     for line in verdict.lines:
         colour = _COLOURS[line.state]
         mark, said = Text(f"{MARKS[line.state]} {line.who}", colour), Text(line.guarantee, colour)
-        lines.add_row(mark, said, Text(line.rest, "dim" if line.state == "absent" else ""))
+        why = "\n".join(part for part in (line.rest, f"sees {line.sees}" if line.sees else "") if part)
+        lines.add_row(mark, said, Text(why, "dim" if line.state == "absent" else ""))
     return Group(Text(), status, lines, Text())
 
 

@@ -29,7 +29,8 @@ def verdict_html(verdict: Verdict, clients: int | None = None) -> str:
     badge = f'<span class="status {verdict.status}">{text(verdict.opening)}</span>'
     rows = "".join(_row(line) for line in verdict.lines)
     lines = (
-        '<table class="parties"><thead><tr><th scope="col">Who looks</th><th scope="col">what is guaranteed</th>'
+        '<table class="parties"><caption><span>What can be learnt of a client, and by whom.</span></caption>'
+        '<thead><tr><th scope="col">Who looks</th><th scope="col">what is guaranteed</th>'
         f'<th scope="col">what it sees</th><th scope="col">why</th></tr></thead><tbody>{rows}</tbody></table>'
     )
     many = f" {clients} clients take part." if clients else ""
