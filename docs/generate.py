@@ -81,6 +81,7 @@ TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
         (
             fedplug.Examples, fedplug.Dataset, fedplug.ClientData, fedplug.PublicData, fedplug.Model,
             fedplug.Evaluation,
+            fedplug.Figure,
         ),
     ),
     "records": (
