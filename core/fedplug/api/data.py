@@ -171,12 +171,12 @@ OWN_MODELS = ", own models"
 
 
 class Figure(Checked, Record):
-    """What a task is judged by beside accuracy: whoever names it says how it is read.
+    """What a task is judged by besides accuracy, and how that is read.
 
     Attributes:
         name: as `ModelSource.figures` has it, such as `IoU`.
         better: which of two is the better one, `higher` or `lower`. Comparisons mark it, and a search looks for it.
-        unit: what stands beside its numbers, such as `m`; empty for a number without one.
+        unit: of its numbers, such as `m`; empty for a number without one.
     """
 
     name: Text

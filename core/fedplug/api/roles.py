@@ -834,7 +834,7 @@ class ModelSource(Component, role=True):
         return ()
 
     def figures(self, counts: Mapping[str, float]) -> dict[str, float]:
-        """Figures of the task beside accuracy, by name, from `Evaluation.task` summed over the clients.
+        """Figures of the task besides accuracy, by name, from `Evaluation.task` summed over the clients.
 
         Runs at the server. Counts come from clients, so a name may be missing; what raises is noted and left out.
         """

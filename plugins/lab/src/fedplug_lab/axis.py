@@ -33,7 +33,7 @@ class Axis:
         whole: the round numbers are whole.
         write: how a round number is written; None: with as many decimals as tell them apart.
         turned: what is written beside the ticks is slanted, to have room.
-        strip: what is written beside a strip at the end of the axis, in which infinity lies: what has no number. Empty:
+        strip: what is written below a strip at the end of the axis, in which infinity lies: what has no number. Empty:
             there is no strip, and infinity is far outside.
     """
 

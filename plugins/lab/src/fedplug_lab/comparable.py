@@ -15,7 +15,7 @@ _OF_TIME = frozenset({"time"})
 ACCURACY, PRIVACY, TRAFFIC, TIME = GROUPS = ("accuracy", "privacy", "traffic", "time")
 """The groups of numbers of a comparison, in the order of its table."""
 HEADINGS = {group: group.capitalize() for group in GROUPS} | {PRIVACY: "Privacy toward"}
-"""Of the groups, where people read; below the one of privacy stands a party in each row."""
+"""Of the groups, where people read; below the one of privacy each row is a party."""
 
 
 class Unlike(NamedTuple):

@@ -187,7 +187,7 @@ def _show(contest: Contest, everyone: Sequence[Compared], settings: Settings, as
     for warning in warned:
         print(folded(f"not comparable: {warning.text}", sys.stdout))
     if not settings.quiet:
-        # Why there is no guarantee stands in the table.
+        # The table itself says why there is no guarantee.
         for reason in reasons([c for c in brief(table) if not c.cells[0].values.get("state")]):
             print(folded(f"no number: {reason}", sys.stdout))
     print(f"page: {page}")

@@ -1,7 +1,7 @@
 """The numbers of a comparison, in groups: accuracy, privacy, traffic, time; every gap has its reason.
 
 Each number is a mean over a protocol's runs. Of guarantees the worst of its runs is the one that is stated, since each
-run is a promise of its own. A best value is marked, with all that the seeds do not tell from it.
+run is a separate promise. A best value is marked, with all that the seeds do not tell from it.
 """
 
 from __future__ import annotations

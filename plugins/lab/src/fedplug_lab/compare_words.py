@@ -118,7 +118,7 @@ def _costs(
     everyone: Sequence[Compared], read: Read, verb: str, most: str, as_much: str, least: str,
     show: Callable[[float], str],
 ) -> list[str]:  # fmt: skip
-    """Who costs most, beside who costs least; nothing where the seeds do not tell the two apart."""
+    """Who costs most, and how much less the cheapest costs; nothing where the seeds do not tell the two apart."""
     found = {place: mean for place, each in enumerate(everyone) if (mean := _mean(each, read)) is not None}
     if len(found) < 2 or min(found.values()) <= 0:
         return []

@@ -1,4 +1,4 @@
-"""Pareto fronts: points between two axes with numbers and units, names beside them, and the front as steps.
+"""Pareto fronts: points between two axes with numbers and units, their names, and the front as steps.
 
 What has no number on the x axis, such as an epsilon where nothing is guaranteed, lies in a strip that says so. It is
 set against nothing: it is on no front, and beaten by nobody.
@@ -26,7 +26,7 @@ class Point:
     """One protocol or trial.
 
     Attributes:
-        name: written beside it; empty for nothing.
+        name: written next to it; empty for nothing.
         x: None where it has no such number.
         y: the other number.
         colour: of its dot.
@@ -51,7 +51,7 @@ class Scale:
     Attributes:
         label: with its unit.
         better: which way is better.
-        missing: what is written beside the strip of those without a number.
+        missing: what is written below the strip of those without a number.
     """
 
     label: str

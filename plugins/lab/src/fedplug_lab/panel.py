@@ -173,7 +173,7 @@ class Panel:
         self._marks.append(draw)
 
     def names(self, points: Sequence[tuple[float, float, str]]) -> None:
-        """Names beside points, each where it covers no point and no other name; one without room is left out.
+        """Names next to points, each where it covers no point and no other name; one without room is left out.
 
         Args:
             points: x, y and name of every point that must not be covered; the name may be empty.
@@ -255,7 +255,7 @@ Named = tuple[tuple[float, float], tuple[float, float, str], str, bool]
 
 
 def named_places(box: Box, points: Sequence[tuple[float, float]], names: Sequence[str]) -> list[Named]:
-    """Where names are written, each beside its point; one for which there is no room is left out."""
+    """Where names are written, each next to its point; one for which there is no room is left out."""
     size, taken, found = _name_size(box), list[Corners](), list[Named]()
     for place, ((a, b), name) in enumerate(zip(points, names, strict=True)):
         others = [point for other, point in enumerate(points) if other != place]
@@ -278,7 +278,7 @@ def _name_size(box: Box) -> float:
 
 
 def _rooms(a: float, b: float, wide: float, high: float) -> Iterator[tuple[tuple[float, float, str], bool, Corners]]:
-    """Where a name beside a point may be, the best first: where it is written, whether far off, and its corners."""
+    """Where the name of a point may be, the best first: where it is written, whether far off, and its corners."""
     right, left, middle = (a + 6.5, 0.0, "start"), (a - 6.5, wide, "end"), (a, wide / 2, "middle")
     for step in range(9):
         for down in (b - step * high, b + step * high) if step else (b,):

@@ -21,7 +21,7 @@ from fedplug_lab.records import Line, Result
 
 
 class Column(NamedTuple):
-    """One column of the table: what stands in each row, and to which group a number that was measured belongs.
+    """One column of the table: what each row holds, and to which group a number that was measured belongs.
 
     `group` is one of `comparable.GROUPS`; empty for what was set. `brief` columns are in the table of a terminal too.
     """
