@@ -7,6 +7,7 @@ than a short run with everything else in it. Colours may be variables of the pag
 from __future__ import annotations
 
 import base64
+import math
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -257,34 +258,38 @@ Named = tuple[tuple[float, float], tuple[float, float, str], str, bool]
 def named_places(box: Box, points: Sequence[tuple[float, float]], names: Sequence[str]) -> list[Named]:
     """Where names are written, each next to its point; one for which there is no room is left out."""
     size, taken, found = _name_size(box), list[Corners](), list[Named]()
-    for place, ((a, b), name) in enumerate(zip(points, names, strict=True)):
-        others = [point for other, point in enumerate(points) if other != place]
+    for (a, b), name in zip(points, names, strict=True):
         rooms = list(_rooms(a, b, width_of(name, size), 1.2 * size)) if name else []
-        # Far from other points, so that nobody takes it for the name of one of them; else just not over them.
-        for away in (9.0, 4.0):
-            around = [(a - 4, b - 4, a + 4, b + 4), *((x - away, y - away, x + away, y + away) for x, y in others)]
-            free = [room for room in rooms if _inside(room[2], box) and not _meets(room[2], [*taken, *around])]
+        # Far from other points, so that nobody takes it for the name of one of them; where that is nowhere near, just
+        # not over them. Points that hide each other share their place.
+        for away, most in ((9.0, 2), (4.0, 9)):
+            near = [4.0 if math.hypot(x - a, y - b) < 2 * away else away for x, y in points]
+            dots = [(x - by, y - by, x + by, y + by) for (x, y), by in zip(points, near, strict=True)]
+            free = [room for room in rooms
+                    if room[1] < most and _inside(room[2], box) and not _meets(room[2], [*taken, *dots])]  # fmt: skip
             if free:
-                at, far, room = free[0]
+                at, step, room = free[0]
                 taken.append(room)
-                found.append(((a, b), at, name, far))
+                own = _distance(room, a, b)
+                joined = step > 1 or any(_distance(room, x, y) < own for x, y in points)
+                found.append(((a, b), at, name, joined))
                 break
     return found
+
+
+def _rooms(a: float, b: float, wide: float, high: float) -> Iterator[tuple[tuple[float, float, str], int, Corners]]:
+    """Where the name of a point may be, the best first: where it is written, how far off, and its corners."""
+    right, left, middle = (a + 6.5, 0.0, "start"), (a - 6.5, wide, "end"), (a, wide / 2, "middle")
+    for step in range(9):
+        for down in (b - step * high, b + step * high) if step else (b,):
+            for x, before, anchor in (middle, right, left) if step == 1 else (right, left):
+                start = x - before
+                yield (x, down, anchor), step, (start, down - high / 2, start + wide, down + high / 2)
 
 
 def _name_size(box: Box) -> float:
     """Of the letters of names: a little smaller than all others, but in a narrow picture."""
     return 0.9 * box.font if box.font == FONT else box.font
-
-
-def _rooms(a: float, b: float, wide: float, high: float) -> Iterator[tuple[tuple[float, float, str], bool, Corners]]:
-    """Where the name of a point may be, the best first: where it is written, whether far off, and its corners."""
-    right, left, middle = (a + 6.5, 0.0, "start"), (a - 6.5, wide, "end"), (a, wide / 2, "middle")
-    for step in range(9):
-        for down in (b - step * high, b + step * high) if step else (b,):
-            for x, before, anchor in (middle, right, left) if step else (right, left):
-                start = x - before
-                yield (x, down, anchor), step > 1, (start, down - high / 2, start + wide, down + high / 2)
 
 
 Corners = tuple[float, float, float, float]
@@ -293,6 +298,11 @@ Corners = tuple[float, float, float, float]
 def _inside(room: Corners, box: Box) -> bool:
     left, top, right, bottom = room
     return left >= box.x and right <= box.x + box.width and top >= box.y and bottom <= box.y + box.height
+
+
+def _distance(room: Corners, x: float, y: float) -> float:
+    left, top, right, bottom = room
+    return math.hypot(max(left - x, 0.0, x - right), max(top - y, 0.0, y - bottom))
 
 
 def _meets(room: Corners, others: Sequence[Corners]) -> bool:
