@@ -3,20 +3,25 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-DISTRIBUTIONS := . plugins/std plugins/paraaegis plugins/selectiveshield plugins/sensecrypt plugins/baselines plugins/fas plugins/fedre plugins/lab plugins/kit plugins/attacks plugins/party plugins/trackers plugins-contrib/borda plugins-contrib/rowlog
+DISTRIBUTIONS := .[dev,exact,torch] plugins/std plugins/paraaegis plugins/selectiveshield plugins/sensecrypt plugins/baselines plugins/fas plugins/fedre plugins/lab plugins/kit plugins/attacks plugins/party plugins/trackers plugins-contrib/borda plugins-contrib/rowlog
 # Engines and libraries that most people do without: `make test` needs them, `make run` does not.
 EXTRAS := plugins/ray plugins/flower plugins/search
 LIBRARIES := plugins/trackers[mlflow,tensorboard,wandb]
 EXTRAS_STAMP := $(VENV)/.installed-extras
 DOCS_VENV := .venv-docs
 DOCS_STAMP := $(DOCS_VENV)/.installed
+# What no target installs; `make lock` looks for versions of it all the same.
+OTHERS := .[browser,pandas]
+# Every distribution of a lock is in it, so pip looks for none.
+LOCKED := install --quiet --no-compile --no-deps --require-hashes --requirement
+OWN := install --quiet --no-compile --no-deps --no-build-isolation
 SPREAD := -n 2 --dist loadfile --no-loadscope-reorder
 RECIPE ?= recipes/paraaegis-dynamic.yaml
 
 # Where the environment forbids it, every process of the tests would compile the program anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test types suite test-all check bench cluster federation docs setup clean
+.PHONY: run test types suite test-all check bench cluster federation docs setup lock clean
 
 run: setup
 	$(BIN)/fedplug run $(RECIPE)
@@ -56,29 +61,41 @@ docs: $(DOCS_STAMP)
 	$(DOCS_VENV)/bin/zensical build --clean --strict
 	@echo "built site/index.html"
 
-$(DOCS_STAMP): constraints.txt pyproject.toml
+$(DOCS_STAMP): locks/docs.txt
 	$(PYTHON) -m venv $(DOCS_VENV)
-	$(DOCS_VENV)/bin/pip install --quiet --constraint constraints.txt '.[docs]'
+	$(DOCS_VENV)/bin/pip $(LOCKED) locks/docs.txt
 	@touch $(DOCS_STAMP)
 
 setup: $(STAMP)
 
-$(STAMP): constraints.txt $(addsuffix /pyproject.toml,$(DISTRIBUTIONS))
+folders = $(foreach one,$(1),$(firstword $(subst [, ,$(one))))
+
+$(STAMP): locks/pip.txt locks/setup.txt constraints.txt $(addsuffix /pyproject.toml,$(call folders,$(DISTRIBUTIONS)))
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedplug needs Python 3.11 or newer: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip editables hatchling
+	@# First, since that of a new environment is slower at what follows.
+	$(BIN)/python -m pip $(LOCKED) locks/pip.txt
+	$(BIN)/pip $(LOCKED) locks/setup.txt
+	@# Not locked: which build is right depends on the machine. See docs/decisions.md.
 	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt torch torchvision
-	$(BIN)/pip install --quiet --no-compile --no-build-isolation --constraint constraints.txt \
-		-e '.[dev,torch]' $(addprefix -e ./,$(filter-out .,$(DISTRIBUTIONS)))
+	$(BIN)/pip $(OWN) $(addprefix -e ./,$(call folders,$(DISTRIBUTIONS)))
 	@# On all cores, where pip compiles on one, and ignores likewise what is no Python 3.
 	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(STAMP)
 
-$(EXTRAS_STAMP): $(STAMP) $(addsuffix /pyproject.toml,$(EXTRAS))
-	$(BIN)/pip install --quiet --no-compile --no-build-isolation --constraint constraints.txt \
-		$(foreach one,$(EXTRAS) $(LIBRARIES),-e './$(one)')
+$(EXTRAS_STAMP): $(STAMP) locks/extras.txt $(addsuffix /pyproject.toml,$(EXTRAS))
+	$(BIN)/pip $(LOCKED) locks/extras.txt
+	$(BIN)/pip $(OWN) $(addprefix -e ./,$(EXTRAS))
 	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(EXTRAS_STAMP)
+
+# Looks for versions of what the pyproject.toml files ask for, and notes them with the hashes of their files. Versions stay
+# as they are where they can; `make lock UPGRADE=--upgrade` takes the newest.
+lock: setup $(EXTRAS_STAMP)
+	$(BIN)/python locks/renew.py $(UPGRADE) --setup $(DISTRIBUTIONS) --extras $(EXTRAS) $(LIBRARIES) --docs .[docs] --others $(OTHERS)
+	$(MAKE) setup $(EXTRAS_STAMP) $(DOCS_STAMP)
+	$(BIN)/python locks/licences.py
+	$(BIN)/python docs/generate.py
 
 clean:
 	rm -rf $(VENV) $(DOCS_VENV) site .cache runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,5 +1,5 @@
 """Writes what follows from code and from data: the pages of docs/reference (components, roles, types, commands), the
-picture of the core's rooms, and every table of numbers on a page, from its file in docs/numbers.
+picture of the core's rooms, the list of licences, and every table of numbers on a page, from its file in docs/numbers.
 
 A test says when one is stale.
 
@@ -38,6 +38,8 @@ REFERENCE = DOCS / "reference"
 ROOMS = DOCS / "pictures/rooms.svg"
 NUMBERS = DOCS / "numbers"
 CORE = DOCS.parent / "core/fedplug"
+LICENCES = DOCS / "licences.md"
+LOCKS = DOCS.parent / "locks"
 CONTRIBUTED = ("fedplug-borda", "fedplug-rowlog")
 """Examples of other people's plugins: no part of the reference."""
 HOOKS = {
@@ -98,7 +100,7 @@ NOT_FOR_AUTHORS = (
 
 def made() -> dict[Path, str]:
     """Every file with something generated in it, as it should be."""
-    return {**components(), **_reference(), ROOMS: rooms(), **tables()}
+    return {**components(), **_reference(), ROOMS: rooms(), **tables(), LICENCES: licences()}
 
 
 # ---- components
@@ -273,6 +275,103 @@ def _belongs(column: str, head: Sequence[str]) -> bool:
 
 def _cell(row: Mapping[str, str], key: str) -> str:
     return row[key] + "".join(form.format(row[key + end]) for end, form in ENDS.items() if row.get(key + end))
+
+
+# ---- licences
+
+COPYLEFT = re.compile(r"\b[AL]?GPL|MPL|EPL")
+"""Licences that ask something of those who hand on what has them."""
+
+
+def licences() -> str:
+    """What `make` installs: versions from the locks, licences from `locks/licences.csv`, and whose need it is.
+
+    Nothing is asked of what is installed here, so the page is the same in every environment.
+    """
+    with (LOCKS / "licences.csv").open(encoding="utf-8", newline="") as file:
+        licence = {row["distribution"]: row["licence"] for row in csv.DictReader(file)}
+    versions, parents = _locked()
+    askers = _askers()
+    if lacking := sorted(versions.keys() - {name for name, each in licence.items() if each}):
+        sys.exit(f"locks/licences.csv gives no licence of {', '.join(lacking)}; run: make lock")
+    asked = sorted(askers.keys() & versions.keys())
+    through = sorted(versions.keys() - askers.keys())
+    copyleft = sorted(name for name in versions if COPYLEFT.search(licence[name]))
+    lines = [
+        f"# Licences\n\n{NOTE.replace('the code', 'the lock files')}\n",
+        LICENCES_SAID,
+        f"## Licences with conditions on handing on\n\n{_licence_head('needed by')}",
+        *(_licence_row(name, versions, licence, _all_askers(name, askers, parents)) for name in copyleft),
+        f"\n## What fedplug's distributions ask for\n\n{_licence_head('asked for by')}",
+        *(_licence_row(name, versions, licence, askers[name]) for name in asked),
+        f"\n## What these need in turn\n\n{_licence_head('through')}",
+        *(_licence_row(name, versions, licence, parents[name] or ["`make setup`"]) for name in through),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+LICENCES_SAID = """\
+fedplug, its plugins and the examples of other people's plugins are under the Apache License 2.0. This page lists what
+else `make setup`, `make test` and `make docs` install, in the versions of the files in `locks/`, and what the extras
+bring that no target installs. The licence is what a distribution's own metadata say. With another version it may be
+another one; `pip show NAME` says it.
+
+**`phe` is under the GPL 3.0.** `fedplug-sensecrypt` alone asks for it, since SenseCrypt's paper uses it. The core and
+the other plugins do not need it: Paillier of `fedplug-std` is written on `gmpy2`. Using `phe`, changing it and
+running a service with it oblige to nothing. Handing on a whole that contains `phe` does, such as an image of a
+container, an installer or a machine: the whole goes out under the terms of the GPL 3.0, with its source, which the
+Apache License 2.0 allows. `make setup` installs `phe`. After `pip uninstall fedplug-sensecrypt phe` every recipe
+without a component of SenseCrypt still runs.
+
+`gmpy2` is under the LGPL 3.0 or later, as are GMP, MPFR and MPC in its wheels. It stays a library that can be
+exchanged, so it asks for its licence text and for its source or an offer of it, and asks nothing of the code that
+imports it. The MPL 2.0 asks for the source of its own files. This is a summary for orientation, and no legal advice.
+"""
+
+
+def _locked() -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Versions by distribution, and which other distributions need each, from all locks and `constraints.txt`."""
+    versions, parents = dict[str, str](), dict[str, set[str]]()
+    for lock in sorted(LOCKS.glob("*.txt")):
+        for entry in re.split(r"^(?=\w)", lock.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+            name, version = re.match(r"([\w.-]+)==([^\s;]+)", entry).groups()  # type: ignore[union-attr]
+            versions[name] = version
+            parents.setdefault(name, set()).update(re.findall(r"^    # +(?:via )?([\w.-]+)$", entry, re.MULTILINE))
+    pins = (DOCS.parent / "constraints.txt").read_text(encoding="utf-8")
+    versions |= dict(re.findall(r"^([\w.-]+)==(\S+)", pins, re.MULTILINE))
+    return versions, {name: sorted(found - {"via"}) for name, found in parents.items()}
+
+
+def _askers() -> dict[str, list[str]]:
+    """Which of our distributions ask for another, and with which extra."""
+    found: dict[str, list[str]] = {}
+    for path in (DOCS.parent / "pyproject.toml", *sorted(DOCS.parent.glob("plugins*/*/pyproject.toml"))):
+        project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+        needs = {"": project["dependencies"], **project.get("optional-dependencies", {})}
+        for extra, each in needs.items():
+            who = f"`{project['name']}`" + (f", extra `{extra}`" if extra else "")
+            for need in each:
+                name = re.sub(r"[-_.]+", "-", re.split(r"[\[<>=~!; ]", need)[0]).lower()
+                found.setdefault(name, []).append(who)
+    return found
+
+
+def _all_askers(name: str, askers: Mapping[str, list[str]], parents: Mapping[str, list[str]]) -> list[str]:
+    """Which of our distributions need another, be it through others."""
+    reached, ahead = {name}, [name]
+    while ahead:
+        fresh = set(parents.get(ahead.pop(), ())) - reached
+        reached |= fresh
+        ahead += fresh
+    return [*dict.fromkeys(who for each in sorted(reached) for who in askers.get(each, ()))]
+
+
+def _licence_head(last: str) -> str:
+    return f"| distribution | version | licence | {last} |\n| --- | --- | --- | --- |"
+
+
+def _licence_row(name: str, versions: Mapping[str, str], licence: Mapping[str, str], whose: Sequence[str]) -> str:
+    return f"| `{name}` | {versions[name]} | {licence[name]} | {'; '.join(whose)} |"
 
 
 # ---- rooms
