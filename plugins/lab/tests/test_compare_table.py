@@ -250,7 +250,7 @@ def test_a_front_has_axes_with_numbers_and_a_strip_for_those_without_a_guarantee
     front = charts(everyone)[0]
     said = "By epsilon toward the server, nobody beats a and b; no guarantee: open."
     assert said in front.alt
-    for text in (">no guarantee<", ">epsilon toward the server, logarithmic<", ">10<", ">open<", ">accuracy (share of"):
+    for text in (">no guarantee<", ">epsilon toward the server, log scale<", ">10<", ">open<", ">accuracy (share of"):
         assert text in front.svg, text
     assert "inf" not in front.svg
     assert "nan" not in front.svg

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from fedplug.api import units
-from fedplug.api.verdict import PARTIES, named
+from fedplug.api.verdict import named
 
 from fedplug_lab.axis import Axis
 from fedplug_lab.canvas import (
@@ -77,8 +77,8 @@ def _leaked(each: Compared) -> float | None:
 PRICES = (
     Price("MB sent, all ways", _mean(lambda run: all_bytes(run) / 1e6)),
     Price("seconds of the rounds", _mean(lambda run: run.result.wall_seconds)),
-    *(Price(f"epsilon toward {PARTIES[party]}", lambda each, party=party: worst_epsilon(each, party),  # type: ignore[misc]
-            "no guarantee") for party in ("aggregator", "released_model")),
+    Price("epsilon toward the server", lambda each: worst_epsilon(each, "aggregator"), "no guarantee"),
+    Price("epsilon of the released model", lambda each: worst_epsilon(each, "released_model"), "no guarantee"),
     Price("best attack succeeded (% of its targets)", _leaked, "not attacked"),
 )  # fmt: skip
 
@@ -129,7 +129,7 @@ def _front(everyone: Sequence[Compared]) -> Chart | None:
                     + (f"; {price.missing}: {named(without)}." if without else "."))  # fmt: skip
     for price, costs in paid.items():
         if price.missing == "no guarantee" and not any(map(_known, costs.values())):
-            said.append(f"No protocol has a guarantee toward {price.label.removeprefix('epsilon toward ')}.")
+            said.append(f"No protocol has a guaranteed {price.label}.")
     lacking = [each.name for place, each in enumerate(everyone) if place not in shown]
     side = "up" if better == "higher" else "down"
     note = (f"Better is to the left and {side}. Steps join those that nobody beats in both. Bars are standard "

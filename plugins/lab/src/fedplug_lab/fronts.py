@@ -92,7 +92,7 @@ def draw_front(
     _axis(panel.x, [*known.values(), *marks])
     if len(known) < len(points):
         panel.x.strip = across.missing
-    panel.x_label, panel.y_label = across.label + (", logarithmic" if panel.x.logarithmic else ""), up.label
+    panel.x_label, panel.y_label = across.label + (", log scale" if panel.x.logarithmic else ""), up.label
     if front:
         panel.stairs([known[place] for place in front], [points[place].y for place in front], MUTED,
                      across.better == "lower", up.better == "higher")  # fmt: skip
