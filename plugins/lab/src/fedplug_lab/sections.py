@@ -35,6 +35,8 @@ class Leak:
         lower_is_worse: whether a low number means that more leaked.
         succeeded: the share of successes among the targets that it applied to; None where it applied to none.
         targets: how many it applied to.
+        people: of how many examples it sought an image; 0 where it sought none.
+        recovered: of how many of these it recovered one.
     """
 
     attack: str
@@ -45,6 +47,8 @@ class Leak:
     lower_is_worse: bool
     succeeded: float | None
     targets: int
+    people: int = 0
+    recovered: int = 0
 
 
 class Section:

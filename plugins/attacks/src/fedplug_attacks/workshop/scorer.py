@@ -15,7 +15,16 @@ import numpy as np
 from fedplug.api.errors import describe
 from fedplug.api.parties import stream
 
-from fedplug_attacks.api.report import FAILED, FINISHED, NOT_APPLICABLE, SUCCESS, AttackReport, Status
+from fedplug_attacks.api.report import (
+    DIVERGED,
+    FAILED,
+    FINISHED,
+    INCONCLUSIVE,
+    NOT_APPLICABLE,
+    SUCCESS,
+    AttackReport,
+    Status,
+)
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.workshop.records import Guesses, Outcome
 from fedplug_attacks.workshop.results import beats
@@ -109,6 +118,10 @@ class Scorer:
     ) -> Outcome:
         """What came of one form of an attack: its numbers, and whether they are a success.
 
+        Of an attack on images any recovered image is a success, for it is a person's: one that alone reaches the
+        threshold and beats the trivial guesses for it. A search that diverged, or did not fit what it saw, is
+        inconclusive where it did not succeed.
+
         Args:
             report: what the attack gave.
             truth: of the target.
@@ -123,14 +136,52 @@ class Scorer:
             status, reason = NOT_APPLICABLE, unscored
         if status == SUCCESS and not beats(guesses, numbers, success[0], success[1]):
             status = FAILED
-        if status == SUCCESS and report.images is not None and len(report.images) < len(truth.labels):
-            status, reason = FAILED, f"{len(report.images)} of {len(truth.labels)} images were found"
+        recovered = self.recovered(report, truth, success) if report.status == FINISHED else None
+        if recovered is not None and status != NOT_APPLICABLE:
+            status = SUCCESS if recovered else FAILED
+        if status == FAILED and report.unfit:
+            status, reason = INCONCLUSIVE, report.unfit
+        if status == DIVERGED:
+            status, reason = INCONCLUSIVE, reason or "its objective became NaN or infinite"
         return Outcome(
             status=status, reason=reason, metrics=numbers, seconds=seconds,
             gradient_evaluations=report.gradient_evaluations, seed=report.seed, losses=list(report.losses),
             own=dict(report.metrics), undefined=scored.undefined, counts=_listed(report.counts),
-            labels=_listed(report.labels), presence=_listed(report.presence),
+            labels=_listed(report.labels), presence=_listed(report.presence), recovered=recovered or [],
         )  # fmt: skip
+
+    def recovered(self, found: AttackReport, truth: Truth, success: tuple[str, str, float]) -> list[int] | None:
+        """Which of the true images were recovered, by their places in the truth.
+
+        An image is recovered where it alone reaches the threshold, and comes nearer than the mean image does. None
+        where the number that decides is not one of images, or is not defined for a single one of these.
+
+        Args:
+            found: what the attack gave.
+            truth: of the target.
+            success: (number, relation, threshold) of the attack.
+        """
+        name, relation, threshold = success
+        metric = next((one for one in self.metrics.values() if name in one.measures.better), None)
+        if metric is None or metric.measures.kind != "images" or found.images is None:
+            return None
+        pairs = matched(found, truth)
+        if pairs is None:
+            return None
+        mean, sign, places = self._mean_image(truth), -1.0 if relation == "<=" else 1.0, []
+        for true, guess in zip(*pairs, strict=True):
+            one = dataclasses.replace(
+                truth, images=truth.images[[true]], labels=truth.labels[[true]], missed=0,
+                regions=None if truth.regions is None else truth.regions[[true]],
+            )  # fmt: skip
+            images = (np.nan_to_num(found.images[[guess]]), mean)
+            try:
+                mine, trivial = (metric.score(AttackReport(FINISHED, images=image), one)[name] for image in images)
+            except Exception:  # as in `score`, where the reason is kept
+                return None
+            if sign * mine >= sign * threshold and not sign * mine <= sign * trivial:
+                places.append(int(true))
+        return sorted(places)
 
     def verdict(self, found: AttackReport, numbers: Mapping[str, float], success: tuple[str, str, float]) -> Status:
         """`success` or `failed` of an attack that finished; other statuses stay."""
@@ -206,14 +257,10 @@ def matched_images(found: AttackReport, truth: Truth) -> tuple[AttackReport, Tru
     An attack does not know in which order a batch was, so its images come in any order; what it found too much is
     left out; what it did not find is left out and counted (`Truth.missed`).
     """
-    if found.images is None or found.images.shape[1:] != truth.images.shape[1:] or not len(found.images):
+    pairs = matched(found, truth)
+    if pairs is None:
         return found, truth
-    from scipy.optimize import linear_sum_assignment
-
-    a = truth.images.reshape(len(truth.images), -1).astype(np.float64)
-    b = np.nan_to_num(found.images.reshape(len(found.images), -1).astype(np.float64))
-    distances = (a**2).sum(1)[:, None] - 2 * a @ b.T + (b**2).sum(1)[None]
-    true, guessed = linear_sum_assignment(distances)
+    true, guessed = pairs
     truth = dataclasses.replace(
         truth,
         images=truth.images[true],
@@ -221,4 +268,17 @@ def matched_images(found: AttackReport, truth: Truth) -> tuple[AttackReport, Tru
         regions=None if truth.regions is None else truth.regions[true],
         missed=len(truth.images) - len(true),
     )
+    assert found.images is not None  # else there are no pairs
     return dataclasses.replace(found, images=found.images[guessed]), truth
+
+
+def matched(found: AttackReport, truth: Truth) -> tuple[NDArray[np.intp], NDArray[np.intp]] | None:
+    """Places of true images and of the found ones that belong to them; None where no found image has their shape."""
+    from scipy.optimize import linear_sum_assignment
+
+    if found.images is None or found.images.shape[1:] != truth.images.shape[1:] or not len(found.images):
+        return None
+    a = truth.images.reshape(len(truth.images), -1).astype(np.float64)
+    b = np.nan_to_num(found.images.reshape(len(found.images), -1).astype(np.float64))
+    true, guessed = linear_sum_assignment((a**2).sum(1)[:, None] - 2 * a @ b.T + (b**2).sum(1)[None])
+    return true, guessed
