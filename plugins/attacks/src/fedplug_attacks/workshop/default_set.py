@@ -51,9 +51,10 @@ DEFAULT_SET = (
     Question("what did a single image look like?", READERS, ("images",), batch=1),
     Question(
         "what did the images of a small batch look like, and which labels did they have?",
-        READERS, ("images", {"use": "attacks.ilrg"}, {"use": "attacks.negotiation"}), batch=8,
+        READERS, ("images", {"use": "attacks.ilrg"}), batch=8,
     ),
-    Question("was this person in the data?", ("released",), ({"use": "attacks.membership"},)),
+    Question("which classes does the client have?", READERS, ({"use": "attacks.negotiation"},), clients=10, batch=8),
+    Question("was this person in the data?", ("released",), ({"use": "attacks.membership"},), clients=10),
 )  # fmt: skip
 """Every question, in this order."""
 
@@ -61,12 +62,15 @@ DEFAULT_SET = (
 def default_sections(stage: Stage, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The default set for a run: sections `attack`, one for each question that somebody can ask there.
 
+    Of each attack by each adversary one target is drawn.
+
     Args:
         stage: the run.
         asked: what the recipe and the command line say of the scope; it replaces what the set says. A probe's size
             changes that of the probes, and makes none where there is none.
     """
     sections = []
+    stage.pictures = 1
     for question in DEFAULT_SET:
         who = _who(question, stage, asked.get("adversaries"))
         if not who:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TextIO
 from fedplug.api import units
 from fedplug.console.display import say
 
-from fedplug_attacks.workshop.findings import HEADER, conclusion, findings
+from fedplug_attacks.workshop.findings import HEADER, conclusion, findings, idle
 from fedplug_attacks.workshop.records import AttackSummary, SummaryRow, TargetResult
 from fedplug_attacks.workshop.words import forms, outcome_words
 
@@ -140,7 +140,7 @@ def summary_lines(summary: AttackSummary) -> list[str]:
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]  # fmt: skip
-    return [*lines, conclusion(summary)] if summary.rows else []
+    return [*lines, *idle(summary), conclusion(summary)] if len(rows) > 1 else idle(summary)
 
 
 def is_stronger(row: SummaryRow, rows: Sequence[SummaryRow]) -> bool:

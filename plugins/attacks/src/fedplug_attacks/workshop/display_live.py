@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedplug_attacks.workshop.display import interruption, target_line
-from fedplug_attacks.workshop.findings import FAILED, HEADER, INCONCLUSIVE, NOT_APPLICABLE, SUCCEEDED, conclusion, findings
+from fedplug_attacks.workshop.findings import FAILED, HEADER, INCONCLUSIVE, NOT_APPLICABLE, SUCCEEDED, conclusion, findings, idle
 from fedplug_attacks.workshop.records import AttackSummary, TargetResult
 from fedplug_attacks.workshop.words import FORMS, forms
 
@@ -84,7 +84,8 @@ class LiveAttackDisplay(Picture):
         for finding in findings(summary):
             colour = _STATES[finding.state]
             rows.add_row(*map(Text, finding.cells[:-1]), Text(finding.status, colour))
-        self._console.print(Group(Text(), rows, Text(), Text(conclusion(summary), "bold"), Text()))
+        said = [*map(Text, idle(summary)), Text(conclusion(summary), "bold")]
+        self._console.print(Group(Text(), rows, Text(), *said, Text()))
         self.path("Attacks  ", str(folder))
         for page in pages:
             self.path(f"{page.stem.capitalize():9}", str(page))

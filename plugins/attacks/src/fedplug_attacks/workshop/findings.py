@@ -6,12 +6,14 @@ The report and both displays say the same words.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fedplug.api import units
 
 from fedplug_attacks.workshop.records import AttackSummary, People, SummaryRow
+from fedplug_attacks.workshop.scorer import GUESSES
 from fedplug_attacks.workshop.words import best_guess, examples, metric_words, who_words
 
 SUCCEEDED, INCONCLUSIVE, FAILED, NOT_APPLICABLE = "succeeded", "inconclusive", "failed", "not applicable"
@@ -19,6 +21,8 @@ STATES = (SUCCEEDED, INCONCLUSIVE, FAILED, NOT_APPLICABLE)
 """What a row may have come to; what matters most comes first."""
 HEADER = ("who", "what", "found", "best guess that looks at nothing", "status")
 """Of a table of findings."""
+SIGNIFICANT = 0.05
+"""How improbable successes must be for random guesses, to count as more than luck."""
 _CAVEAT = "That proves nothing about other attacks."
 
 
@@ -57,9 +61,21 @@ class Finding:
 
 
 def findings(summary: AttackSummary) -> list[Finding]:
-    """A row for each attack by each adversary on each round; successes first."""
-    found = [_finding(row) for row in summary.rows if row.headline]
+    """A row for each attack by each adversary on each round; successes first.
+
+    Attacks for which this run has nothing, whoever makes them, are left out; see `idle`.
+    """
+    found = [_finding(row) for row in _rows(summary)]
     return sorted(found, key=lambda one: STATES.index(one.state))
+
+
+def idle(summary: AttackSummary) -> list[str]:
+    """Attacks that apply to no adversary in this run, a sentence each."""
+    told = {}
+    for row in summary.rows:
+        if row.attack in _idle(summary) and row.reasons:
+            told[row.attack] = f"{row.attack} does not apply to this run: {_first(row.reasons)}."
+    return list(told.values())
 
 
 def conclusion(summary: AttackSummary) -> str:
@@ -67,14 +83,16 @@ def conclusion(summary: AttackSummary) -> str:
 
     People come first: everybody of whose examples an image was recovered, by any attack of any adversary.
     """
-    rows = [row for row in summary.rows if row.headline]
+    rows = _rows(summary)
     if not rows:
-        return ""
+        return " ".join(idle(summary))
     people, parts = summary.people, list[str]()
     if people.recovered:
         parts.append(f"An image of {people.recovered} of {_counted(people.attacked)} was recovered: {_by(people)}.")
-    others = [row for row in rows if row.succeeded and "images" not in row.finds]
-    parts += [f"{_capital(who_words(row.adversary))} found {_sought(row)}, {_share(row)}." for row in others]
+    others = [row for row in rows if state_of(row) == SUCCEEDED and "images" not in row.finds]
+    for sought in dict.fromkeys((_sought(row), _share(row)) for row in others):
+        who = [who_words(row.adversary) for row in others if (_sought(row), _share(row)) == sought]
+        parts.append(f"{_capital(_listed(who))} found {sought[0]} ({sought[1]}).")
     states = Counter(state_of(row) for row in rows)
     rest = [f"{states[state]} {state}" for state in STATES[1:] if states[state]]
     if not parts:
@@ -86,12 +104,25 @@ def conclusion(summary: AttackSummary) -> str:
 
 
 def state_of(row: SummaryRow) -> str:
-    """What a row came to: a success on any target is one."""
-    if row.succeeded:
+    """What a row came to.
+
+    Any image that was recovered is a success. What is said of classes and members is right for some target by luck:
+    there it takes more successes than random guesses would have had, but for one time in 20.
+    """
+    if row.people.recovered or (row.succeeded and by_luck(row) < SIGNIFICANT):
         return SUCCEEDED
     if not row.applicable:
         return NOT_APPLICABLE
     return INCONCLUSIVE if row.inconclusive == row.applicable else FAILED
+
+
+def by_luck(row: SummaryRow) -> float:
+    """How probable as many successes are, if each target is a random guess."""
+    draws = GUESSES * row.applicable
+    # One more in two more, since a few guesses of which none succeeded do not prove that none ever does.
+    luck = ((row.luck if math.isfinite(row.luck) else 0.0) * draws + 1) / (draws + 2)
+    few = (math.comb(row.applicable, k) * luck**k * (1 - luck) ** (row.applicable - k) for k in range(row.succeeded))
+    return 1 - sum(few)
 
 
 def _finding(row: SummaryRow) -> Finding:
@@ -137,9 +168,11 @@ def _share(row: SummaryRow) -> str:
 
 
 def _remark(row: SummaryRow) -> str:
-    if row.remedies and not row.applicable:
-        return max(row.remedies, key=lambda remedy: row.remedies[remedy])
-    parts = [f"{row.inconclusive} inconclusive"] if row.inconclusive and row.inconclusive < row.applicable else []
+    if not row.applicable:
+        return _first(row.remedies) or _first(row.reasons)
+    lucky = row.succeeded and state_of(row) == FAILED
+    parts = ["as many as by luck"] if lucky else []
+    parts += [f"{row.inconclusive} inconclusive"] if row.inconclusive and row.inconclusive < row.applicable else []
     parts += [f"{row.not_applicable} not applicable"] if row.applicable and row.not_applicable else []
     return ", ".join(parts)
 
@@ -152,6 +185,26 @@ def _by(people: People) -> str:
     """`the server 3, another client 2`."""
     ordered = sorted(people.by.items(), key=lambda pair: -pair[1])
     return "by " + ", ".join(f"{who_words(adversary)} {count}" for adversary, count in ordered)
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def _first(counted: Mapping[str, int]) -> str:
+    """The most frequent sentence; empty where there is none."""
+    return max(counted, key=lambda said: counted[said], default="")
+
+
+def _rows(summary: AttackSummary) -> list[SummaryRow]:
+    """The stronger form of each attack that applies to somebody."""
+    return [row for row in summary.rows if row.headline and row.attack not in _idle(summary)]
+
+
+def _idle(summary: AttackSummary) -> set[str]:
+    """Names of the attacks that apply to nobody, and would to nobody else."""
+    applies = {row.attack for row in summary.rows if row.applicable or any("--" in said for said in row.remedies)}
+    return {row.attack for row in summary.rows} - applies
 
 
 def _successes(states: Counter[str]) -> Sequence[str]:

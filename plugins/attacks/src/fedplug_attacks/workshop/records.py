@@ -66,6 +66,7 @@ class Outcome(Record):
         counts, labels, presence: what it says of the classes; None where it says nothing.
         recovered: which of the true images were recovered, by their places in the truth.
         remedy: of `not_applicable`, which adversary or option the attack would apply with.
+        luck: the share of random guesses that would have been a success.
     """
 
     status: Status
@@ -82,6 +83,7 @@ class Outcome(Record):
     presence: list[Number] | None = None
     recovered: list[Count] = dataclasses.field(default_factory=list)
     remedy: Text = ""
+    luck: Number = 0.0
 
     def excuse(self, reason: str) -> None:
         """Names what may explain a failure, where nothing does yet."""
@@ -194,6 +196,7 @@ class SummaryRow(Record):
         seconds, gradient_evaluations: of all targets.
         finds: what the attack looks for.
         people: whose images it was after, and recovered.
+        luck: the share of random guesses that would have been a success.
     """
 
     attack: Text
@@ -219,6 +222,7 @@ class SummaryRow(Record):
     remedies: dict[Text, Count] = dataclasses.field(default_factory=dict)
     finds: list[Text] = dataclasses.field(default_factory=list)
     people: People = dataclasses.field(default_factory=People)
+    luck: Number = 0.0
 
     @property
     def applicable(self) -> int:

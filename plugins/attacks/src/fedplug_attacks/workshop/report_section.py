@@ -24,7 +24,7 @@ from fedplug_lab.sections import Column, Leak, Section
 from fedplug_lab.tables import sentence, table, text
 
 from fedplug_attacks.workshop.display import is_stronger, tried
-from fedplug_attacks.workshop.findings import HEADER, conclusion, findings
+from fedplug_attacks.workshop.findings import HEADER, conclusion, findings, idle
 from fedplug_attacks.workshop.records import AttackSummary, FormMeans, Leakage, SummaryRow, TargetResult
 from fedplug_attacks.workshop.results import STRIP, SUMMARY, read_summary
 from fedplug_attacks.workshop.words import (
@@ -138,7 +138,8 @@ def _findings(summary: AttackSummary) -> str:
     ]  # fmt: skip
     rest = table("The other rows.", HEADER, body[ROWS:])
     more = f"<details><summary>{len(body) - ROWS} more rows</summary>{rest}</details>" if rest else ""
-    return f"{table(caption, HEADER, body[:ROWS])}{more}"
+    idle_ones = "".join(f'<p class="note">{text(said)}</p>' for said in idle(summary))
+    return f"{table(caption, HEADER, body[:ROWS])}{more}{idle_ones}"
 
 
 def _line_below(remark: str) -> str:

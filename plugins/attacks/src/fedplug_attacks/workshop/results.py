@@ -158,6 +158,7 @@ def _rows(group: Sequence[TargetResult]) -> list[SummaryRow]:
                 success=first.success, reasons=dict(Counter(entry.reason for entry in entries if entry.reason)),
                 remedies=dict(Counter(entry.remedy for entry in entries if entry.remedy)),
                 finds=first.finds, people=people_of(group, form),
+                luck=_over([{"": entry.luck} for entry in entries if entry.status != NOT_APPLICABLE], "").mean,
                 metrics={name: _over([entry.metrics for entry in entries], name) for name in numbers},
                 baselines={guess: _means([result.baselines.get(guess, {}) for result in group]) for guess in guesses},
                 ranking=first.ranking, states=_means([result.states for result in group]),

@@ -14,6 +14,7 @@ import dataclasses
 import hashlib
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -93,6 +94,7 @@ class AttackRun:
         )  # fmt: skip
         self.adversaries: dict[str, str] = {}
         self._remedies: dict[tuple[str, str, int], str] = {}
+        self._drawn: Counter[tuple[str, str, int]] = Counter()
 
     def execute(self) -> AttackSummary:
         """Runs everything that is not finished yet; gives the summary.
@@ -205,7 +207,7 @@ class AttackRun:
         if finds.needs.told:
             truth = self.truths.of(occasion.round, target, None, None)
         update = view.update
-        guesses = self.scorer.baselines(finds.what, truth)
+        guesses, luck = self.scorer.baselines(finds.what, truth), self.scorer.luck(finds, truth)
         outcomes, reports = dict[str, Outcome](), dict[str, AttackReport]()
         for form, name in self.calls.forms(attack, component, view).items():
             self.watch.target(task.key, form, self.stage.done, self.stage.total)
@@ -213,6 +215,7 @@ class AttackRun:
             report = self.calls.call(name, view, "the adversary is the target itself" if known is None else "")
             spent = time.process_time() - started
             outcomes[form] = self.scorer.outcome(report, truth, guesses, finds, spent)
+            outcomes[form].luck = luck
             sized = finds.needs.update and "labels" in finds.what  # such an attack takes the size for what it is
             if sized and update is not None and update.meaning.clip_norm is not None:
                 outcomes[form].excuse(f"a clip to {update.meaning.clip_norm:g} may hide how long what is visible was")
@@ -239,15 +242,19 @@ class AttackRun:
     def _draw(self, result: TargetResult, truth: Truth, reports: dict[str, AttackReport]) -> None:
         images = {form: report.images for form, report in reports.items()}
         scores = {form: report.members for form, report in reports.items() if report.members is not None}
-        if not any(report.images is not None or report.counts is not None or report.labels is not None
-                   or report.members is not None for report in reports.values()):  # fmt: skip
-            result.picture = None  # nothing was found that could be shown
+        kind = result.attack, result.adversary, result.round
+        found = any(report.images is not None or report.counts is not None or report.labels is not None
+                    or report.members is not None for report in reports.values())  # fmt: skip
+        if found:
+            self.folder.mkdir(exist_ok=True)
+            self._draw_strip(result, truth, reports)
+        if not found or self._drawn[kind] >= self.stage.pictures:
+            result.picture = None
             return
+        self._drawn[kind] += 1
         members = Challenge(truth.members, scores) if scores and truth.members is not None else None
-        self.folder.mkdir(exist_ok=True)
         try:
             attack_pictures.draw(self.folder / f"{result.key}.png", result, truth.images, images, members)
-            self._draw_strip(result, truth, reports)
         except Exception as error:  # a picture is worth less than the numbers it shows
             self.watch.note(f"the picture of {result.key} is left out: {describe(error)}")
             result.picture = None
@@ -265,7 +272,7 @@ class AttackRun:
         attack_pictures.draw_strip(self.folder / f"{result.key}{attack_results.STRIP}", chosen)
 
     def _remedy(self, task: _Task, occasion: Occasion, component: Attack, view: View) -> str:
-        """Which adversary, or which option, an attack that does not apply to this view would apply with.
+        """Which adversary, or which option, an attack that does not apply to this view would apply with; empty: none.
 
         Found by looking: the needs of the attack are compared with what each other adversary would have seen. Looked
         for once for all targets of a round.
@@ -286,14 +293,22 @@ class AttackRun:
             other = Adversary.of(name, task.target, occasion.clients, self.scope.protected_links)
             if other is None:
                 continue
-            known, blank = self._known(occasion, other, task.target), View(name, task.target, occasion.round)
+            known = self._known(occasion, other, task.target)
+            blank = View(name, target=task.target, round=occasion.round)
             truth = self.truths.of(occasion.round, task.target, occasion.moment, None)
             theirs, _ = self.calls.view(blank, known, truth, component, None)
-            if not needs.unmet(theirs, self.rewound.public) and (lacks or _visible(theirs) > seen):
-                return f"{who_words(name)} can: --adversary {name}"
+            if needs.unmet(theirs, self.rewound.public):
+                continue
+            # What needs entries says so, and may take minutes; others look for themselves, in milliseconds.
+            if (lacks or _visible(theirs) > seen) if needs.tensors else self._applies(task.use.name, theirs):
+                option = "" if name in self.scope.adversaries else f": --adversary {name}"
+                return f"it applies to {who_words(name)}{option}"
         if needs.update and occasion.batch is None:
-            return f"on single batches: --probe {min(8, needs.batch_size[1]) if needs.batch_size else 8}"
-        return "no adversary here sees what it needs" if lacks else ""
+            return f"it may apply to single batches: --probe {min(8, needs.batch_size[1]) if needs.batch_size else 8}"
+        return ""
+
+    def _applies(self, attack: str, view: View) -> bool:
+        return self.calls.call(attack, view, "").status != NOT_APPLICABLE
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 

@@ -203,7 +203,6 @@ class Scorer:
 
     def baselines(self, finds: frozenset[str], truth: Truth) -> dict[str, dict[str, float]]:
         """What guesses reach that look at nothing: by the guess, the same numbers as `score`."""
-        rng = stream(self.seed, "guess", len(truth.labels))
         size, classes = len(truth.labels), truth.num_classes
         guesses: dict[str, list[AttackReport]] = {}
         if "images" in finds:
@@ -211,15 +210,12 @@ class Scorer:
         if "labels" in finds:
             each = max(1, round(size / classes))
             guesses["all classes equally"] = [AttackReport(FINISHED, counts=np.full(classes, each))]
-            draws = rng.multinomial(size, np.full(classes, 1 / classes), size=GUESSES)
-            guesses["random guess"] = [AttackReport(FINISHED, counts=draw) for draw in draws]
             if size < classes:  # most classes are absent, so whoever names none has most of them right
                 guesses["no class"] = [AttackReport(FINISHED, counts=np.zeros(classes, np.int64))]
             if self.public is not None and len(self.public.classes) == classes:
                 guesses["public class mix"] = [AttackReport(FINISHED, counts=self._public_mix(size, classes))]
-        if "members" in finds and truth.members is not None:
-            scores = rng.random((GUESSES, len(truth.members)))
-            guesses["random guess"] = [AttackReport(FINISHED, members=draw) for draw in scores]
+        if drawn := self._drawn(finds, truth):
+            guesses["random guess"] = drawn
         blind = dataclasses.replace(truth, update=None)
         averaged = {}
         for name, reports in guesses.items():
@@ -227,6 +223,25 @@ class Scorer:
             known = dict.fromkeys(key for row in rows for key in row)  # some metrics are not defined for every guess
             averaged[name] = {key: float(np.mean([row[key] for row in rows if key in row])) for key in known}
         return averaged
+
+    def luck(self, finds: Finds, truth: Truth) -> float:
+        """The share of random guesses that would have been a success; 0 where nobody guesses at random."""
+        name, relation, threshold = finds.success
+        metrics = {key: one for key, one in self.metrics.items() if name in one.measures.better}
+        judge = Scorer(metrics, self.public, self.mean, self.seed)
+        blind = dataclasses.replace(truth, update=None)
+        values = [judge.score(guess, blind).numbers.get(name, math.nan) for guess in self._drawn(finds.what, truth)]
+        return float(np.mean([v <= threshold if relation == "<=" else v >= threshold for v in values] or [0.0]))
+
+    def _drawn(self, finds: frozenset[str], truth: Truth) -> list[AttackReport]:
+        """Guesses at random: of scores of membership, else of the classes of so many examples; none of images."""
+        rng, classes = stream(self.seed, "guess", len(truth.labels)), truth.num_classes
+        if "members" in finds and truth.members is not None:
+            return [AttackReport(FINISHED, members=draw) for draw in rng.random((GUESSES, len(truth.members)))]
+        if "labels" in finds:
+            draws = rng.multinomial(len(truth.labels), np.full(classes, 1 / classes), size=GUESSES)
+            return [AttackReport(FINISHED, counts=draw) for draw in draws]
+        return []
 
     def _public_mix(self, size: int, classes: int) -> NDArray[np.int64]:
         """Counts of so many examples in the proportions of the public ones, by largest remainders."""

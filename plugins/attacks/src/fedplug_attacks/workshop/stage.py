@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from fedplug.api.errors import DataError, ViewError
@@ -41,6 +42,8 @@ class Stage:
         observer: reads messages as an adversary would.
         shared_key: whether all clients hold the secret key of an encryption.
         done, total: targets so far, and in all.
+        pictures: how many targets of each attack by each adversary in each round are drawn; drawing takes longer than
+            most attacks do.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Stage:
             for operation in step.operations
         )
         self.done = self.total = 0
+        self.pictures = math.inf
 
     def close(self) -> None:
         """Forgets the parties."""
