@@ -306,7 +306,7 @@ class Record:
         if self.best <= _FITTED + self.matcher.floor:
             return ""
         noise = f", of which noise explains {self.matcher.floor:.2g}" if self.matcher.floor > 0.01 else ""
-        return f"the best search ended with a mismatch of {self.best:.2g}{noise}; more iterations or restarts may find more"
+        return f"the best search ended with a mismatch of {self.best:.2g}{noise}; more steps may find more"
 
 
 def thinned(losses: Sequence[float]) -> list[float]:

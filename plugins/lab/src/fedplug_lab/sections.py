@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedplug.api import units
+
 if TYPE_CHECKING:
     from fedplug.api.rows import Row
 
@@ -49,6 +51,13 @@ class Leak:
     targets: int
     people: int = 0
     recovered: int = 0
+
+    @property
+    def share(self) -> str:
+        """How much gave way, in words: people where images were sought, else the share of the targets."""
+        if self.people:
+            return f"{self.recovered} of {self.people} people"
+        return units.NOTHING if self.succeeded is None else units.percent(self.succeeded)
 
 
 class Section:

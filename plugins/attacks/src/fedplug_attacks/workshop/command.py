@@ -23,6 +23,7 @@ from fedplug.runs.settings import Settings
 
 from fedplug_attacks.workshop.default_set import default_sections
 from fedplug_attacks.workshop.display import AttackDisplay, make_attack_display
+from fedplug_attacks.workshop.report_section import write_attack_page
 from fedplug_attacks.workshop.run import AttackRun
 from fedplug_attacks.workshop.stage import Stage
 
@@ -98,6 +99,7 @@ def execute(
     events.subscribe(Note, lambda event: watch.note(event.text))
 
     def redraw(folder: Path) -> None:
+        write_attack_page(folder)
         events.tell(ResultsWritten(folder))
 
     keys = needs_key_server(Composition(ran))
@@ -112,6 +114,8 @@ def execute(
             watch.start(stage.total, facts_of(runs, stage))
             for run in runs:
                 summary = run.execute()
+        if stage.left:
+            watch.note(f"{stage.left} of {stage.total} targets are left, for want of time; the same command goes on")
     except KeyboardInterrupt:
         done, total = (max(0, stage.done - 1), stage.total) if stage else (0, 0)
         _keep(runs, run_dir, watch, redraw)

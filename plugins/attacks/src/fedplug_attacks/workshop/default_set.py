@@ -1,12 +1,13 @@
 """The default set: the attacks that `fedplug attack RUN` makes where neither the recipe nor the command names any.
 
-A table of questions. Each is put to whoever could ask it in this run; what a model or a protocol rules out is left out.
-The settings are small: the set ends within two minutes on two cores for the recipes of the quick start.
+A table of questions. Each is asked by every adversary that the run has. The settings are small: the set ends within two
+minutes on two cores, and what it had no time for is left to the next call.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -48,21 +49,23 @@ class Question:
 
 
 DEFAULT_SET = (
+    Question("was this person in the data?", ("released",), ({"use": "attacks.membership"},), clients=10),
+    Question("which classes does the client have?", READERS, ({"use": "attacks.negotiation"},), clients=10, batch=8),
     Question("what did a single image look like?", READERS, ("images",), batch=1),
     Question(
         "what did the images of a small batch look like, and which labels did they have?",
         READERS, ("images", {"use": "attacks.ilrg"}), batch=8,
     ),
-    Question("which classes does the client have?", READERS, ({"use": "attacks.negotiation"},), clients=10, batch=8),
-    Question("was this person in the data?", ("released",), ({"use": "attacks.membership"},), clients=10),
 )  # fmt: skip
-"""Every question, in this order."""
+"""Every question, what takes least time first."""
+BUDGET = 110.0
+"""Seconds after which no further target is begun: large models leave some for the next call."""
 
 
 def default_sections(stage: Stage, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The default set for a run: sections `attack`, one for each question that somebody can ask there.
 
-    Of each attack by each adversary one target is drawn.
+    Of each attack by each adversary one target is drawn, and after `BUDGET` no further one is begun.
 
     Args:
         stage: the run.
@@ -70,7 +73,7 @@ def default_sections(stage: Stage, asked: Mapping[str, Any]) -> list[dict[str, A
             changes that of the probes, and makes none where there is none.
     """
     sections = []
-    stage.pictures = 1
+    stage.pictures, stage.deadline = 1, time.monotonic() + BUDGET
     for question in DEFAULT_SET:
         who = _who(question, stage, asked.get("adversaries"))
         if not who:

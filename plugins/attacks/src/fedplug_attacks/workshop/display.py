@@ -163,4 +163,3 @@ def tried(row: SummaryRow) -> str:
 def interruption(done: int, total: int, folder: Path) -> str:
     """What an interruption left."""
     return f"Interrupted; {done} of {total} targets are finished and kept in {folder}."
-

@@ -20,7 +20,16 @@ from rich.table import Table
 from rich.text import Text
 
 from fedplug_attacks.workshop.display import interruption, target_line
-from fedplug_attacks.workshop.findings import FAILED, HEADER, INCONCLUSIVE, NOT_APPLICABLE, SUCCEEDED, conclusion, findings, idle
+from fedplug_attacks.workshop.findings import (
+    FAILED,
+    HEADER,
+    INCONCLUSIVE,
+    NOT_APPLICABLE,
+    SUCCEEDED,
+    conclusion,
+    findings,
+    idle,
+)
 from fedplug_attacks.workshop.records import AttackSummary, TargetResult
 from fedplug_attacks.workshop.words import FORMS, forms
 

@@ -88,7 +88,9 @@ def conclusion(summary: AttackSummary) -> str:
         return " ".join(idle(summary))
     people, parts = summary.people, list[str]()
     if people.recovered:
-        parts.append(f"An image of {people.recovered} of {_counted(people.attacked)} was recovered: {_by(people)}.")
+        whose = f"{people.recovered} of {_counted(people.attacked)}"
+        said = f"Images of {whose} were" if people.recovered > 1 else f"The image of {whose} was"
+        parts.append(f"{said} recovered: {_by(people)}.")
     others = [row for row in rows if state_of(row) == SUCCEEDED and "images" not in row.finds]
     for sought in dict.fromkeys((_sought(row), _share(row)) for row in others):
         who = [who_words(row.adversary) for row in others if (_sought(row), _share(row)) == sought]

@@ -113,7 +113,8 @@ def draw_strip(path: Path, pairs: Sequence[tuple[NDArray[np.float32], NDArray[np
         for images in zip(*pairs, strict=True)
     ]  # fmt: skip
     buffer = io.BytesIO()
-    imsave(buffer, np.concatenate(rows), format="png", metadata={"Software": None})
+    metadata: Any = {"Software": None}  # as in `draw`
+    imsave(buffer, np.concatenate(rows), format="png", metadata=metadata)
     draft = path.with_name(path.name + ".tmp")
     draft.write_bytes(buffer.getvalue())
     os.replace(draft, path)

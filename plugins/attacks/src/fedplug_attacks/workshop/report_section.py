@@ -19,6 +19,7 @@ from typing import Any
 
 from fedplug.api import units
 from fedplug.api.errors import SetupError
+from fedplug_lab.page import write_page
 from fedplug_lab.records import Result
 from fedplug_lab.sections import Column, Leak, Section
 from fedplug_lab.tables import sentence, table, text
@@ -98,6 +99,20 @@ def attacks_section(run_dir: Path) -> str:
     return "".join([*parts, _damage(folder)])
 
 
+def write_attack_page(run_dir: Path) -> Path | None:
+    """Writes the section as a page, `attacks.html` of the run folder; None where the run has no attacks.
+
+    Args:
+        run_dir: the folder of the run.
+    """
+    if not (section := attacks_section(run_dir)):
+        return None
+    byline = f'<p class="byline">{text(Path(run_dir).name)}</p>'
+    return write_page(Path(run_dir) / "attacks.html", "attacks", "What attacks took", byline, [], [
+        ("attacks", "Attacks", section)
+    ])  # fmt: skip
+
+
 def leakage_line(run_dir: Path) -> str:
     """What attacks took, in sentences for the top of the page; empty where none was made."""
     summary = _read(Path(run_dir) / "attacks").summary
@@ -148,16 +163,17 @@ def _line_below(remark: str) -> str:
 
 def _strip(folder: _Folder) -> str:
     """The truth, and below it what was found: recovered images first, else those that came nearest."""
-    shown, room = list[str](), TILES
+    shown, room, seen = list[str](), TILES, set[tuple[int, str]]()
     for result in sorted(folder.results, key=_by_what_it_shows):
         data = _png(folder, f"{result.key}{STRIP}")
-        if data is None or room <= 0:
+        people = {(result.client, person) for person in result.truth.people}
+        if data is None or room <= 0 or (people and people <= seen):  # each person once, whoever attacked
             continue
         width, height = struct.unpack(">II", data[16:24])
         count = round(2 * width / max(height, 1)) or 1
         if count > room:
             continue
-        room -= count
+        room, seen = room - count, seen | people
         words = _strip_words(result)
         encoded = base64.b64encode(data).decode("ascii")
         shown.append(
@@ -178,7 +194,9 @@ def _by_what_it_shows(result: TargetResult) -> tuple[float, float, str]:
 
 def _strip_words(result: TargetResult) -> str:
     recovered = max((len(outcome.recovered) for outcome in result.forms.values()), default=0)
-    return f"client {result.client}, by {who_words(result.adversary)}: {recovered} of {len(result.truth.labels)} recovered"
+    return (
+        f"client {result.client}, by {who_words(result.adversary)}: {recovered} of {len(result.truth.labels)} recovered"
+    )
 
 
 # ---- all targets together

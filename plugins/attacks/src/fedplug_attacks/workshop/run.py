@@ -1,11 +1,11 @@
 """Runs the attacks of a recipe on a finished run: builds the views, calls the attacks, scores them, writes the results.
 
-    for each moment      the updates of a round as they crossed the wire, or the answers to a probe
-      for each adversary and target
-        observe          from recorded messages and the adversary's keys: the view
-        attack           in its adaptive and in its naive form, where entries are hidden
-        score            by the scorer, which alone has the truth
-        write            attacks/KEY.json and attacks/KEY.png
+for each moment      the updates of a round as they crossed the wire, or the answers to a probe
+  for each adversary and target
+    observe          from recorded messages and the adversary's keys: the view
+    attack           in its adaptive and in its naive form, where entries are hidden
+    score            by the scorer, which alone has the truth
+    write            attacks/KEY.json and attacks/KEY.png
 """
 
 from __future__ import annotations
@@ -107,6 +107,9 @@ class AttackRun:
         for round, names in self.occasions.rounds():
             batches = range(self.scope.probe.batches if self.scope.probe else 1)
             unfinished = [number for number in batches if not self._finished(round, names, number)]
+            if unfinished and self.stage.late:  # the parties need not be taken back for nothing
+                self.stage.left += self.count() // len(batches) * len(unfinished)
+                continue
             for occasion in self.occasions.of(round, "released" in names, self.rewound, unfinished, self._asking):
                 for name in names:
                     for target in self._targets(occasion):
@@ -170,6 +173,9 @@ class AttackRun:
             self.stage.done += 1
             if self._is_finished(task):
                 self.watch.skipped(task.key)
+                continue
+            if self.stage.late:
+                self.stage.left += 1
                 continue
             if adversary is not None and known is None:
                 known = self._known(occasion, adversary, target)
@@ -265,9 +271,10 @@ class AttackRun:
         found, outcome = reports[form], result.forms[form]
         if "images" not in result.finds or found.images is None or (pairs := matched(found, truth)) is None:
             return
-        errors = [float(np.square(truth.images[a] - np.nan_to_num(found.images[b])).mean()) for a, b in zip(*pairs)]
+        errors = np.square(truth.images[pairs[0]] - np.nan_to_num(found.images[pairs[1]])).reshape(len(pairs[0]), -1)
         # Recovered ones first; of the rest, those that came nearest.
-        best = sorted(range(len(errors)), key=lambda place: (pairs[0][place] not in outcome.recovered, errors[place]))
+        lost = [place not in outcome.recovered for place in pairs[0]]
+        best = sorted(range(len(errors)), key=lambda place: (lost[place], errors[place].mean()))
         chosen = [(truth.images[pairs[0][place]], found.images[pairs[1][place]]) for place in best[:STRIP]]
         attack_pictures.draw_strip(self.folder / f"{result.key}{attack_results.STRIP}", chosen)
 

@@ -113,9 +113,7 @@ class Scorer:
                     numbers[f"{name}.{key}" if known_as in numbers else known_as] = value
         return Scored(numbers, undefined)
 
-    def outcome(
-        self, report: AttackReport, truth: Truth, guesses: Guesses, finds: Finds, seconds: float
-    ) -> Outcome:
+    def outcome(self, report: AttackReport, truth: Truth, guesses: Guesses, finds: Finds, seconds: float) -> Outcome:
         """What came of one form of an attack: its numbers, and whether they are a success.
 
         Of an attack on images any recovered image is a success, for it is a person's: one that alone reaches the
@@ -231,7 +229,8 @@ class Scorer:
         judge = Scorer(metrics, self.public, self.mean, self.seed)
         blind = dataclasses.replace(truth, update=None)
         values = [judge.score(guess, blind).numbers.get(name, math.nan) for guess in self._drawn(finds.what, truth)]
-        return float(np.mean([v <= threshold if relation == "<=" else v >= threshold for v in values] or [0.0]))
+        hits = sum(value <= threshold if relation == "<=" else value >= threshold for value in values)
+        return hits / max(1, len(values))
 
     def _drawn(self, finds: frozenset[str], truth: Truth) -> list[AttackReport]:
         """Guesses at random: of scores of membership, else of the classes of so many examples; none of images."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 
 from fedplug.api.errors import DataError, ViewError
@@ -44,6 +45,7 @@ class Stage:
         done, total: targets so far, and in all.
         pictures: how many targets of each attack by each adversary in each round are drawn; drawing takes longer than
             most attacks do.
+        deadline: of `time.monotonic`, after which no further target is begun; `left` counts those.
     """
 
     def __init__(
@@ -84,7 +86,13 @@ class Stage:
             for operation in step.operations
         )
         self.done = self.total = 0
-        self.pictures = math.inf
+        self.pictures = self.deadline = math.inf
+        self.left = 0
+
+    @property
+    def late(self) -> bool:
+        """Whether no further target is to be begun."""
+        return time.monotonic() > self.deadline
 
     def close(self) -> None:
         """Forgets the parties."""
