@@ -91,17 +91,16 @@ def conclusion(summary: AttackSummary) -> str:
         whose = f"{people.recovered} of {_counted(people.attacked)}"
         said = f"Images of {whose} were" if people.recovered > 1 else f"The image of {whose} was"
         parts.append(f"{said} recovered: {_by(people)}.")
-    others = [row for row in rows if state_of(row) == SUCCEEDED and "images" not in row.finds]
+    others = [row for row in rows if state_of(row) == SUCCEEDED and not row.people.recovered]
     for sought in dict.fromkeys((_sought(row), _share(row)) for row in others):
         who = [who_words(row.adversary) for row in others if (_sought(row), _share(row)) == sought]
         parts.append(f"{_capital(_listed(who))} found {sought[0]} ({sought[1]}).")
     states = Counter(state_of(row) for row in rows)
-    rest = [f"{states[state]} {state}" for state in STATES[1:] if states[state]]
+    counted = [f"{states[state]} {state}" for state in STATES if states[state]]
     if not parts:
         nobody = f"No image of {_counted(people.attacked)} was recovered" if people.attacked else ""
         parts.append(f"{nobody}, and no other attack succeeded." if nobody else "No attack that was made succeeded.")
-    if rest:
-        parts.append(f"Of {len(rows)} attacks, each by one adversary: {', '.join([*_successes(states), *rest])}.")
+    parts.append(f"All attacks, each by one adversary: {', '.join(counted)}.")
     return " ".join([*parts, *([] if people.recovered or others else [_CAVEAT])])
 
 
@@ -166,7 +165,7 @@ def _found(row: SummaryRow) -> str:
 def _share(row: SummaryRow) -> str:
     if row.people.attacked:
         return f"{row.people.recovered} of {row.people.attacked} images"
-    return f"{row.succeeded} of {row.applicable} {'client' if row.applicable == 1 else 'clients'}"
+    return f"{row.succeeded} of {row.applicable} target{'' if row.applicable == 1 else 's'}"
 
 
 def _remark(row: SummaryRow) -> str:
@@ -207,10 +206,6 @@ def _idle(summary: AttackSummary) -> set[str]:
     """Names of the attacks that apply to nobody, and would to nobody else."""
     applies = {row.attack for row in summary.rows if row.applicable or any("--" in said for said in row.remedies)}
     return {row.attack for row in summary.rows} - applies
-
-
-def _successes(states: Counter[str]) -> Sequence[str]:
-    return [f"{states[SUCCEEDED]} succeeded"] if states[SUCCEEDED] else []
 
 
 def _capital(words: str) -> str:
