@@ -99,7 +99,7 @@ class Idlg(Formed):
 
     finds = Finds(
         needs=Needs(tensors=(("model", "any"),), batch_size=(1, 1), equal_classes=False),
-        what=frozenset({"images", "labels"}), headline=("mse", "low"), success=("mse", "<=", 1e-3),
+        what=frozenset({"images", "labels"}), headline=("mse", "low"), success=("mse", "<=", 1e-4),
     )  # fmt: skip
 
     def __init__(self, options: Options) -> None:
