@@ -106,6 +106,22 @@ def test_adversaries_targets_and_sizes_of_the_command_replace_those_of_the_set(
     assert all("-server-round1-client1-probe2.1" in name for name in names)
 
 
+def test_what_does_not_apply_names_who_would_get_further(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key is at the clients: any of them opens what the server cannot."""
+    plain = recipe_of("encrypted", [{"use": "std.bfv", "key_holder": "clients"}], rounds=1)
+    folder = Path(shutil.copytree(runs.of(plain, record=False), tmp_path / "sealed"))
+    assert attacked(monkeypatch, folder, "-q") == 0
+    rows = [row for row in results(folder)["summary"]["rows"] if row["attack"] == "attacks.linear_leak"]
+    for row in rows:
+        if row["adversary"] == "client":
+            assert row["people"]["recovered"] == (3 if row["probe_batch_size"] == 1 else 0)
+        else:
+            assert row["not_applicable"] == 3
+            assert row["remedies"] == {"it applies to another client": 3}
+
+
 def test_what_there_is_no_time_for_is_left_to_the_next_call(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID
 ) -> None:
