@@ -86,7 +86,12 @@ class Occasions:
 
     def _require_checkpoint(self, round: int) -> None:
         kept = self.checkpoints.rounds()
-        if kept and round not in kept:
+        if not kept:
+            raise CheckpointError(
+                f"{self.run_dir} holds no checkpoint, and probes and released models are made from one; run the recipe "
+                "again: a run keeps those of its last two rounds"
+            )
+        if round not in kept:
             final = f"; {self.recipe.rounds + 1} is the final model" if self.recipe.rounds in kept else ""
             raise CheckpointError(
                 f"{self.run_dir} kept no checkpoint from before round {round + 1}; there are some for rounds "
