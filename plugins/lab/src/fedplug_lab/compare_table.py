@@ -271,9 +271,9 @@ def _leakage(everyone: Sequence[Compared]) -> list[Column]:
     if not any(found):
         return []
     cells = [
-        Cell(f"{units.percent(leak.succeeded)} by {leak.attack}",
+        Cell(f"{leak.share} by {leak.attack}",
              {"": leak.succeeded, "attack": leak.attack, "metric": leak.metric, "value": leak.value,
-              "guess": leak.guess})
+              "guess": leak.guess, "people": leak.people, "recovered": leak.recovered})
         if leak else Cell(units.NOTHING, {}, "no attack was made on it that applied, which proves nothing")
         for leak in found
     ]  # fmt: skip

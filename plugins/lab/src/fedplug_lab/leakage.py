@@ -54,8 +54,9 @@ def leakage_table(everyone: Sequence[Compared]) -> str:
         row.insert(2, text(guesses[0]) if guesses else units.NOTHING)
         body.append(row)
     caption = (
-        "What each attack reached, in the form that took more, as the mean over targets and seeds; below it the share "
-        "of targets that gave way. An attack that fails proves nothing about stronger ones."
+        "What each attack reached, in the form that took more, as the mean over targets and seeds; below it of how "
+        "many people an image was recovered, or the share of targets that gave way. An attack that fails proves "
+        "nothing about stronger ones."
     )
     header = ["attack and adversary", "judged by", "best trivial guess", *(each.name for each in everyone)]
     return table(caption, header, body, numeric=3, whole=True)
@@ -66,4 +67,7 @@ def _shown(found: Sequence[Leak]) -> str:
     if value is None and share is None:
         return f'{units.NOTHING}<br><span class="note">{"it did not apply" if found else "not tried"}</span>'
     number = f"{value.mean:.3g}" if value else units.NOTHING
-    return f'{number}<br><span class="note">{units.percent(share.mean) if share else units.NOTHING}</span>'
+    gave = units.percent(share.mean) if share else units.NOTHING
+    if people := sum(leak.people for leak in found):
+        gave = f"{sum(leak.recovered for leak in found)} of {people} people"
+    return f'{number}<br><span class="note">{gave}</span>'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from fedplug.api.errors import CheckpointError, ViewError, describe
@@ -86,7 +86,12 @@ class Occasions:
 
     def _require_checkpoint(self, round: int) -> None:
         kept = self.checkpoints.rounds()
-        if kept and round not in kept:
+        if not kept:
+            raise CheckpointError(
+                f"{self.run_dir} holds no checkpoint, and probes and released models are made from one; run the recipe "
+                "again: a run keeps those of its last two rounds"
+            )
+        if round not in kept:
             final = f"; {self.recipe.rounds + 1} is the final model" if self.recipe.rounds in kept else ""
             raise CheckpointError(
                 f"{self.run_dir} kept no checkpoint from before round {round + 1}; there are some for rounds "
@@ -95,12 +100,31 @@ class Occasions:
             )
         self.checkpoints.read(round)
 
-    def of(self, round: int, released: bool, rewound: Rewound) -> Iterator[Occasion]:
-        """The moments of a round (0-based): its uploads, or if `released` its model; or each batch of a probe."""
+    def of(
+        self,
+        round: int,
+        released: bool,
+        rewound: Rewound,
+        numbers: Iterable[int] | None = None,
+        asking: Callable[[int, OneBatch], None] = lambda round, batch: None,
+    ) -> Iterator[Occasion]:
+        """The moments of a round (0-based): its uploads, or if `released` its model; or each batch of a probe.
+
+        Args:
+            round: 0-based.
+            released: whether the models of that moment are attacked.
+            rewound: the parties.
+            numbers: of the batches of the probe, from 0, or only 0 without one; None: all.
+            asking: told before the parties are asked about a batch.
+        """
         probe, before = self.scope.probe, [message for message in self.recorded if message.round < round]
+        wanted = list(range(probe.batches if probe else 1) if numbers is None else numbers)
+        if not wanted:
+            return
         if probe is not None:
-            for number in range(probe.batches):
+            for number in wanted:
                 batch = OneBatch(probe.batch_size, number, probe.classes)
+                asking(round, batch)
                 moment = rewound.probe(round, batch)
                 clients = sorted(moment.batches)
                 yield Occasion(round, batch, [*before, *moment.messages], moment.folder, clients, moment)
