@@ -26,6 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from fedplug.api.errors import PluginError
+from fedplug.api.files import write_bytes
 from fedplug.api.roles import ROLES, Component
 from fedplug.recipe.catalog import ADAPTER, Catalog, Entry
 from fedplug.recipe.option_errors import closest
@@ -94,7 +95,7 @@ def remember(files: Iterable[OwnFile]) -> None:
 def keep(files: Iterable[OwnFile], folder: Path) -> None:
     """Writes copies into the folder of a resolved recipe, which then reads back there."""
     for own in files:
-        (folder / own.name).write_bytes(own.text)
+        write_bytes(folder / own.name, own.text)
 
 
 def is_own(use: str) -> bool:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, MessageError
+from fedplug.api.files import open_private, private_folder
 
 _CLIENTS = "clients-"
 
@@ -48,7 +49,7 @@ def _write(path: Path, bodies: Iterable[bytes]) -> None:
     """Not forced to disk: a killed process loses nothing that it has written, and after a power failure the checksum
     tells a half-written file, with the checkpoint before it to go back to.
     """
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    with open_private(path, "wb") as file:
         file.writelines(map(codec.frame, bodies))
 
 
@@ -210,7 +211,7 @@ class Checkpoints:
         final = self.path(round)
         draft = final.with_suffix(".tmp")
         shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
+        private_folder(draft)
         engine.save(draft)
         write_file(draft / "server.state", codec.encode(server_state))
         if final.exists():

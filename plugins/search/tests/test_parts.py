@@ -10,6 +10,7 @@ import optuna
 import pytest
 from fedplug.api.errors import RecipeError, SetupError
 from fedplug.api.events import RoundStarted, RowComplete, RowMade, RowsRestored, RunStarted
+from fedplug.api.files import Files
 from fedplug.recipe import yaml_source
 from fedplug_kit.static import check_component
 from fedplug_lab.api import Enough, Stated
@@ -199,7 +200,8 @@ def test_the_extension_is_one() -> None:
 
 def limits(**options: Any) -> Limits:
     found = Limits(Limits.Options(**options))
-    found.observe(RunStarted([], {"run folder": "runs/x", "rounds": 4}, Path("runs/x"), {}, "", {}))
+    folder = Path("runs/x")
+    found.observe(RunStarted([], {"run folder": "runs/x", "rounds": 4}, folder, {}, "", {}, Files(folder)))
     return found
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import CheckpointError, PartyLost, SetupError
-from fedplug.runs.folder import write_text
+from fedplug.api.files import write_text
 from flwr.serverapp import Grid
 
 NODES = "nodes.json"

@@ -10,11 +10,11 @@ from typing import Any
 
 from fedplug.api import units
 from fedplug.api.errors import RecipeError, SetupError
+from fedplug.api.files import open_private, private_folder, write_text
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.recipe import load_recipe
 from fedplug.round.checkpoint import Checkpoints
-from fedplug.runs.folder import read_ledger, read_rows, read_summary, write_text
+from fedplug.runs.folder import load_run, read_ledger, read_rows, read_summary
 
 from fedplug_lab.grid import Combination
 from fedplug_lab.sections import sections_of_plugins
@@ -108,10 +108,10 @@ def at_work(folder: Path, command: str) -> Iterator[None]:
         SetupError: another process is at it, or the folder cannot be made.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
     except OSError as error:
         raise SetupError(f"cannot create {folder} ({error}); choose another place with --output") from error
-    with (folder / f"{command}.lock").open("w", encoding="utf-8") as lock:
+    with open_private(folder / f"{command}.lock", "w") as lock:
         try:
             import fcntl
 
@@ -175,9 +175,9 @@ def resumable(folders: Sequence[Path], catalog: Catalog) -> dict[str, Path]:
     for folder in folders:
         if Checkpoints(folder).rounds():
             try:
-                found[load_recipe(folder / "recipe.yaml", (), catalog).digest] = folder
-            except RecipeError:
-                continue  # of a plugin that has changed since: it is run anew
+                found[load_run(folder, catalog).digest] = folder
+            except (RecipeError, SetupError):
+                continue  # of a plugin that has changed since, or with code that never ran here: it is run anew
     return found
 
 

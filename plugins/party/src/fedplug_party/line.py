@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 from pathlib import Path
 
 from fedplug.api.errors import PartyLost, SetupError
+from fedplug.api.files import open_private
 
 from fedplug_party.owned import open_own
 
@@ -162,7 +163,7 @@ def _key(file: Path) -> bytes:
     if not file.exists():
         draft = file.with_suffix(".tmp")
         draft.unlink(missing_ok=True)
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+        with open_private(draft, "xb") as opened:
             opened.write(secrets.token_hex(32).encode())
         draft.replace(file)
     with open(open_own(file, os.O_RDONLY, secret=True), "rb") as opened:

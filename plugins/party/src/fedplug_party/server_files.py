@@ -14,8 +14,8 @@ from pathlib import Path
 
 from fedplug.api import codec
 from fedplug.api.errors import SetupError
+from fedplug.api.files import write_text
 from fedplug.round.checkpoint import holding, read_file, write_file
-from fedplug.runs.folder import write_text
 
 _RUN, _NAMES = "parties.run", "parties.state"
 

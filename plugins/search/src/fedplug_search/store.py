@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import SetupError
+from fedplug.api.files import shorten
 
 from fedplug_search.measures import measure
 from fedplug_search.question import Question
@@ -134,8 +135,7 @@ class Store:
         if self.file.is_file():
             data = self.file.read_bytes()
             if (whole := data.rfind(b"\n") + 1) < len(data):
-                with self.file.open("r+b") as file:
-                    file.truncate(whole)
+                shorten(self.file, whole)
 
 
 def _worded(key: str) -> str:

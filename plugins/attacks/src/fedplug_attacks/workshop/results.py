@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from fedplug.runs.folder import write_text
+from fedplug.api.files import private_folder, write_text
 
 from fedplug_attacks.api.report import DIVERGED, NOT_APPLICABLE, SUCCESS
 from fedplug_attacks.api.truth import wilson
@@ -55,7 +55,7 @@ def read_summary(folder: Path) -> AttackSummary | None:
 
 def write_result(folder: Path, result: TargetResult) -> None:
     """Writes one target's result, whole or not at all."""
-    folder.mkdir(exist_ok=True)
+    private_folder(folder)
     write_text(folder / f"{result.key}.json", result.to_json(indent=1))
 
 
@@ -112,7 +112,7 @@ def write_summary(folder: Path, adversaries: Mapping[str, str], notes: Iterable[
         adversaries={**before.adversaries, **adversaries},
         notes=list(dict.fromkeys([*before.notes, *notes])),
     )
-    folder.mkdir(exist_ok=True)
+    private_folder(folder)
     write_text(folder / SUMMARY, summary.to_json(indent=1))
     return summary
 

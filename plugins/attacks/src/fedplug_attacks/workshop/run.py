@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from fedplug.api.errors import DataError, ViewError, describe
+from fedplug.api.files import private_folder
 from fedplug.api.operations import Seal
 from fedplug.api.parties import Server, stream
 from fedplug.api.roles import Attack, Metric
@@ -262,7 +263,7 @@ class AttackRun:
             result.picture = None  # nothing was found that could be shown
             return
         members = Challenge(truth.members, scores) if scores and truth.members is not None else None
-        self.folder.mkdir(exist_ok=True)
+        private_folder(self.folder)
         try:
             attack_pictures.draw(self.folder / f"{result.key}.png", result, truth.images, images, members)
         except Exception as error:  # a picture is worth less than the numbers it shows
