@@ -85,7 +85,8 @@ def test_a_file_is_put_in_the_place_of_a_link_and_its_draft_follows_none(tmp_pat
     (tmp_path / "report.html.tmp").symlink_to(precious)
     write_text(tmp_path / "report.html", "new")
     assert precious.read_text() == "mine"
-    assert not (tmp_path / "report.html").is_symlink() and (tmp_path / "report.html").read_text() == "new"
+    assert not (tmp_path / "report.html").is_symlink()
+    assert (tmp_path / "report.html").read_text() == "new"
 
 
 def test_a_pipe_is_no_file(tmp_path: Path) -> None:
@@ -129,7 +130,8 @@ def test_an_extension_of_a_recipe_writes_in_the_run_folder_alone(name: str, tmp_
 def test_the_user_may_name_any_place_and_an_extension_any_in_the_run_folder(tmp_path: Path) -> None:
     with Files(tmp_path).open("sub/rows.csv", "w") as file:
         file.write("1")
-    assert mode(tmp_path / "sub") == 0o700 and (tmp_path / "sub/rows.csv").read_text() == "1"
+    assert mode(tmp_path / "sub") == 0o700
+    assert (tmp_path / "sub/rows.csv").read_text() == "1"
     users = Files(tmp_path / "run", outside=True)
     users.require_allowed("http://x")
     assert users.path(str(tmp_path / "x")) == tmp_path / "x"

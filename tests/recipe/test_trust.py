@@ -57,13 +57,17 @@ def test_strange_code_does_not_run_without_a_word(
     said = capsys.readouterr().err
     digest = hashlib.sha256((foreign / "halve.py").read_bytes()).hexdigest()
     assert f"brings code that has not run here before: halve.py (sha256 {digest[:12]})" in said
-    assert f"read {foreign / 'halve.py'}" in said and "--trust" in said and "Traceback" not in said
+    assert f"read {foreign / 'halve.py'}" in said
+    assert "--trust" in said
+    assert "Traceback" not in said
     assert not ran()
 
 
 def test_reports_and_files_of_a_run_need_none_of_its_code(foreign: Path) -> None:
     opened = fedplug.open_run(foreign)
-    assert opened.metrics and opened.ledger and opened.summary
+    assert opened.metrics
+    assert opened.ledger
+    assert opened.summary
     assert opened.report().is_file()
     with pytest.raises(SetupError, match="trust=True"):
         _ = opened.recipe
@@ -91,7 +95,9 @@ def test_a_person_at_a_terminal_is_asked(
     else:
         with pytest.raises(SetupError, match="--trust"):
             load_run(foreign, ask=True)
-    assert len(asked) == 1 and "halve.py" in asked[0] and "Run it? [y/N]" in asked[0]
+    assert len(asked) == 1
+    assert "halve.py" in asked[0]
+    assert "Run it? [y/N]" in asked[0]
     assert ran() is runs
 
 

@@ -204,13 +204,17 @@ class Files:
         return self.folder / name
 
     def open(self, name: str, mode: str, newline: str | None = None) -> IO[Any]:
-        """Opens a file to write in it, as `open_private` does, at `path`; folders on its way are made.
+        """Opens a file to write text in it at `path`; folders on its way in the run folder are made.
+
+        There it is as of `open_private`; elsewhere the user's place decides who reads it.
 
         Raises:
-            SetupError: it leads out of the run folder, or is a link.
+            SetupError: it leads out of the run folder, or is a link there.
             OSError: it cannot be opened.
         """
         file = self.path(name)
+        if self.outside:
+            return file.open(mode, encoding="utf-8", errors="replace", newline=newline)
         private_folder(file.parent)
         return open_private(file, mode, newline=newline)
 

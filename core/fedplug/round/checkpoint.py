@@ -95,7 +95,7 @@ def states_in(path: Path) -> Iterator[tuple[str, bytes]]:
     if addresses is None:
         raise _damaged(path)
     with holding(path, "states of clients"):
-        named = [str(address) for address in codec.decode(addresses)]
+        named = [str(address) for address in codec.decode_saved(addresses)]
     for address in named:
         state = next(frames, None)
         if state is None:  # cut off between two
@@ -250,7 +250,7 @@ class Checkpoints:
             raise CheckpointError(f"{self.folder} has no checkpoint of round {round}; it has {rounds or 'none'}")
         file = self.path(round) / "server.state"
         try:
-            state = codec.decode(read_file(file))
+            state = codec.decode_saved(read_file(file))
         except CheckpointError as error:
             raise CheckpointError(f"{error}; {self.remedy(round)}") from error
         except Exception as error:

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedplug.api import codec
 from fedplug.api.blocks import Block
+from fedplug.api.errors import MessageError
 from fedplug.api.rows import Sent, Traffic
 
 SERVER, KEY_SERVER = "server", "key_server"
@@ -178,7 +179,10 @@ def read_wire(path: Path) -> list[Message]:
     messages, data = [], memoryview(path.read_bytes())
     while data:
         size = codec.framed_size(data)
-        sender, receiver, round, phase, body, zones = codec.decode(codec.unframe(bytes(data[:size])))
+        row = codec.decode(codec.unframe(bytes(data[:size])))
+        if not isinstance(row, list) or [*map(type, row)] != [str, str, int, str, bytes, dict]:
+            raise MessageError(f"message {len(messages) + 1} of {path} is no record of a message; it is damaged")
+        sender, receiver, round, phase, body, zones = row
         messages.append(Message(sender, receiver, round, phase, body, len(body), zones))
         data = data[size:]
     return messages

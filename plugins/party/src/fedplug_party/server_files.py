@@ -55,6 +55,6 @@ def read_names(folder: Path) -> dict[str, list[str]]:
         CheckpointError: the file is missing or damaged: the checkpoint is of a run on another engine, for instance.
     """
     file = folder / _NAMES
-    data = codec.decode(read_file(file))
+    data = codec.decode_saved(read_file(file))
     with holding(file, "names of the parties' checkpoints"):
         return {address: [str(name) for name in names] for address, names in data.items()}
