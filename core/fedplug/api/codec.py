@@ -173,6 +173,8 @@ def decode(data: bytes | Packed, zones: Counter[str] | None = None, most: int = 
         MessageError: the bytes are not what `encode` gives, or hold more than that, or more deeply than 32 levels.
     """
     beside: tuple[Any, ...] = ()
+    if not isinstance(data, Packed | bytes):
+        raise MessageError(f"{shown(data)} in place of an encoded value")
     if isinstance(data, Packed):
         if zones is not None:
             zones.update(data.zones)

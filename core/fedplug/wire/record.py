@@ -176,7 +176,7 @@ def read_wire(path: Path) -> list[Message]:
     Raises:
         MessageError: the file is damaged.
     """
-    messages, data = [], memoryview(path.read_bytes())
+    messages, data = list[Message](), memoryview(path.read_bytes())
     while data:
         size = codec.framed_size(data)
         row = codec.decode(codec.unframe(bytes(data[:size])))
