@@ -108,7 +108,8 @@ def at_work(folder: Path, command: str) -> Iterator[None]:
         SetupError: another process is at it, or the folder cannot be made.
     """
     try:
-        private_folder(folder)
+        if not folder.is_dir():  # one that the user names stays as it is
+            private_folder(folder)
     except OSError as error:
         raise SetupError(f"cannot create {folder} ({error}); choose another place with --output") from error
     with open_private(folder / f"{command}.lock", "w") as lock:
