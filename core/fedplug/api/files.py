@@ -1,4 +1,4 @@
-"""The one door to files of this user alone: folders of mode 0700, files of mode 0600, whatever the umask says.
+"""The one door to a run folder: its folders have mode 0700 and its files 0600, whatever the umask says.
 
 A run folder names secret cohorts and may hold updates before their noise, and so does all that is made from it. Whoever
 writes there writes through this module. It follows no link in the last part of a path: a run folder may come from
@@ -15,7 +15,7 @@ import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 from fedplug.api.errors import SetupError
 
@@ -26,7 +26,9 @@ _FLAGS = {
     "a": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
     "a+": os.O_RDWR | os.O_CREAT | os.O_APPEND,
 }
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
+"""Whoever opens a pipe would wait for somebody at its other end."""
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | _NO_WAIT
 
 
 def private_folder(folder: Path, exist_ok: bool = True) -> Path:
@@ -73,6 +75,8 @@ def open_private(file: Path, mode: str, buffering: int = -1, newline: str | None
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise SetupError(f"{file} is a link, and must be a file; look who put it there, and delete it") from error
+        if error.errno == errno.ENXIO:
+            raise SetupError(f"{file} is not a file; look who put it there, and delete it") from error
         raise
     try:
         found = os.fstat(handle).st_mode
@@ -86,6 +90,35 @@ def open_private(file: Path, mode: str, buffering: int = -1, newline: str | None
         with contextlib.suppress(OSError):
             os.close(handle)
         raise
+
+
+def open_plain(file: Path) -> BinaryIO:
+    """Opens a file of a run folder to read it: a pipe, which would keep the program waiting, or a device is none.
+
+    Raises:
+        OSError: it is no file, or cannot be opened.
+    """
+    handle = os.open(file, os.O_RDONLY | _NO_WAIT)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a file", str(file))
+    return open(handle, "rb")
+
+
+def read_bytes(file: Path) -> bytes:
+    """What is in a file of a run folder. Raises as `open_plain`."""
+    with open_plain(file) as opened:
+        return opened.read()
+
+
+def read_text(file: Path) -> str:
+    """As `read_bytes`, of text in UTF-8.
+
+    Raises:
+        OSError: as `open_plain`.
+        UnicodeDecodeError: it is not UTF-8.
+    """
+    return read_bytes(file).decode("utf-8")
 
 
 def _take_rights(path: Path, mode: int, change: Any) -> None:

@@ -17,7 +17,7 @@ from pydantic import Field, PlainValidator
 
 from fedplug.api.blocks import RETAINED, Block
 from fedplug.api.errors import CheckpointError, OpenedBefore, ProtectionError
-from fedplug.api.files import append_line, private_folder, shorten
+from fedplug.api.files import append_line, private_folder, read_bytes, shorten
 from fedplug.api.records import MOST, Count, Record, Text, shown
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ class Openings:
         append_line(self.file, line, synced=True)  # the sum goes to others: a power failure must not take the note back
 
     def _read(self, file: Path) -> list[Opening]:
-        data = file.read_bytes()
+        data = read_bytes(file)
         whole = data[: data.rfind(b"\n") + 1]
         if len(whole) < len(data):  # cut off while it was written, so that sum was never answered
             shorten(file, len(whole))

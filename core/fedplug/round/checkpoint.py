@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, MessageError
-from fedplug.api.files import open_private, private_folder
+from fedplug.api.files import open_plain, open_private, private_folder
 
 _CLIENTS = "clients-"
 
@@ -121,7 +121,7 @@ def is_whole(path: Path) -> bool:
 def _frames(path: Path) -> Iterator[bytes]:
     """What is in the frames of a file, one after the other."""
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             left = os.fstat(file.fileno()).st_size
             while left:
                 frame = file.read(codec.FRAME_SIZE)

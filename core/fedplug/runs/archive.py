@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, TypedDict
 
 from fedplug.api.errors import CheckpointError, FedplugError
-from fedplug.api.files import append_line, open_private, private_folder, shorten, write_text
+from fedplug.api.files import append_line, open_private, private_folder, read_bytes, shorten, write_text
 from fedplug.api.records import Count, Record
 from fedplug.api.roles import ModelSource
 from fedplug.api.rows import Row
@@ -81,7 +81,7 @@ class Lines:
         Raises:
             CheckpointError: the file was shortened or altered since it stood there.
         """
-        data = self.file.read_bytes()[: mark["size"]] if mark["size"] else b""
+        data = read_bytes(self.file)[: mark["size"]] if mark["size"] else b""
         if len(data) < mark["size"] or zlib.crc32(data) != mark["checksum"]:
             raise CheckpointError(
                 f"{self.file} is damaged: its first {mark['size']} bytes are not those that were written (length or "
@@ -172,7 +172,7 @@ class Charges:
         self._lines = Lines(self.file, synced=True)
         self._noted: list[Charge] = []
         if self.file.is_file():
-            data = self.file.read_bytes()
+            data = read_bytes(self.file)
             whole = data[: data.rfind(b"\n") + 1]
             self._noted = [self._charge(number, line) for number, line in enumerate(whole.splitlines(), 1)]
             if len(whole) < len(data):  # cut off while it was written, so nobody was asked

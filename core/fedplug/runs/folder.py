@@ -15,7 +15,7 @@ import numpy as np
 from importlib_metadata import version
 
 from fedplug.api.errors import CheckpointError, SetupError, describe
-from fedplug.api.files import open_private, private_folder
+from fedplug.api.files import open_private, private_folder, read_text
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.api.roles import GroundTruth, Groups, Partition
 from fedplug.api.rows import Row
@@ -139,7 +139,7 @@ def _await_number(file: Path, seconds: float = 2) -> None:
     while time.monotonic() < deadline:
         with contextlib.suppress(PermissionError):  # another user's process
             try:
-                os.kill(int(file.read_text(encoding="utf-8")), 0)  # sends nothing; raises where no such process runs
+                os.kill(int(read_text(file)), 0)  # sends nothing; raises where no such process runs
             except (ValueError, ProcessLookupError):
                 time.sleep(0.01)
                 continue
@@ -154,7 +154,7 @@ def writer_of(run_dir: Path) -> str:
     try:
         import fcntl
 
-        with file.open("r+", encoding="utf-8") as lock:
+        with open_private(file, "r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return _named(file)
@@ -164,7 +164,7 @@ def writer_of(run_dir: Path) -> str:
 
 
 def _named(file: Path) -> str:
-    who = file.read_text(encoding="utf-8").strip()
+    who = read_text(file).strip()
     return f"process {who}" if who else "another process"
 
 
@@ -202,7 +202,7 @@ def _contents(file: Path) -> str:
     if not (file.parent / "recipe.yaml").exists() and not file.exists():
         raise CheckpointError(f"{file.parent} is not a run folder: it has no {file.name}; a run prints its folder")
     try:
-        return file.read_text(encoding="utf-8")
+        return read_text(file)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{file} cannot be read ({error}); {_remedy(file)}") from error
 

@@ -11,6 +11,7 @@ from typing import Any
 from fedplug.api import codec
 from fedplug.api.blocks import Block
 from fedplug.api.errors import MessageError
+from fedplug.api.files import read_bytes
 from fedplug.api.rows import Sent, Traffic
 
 SERVER, KEY_SERVER = "server", "key_server"
@@ -176,7 +177,7 @@ def read_wire(path: Path) -> list[Message]:
     Raises:
         MessageError: the file is damaged.
     """
-    messages, data = list[Message](), memoryview(path.read_bytes())
+    messages, data = list[Message](), memoryview(read_bytes(path))
     while data:
         size = codec.framed_size(data)
         row = codec.decode(codec.unframe(bytes(data[:size])))

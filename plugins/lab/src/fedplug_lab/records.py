@@ -10,7 +10,7 @@ from typing import Any
 
 from fedplug.api import units
 from fedplug.api.errors import RecipeError, SetupError
-from fedplug.api.files import open_private, private_folder, write_text
+from fedplug.api.files import open_private, private_folder, read_text, write_text
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.checkpoint import Checkpoints
@@ -138,7 +138,7 @@ class Records:
     def __init__(self, folder: Path) -> None:
         self.folder, self.file = folder, folder / "sweep.jsonl"
         self.lines: list[Line] = []
-        text = self.file.read_text(encoding="utf-8") if self.file.is_file() else ""
+        text = read_text(self.file) if self.file.is_file() else ""
         pieces = text.splitlines()
         for number, piece in enumerate(pieces, 1):
             try:

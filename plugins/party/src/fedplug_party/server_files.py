@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fedplug.api import codec
 from fedplug.api.errors import SetupError
-from fedplug.api.files import write_text
+from fedplug.api.files import read_text, write_text
 from fedplug.round.checkpoint import holding, read_file, write_file
 
 _RUN, _NAMES = "parties.run", "parties.state"
@@ -24,7 +24,7 @@ def run_of(run_dir: Path | None) -> str:
     """By what the parties know the run of a folder; without one, by something new."""
     file = run_dir and run_dir / _RUN
     if file and file.is_file():
-        return file.read_text(encoding="utf-8").strip()
+        return read_text(file).strip()
     run = secrets.token_hex(8)
     if file:
         write_text(file, run)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import SetupError
-from fedplug.api.files import shorten
+from fedplug.api.files import read_bytes, shorten
 
 from fedplug_search.measures import measure
 from fedplug_search.question import Question
@@ -133,7 +133,7 @@ class Store:
     def _cut(self) -> None:
         """Forgets a last line that a kill cut off."""
         if self.file.is_file():
-            data = self.file.read_bytes()
+            data = read_bytes(self.file)
             if (whole := data.rfind(b"\n") + 1) < len(data):
                 shorten(self.file, whole)
 

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Self
 
-from fedplug.api.files import private_folder, write_text
+from fedplug.api.files import private_folder, read_text, write_text
 
 FOLDER = "trackers"
 
@@ -34,7 +34,7 @@ class Memory:
         """What is remembered of a run in that place; an empty memory where nothing is, or nothing that can be read."""
         file = run_dir / FOLDER / f"{name}.json"
         try:
-            found = json.loads(file.read_text(encoding="utf-8"))
+            found = json.loads(read_text(file))
             known = cls(file, str(found["where"]), str(found["id"]), int(found["rounds"]))
         except (OSError, ValueError, LookupError, TypeError):
             return cls(file, where)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from fedplug.api.files import private_folder, write_text
+from fedplug.api.files import private_folder, read_text, write_text
 
 from fedplug_attacks.api.report import DIVERGED, NOT_APPLICABLE, SUCCESS
 from fedplug_attacks.api.truth import wilson
@@ -40,7 +40,7 @@ def digest_of(*parts: Any) -> str:
 def read_result(folder: Path, key: str) -> TargetResult | None:
     """A finished target's result; None where there is none, or none that can be read."""
     try:
-        return TargetResult.from_json((folder / f"{key}.json").read_text(encoding="utf-8"))
+        return TargetResult.from_json(read_text(folder / f"{key}.json"))
     except (OSError, ValueError):
         return None
 
@@ -48,7 +48,7 @@ def read_result(folder: Path, key: str) -> TargetResult | None:
 def read_summary(folder: Path) -> AttackSummary | None:
     """The summary; None where there is none, or none that can be read."""
     try:
-        return AttackSummary.from_json((folder / SUMMARY).read_text(encoding="utf-8"))
+        return AttackSummary.from_json(read_text(folder / SUMMARY))
     except (OSError, ValueError):
         return None
 
