@@ -23,6 +23,7 @@ from typing import Any
 import msgpack
 from fedplug.api import codec
 from fedplug.api.errors import MessageError
+from fedplug.recipe import yaml_source
 
 from fedplug_kit.lies import altered
 
@@ -265,15 +266,9 @@ def _other_values(path: Path, rng: random.Random) -> str:
         path.write_text(deep if rng.random() < 0.5 else raw + deep)
         return "nests deeply"
     if path.suffix == ".yaml":
-        import yaml
-
-        try:
-            data = yaml.safe_load(raw)
-        except yaml.YAMLError:
-            return _other_bytes(path, rng)
-        said, data = _changed(data, rng)
-        with contextlib.suppress(Exception):  # half a character
-            path.write_text(yaml.safe_dump(data, sort_keys=False), errors="replace")
+        said, data = _changed(yaml_source.read_text(raw, path.name).data, rng)
+        with contextlib.suppress(Exception):  # what YAML cannot hold
+            path.write_text(yaml_source.dump(data), errors="replace")
         return said
     lines = raw.splitlines() if path.suffix == ".jsonl" else [raw]
     if not lines:
