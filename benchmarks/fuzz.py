@@ -196,9 +196,9 @@ def main() -> int:
     parser.add_argument("--folders", type=int, default=0, help="use so many run folders instead")
     options = parser.parse_args()
     if options.frames or options.folders:
-        found = Catalog.discover()
-        failed = frames(options.frames, options.seed, found) if options.frames else 0
-        return failed or (folders(options.folders, options.seed, found) if options.folders else 0)
+        installed = Catalog.discover()
+        failed = frames(options.frames, options.seed, installed) if options.frames else 0
+        return failed or (folders(options.folders, options.seed, installed) if options.folders else 0)
     catalog, began, sent, wrong = Catalog.discover(), time.monotonic(), 0, 0
     wanted = [path for path in files() if any(part in path.stem for part in options.only.split(","))]
     for number, path in enumerate(wanted):

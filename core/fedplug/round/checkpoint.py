@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from fedplug.api.errors import CheckpointError, MessageError
 from fedplug.api.files import open_plain, open_private, private_folder
 
 _CLIENTS = "clients-"
+_NAMED = re.compile(r"round-([0-9]{4}|[1-9][0-9]{4,8})")
 
 
 def file_name(address: str) -> str:
@@ -201,7 +203,7 @@ class Checkpoints:
                 f"{self.folder} cannot be read ({error.strerror or error}); nothing in it was touched: make it "
                 f"readable, and go on: fedplug resume {self.folder.parent}"
             ) from error
-        return sorted(int(name[6:]) for name in names if name.startswith("round-") and name[6:].isdigit())
+        return sorted(int(found[1]) for name in names if (found := _NAMED.fullmatch(name)))
 
     def path(self, round: int) -> Path:
         return self.folder / f"round-{round:04d}"

@@ -30,7 +30,7 @@ from fedplug.privacy.charging import Charging
 from fedplug.privacy.ledger_record import RoundEntry
 from fedplug.round.checkpoint import KEPT, Checkpoints, holding
 from fedplug.runs.metrics import Metrics
-from fedplug.wire.record import Message, framed
+from fedplug.wire.record import Message, file_of, framed, recordings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,9 +115,9 @@ class Recording:
     def begin(self, done: int) -> None:
         """Forgets what was recorded after `done` rounds, which are run again, and what of a round is not whole."""
         private_folder(self.folder)
-        for path in self.folder.iterdir():
-            number = path.stem.partition("-")[2]
-            if path.suffix == ".tmp" or (path.suffix == ".wire" and number.isdigit() and int(number) > done):
+        self._draft.unlink(missing_ok=True)
+        for rounds, path in recordings(self.folder).items():
+            if rounds > done:
                 path.unlink()
 
     def add(self, message: Message) -> None:
@@ -130,7 +130,7 @@ class Recording:
         """Gives the messages since the last call the name of the round after which there are `rounds`."""
         self.close()
         open_private(self._draft, "ab").close()  # of a round without messages
-        os.replace(self._draft, self.folder / f"round-{rounds:04d}.wire")
+        os.replace(self._draft, self.folder / file_of(rounds))
 
     def close(self) -> None:
         """Writes no more; what has no name yet will be forgotten."""

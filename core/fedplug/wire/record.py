@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from fedplug.api import codec
 from fedplug.api.blocks import Block
 from fedplug.api.errors import MessageError
 from fedplug.api.files import read_bytes
+from fedplug.api.records import shown
 from fedplug.api.rows import Sent, Traffic
 
 SERVER, KEY_SERVER = "server", "key_server"
@@ -171,6 +173,21 @@ def framed(message: Message) -> bytes:
     return codec.frame(codec.encode(row))
 
 
+_FILE = re.compile(r"round-([0-9]{4}|[1-9][0-9]{4,8})\.wire")
+_ADDRESS = re.compile(rf"{SERVER}|{KEY_SERVER}|client:[0-9]{{1,9}}")
+
+
+def file_of(rounds: int) -> str:
+    """How the file of messages is called after which there are so many rounds: `round-0007.wire`."""
+    return f"round-{rounds:04d}.wire"
+
+
+def recordings(folder: Path) -> dict[int, Path]:
+    """The files of messages in a folder, by the rounds after which they end, ascending."""
+    found = {int(named[1]): path for path in folder.iterdir() if (named := _FILE.fullmatch(path.name))}
+    return dict(sorted(found.items()))
+
+
 def read_wire(path: Path) -> list[Message]:
     """Reads the recorded messages of a file, one `framed` after the other.
 
@@ -184,6 +201,9 @@ def read_wire(path: Path) -> list[Message]:
         if not isinstance(row, list) or [*map(type, row)] != [str, str, int, str, bytes, dict]:
             raise MessageError(f"message {len(messages) + 1} of {path} is no record of a message; it is damaged")
         sender, receiver, round, phase, body, zones = row
+        if not (_ADDRESS.fullmatch(sender) and _ADDRESS.fullmatch(receiver) and -1 <= round < 2**31):
+            wrong = f"from {shown(sender)} to {shown(receiver)} in round {shown(round)}"
+            raise MessageError(f"message {len(messages) + 1} of {path} is {wrong}; it is damaged")
         messages.append(Message(sender, receiver, round, phase, body, len(body), zones))
         data = data[size:]
     return messages

@@ -38,7 +38,7 @@ def round_in(folder: Path) -> int:
         SetupError: it is none.
     """
     number = folder.name.removeprefix("round-").removesuffix(".tmp")
-    if not number.isdigit():
+    if not number.isascii() or not number.isdigit():
         raise SetupError(f"{folder} is not a round's folder, such as round-0007, by which parties keep checkpoints")
     return int(number)
 
