@@ -172,7 +172,8 @@ def _writes(node: ast.AST) -> bool:
     else:
         return False
     modes += [word.value for word in node.keywords if opened and word.arg == "mode"]
-    return any(MODES.fullmatch(each.value) for each in modes if isinstance(each, ast.Constant) and each.value)
+    said = [each.value for each in modes if isinstance(each, ast.Constant)]
+    return any(isinstance(each, str) and MODES.fullmatch(each) for each in said)
 
 
 def test_all_that_is_written_goes_through_the_door_to_private_files() -> None:

@@ -226,7 +226,8 @@ def test_a_key_that_cannot_be_one_is_refused_by_both() -> None:
                 write(keyed)
     with pytest.raises(MessageError, match="keys are not all text or whole numbers"):
         codec.decode(msgpack.packb({(1, 2): 3}))
-    for key in (1.5, np.float32(1), 2**64, -(2**63) - 1):  # of the last two a sender can find thousands with one hash
+    keys: list[Any] = [1.5, np.float32(1), 2**64, -(2**63) - 1]
+    for key in keys:  # of the last two a sender can find thousands with one hash
         with pytest.raises(MessageError, match="cannot travel: a dict has"):
             codec.encode({key: 3})
     for key in ("a", 3, -3, 2**64 - 1, np.int8(2), True, None, b"x"):

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fedplug.api import files
 from fedplug.api.errors import SetupError
 from fedplug.api.files import (
     Files,
@@ -98,7 +97,7 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
 def test_a_line_is_on_the_disk_before_anybody_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file's content, and of a new file its name as well: the folder."""
     synced: list[str] = []
-    monkeypatch.setattr(files.os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}")))
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}")))
     append_line(tmp_path / "a", b"1\n")
     assert not synced
     append_line(tmp_path / "b", b"1\n", synced=True)

@@ -89,7 +89,12 @@ def test_a_person_at_a_terminal_is_asked(
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or answer)
+
+    def replies(question: str) -> str:
+        asked.append(question)
+        return answer
+
+    monkeypatch.setattr("builtins.input", replies)
     if runs:
         load_run(foreign, ask=True)
     else:
