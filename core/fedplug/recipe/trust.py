@@ -80,23 +80,22 @@ def _files_of(source: Source) -> Iterator[OwnFile]:
     """Every file that some text of a recipe could name; of one that is missing the recipe's check speaks."""
     folder = Path(source.origin).parent
     for text, sha256 in _named(source.data):
-        for digest in (sha256, None):
-            with contextlib.suppress(PluginError):
-                yield read(text, [folder], digest)
+        with contextlib.suppress(PluginError):
+            yield read(text, [folder], sha256)
 
 
 def _named(data: Any) -> Iterator[tuple[str, str | None]]:
-    """Texts anywhere in plain data that have the form of an own file, and the SHA-256 that stands with them."""
+    """Texts anywhere in plain data that have the form of an own file, and of a `use` the SHA-256 that it must have."""
     left: list[tuple[Any, str | None]] = [(data, None)]
     while left:
         value, sha256 = left.pop()
         if isinstance(value, str) and is_own(value):
             yield value, sha256
         elif isinstance(value, Mapping):
-            with_it = value.get("sha256")
-            left += [(held, with_it if isinstance(with_it, str) else None) for held in value.values()]
+            given = value.get("sha256")
+            left += [(held, given if key == "use" and isinstance(given, str) else None) for key, held in value.items()]
         elif isinstance(value, list | tuple):
-            left += [(held, sha256) for held in value]
+            left += [(held, None) for held in value]
 
 
 def _says_yes(question: str) -> bool:
