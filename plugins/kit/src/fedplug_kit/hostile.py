@@ -123,7 +123,7 @@ def _deep(honest: Sequence[bytes], rng: random.Random) -> bytes:
 def _keyed(honest: Sequence[bytes], rng: random.Random) -> bytes:
     """A dictionary with keys of one hash, or of kinds that are none."""
     count, modulus = rng.choice((3, 3, 3, 3, 3000)), 2**61 - 1
-    make = rng.choice(
+    make: Callable[[int], bytes] = rng.choice(
         (
             lambda n: msgpack.packb(msgpack.ExtType(2, ((n + 2**20) * modulus + 5).to_bytes(11, "big"))),
             lambda n: msgpack.packb(float(n)), lambda n: msgpack.packb([n]), lambda n: msgpack.packb(n << 40),
@@ -154,12 +154,13 @@ def _arrays(honest: Sequence[bytes], rng: random.Random) -> bytes:
     shape = rng.choice(([len(raw)], [len(raw) // 4], [-1], [2**62, 4], [0, 2**60], [1] * 200, [], None, [0.5], ["a"]))
     array = msgpack.ExtType(1, msgpack.packb([kind, shape, raw]))
     if rng.random() < 0.5:
-        return codec.frame(msgpack.packb({"value": array}))
+        return codec.frame(bytes(msgpack.packb({"value": array})))
     bits = msgpack.ExtType(1, msgpack.packb(["|u1", [len(raw)], raw]))
     extent = rng.choice((0, 1, 8 * len(raw), 2**40, -1, 0.5, None))
     block = {"zone": "clear", "size": rng.choice((0, 1, 8 * len(raw), 2**63)), "positions": rng.choice(
         (array, {"bits": bits, "extent": extent}, {"bits": array, "extent": extent}, {}, {"bits": bits}))}  # fmt: skip
-    return codec.frame(msgpack.packb({"value": {"blocks": {"clear": msgpack.ExtType(3, msgpack.packb(block))}}}))
+    reply = {"value": {"blocks": {"clear": msgpack.ExtType(3, msgpack.packb(block))}}}
+    return codec.frame(bytes(msgpack.packb(reply)))
 
 
 _KINDS: dict[str, Callable[[Sequence[bytes], random.Random], bytes]] = {
