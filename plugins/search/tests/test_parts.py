@@ -11,6 +11,7 @@ import pytest
 from fedplug.api.data import Better
 from fedplug.api.errors import RecipeError, SetupError
 from fedplug.api.events import RoundStarted, RowComplete, RowMade, RowsRestored, RunStarted
+from fedplug.api.files import Files
 from fedplug.api.verdict import PARTIES
 from fedplug.recipe import yaml_source
 from fedplug_kit.static import check_component
@@ -200,7 +201,8 @@ def test_the_extension_is_one() -> None:
 
 def limits(**options: Any) -> Limits:
     found = Limits(Limits.Options(**options))
-    found.observe(RunStarted([], {"run folder": "runs/x", "rounds": 4}, Path("runs/x"), {}, "", {}))
+    folder = Path("runs/x")
+    found.observe(RunStarted([], {"run folder": "runs/x", "rounds": 4}, folder, {}, "", {}, Files(folder)))
     return found
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import SetupError
+from fedplug.api.files import private_folder, write_text
 from fedplug.console.display import folded
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.own_files import with_files
 from fedplug.runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
-from fedplug.runs.folder import write_text
 from fedplug.runs.settings import Settings
 
 from fedplug_lab.comparable import warnings
@@ -170,7 +170,7 @@ def _show(contest: Contest, everyone: Sequence[Compared], settings: Settings, as
         "warnings": [warning.text for warning in warned], "command": command_line(),
     }  # fmt: skip
     folder = settings.output / f"compare-{contest.title}"
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
     for file, write in FORMATS.values():
         write_text(folder / file, write(table, everyone, about))
     page = write_compare_page(folder / "compare.html", everyone, table, about)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import SetupError
+from fedplug.api.files import read_bytes, shorten
 
 from fedplug_search.question import Question
 from fedplug_search.space import Params
@@ -131,10 +132,9 @@ class Store:
     def _cut(self) -> None:
         """Forgets a last line that a kill cut off."""
         if self.file.is_file():
-            data = self.file.read_bytes()
+            data = read_bytes(self.file)
             if (whole := data.rfind(b"\n") + 1) < len(data):
-                with self.file.open("r+b") as file:
-                    file.truncate(whole)
+                shorten(self.file, whole)
 
 
 def _worded(key: str) -> str:

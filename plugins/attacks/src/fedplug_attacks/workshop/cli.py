@@ -10,7 +10,7 @@ from fedplug.runs.settings import Settings
 
 
 @command(epilog="Example: fedplug attack runs/fas-20260101-120000 --attack ilrg --adversary server --probe 30")
-@takes("device", "data", "plugins", "quiet")
+@takes("device", "data", "plugins", "trust", "quiet")
 def attack(
     run: RunFolder,
     settings: Settings,

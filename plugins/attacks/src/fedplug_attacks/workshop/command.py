@@ -10,15 +10,16 @@ from typing import Any
 
 from fedplug.api.errors import FedplugError, RecipeError, SetupError, ViewError, describe
 from fedplug.api.events import Events, Note, ResultsWritten
+from fedplug.api.files import private_process
 from fedplug.recipe import overlay, yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.own_files import with_files
-from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.recipe import Recipe
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
 from fedplug.runs.execution import listen, listeners
-from fedplug.runs.folder import locked
+from fedplug.runs.folder import load_run, locked
 from fedplug.runs.settings import Settings
 
 from fedplug_attacks.workshop.default_set import default_sections
@@ -53,13 +54,13 @@ def attack(
     Raises:
         ViewError: there is nothing to attack, or no run there.
         RecipeError: what the command line says is not a valid section `attack`.
-        SetupError: another process writes in its folder.
+        SetupError: another process writes in its folder; or this brings code that nobody says may run.
     """
     file = run_dir / "recipe.yaml"
     if not file.is_file():
         raise ViewError(f"{run_dir} is not a run folder: it has no recipe.yaml; fedplug run prints a run's folder")
     catalog = with_files(catalog, settings.plugins)
-    ran = load_recipe(file, (), catalog)
+    ran = load_run(run_dir, catalog, settings.trust, ask=True)
     section = wanted(ran, catalog, attacks, metrics, scope or {}, sets)
     named = [with_section(ran, file, catalog, section, sets)] if section.get("attacks") else []
 
@@ -67,7 +68,7 @@ def attack(
         """Those that are named, or else the default set, which depends on the model."""
         return named or [with_section(ran, file, catalog, part, ()) for part in default_sections(stage, section)]
 
-    with locked(run_dir):
+    with locked(run_dir), private_process():
         return execute(choose, ran, run_dir, settings, catalog, shlex.join(["fedplug", *sys.argv[1:]]))
 
 

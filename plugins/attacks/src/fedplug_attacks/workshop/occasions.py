@@ -9,7 +9,7 @@ from pathlib import Path
 from fedplug.api.errors import CheckpointError, ViewError, describe
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
-from fedplug.wire.record import SERVER, Message, read_wire
+from fedplug.wire.record import SERVER, Message, read_wire, recordings
 
 from fedplug_attacks.views.probe import OneBatch
 from fedplug_attacks.views.rewind import Moment, Rewound
@@ -140,8 +140,9 @@ class Occasions:
     def _recorded(self, last: int) -> list[Message]:
         """What was recorded up to a round, which is all that an attack on it may know."""
         messages: list[Message] = []
-        for file in sorted((self.run_dir / "wire").glob("round-*.wire")):
-            if int(file.stem.partition("-")[2]) > last + 1:
+        folder = self.run_dir / "wire"
+        for rounds, file in recordings(folder).items() if folder.is_dir() else ():
+            if rounds > last + 1:
                 break
             try:
                 messages += read_wire(file)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import math
-import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api import units
+from fedplug.api.files import write_bytes
 
 from fedplug_attacks.workshop.records import Outcome, TargetResult
 from fedplug_attacks.workshop.words import (
@@ -92,9 +92,7 @@ def draw(
         buffer = io.BytesIO()
         # Without the name and version of the software, equal pictures have equal bytes.
         figure.savefig(buffer, format="png", dpi=_DOTS_PER_INCH, facecolor="white", metadata={"Software": None})
-    draft = path.with_name(path.name + ".tmp")
-    draft.write_bytes(buffer.getvalue())
-    os.replace(draft, path)
+    write_bytes(path, buffer.getvalue())
 
 
 def draw_strip(path: Path, pairs: Sequence[tuple[NDArray[np.float32], NDArray[np.float32]]]) -> None:
@@ -115,9 +113,7 @@ def draw_strip(path: Path, pairs: Sequence[tuple[NDArray[np.float32], NDArray[np
     buffer = io.BytesIO()
     metadata: Any = {"Software": None}  # as in `draw`
     imsave(buffer, np.concatenate(rows), format="png", metadata=metadata)
-    draft = path.with_name(path.name + ".tmp")
-    draft.write_bytes(buffer.getvalue())
-    os.replace(draft, path)
+    write_bytes(path, buffer.getvalue())
 
 
 def figure_of(

@@ -19,6 +19,7 @@ from typing import Any
 
 from fedplug.api import units
 from fedplug.api.errors import SetupError
+from fedplug.api.files import read_bytes, read_text
 from fedplug_lab.page import write_page
 from fedplug_lab.records import Result
 from fedplug_lab.sections import Column, Leak, Section
@@ -126,7 +127,7 @@ def _read(path: Path) -> _Folder:
     folder = _Folder(path)
     for file in sorted(path.glob("*.json")) if path.is_dir() else ():
         try:
-            content = file.read_text(encoding="utf-8")
+            content = read_text(file)
             if file.name == SUMMARY:
                 folder.summary = AttackSummary.from_json(content)
             else:
@@ -407,7 +408,7 @@ def _png(folder: _Folder, name: str) -> bytes | None:
     try:
         if Path(name).name != name or not file.is_file() or file.stat().st_size > _LARGEST:
             return None
-        data = file.read_bytes()
+        data = read_bytes(file)
     except (OSError, ValueError):
         return None
     return data if data.startswith(_PNG) and len(data) >= 24 else None

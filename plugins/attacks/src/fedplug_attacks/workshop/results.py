@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from fedplug.runs.folder import write_text
+from fedplug.api.files import private_folder, read_text, write_text
 
 from fedplug_attacks.api.report import INCONCLUSIVE, NOT_APPLICABLE, SUCCESS
 from fedplug_attacks.api.truth import wilson
@@ -42,7 +42,7 @@ def digest_of(*parts: Any) -> str:
 def read_result(folder: Path, key: str) -> TargetResult | None:
     """A finished target's result; None where there is none, or none that can be read."""
     try:
-        return TargetResult.from_json((folder / f"{key}.json").read_text(encoding="utf-8"))
+        return TargetResult.from_json(read_text(folder / f"{key}.json"))
     except (OSError, ValueError):
         return None
 
@@ -50,14 +50,14 @@ def read_result(folder: Path, key: str) -> TargetResult | None:
 def read_summary(folder: Path) -> AttackSummary | None:
     """The summary; None where there is none, or none that can be read."""
     try:
-        return AttackSummary.from_json((folder / SUMMARY).read_text(encoding="utf-8"))
+        return AttackSummary.from_json(read_text(folder / SUMMARY))
     except (OSError, ValueError):
         return None
 
 
 def write_result(folder: Path, result: TargetResult) -> None:
     """Writes one target's result, whole or not at all."""
-    folder.mkdir(exist_ok=True)
+    private_folder(folder)
     write_text(folder / f"{result.key}.json", result.to_json(indent=1))
 
 
@@ -116,7 +116,7 @@ def write_summary(folder: Path, adversaries: Mapping[str, str], notes: Iterable[
         notes=list(dict.fromkeys([*before.notes, *notes])),
         people=people_of(everything),
     )
-    folder.mkdir(exist_ok=True)
+    private_folder(folder)
     write_text(folder / SUMMARY, summary.to_json(indent=1))
     return summary
 

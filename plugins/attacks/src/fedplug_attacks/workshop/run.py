@@ -19,6 +19,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from fedplug.api.errors import ViewError, describe
+from fedplug.api.files import private_folder
 from fedplug.api.parties import stream
 from fedplug.api.roles import Attack, Finds, Metric
 from fedplug.recipe.composition import Composition
@@ -252,7 +253,7 @@ class AttackRun:
         found = any(report.images is not None or report.counts is not None or report.labels is not None
                     or report.members is not None for report in reports.values())  # fmt: skip
         if found:
-            self.folder.mkdir(exist_ok=True)
+            private_folder(self.folder)
             self._draw_strip(result, truth, reports)
         if not found or self._drawn[kind] >= self.stage.pictures:
             result.picture = None
