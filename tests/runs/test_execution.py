@@ -13,6 +13,7 @@ from fedplug.api.errors import SetupError, TooFewClients
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.runs import execution
+from fedplug.runs import folder as run_folder
 from fedplug.runs.archive import Lines
 from fedplug.runs.execution import Execution
 from fedplug.runs.settings import Settings
@@ -96,11 +97,11 @@ def test_a_folder_that_cannot_be_written_is_named(
     folder = shutil.copytree(whole, tmp_path / "run")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
-    def refuse(self: Path, *_: Any, **__: Any) -> Any:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self))
+    def refuse(file: Path, *_: Any, **__: Any) -> Any:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(file))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", refuse)
+        patch.setattr(run_folder, "open_private", refuse)
         with pytest.raises(SetupError, match=r"Read-only file system.*what it holds is safe") as caught:
             resume(folder)
     assert f"fedplug resume {folder}" in str(caught.value)

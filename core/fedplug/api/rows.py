@@ -260,8 +260,8 @@ class Row(Record):
         epsilon: spent so far, of a client; None where nothing is priced, infinite where the noise does not protect.
         mask_churn: share of the encrypted zone that changed since the round before, mean over the clients.
         log: what components logged: means over the clients, and what the server logged.
-        figures: what the task's model says of its own counts, by title; see `ModelSource.figures`. Of the clients' own
-            models, whose counts are added up too, with `, own models` behind the title.
+        figures: what the task's model says of its own counts, by name; see `ModelSource.figures`. Of the clients' own
+            models, whose counts are added up too, with `, own models` behind the name.
         epsilon_prices: the zones that epsilon prices, where that is not everything that was released.
         view_epsilons: spent so far of a client, by the parties of the verdict for which an epsilon is stated.
         unprotected: the parties for which none is.

@@ -19,7 +19,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -138,19 +138,27 @@ class Recipe:
         return {use.name: use for use in self.uses if not use.is_reference}
 
 
-def load_recipe(path: Path | str, sets: Sequence[overlay.Change] = (), catalog: Catalog | None = None) -> Recipe:
+def load_recipe(
+    path: Path | str,
+    sets: Sequence[overlay.Change] = (),
+    catalog: Catalog | None = None,
+    look: Callable[[Source], None] | None = None,
+) -> Recipe:
     """Reads, extends, overrides and checks a recipe file.
 
     Args:
         path: the YAML file.
         sets: overrides of the form `a.b.0.c=value`, or pairs of such a path and its value, applied in order.
         catalog: the components on offer; by default those installed.
+        look: is handed what the file says, before anything else is read or imported; what it raises is raised.
 
     Raises:
         RecipeError: `problems` holds every mistake as `file:line:column: message`.
         PluginError: the installed plugins contradict each other.
     """
     source = yaml_source.read(Path(path))
+    if look is not None:
+        look(source)
     if isinstance(source.data, dict) and "extends" in source.data:
         source = _extended(source, Path(path).parent)
     overlay.override(source, sets)

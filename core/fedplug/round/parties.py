@@ -167,7 +167,7 @@ class HostedClient(Client):
         return codec.encode({**self.to_plain(), **own})
 
     def load(self, data: bytes, fetch: Callable[[str], NDArray[Any]]) -> None:
-        saved = codec.decode(data)
+        saved = codec.decode_saved(data)
         self.restore(saved)
         plan = saved["plan"]
         self.take_vector(fetch(saved["vector"]))
@@ -438,7 +438,7 @@ class ClientHost:
 
         def fetch(name: str) -> NDArray[Any]:
             if name not in fetched:
-                fetched[name] = codec.decode(read_file(folder / name))
+                fetched[name] = codec.decode_saved(read_file(folder / name))
             return fetched[name]
 
         for address, path, state in read_states(folder, self.clients):
@@ -539,7 +539,7 @@ class KeyServerHost:
         path = folder / file_name(KEY_SERVER)
         data = read_file(path)
         with holding(path, "key server's state"):
-            self.party.restore(codec.decode(data))
+            self.party.restore(codec.decode_saved(data))
         self.party.cache.clear()
 
     def _at_round(self, round: int) -> None:
@@ -573,7 +573,7 @@ def openings_of(addresses: Iterable[str], run_dir: Path | None) -> dict[str, Ope
     for round in checkpoints.rounds()[-KEPT:]:
         with contextlib.suppress(Exception):  # damaged; resuming from it says so
             for address, _, state in read_states(checkpoints.path(round), known):
-                known[address] = max(known[address], codec.decode(state)["remembered"]["opened"])
+                known[address] = max(known[address], codec.decode_saved(state)["remembered"]["opened"])
     found = {}
     for address, count in known.items():
         found[address] = Openings((run_dir / "openings" / file_name(address)).with_suffix(".jsonl"))

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from fedplug.api.data import OWN_MODELS
 from fedplug.api.errors import cause_of
 from fedplug.api.events import (
     Events,
@@ -95,7 +96,7 @@ class Metrics:
                 results[group] = GroupResult(right / total, sum(count.loss * by for count, by in inside) / total)
         row.figures = self._figures([(count.task, worth[client_id]) for client_id, count in public.items()])
         own = self._figures([(count.personal_task, worth[client_id]) for client_id, count in public.items()])
-        row.figures |= {f"{title}, own models": value for title, value in own.items()}
+        row.figures |= {f"{title}{OWN_MODELS}": value for title, value in own.items()}
         row.accuracy = _mean(result.accuracy for result in results.values())
         row.loss = _mean(result.loss for result in results.values())
         row.groups = results if len(results) > 1 else {}

@@ -166,10 +166,12 @@ class Run:
 
     @functools.cached_property
     def recipe(self) -> Recipe:
-        """What ran, with all defaults."""
-        from fedplug.recipe.recipe import load_recipe
+        """What ran, with all defaults.
 
-        return load_recipe(recipe_file(self.folder), (), self.catalog)
+        Raises:
+            SetupError: the folder brings code that has not run here before; `open_run(folder, trust=True)` runs it.
+        """
+        return run_files.load_run(self.folder, self.catalog, self.settings.trust)
 
     @functools.cached_property
     def metrics(self) -> Metrics:

@@ -27,6 +27,8 @@ from fedplug.api.roles import place_of
 from fedplug.api.rows import Compared, Reports
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
+MOST_CALLS = 2**40
+"""Numbers of calls and of rounds are smaller: no run comes near."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -204,7 +206,7 @@ class Receiver:
                 look = self.watching(party)
             *_, question = message["calls"] or [None]
             for body in message["calls"]:
-                sequence, round, component, name, payload = codec.decode(body)
+                sequence, round, component, name, payload = _read_call(body)
                 running = f"{component}.{name}"
                 if sequence and sequence <= memory.done:
                     continue
@@ -264,7 +266,23 @@ class Receiver:
                 f"refused a message made under recipe {theirs}, mine is {self.digest[:12]}; start all parties with the "
                 "same recipe"
             )
+        if not is_count(message.get("known")) or not isinstance(message.get("calls"), list):
+            raise MessageError("a message without the fields of one: digest, known and calls")
         return message
+
+
+def _read_call(body: Any) -> tuple[int, int, str, str, list[Any]]:
+    """What `Call.of` wrote.
+
+    Raises:
+        MessageError: it is no call.
+    """
+    row = codec.decode(body) if isinstance(body, bytes | Packed) else None
+    if not isinstance(row, list) or [*map(type, row)] != [int, int, str, str, list]:
+        raise MessageError(f"a call that is {shown(row)}, not a sequence, a round, a component, a method and a payload")
+    if not (0 <= row[0] <= MOST_CALLS and -1 <= row[1] <= MOST_CALLS):
+        raise MessageError(f"a call of sequence {shown(row[0])} and round {shown(row[1])}, which cannot be")
+    return row[0], row[1], row[2], row[3], row[4]
 
 
 def _named(round: int) -> str:
