@@ -97,6 +97,10 @@ def test_a_file_that_was_removed_or_added_is_named(folder: Path, copy: Path) -> 
         (copy / name).write_text("x")
         assert f"{name}: it was added" in verify(copy).problems
         (copy / name).unlink()
+    assert "deep: it was added" in verify(copy).problems
+    (copy / "run.json").unlink()
+    os.mkfifo(copy / "run.json")
+    assert any(problem.startswith("run.json: it cannot be read") for problem in verify(copy).problems)
     (copy / "index.html").unlink()
     (copy / "index.html").symlink_to(folder / "index.html")
     assert any("index.html: it is a link" in problem for problem in verify(copy).problems)

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 from fedplug.api.errors import SetupError
+from fedplug.api.files import read_text
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.api.rows import Compared
 from fedplug.privacy.ledger_record import LedgerReport, RoundEntry
@@ -225,7 +226,7 @@ class Contents:
 
 def _read(file: Path, read: Any) -> Any:
     try:
-        return read(file.read_bytes().decode())
+        return read(read_text(file))
     except OSError as error:
         raise SetupError(f"{file.name}: it cannot be read ({error.strerror or error})") from error
     except (ValueError, yaml.YAMLError) as error:

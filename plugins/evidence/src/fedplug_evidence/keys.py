@@ -12,6 +12,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from fedplug.api.errors import SetupError
+from fedplug.api.files import open_private, private_folder
 
 NAME = "evidence-key.pem"
 """The file of the user's key, beside the config file."""
@@ -46,8 +47,9 @@ def own_key(file: Path | None = None) -> tuple[Ed25519PrivateKey, Path | None]:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as made:
+        if not place.parent.is_dir():
+            private_folder(place.parent)
+        with open_private(place, "xb") as made:
             made.write(written)
     except OSError as error:
         raise SetupError(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import CheckpointError, SetupError
+from fedplug.api.files import private_folder, read_bytes, read_text, write_bytes
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.runs.folder import read_ledger, read_rows, read_summary, recipe_file, writer_of
@@ -64,12 +65,12 @@ def make_evidence(
     _require_free(folder, force)
     signer, made_key = own_key(key)
     contents, written = _gathered(run, catalog)
-    files = {**contents.files(), RECIPE: written.encode(), LEDGER: (run / "ledger.json").read_bytes()}
+    files = {**contents.files(), RECIPE: written.encode(), LEDGER: read_bytes(run / "ledger.json")}
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        if not folder.parent.is_dir():
+            private_folder(folder.parent)
         with tempfile.TemporaryDirectory(prefix=".evidence-", dir=folder.parent) as around:
-            draft = Path(around) / "made"
-            draft.mkdir()
+            draft = private_folder(Path(around) / "made")
             _write(draft, files)
             # Tables and page are made of what the files say, as whoever checks them will make them.
             there = Contents.of(draft)
@@ -87,18 +88,18 @@ def make_evidence(
     if made_key is not None:
         beside = made_key.with_suffix(".pub.pem")
         with contextlib.suppress(OSError):
-            beside.write_bytes(public_pem(public))
+            write_bytes(beside, public_pem(public))
         notes.insert(0, f"made a key of your own: {made_key}; give reviewers its public half, {beside}")
     return folder, [*notes, *_what_lacks(contents)]
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
     for name, data in files.items():
-        (folder / name).write_bytes(data)
+        write_bytes(folder / name, data)
 
 
 def _require_ended(run: Path) -> None:
-    recipe = recipe_of(recipe_file(run).read_text(encoding="utf-8"))
+    recipe = recipe_of(read_text(recipe_file(run)))
     if who := writer_of(run):
         raise CheckpointError(f"{run} is being written by {who}; evidence is of a run that has ended: wait for it")
     rows, planned = read_rows(run), recipe.get("rounds")
@@ -124,7 +125,7 @@ def _require_free(folder: Path, force: bool) -> None:
 
 def _gathered(run: Path, catalog: Catalog | None) -> tuple[Contents, str]:
     """What the folder will hold, and the recipe as the run has it."""
-    written = recipe_file(run).read_text(encoding="utf-8")
+    written = read_text(recipe_file(run))
     recipe, rows = recipe_of(written), read_rows(run)
     ledger, summary = read_ledger(run), read_summary(run)
     secret = any(entry.charged == "secret" for entry in ledger.log)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedplug.api.files import read_bytes
 from fedplug.api.records import Count, Record, Text
 
 from fedplug_evidence.keys import public_bytes, signs
@@ -71,7 +72,7 @@ class Checked:
 
     def _bytes(self, name: str) -> bytes | None:
         try:
-            return (self.folder / name).read_bytes()
+            return read_bytes(self.folder / name)
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
             self.problems.append(f"{name}: it is missing" if missing else f"{name}: it cannot be read ({error})")
@@ -101,13 +102,19 @@ class Checked:
             yield f"{MANIFEST}: it was changed; it is no list of files ({error})"
             return
         self.files = len(listed)
-        there = {path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if not path.is_dir()}
+        there = {path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*")}
         yield from (f"{name}: it is missing" for name in sorted(listed.keys() - there))
         yield from (f"{name}: it was added" for name in sorted(there - listed.keys() - {MANIFEST, SIGNATURE}))
         for name in sorted(listed.keys() & there):
             path, said = self.folder / name, listed[name]
             if path.is_symlink():
                 yield f"{name}: it is a link, and no file of the folder"
-            elif (now := held(path.read_bytes())) != said:
+                continue
+            try:
+                now = held(read_bytes(path))
+            except OSError as error:
+                yield f"{name}: it cannot be read ({error.strerror or error})"
+                continue
+            if now != said:
                 size = "" if now.size == said.size else f", and has {now.size} bytes, not {said.size}"
                 yield f"{name}: it was changed; its SHA-256 is {now.sha256[:16]}..., not {said.sha256[:16]}...{size}"
