@@ -152,10 +152,10 @@ def _findings(summary: AttackSummary) -> str:
          text(one.guess), f"<strong>{text(one.state)}</strong>{_line_below(one.remark)}"]
         for one in found
     ]  # fmt: skip
-    rest = table("The other rows.", HEADER, body[ROWS:])
+    rest = table("The other rows.", HEADER, body[ROWS:], whole=True)
     more = f"<details><summary>{len(body) - ROWS} more rows</summary>{rest}</details>" if rest else ""
     idle_ones = "".join(f'<p class="note">{text(said)}</p>' for said in idle(summary))
-    return f"{table(caption, HEADER, body[:ROWS])}{more}{idle_ones}"
+    return f"{table(caption, HEADER, body[:ROWS], whole=True)}{more}{idle_ones}"
 
 
 def _line_below(remark: str) -> str:
