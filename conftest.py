@@ -63,6 +63,21 @@ def data_root() -> str:
     return os.environ[DATA]
 
 
+# -- what this user ran before -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_record(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    """Tests note the own files that they run in a record of theirs, not in that of whoever runs the tests."""
+    before = os.environ.get("XDG_STATE_HOME")
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+    yield
+    if before is None:
+        del os.environ["XDG_STATE_HOME"]
+    else:
+        os.environ["XDG_STATE_HOME"] = before
+
+
 # -- reports -----------------------------------------------------------------------------------------------------------
 
 

@@ -1,25 +1,41 @@
-"""Lies of one client or of the key server, in every recipe of the repository that runs small: nothing may raise.
+"""What comes from somebody hostile: lies of one party, frames, run folders. None may raise, hang, or write outside.
 
     python benchmarks/fuzz.py [--messages 100000] [--seconds 3600] [--only fas,lwe] [--seed 1]
+    python benchmarks/fuzz.py --frames 200000
+    python benchmarks/fuzz.py --folders 200
 
 Each recipe is cut down to the bundled digits, a small model and five clients, run once, and then lied to: one answer of
 one party, altered anywhere, is played to the server (`fedplug_kit.lies`). Prints a line a recipe, and the first
 lies that had another consequence than their sender's exclusion, with the seed that repeats them; exit code 1 then.
+
+Frames (`fedplug_kit.hostile`) are made from all messages of small recorded runs, and go to whatever reads messages at a
+party and at the server. Run folders are copies of such runs, changed, and are reported, compared, attacked and resumed
+by the command line in this process. Prints a line a kind, and each fault with its seed.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import random
+import resource
+import shutil
 import sys
+import tempfile
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from fedplug.api.errors import FedplugError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.wire.post_office import Transport
+from fedplug_kit.hostile import folder_problems, frame_problem, hostile_frame, make_hostile
 from fedplug_kit.lies import Lies, altered
+from fedplug_kit.world import build
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("recipes", "recipes/baselines", "recipes/hybrids", "plugins-contrib/*/src/*/recipes")
@@ -49,14 +65,140 @@ def files() -> list[Path]:
     return [path for path in found if not path.name.endswith(".grid.yaml")]
 
 
+RUNS = ("fedavg", "paraaegis-key-server", "selectiveshield")
+"""Recipes whose runs are changed: clear sums, sealed ones with a key server, and positions of clients' own."""
+
+
+def recorded(folder: Path, catalog: Catalog) -> list[Path]:
+    """Runs of small recipes, recorded, one of them attacked."""
+    from fedplug.runs.execution import start
+    from fedplug.runs.settings import Settings
+
+    settings = Settings(output=folder, record_wire=True, quiet=True, device="cpu")
+    made = []
+    for name in RUNS:
+        recipe = small(ROOT / "recipes" / f"{name}.yaml", catalog)
+        made.append(start(recipe, settings, catalog, name)[1])
+    words = ["--attack", "ilrg", "--adversary", "server", "--round", "1", "--target", "0", "-q"]
+    called(["attack", str(made[0]), *words])
+    return made
+
+
+def called(words: list[str]) -> int:
+    """Runs the command line in this process; gives its exit code."""
+    from fedplug.cli.main import main as command
+
+    before, sys.argv = sys.argv, ["fedplug", *words]
+    try:
+        return command()
+    finally:
+        sys.argv = before
+
+
+def frames(count: int, seed: int, catalog: Catalog) -> int:
+    """Sends frames to whatever reads messages; exit code 1 if one was not taken or refused as it should."""
+    from fedplug.api import codec
+    from fedplug.wire.calls import read_reply
+    from fedplug.wire.record import read_wire
+    from fedplug_party.frames import Reply, Request
+
+    with tempfile.TemporaryDirectory() as folder:
+        files = [file for run in recorded(Path(folder), catalog) for file in sorted(run.glob("wire/*.wire"))]
+        honest = [message.data for file in files for message in read_wire(file)]
+    honest += [
+        Request("client:0", "d" * 64, "r", "s", 3, "i", "deliver", message=honest[0]).to_bytes(),
+        Reply("s", 3, "i", kept=["0-ab", "1-cd"], message=honest[-1]).to_bytes(),
+    ]
+
+    def asked(engine: Transport, address: str, data: bytes) -> None:
+        ((_, answer),) = engine.exchange({address: data})
+        read_reply(answer)
+
+    readers: dict[str, Callable[[bytes], Any]] = {
+        "decode": lambda data: codec.decode(codec.unframe(data)), "server": read_reply,
+        "party's request": Request.read, "party's reply": Reply.read,
+    }  # fmt: skip
+    for name in RUNS:
+        books, engine, _ = build(small(ROOT / "recipes" / f"{name}.yaml", catalog), catalog)
+        books.protocol.setup()
+        readers[f"client of {name}"] = functools.partial(asked, engine, "client:0")
+        if name == "paraaegis-key-server":
+            readers["key server"] = functools.partial(asked, engine, "key_server")
+    told: Counter[str] = Counter()
+    slowest, wrong, began, peak = 0.0, 0, time.monotonic(), 0
+    for number in range(count):
+        kind, data = hostile_frame(honest, random.Random(f"{seed}-frame-{number}"))
+        told[kind] += 1
+        at = time.process_time()
+        if problem := frame_problem(data, readers):
+            wrong += 1
+            print(f"    seed {seed}-frame-{number}, {kind}, {len(data)} bytes: {problem}", flush=True)
+        slowest = max(slowest, time.process_time() - at)
+        if number == 1000:
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print("\n".join(f"{kind:24} {sent:7}" for kind, sent in sorted(told.items())))
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) / 1024
+    print(
+        f"{count} frames made of {len(honest)} messages, {len(readers)} readers each, in "
+        f"{time.monotonic() - began:.0f} s; slowest for all readers {slowest:.2f} s, peak memory grew by "
+        f"{grown:.0f} MB; {wrong} faults"
+    )
+    return 1 if wrong else 0
+
+
+def folders(count: int, seed: int, catalog: Catalog) -> int:
+    """Reports, compares, attacks and resumes run folders; exit code 1 if one did more than give a sentence."""
+    began, wrong, ended, changes = time.monotonic(), 0, Counter[str](), Counter[str]()
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["XDG_STATE_HOME"] = str(Path(scratch) / "state")
+        os.chdir(scratch)
+        made = recorded(Path(scratch) / "made", catalog)
+        outside = Path(scratch) / "outside"
+        for number in range(count):
+            rng = random.Random(f"{seed}-folder-{number}")
+            outside.mkdir()
+            (outside / "precious").write_text("mine")
+            run = Path(shutil.copytree(rng.choice(made), Path(scratch) / "given" / "run"))
+            said = make_hostile(run, outside, rng)
+            changes[said.split(":")[0].split("/")[0]] += 1
+            words = {
+                "report": ["report", str(run)], "compare": ["compare", str(run), str(made[0]), "--output", "compared"],
+                "attack": ["attack", str(run), "--attack", "ilrg", "--adversary", "server", "--target", "0", "-q"],
+                "resume": ["resume", str(run), "--round", str(rng.choice((0, 1, 1, 2))), "-q"],
+            }  # fmt: skip
+            codes: dict[str, int] = {}
+
+            def command(name: str, words: list[str], codes: dict[str, int] = codes) -> int:
+                codes[name] = called(words)
+                return codes[name]
+
+            commands = {name: functools.partial(command, name, each) for name, each in words.items()}
+            for problem in folder_problems(run, outside, commands):
+                wrong += 1
+                print(f"    seed {seed}-folder-{number}, {said[:150]!r}: {problem}", flush=True)
+            ended.update(f"{name} {'used it' if code == 0 else 'refused it'}" for name, code in codes.items())
+            shutil.rmtree(Path(scratch) / "given")
+            shutil.rmtree(outside)
+        os.chdir(ROOT)
+    print("\n".join(f"{what:24} {many:5}" for what, many in sorted(ended.items())))
+    print(f"{count} run folders, {len(words)} commands each, in {time.monotonic() - began:.0f} s; {wrong} faults")
+    return 1 if wrong else 0
+
+
 def main() -> int:
-    """Prints a line a recipe; exit code 1 if a lie had other consequences."""
+    """Prints a line a recipe, or a kind; exit code 1 if something had other consequences."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=100_000, help="how many, over all recipes")
     parser.add_argument("--seconds", type=float, default=3600.0, help="stop after this many, whatever is left")
     parser.add_argument("--only", default="", help="parts of recipes' names, separated by commas")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--frames", type=int, default=0, help="send so many frames instead")
+    parser.add_argument("--folders", type=int, default=0, help="use so many run folders instead")
     options = parser.parse_args()
+    if options.frames or options.folders:
+        installed = Catalog.discover()
+        failed = frames(options.frames, options.seed, installed) if options.frames else 0
+        return failed or (folders(options.folders, options.seed, installed) if options.folders else 0)
     catalog, began, sent, wrong = Catalog.discover(), time.monotonic(), 0, 0
     wanted = [path for path in files() if any(part in path.stem for part in options.only.split(","))]
     for number, path in enumerate(wanted):

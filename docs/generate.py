@@ -83,6 +83,7 @@ TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
         (
             fedplug.Examples, fedplug.Dataset, fedplug.ClientData, fedplug.PublicData, fedplug.Model,
             fedplug.Evaluation,
+            fedplug.Figure,
         ),
     ),
     "records": (

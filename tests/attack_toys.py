@@ -39,9 +39,10 @@ from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import View
 from fedplug_attacks.views.adversaries import Adversary
 from fedplug_attacks.views.observer import Known as KnownOfTarget
-from fedplug_attacks.workshop.command import attack, with_attacks
+from fedplug_attacks.workshop.command import attack, wanted, with_section
 from fedplug_attacks.workshop.display import PlainAttackDisplay
 from fedplug_attacks.workshop.run import AttackRun
+from fedplug_attacks.workshop.stage import Stage
 from toy_base import Toy
 from toy_components import toy_catalog
 
@@ -321,13 +322,14 @@ def machinery(folder: Path, *names: str, **scope: Any) -> Iterator[AttackRun]:
     """The attacks of a run, built and not yet executed."""
     catalog, file = attack_catalog(), folder / "recipe.yaml"
     ran = load_recipe(file, (), catalog)
-    recipe = with_attacks(ran, file, catalog, names or ("toy.echo",), USUAL, scope, ())
+    section = wanted(ran, catalog, names or ("toy.echo",), USUAL, scope, ())
+    recipe = with_section(ran, file, catalog, section, ())
     keys = needs_key_server(Composition(ran))
-    run = AttackRun(recipe, ran, folder, None, "cpu", keys, catalog, PlainAttackDisplay(io.StringIO(), quiet=True))
+    stage = Stage(ran, folder, None, "cpu", keys, catalog, PlainAttackDisplay(io.StringIO(), quiet=True))
     try:
-        yield run
+        yield AttackRun(recipe, stage)
     finally:
-        run.close()
+        stage.close()
 
 
 def observed(

@@ -48,12 +48,13 @@ def a_summary_row(**changes: Any) -> SummaryRow:
     """The adaptive form on five targets; `changes` are fields as plain data."""
     return SummaryRow.from_plain({
         "attack": "toy.copy", "adversary": "server", "form": "adaptive", "round": 1, "probe_batch_size": 8,
-        "headline": True, "targets": 5, "succeeded": 4, "not_applicable": 0, "diverged": 0, "wilson": [0.376, 0.964],
+        "headline": True, "targets": 5, "succeeded": 4, "not_applicable": 0, "inconclusive": 0,
+        "wilson": [0.376, 0.964],
         "success": {"metric": "mse", "relation": "<=", "threshold": 0.001}, "reasons": {},
         "metrics": {"mse": {"mean": 1.5e-6, "std": 2e-7}, "psnr": {"mean": 58.2, "std": 1.0}},
         "baselines": {"mean image": {"mse": 0.0801}, "random guess": {"mse": 0.1202}},
         "ranking": {"metric": "mse", "better": "low"}, "states": {}, "unplaced": 0, "seconds": 3.5,
-        "gradient_evaluations": 1550, **changes,
+        "gradient_evaluations": 1550, "finds": ["images"], **changes,
     })  # fmt: skip
 
 

@@ -314,7 +314,9 @@ def shortened(command: str, plain_run: Path) -> str:
     verb = command.split()[1]
     if verb in ("sweep", "compare", "search"):
         return command if "--dry-run" in command else f"{command} --dry-run"
-    if verb in ("attack", "report"):
+    if verb == "verify":
+        return re.sub(r"runs/[^/\s]+", "runs/copy", command)
+    if verb in ("attack", "report", "evidence"):
         return re.sub(r"runs/\S+", shlex.quote(str(shutil.copytree(plain_run, Path("runs/copy")))), command)
     if verb != "run":
         return command

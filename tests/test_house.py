@@ -120,7 +120,7 @@ PUBLIC = re.compile(
     r"fedplug(\.api(\..*)?|\.wire\.record|\.privacy\.(accounting|renyi)|\.mechanisms\.noise|\.cli\.options|\.engines\.(base|hosts)|\.console(\..*)?)?"
 )
 """What `docs/writing-a-plugin.md` names as public."""
-APPLICATIONS = {"attacks", "flower", "kit", "lab", "party", "search"}
+APPLICATIONS = {"attacks", "evidence", "flower", "kit", "lab", "party", "search"}
 """Plugins that drive runs, or hold parties of one, rather than take part in rounds. They go deeper into the core."""
 INSIDE = {f"fedplug_{module} -> fedplug.round.protocol" for module in ("sensecrypt.profiles", "std.availability")}
 """For an annotation: a section is handed the protocol when it subscribes to a run."""
@@ -138,3 +138,51 @@ def test_plugins_use_the_public_api_alone() -> None:
                 if name.partition(".")[0] == "fedplug" and not PUBLIC.fullmatch(name):
                     inside.add(f"{path.parent.name}.{path.stem} -> {name}")
     assert inside == INSIDE
+
+
+OUTSIDE_RUNS = {
+    "fedplug_lab.new": "a project that the user asked for",
+    "fedplug_flower.app_folder": "an app that the user asked for",
+    "fedplug.api.files": "the door",
+    "fedplug_kit.hostile": "folders that are meant to be wrong",
+    "fedplug_trackers.to_wandb": "a folder that the user may name; wandb writes in it",
+    "fedplug_ray.trial": "a folder of temporary files, of mode 0700",
+    "fedplug.runs.execution": "a file of the system, not on a disk",
+}
+"""Modules that write without the door to private files, and what they write."""
+WRITING = {"write_text", "write_bytes", "mkdir", "makedirs", "touch"}
+MODES = re.compile(r"[wxa].*|.*\+.*")
+
+
+def _writes(node: ast.AST) -> bool:
+    """Whether a call makes or changes a file or a folder by way of the standard library."""
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Name):
+        # Of a handle of `os.open` the mode is given there; the null device keeps nothing.
+        opened = node.func.id == "open" and not isinstance(node.args[0], ast.Call | ast.Attribute)
+        modes = node.args[1:2] if opened else []
+    elif isinstance(node.func, ast.Attribute):
+        # Methods of a path, and functions of `os`; `truncate` of an open file changes what the door has opened.
+        name, of_os = node.func.attr, isinstance(node.func.value, ast.Name) and node.func.value.id == "os"
+        if name in WRITING or (of_os and name == "truncate"):
+            return True
+        opened = name == "open" and not of_os
+        modes = node.args[:1] if opened else []
+    else:
+        return False
+    modes += [word.value for word in node.keywords if opened and word.arg == "mode"]
+    said = [each.value for each in modes if isinstance(each, ast.Constant)]
+    return any(isinstance(each, str) and MODES.fullmatch(each) for each in said)
+
+
+def test_all_that_is_written_goes_through_the_door_to_private_files() -> None:
+    root, beside = CORE.parents[1], set()
+    sources = [CORE, *root.glob("plugins/*/src/*"), *root.glob("plugins-contrib/*/src/*")]
+    for source in sources:
+        for path in sorted(source.rglob("*.py")):
+            name = ".".join((source.name, *path.relative_to(source).with_suffix("").parts))
+            nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if name not in OUTSIDE_RUNS and any(map(_writes, nodes)):
+                beside.add(name)
+    assert not beside

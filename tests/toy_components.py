@@ -258,6 +258,11 @@ class Pixelwise(Toy, fedplug.ModelSource):
     class Options(fedplug.Options):
         broken: bool = False
 
+    @property
+    def judged_by(self) -> tuple[fedplug.Figure, ...]:
+        """A share."""
+        return (fedplug.Figure("bright seen", better="higher"),)
+
     def figures(self, counts: Mapping[str, float]) -> dict[str, float]:
         """The share of bright pixels that were seen as such."""
         if self.options.broken:  # type: ignore[attr-defined]

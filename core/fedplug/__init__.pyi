@@ -17,6 +17,7 @@ from fedplug.api.data import ClientData as ClientData
 from fedplug.api.data import Dataset as Dataset
 from fedplug.api.data import Evaluation as Evaluation
 from fedplug.api.data import Examples as Examples
+from fedplug.api.data import Figure as Figure
 from fedplug.api.data import Model as Model
 from fedplug.api.data import PublicData as PublicData
 from fedplug.api.errors import FedplugError as FedplugError

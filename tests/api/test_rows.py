@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import CheckpointError
-from fedplug.api.rows import Evaluated, GroupResult, Reports, Row, Sent, Traffic, Unopened
+from fedplug.api.rows import Compared, Evaluated, GroupResult, Reports, Row, Sent, Traffic, Unopened
 from fedplug.runs.folder import read_rows
 from row_toys import a_row
 
@@ -21,7 +21,7 @@ def test_every_field_comes_back() -> None:
         view_epsilons={"client": 1.5}, unprotected=["aggregator"], cpu_seconds=1.5,
         groups={"a": GroupResult(0.5, 1.0)}, group_members={"a": [0, 1]}, personal_accuracy={0: 0.25, 11: 0.75},
         personal_public_accuracy={0: 1.0}, unopened=[Unopened("noised", "why", [1])], added={"x": {"y": [1]}},
-        simulated_seconds=1.0, skipped="why",
+        simulated_seconds=1.0, skipped="why", compared=Compared(2, {"noised": 5}, {"noised": 1}),
     )  # fmt: skip
     row.clients.dropped[11] = "late"
     empty = [field.name for field in dataclasses.fields(row) if not getattr(row, field.name)]

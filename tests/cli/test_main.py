@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from cli_calls import call, fake_runs
+from fedplug.api import files
 from fedplug.api.errors import SetupError
+from fedplug.api.files import write_text
 from fedplug.cli import main
-from fedplug.runs.folder import write_text
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,7 @@ def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     (tmp_path / "page.html").write_text("before")
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(files, "open_private", full)
     with pytest.raises(OSError, match="No space left") as failed:
         write_text(tmp_path / "page.html", "after")
     assert failed.value.filename == str(tmp_path / "page.html")

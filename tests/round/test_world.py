@@ -48,8 +48,8 @@ def test_a_run_with_attacks_builds_data_partition_and_model_once(
     count(Dirichlet, "assign")
     count(Mlp, "build")
     assert execution.start(recipe, Settings(output=tmp_path, quiet=True))[0] == 0
-    # Of each party, in the run and again in the parties that are taken back, and two of the attacks.
-    assert built.pop("Composition.__init__") <= 8
+    # Of each party, in the run and again in the parties that are taken back, and three of the attacks.
+    assert built.pop("Composition.__init__") <= 9
     assert built == {"World.__init__": 1, "Dirichlet.assign": 1, "Mlp.build": 1}
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.api.errors import CheckpointError
+from fedplug.api.errors import CheckpointError, SetupError
 from fedplug.api.rows import Row
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.runs.archive import Archive, Bookkeeping, Lines, Recording
+from fedplug.wire.post_office import PostOffice
 from fedplug.wire.record import read_wire
 from run_toys import ROUNDS, resume, rows_of, start
 from toy_components import recipe_of
@@ -171,3 +173,50 @@ def test_a_state_file_that_cannot_be_read_is_named_with_a_remedy(whole: Path, tm
     with pytest.raises(CheckpointError, match=r"cannot be read.*go back one") as caught:
         resume(folder)
     assert f"fedplug resume {folder} --round {ROUNDS - 1}" in str(caught.value)
+
+
+def test_a_request_is_on_the_disk_before_anybody_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the order of the calls: written and synced, line by line, and then the messages that ask for uploads."""
+    happened: list[str] = []
+    exchange, sync = PostOffice._exchange, os.fsync
+
+    def syncs(handle: int) -> None:
+        sync(handle)
+        if (path := Path(os.readlink(f"/proc/self/fd/{handle}"))).name == "charging.jsonl":
+            happened.append(f"synced {len(path.read_text().splitlines())}")
+
+    def asks(office: PostOffice, *arguments: Any) -> Any:
+        if office.phase == "upload":
+            happened.append(f"asked for round {office.round + 1}")
+        return exchange(office, *arguments)
+
+    monkeypatch.setattr(os, "fsync", syncs)
+    monkeypatch.setattr(PostOffice, "_exchange", asks)
+    folder = start(tmp_path)
+    assert len((folder / "charging.jsonl").read_text().splitlines()) == ROUNDS
+    assert happened[:2] == ["synced 1", "asked for round 1"]
+    seen = 0
+    for what, number in (line.rsplit(" ", 1) for line in happened):
+        if what == "synced":
+            seen = int(number)
+        else:
+            assert seen >= int(number), happened
+    assert seen == ROUNDS
+
+
+def test_nobody_is_asked_where_a_request_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    exchange = PostOffice._exchange
+
+    def asks(office: PostOffice, *arguments: Any) -> Any:
+        asked.append(office.phase == "upload")
+        return exchange(office, *arguments)
+
+    def fails(handle: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(PostOffice, "_exchange", asks)
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(SetupError, match="Input/output error"):
+        start(tmp_path)
+    assert not any(asked)

@@ -25,7 +25,8 @@ from toy_components import recipe_of, toy_catalog
 
 
 def test_a_summary_comes_back_from_json_with_clients_by_number() -> None:
-    given = a_summary(assessments={"acme.groups": {"purity": 0.75}}, resumed=True)
+    figures = [{"name": "RMSE", "better": "lower", "unit": "m"}]
+    given = a_summary(assessments={"acme.groups": {"purity": 0.75}}, resumed=True, figures=figures)
     again = Summary.from_json(given.to_json(indent=2))
     assert again == given
     assert again.class_distribution.clients == {0: [5, 7], 1: [0, 9]}
@@ -37,6 +38,7 @@ def test_a_summary_comes_back_from_json_with_clients_by_number() -> None:
     ("changes", "said"),
     [
         ({"parameters": -1}, "parameters is -1"),
+        ({"figures": [{"name": "RMSE", "better": "less"}]}, r"figures\.0\.better is 'less'"),
         ({"resumed": "maybe"}, "resumed is 'maybe'"),
         ({"plan": [("a", "b")]}, r"plan\.0"),
         ({"class_distribution": {"classes": ["a"], "clients": {"x": [1]}}}, r"class_distribution\.clients\.x"),

@@ -223,3 +223,30 @@ def test_a_reply_without_its_fields_is_refused() -> None:
     for body in bodies:
         with pytest.raises(MessageError, match="without the fields of a reply"):
             read_reply(codec.frame(codec.encode(body)))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        7, b"", codec.encode(None), codec.encode([0, 0, "toy", "answer"]), codec.encode([-1, 0, "toy", "answer", []]),
+        codec.encode([0, 2**60, "toy", "answer", []]), codec.encode([2**63, 0, "toy", "answer", []]),
+        codec.encode([0, -2, "toy", "answer", []]), codec.encode([0, 0, 7, "answer", []]),
+        codec.encode([0, 0, "toy", ["answer"], []]), codec.encode([0, 0, "toy", "answer", "x"]),
+        codec.encode([True, 0, "toy", "answer", []]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_call_that_is_none_is_refused_and_changes_nothing(call: Any) -> None:
+    site = Site()
+    reply = site.raw(codec.frame(codec.encode({"digest": "d" * 64, "known": 0, "calls": [call]})))
+    assert reply.error is not None
+    assert reply.error.kind == "MessageError"
+    assert (reply.done, site.rounds, site.party.remembered.round) == (0, [], Site().party.remembered.round)
+
+
+@pytest.mark.parametrize("fields", [{"known": "x"}, {"known": -1}, {"calls": {}}, {"calls": None}, {"known": None}])
+def test_a_message_whose_fields_are_none_is_refused(fields: dict[str, Any]) -> None:
+    message = {"digest": "d" * 64, "known": 0, "calls": [], **fields}
+    reply = Site().raw(codec.frame(codec.encode(message)))
+    assert reply.error is not None
+    assert "without the fields of one" in reply.error.message

@@ -11,7 +11,18 @@ import pytest
 from fedplug.api import codec
 from fedplug.api.blocks import Block
 from fedplug.api.errors import MessageError
-from fedplug.wire.record import KEY_SERVER, SERVER, Answered, Message, Wire, client_address, framed, read_wire
+from fedplug.wire.record import (
+    KEY_SERVER,
+    SERVER,
+    Answered,
+    Message,
+    Wire,
+    client_address,
+    file_of,
+    framed,
+    read_wire,
+    recordings,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -144,3 +155,25 @@ def test_a_failure_is_no_answer_and_damage_is_an_error() -> None:
     for read in (damaged.asked, damaged.answered):
         with pytest.raises(MessageError):
             read()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        None, [], [1] * 6, ["server", "client:0", 0, "upload", b""], ["server", "client:x", 0, "upload", b"", {}],
+        ["nobody", "client:0", 0, "upload", b"", {}], ["server", "client:0", 2**40, "upload", b"", {}],
+        ["server", "client:0", -5, "upload", b"", {}], ["server", "client:0", 0, "upload", "text", {}],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_no_record_of_a_message_is_refused(row: Any, tmp_path: Path) -> None:
+    good = Message(SERVER, "client:0", 0, "upload", b"x", 1, {})
+    (tmp_path / "w").write_bytes(framed(good) + codec.frame(codec.encode(row)))
+    with pytest.raises(MessageError, match=r"message 2 of .* is "):
+        read_wire(tmp_path / "w")
+
+
+def test_files_of_messages_are_those_of_rounds_whatever_else_lies_there(tmp_path: Path) -> None:
+    for name in (file_of(7), file_of(12345), "round-²²²².wire", "round-7.wire", "round-0001.tmp.wire", "messages.tmp"):
+        (tmp_path / name).touch()
+    assert recordings(tmp_path) == {7: tmp_path / "round-0007.wire", 12345: tmp_path / "round-12345.wire"}

@@ -3,9 +3,10 @@
 Inside one process a message may stay `Packed`: what `encode` gives, except that large arrays and ciphertexts lie beside
 it, where nobody can change them. It counts as many bytes as if it had been sent, and reads as if it had arrived.
 
-No pickle: decoding bytes from another party never runs code. A message is a frame of 16 bytes (magic, length, CRC-32)
-and a body; whatever was cut off or damaged on the way is refused before it is read. A checksum finds
-accidents, not forgers: it does not prove who sent a message. Decoded arrays are read-only.
+No pickle: decoding bytes from another party never runs code, and takes memory only for what was counted before. A
+message is a frame of 16 bytes (magic, length, CRC-32) and a body; whatever was cut off or damaged on the way is refused
+before it is read. A checksum finds accidents, not forgers: it does not prove who sent a message. Decoded arrays are
+read-only.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 import struct
 import zlib
 from collections import Counter
@@ -24,7 +26,7 @@ import numpy as np
 
 from fedplug.api.blocks import Block, Plan, block_problem, unchangeable
 from fedplug.api.errors import MessageError
-from fedplug.api.records import kind_of, shown, with_keys
+from fedplug.api.records import is_count, kind_of, shown, with_keys
 
 
 def pack_positions(positions: np.ndarray[Any, Any]) -> Any:
@@ -47,17 +49,34 @@ def pack_positions(positions: np.ndarray[Any, Any]) -> Any:
     return {"bits": np.packbits(bitmap), "extent": extent}
 
 
-def unpack_positions(packed: Any) -> Any:
+def unpack_positions(packed: Any, size: Any) -> Any:
     """Inverse of `pack_positions`; None stays None.
+
+    Args:
+        packed: what it gave.
+        size: how many positions there must be.
 
     Raises:
         MessageError: they are no bitmap that it gives; of a list whoever makes a block says what is wrong.
     """
-    if isinstance(packed, dict):
-        if not 0 <= packed["extent"] <= 8 * len(packed["bits"]):  # numpy would make room for any number
-            raise MessageError(f"a bitmap of {len(packed['bits'])} bytes cannot hold {packed['extent']} positions")
-        return np.flatnonzero(np.unpackbits(packed["bits"], count=packed["extent"])).astype(np.uint32)
-    return packed
+    if not isinstance(packed, dict):
+        return packed
+    bits, extent = packed["bits"], packed["extent"]
+    if not isinstance(bits, np.ndarray) or bits.dtype != np.uint8 or bits.ndim != 1 or not is_count(extent):
+        raise MessageError(f"a bitmap of {shown(bits)} and {shown(extent)}, which must be uint8[n] and a whole number")
+    if extent > 8 * len(bits):  # numpy would make room for any number
+        raise MessageError(f"a bitmap of {len(bits)} bytes cannot hold {extent} positions")
+    held = int.from_bytes(bits, "big").bit_count()
+    if held != size:
+        raise MessageError(f"a bitmap of {held} positions in a block of size {shown(size)}")
+    positions, known = np.empty(held, np.uint32), 0
+    for start in range(0, len(bits), _CHUNK):  # a position takes 8 bytes until it is narrowed
+        found = np.flatnonzero(np.unpackbits(bits[start : start + _CHUNK])) + 8 * start
+        positions[known : known + len(found)] = found
+        known += len(found)
+    if held and int(positions[-1]) >= extent:
+        raise MessageError(f"a bitmap with position {int(positions[-1])}, which ends at {extent}")
+    return positions
 
 
 _FRAME, _MAGIC = struct.Struct(">4sQI"), b"FPM1"
@@ -66,6 +85,18 @@ _ARRAY, _INTEGER, _BLOCK, _PLAN, _BESIDE = 1, 2, 3, 4, 5
 _DTYPE_KINDS = "biuf"
 _LARGE = 4096
 """Bytes from which on something lies beside a packed message."""
+MOST_ELEMENTS = 1 << 20
+"""Values, keys and containers that a message may hold, what is inside its blocks and arrays too. An array counts for 20
+or so, however long: whoever has a million numbers sends an array."""
+_WEIGHT = 16
+"""For so many values an array, a block or a plan counts on top, which take longer to make."""
+_DEEPEST = 32
+"""Containers, blocks and plans that may lie in one another."""
+_LARGEST_INTEGER = 1 << 16
+"""Bytes of a whole number: arithmetic with one takes time that grows faster than its size."""
+_DTYPE = re.compile(r"[<>|][biuf][1248]|[<>|]f16")
+_CHUNK = 1 << 16
+"""Bytes of a bitmap that become positions at once."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -127,17 +158,23 @@ def encode(value: Any, zones: Counter[str] | None = None) -> bytes:
     return _Writer(zones, None).write(value)
 
 
-def decode(data: bytes | Packed, zones: Counter[str] | None = None) -> Any:
+def decode(data: bytes | Packed, zones: Counter[str] | None = None, most: int = MOST_ELEMENTS) -> Any:
     """Inverse of `encode` and of `pack`.
+
+    How many values there are, how deeply they lie in one another and which keys there are is looked at before any of
+    them is made, so that bytes of another party cost memory and time in proportion to their number, and not more.
 
     Args:
         data: what one of them gave.
         zones: if given, the bytes that each zone's blocks take in `data` are added to it.
+        most: how many values there may be.
 
     Raises:
-        MessageError: the bytes are not what `encode` gives.
+        MessageError: the bytes are not what `encode` gives, or hold more than that, or more deeply than 32 levels.
     """
     beside: tuple[Any, ...] = ()
+    if not isinstance(data, Packed | bytes):
+        raise MessageError(f"{shown(data)} in place of an encoded value")
     if isinstance(data, Packed):
         if zones is not None:
             zones.update(data.zones)
@@ -153,12 +190,89 @@ def decode(data: bytes | Packed, zones: Counter[str] | None = None) -> Any:
             zones[item.zone] += len(body)
         return item
 
+    _require_bounded(data, most)
     try:
         return msgpack.unpackb(data, ext_hook=revive, strict_map_key=False, use_list=True)
     except MessageError:
         raise
     except Exception as error:  # msgpack raises its own types, ValueError, TypeError, UnicodeDecodeError, ...
         raise MessageError(f"unreadable message of {len(data)} bytes ({error or type(error).__name__})") from error
+
+
+def decode_saved(data: bytes) -> Any:
+    """As `decode`, of a file, which may hold as many values as it has bytes: a long run has long histories."""
+    return decode(data, most=len(data))
+
+
+_SCALARS = bytes(
+    1 if byte < 0x80 or byte >= 0xE0 or byte in (0xC0, 0xC2, 0xC3)
+    else byte - 0x9F if 0xA0 <= byte < 0xC0
+    else {0xCC: 2, 0xD0: 2, 0xCD: 3, 0xD1: 3, 0xCE: 5, 0xD2: 5, 0xCA: 5, 0xCF: 9, 0xD3: 9, 0xCB: 9}.get(byte, 0)
+    for byte in range(256)
+)  # fmt: skip
+"""By the first byte of a value in msgpack, how many bytes it takes in all; 0 where more is to be read."""
+_LENGTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+_CONTAINERS = {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
+_EXTENSIONS = {0xC7: 1, 0xC8: 2, 0xC9: 4}
+"""By the first byte of bytes and texts, of lists and dictionaries, and of extensions, the bytes of its length."""
+_NO_KEYS = frozenset([*range(0x80, 0xA0), 0xC7, 0xC8, 0xC9, 0xCA, 0xCB, *range(0xD4, 0xD9), *range(0xDC, 0xE0)])
+"""First bytes of what is no key: containers, extensions, and floats. Of numbers that are written out in full a sender
+can find thousands with one hash, which make a dictionary as slow as a list."""
+
+
+def _require_bounded(data: bytes, most: int) -> None:
+    """Walks over a message without making anything of it, into its blocks, plans and arrays as well.
+
+    What it cannot follow it leaves to whoever decodes it, who gets no further either.
+
+    Raises:
+        MessageError: it has more than `most` values, more than 32 levels, a key that is none, or too long a number.
+    """
+    at, total, left, keyed = 0, 1, 1, False
+    levels: list[tuple[int, bool]] = []  # of the containers around, how many values are left, and whether with keys
+    try:
+        while True:
+            while not left:
+                if not levels:
+                    return
+                left, keyed = levels.pop()
+            byte = data[at]
+            if keyed and not left & 1 and byte in _NO_KEYS:
+                raise MessageError("a dictionary whose keys are not all text or whole numbers, which nobody sends")
+            left -= 1
+            if size := _SCALARS[byte]:
+                at += size
+                continue
+            if width := _LENGTHS.get(byte):
+                at += 1 + width + int.from_bytes(data[at + 1 : at + 1 + width], "big")
+                continue
+            held, with_keys, weight = 1, False, 0
+            if byte < 0xA0:
+                held, with_keys = byte & 15, byte < 0x90
+                at += 1
+            elif width := _CONTAINERS.get(byte):
+                held, with_keys = int.from_bytes(data[at + 1 : at + 1 + width], "big"), byte >= 0xDE
+                at += 1 + width
+            else:  # an extension, or no value at all
+                width = _EXTENSIONS.get(byte, 0)
+                size = int.from_bytes(data[at + 1 : at + 1 + width], "big") if width else 1 << (byte - 0xD4 & 7)
+                code = data[at + 1 + width]
+                at += 2 + width
+                if code not in (_ARRAY, _BLOCK, _PLAN):
+                    if code == _INTEGER and size > _LARGEST_INTEGER:
+                        raise MessageError(f"a whole number of {size} bytes; {_LARGEST_INTEGER} are the most")
+                    at += size
+                    continue
+                weight = _WEIGHT
+            levels.append((left, keyed))
+            left, keyed = held * (1 + with_keys), with_keys
+            total += left + weight
+            if total > most:
+                raise MessageError(f"a message of {len(data)} bytes with more than {most} values; send arrays")
+            if len(levels) > _DEEPEST:
+                raise MessageError(f"a message whose values lie in one another more than {_DEEPEST} levels deep")
+    except IndexError:  # cut off
+        return
 
 
 @overload
@@ -307,9 +421,11 @@ def _block_fields(block: Block) -> dict[str, Any]:
 def _revive(code: int, body: bytes, inside: Callable[[int, bytes], Any]) -> Any:
     if code == _ARRAY:
         dtype_name, shape, raw = msgpack.unpackb(body)
+        if not isinstance(dtype_name, str) or not _DTYPE.fullmatch(dtype_name):
+            raise MessageError(f"an array of {shown(dtype_name)} may not travel")
         dtype = np.dtype(dtype_name)
-        if dtype.kind not in _DTYPE_KINDS:
-            raise MessageError(f"an array of {dtype} may not travel")
+        if not isinstance(shape, list) or len(shape) > _DEEPEST or not all(map(is_count, shape)):
+            raise MessageError(f"an array whose shape is {shown(shape)}, which must be up to {_DEEPEST} counts")
         if len(raw) != math.prod(shape) * dtype.itemsize:
             raise MessageError(f"an array of {dtype}{shape} cannot have {len(raw)} bytes")
         return np.frombuffer(raw, dtype).reshape(shape)
@@ -319,7 +435,7 @@ def _revive(code: int, body: bytes, inside: Callable[[int, bytes], Any]) -> Any:
         fields = msgpack.unpackb(body, ext_hook=inside, strict_map_key=False, use_list=True)
         if strange := [name for name in fields if name not in Block.__dataclass_fields__]:
             raise MessageError(f"a block that cannot be used: it has {shown(strange[0])}, which no block has")
-        fields["positions"] = unpack_positions(fields.get("positions"))
+        fields["positions"] = unpack_positions(fields.get("positions"), fields.get("size"))
         parts = fields.get("ciphertexts", [])
         fields["ciphertexts"] = tuple(parts) if isinstance(parts, list) else parts
         block = Block(**fields)

@@ -6,12 +6,13 @@ Plain arrays; no torch. `TorchModel` of the plugin `fedplug-std` makes a model o
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
 from fedplug.api.blocks import Layout
+from fedplug.api.records import Checked, Record, Text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -161,6 +162,31 @@ class Evaluation:
     count: int
     loss: float
     task: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+Better = Literal["higher", "lower"]
+"""Which of two numbers is the better one."""
+OWN_MODELS = ", own models"
+"""Behind the name of a figure that all clients' own models have together, in a row."""
+
+
+class Figure(Checked, Record):
+    """What a task is judged by besides accuracy, and how that is read.
+
+    Attributes:
+        name: as `ModelSource.figures` has it, such as `IoU`.
+        better: which of two is the better one, `higher` or `lower`. Comparisons mark it, and a search looks for it.
+        unit: of its numbers, such as `m`; empty for a number without one.
+    """
+
+    name: Text
+    better: Better
+    unit: Text = ""
+
+
+def figure_named(name: str, figures: Iterable[Figure]) -> Figure | None:
+    """What is declared of a figure of a row, of the clients' own models too; None where nothing is."""
+    return next((figure for figure in figures if figure.name == name.removesuffix(OWN_MODELS)), None)
 
 
 def model_problem(made: Any) -> str:

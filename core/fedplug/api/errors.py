@@ -150,6 +150,6 @@ def log_error(run_dir: Path | None, whose: str, error: BaseException) -> None:
         return
     text = "".join(traceback.format_exception(error))
     with contextlib.suppress(OSError):  # a full disk must not hide what went wrong
-        handle = os.open(run_dir / ERRORS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        handle = os.open(run_dir / ERRORS, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0), 0o600)
         with os.fdopen(handle, "a", encoding="utf-8") as file:
             file.write(f"-- {whose}\n{text}\n")

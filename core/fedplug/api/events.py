@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, dataclass_transform
 
+from fedplug.api.files import Files
+
 if TYPE_CHECKING:
     from fedplug.api.blocks import Block
     from fedplug.api.rows import Reports, Row
@@ -37,6 +39,7 @@ class RunStarted(Event):
         folder: of the run.
         recipe, digest: the recipe as plain data, with every default written out, and its digest.
         versions: of Python, numpy, fedplug and the plugins that take part.
+        files: where whoever hears this may write; of an extension that stands in the recipe, the run folder alone.
     """
 
     plan: Sequence[tuple[str, str, str]]
@@ -45,6 +48,7 @@ class RunStarted(Event):
     recipe: Mapping[str, Any]
     digest: str
     versions: Mapping[str, str]
+    files: Files
 
 
 class SetUpDone(Event):

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
@@ -18,6 +17,7 @@ from pydantic import Field, PlainValidator
 
 from fedplug.api.blocks import RETAINED, Block
 from fedplug.api.errors import CheckpointError, OpenedBefore, ProtectionError
+from fedplug.api.files import append_line, private_folder, read_bytes, shorten
 from fedplug.api.records import MOST, Count, Record, Text, shown
 
 if TYPE_CHECKING:
@@ -266,22 +266,14 @@ class Openings:
     def _append(self, line: bytes) -> None:
         if self.file is None:
             return
-        self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab", buffering=0) as file:
-            before = os.fstat(file.fileno()).st_size
-            try:
-                if file.write(line) != len(line):
-                    raise OSError(f"{self.file} could not be written to its end")
-                os.fsync(file.fileno())  # the sum goes to others, so a power failure must not take the note back
-            except OSError:
-                file.truncate(before)
-                raise
+        private_folder(self.file.parent)
+        append_line(self.file, line, synced=True)  # the sum goes to others: a power failure must not take the note back
 
     def _read(self, file: Path) -> list[Opening]:
-        data = file.read_bytes()
+        data = read_bytes(file)
         whole = data[: data.rfind(b"\n") + 1]
         if len(whole) < len(data):  # cut off while it was written, so that sum was never answered
-            os.truncate(file, len(whole))
+            shorten(file, len(whole))
         noted = []
         for number, line in enumerate(whole.splitlines(), 1):
             try:

@@ -70,7 +70,7 @@ def kind_of(value: Any) -> str:
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
-_KEYS = frozenset({str, int, float, bytes, bool, type(None)})
+_KEYS = frozenset({str, bytes, bool, type(None)})
 _HOLDING = frozenset({dict, list, tuple})
 
 
@@ -89,7 +89,9 @@ def with_keys(value: Any) -> Any:
         inside = item
         if type(item) is dict:
             for key in item:
-                if type(key) not in _KEYS and not isinstance(key, np.generic | str | int):
+                if type(key) in _KEYS or isinstance(key, str | np.integer | np.str_):
+                    continue
+                if not isinstance(key, int) or not -(2**63) <= key < 2**64:  # a larger one travels as an extension
                     raise TypeError(f"a dict has {kind_of(key)} as a key; use text or whole numbers as keys")
             inside = item.values()
         elif type(item) not in _HOLDING:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from fedplug.api.blocks import Block, Scores
     from fedplug.api.cohort import Cohort, KeyServerLine
-    from fedplug.api.data import Dataset, Model
+    from fedplug.api.data import Dataset, Figure, Model
     from fedplug.api.events import Event
     from fedplug.api.known import Known
     from fedplug.api.parties import Client, Context, Server
@@ -825,8 +825,16 @@ class ModelSource(Component, role=True):
         """
         return None
 
+    @property
+    def judged_by(self) -> tuple[Figure, ...]:
+        """Each figure that `figures` gives, with which way is better and its unit; by default none.
+
+        A figure that is not among them is shown all the same; a search has to be told which way it is better.
+        """
+        return ()
+
     def figures(self, counts: Mapping[str, float]) -> dict[str, float]:
-        """Figures of the task beside accuracy, by title, from `Evaluation.task` summed over the clients.
+        """Figures of the task besides accuracy, by name, from `Evaluation.task` summed over the clients.
 
         Runs at the server. Counts come from clients, so a name may be missing; what raises is noted and left out.
         """

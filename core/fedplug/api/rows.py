@@ -124,6 +124,26 @@ Operations = Annotated[list[Amount], Field(min_length=2, max_length=2), AfterVal
 """How many of a name were done, and the seconds that they took."""
 
 
+class Compared(Record):
+    """What clients found in their own messages of the plain values of zones that they protect, while a run is recorded.
+
+    Attributes:
+        messages: how many were looked through.
+        values: by zone, how many values were looked for, over clients and rounds.
+        found: by zone, at how many places of messages there was one.
+    """
+
+    messages: Count = 0
+    values: Annotated[dict[Name, Count], _Few] = dataclasses.field(default_factory=dict)
+    found: Annotated[dict[Name, Count], _Few] = dataclasses.field(default_factory=dict)
+
+    def __add__(self, other: Compared) -> Compared:
+        """Both together."""
+        return Compared(
+            self.messages + other.messages, _added(self.values, other.values), _added(self.found, other.found)
+        )
+
+
 class Reports(Record):
     """What came with a reply; each field may be empty.
 
@@ -140,6 +160,7 @@ class Reports(Record):
         failed: zone -> what its opener raised that is no refusal: its author must mend it.
         opened_before: zone -> rounds of which another sum was opened before.
         pictures, unpictured: what the party's components drew, as JSON, and why others are left out; see `drawn`.
+        compared: what a client found of its plain values in this reply and those before; None where it did not look.
     """
 
     seconds_total: Seconds = 0.0
@@ -155,6 +176,7 @@ class Reports(Record):
     opened_before: Annotated[dict[Name, Annotated[list[Count], _Few]], _Few] = dataclasses.field(default_factory=dict)
     pictures: Annotated[dict[Name, Picture], Field(max_length=MOST_PICTURES)] = dataclasses.field(default_factory=dict)
     unpictured: Annotated[dict[Name, Reason], _Few] = dataclasses.field(default_factory=dict)
+    compared: Compared | None = None
 
 
 class Sent(Record):
@@ -238,8 +260,8 @@ class Row(Record):
         epsilon: spent so far, of a client; None where nothing is priced, infinite where the noise does not protect.
         mask_churn: share of the encrypted zone that changed since the round before, mean over the clients.
         log: what components logged: means over the clients, and what the server logged.
-        figures: what the task's model says of its own counts, by title; see `ModelSource.figures`. Of the clients' own
-            models, whose counts are added up too, with `, own models` behind the title.
+        figures: what the task's model says of its own counts, by name; see `ModelSource.figures`. Of the clients' own
+            models, whose counts are added up too, with `, own models` behind the name.
         epsilon_prices: the zones that epsilon prices, where that is not everything that was released.
         view_epsilons: spent so far of a client, by the parties of the verdict for which an epsilon is stated.
         unprotected: the parties for which none is.
@@ -251,6 +273,8 @@ class Row(Record):
         simulated_seconds: that the round would take on other devices, where a section of the recipe reckons it.
         unopened: sums that clients could not open.
         added: what sections of the recipe and listeners of `RowMade` added, by name; plain data.
+        compared: what all clients found of their plain values in their own messages; None where none looked, as in runs
+            that are not recorded.
     """
 
     round: Count
@@ -281,6 +305,7 @@ class Row(Record):
     simulated_seconds: Amount | None = None
     added: dict[Text, Any] = dataclasses.field(default_factory=dict)
     cpu_seconds: Number | None = None
+    compared: Compared | None = None
 
     @property
     def group_accuracy(self) -> dict[str, float]:

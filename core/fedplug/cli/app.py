@@ -45,7 +45,7 @@ def _common(version: Version = False) -> None:
     "run", cls=WithEngine, epilog="Example: fedplug run recipe.yaml --set rounds=5 --engine processes --workers 2"
 )
 @takes("plugins", "engine", "workers", "resident", "timeout", "device", "output", "data", "record_wire", "listeners",
-       "muted", "quiet")  # fmt: skip
+       "muted", "allow_outside", "quiet")  # fmt: skip
 def run_recipe(recipe: RecipeFile, settings: Settings, sets: Sets = None) -> None:
     """Run a protocol and write what happened to a new folder."""
     from fedplug.runs import functions
@@ -55,7 +55,7 @@ def run_recipe(recipe: RecipeFile, settings: Settings, sets: Sets = None) -> Non
 
 @app.command(cls=WithEngine, epilog="Example: fedplug resume runs/paraaegis-dynamic-20260101-120000 --round 5")
 @takes("engine", "workers", "resident", "timeout", "device", "data", "record_wire", "plugins", "listeners", "muted",
-       "quiet")  # fmt: skip
+       "allow_outside", "trust", "quiet")  # fmt: skip
 def resume(
     run: RunFolder,
     settings: Settings,

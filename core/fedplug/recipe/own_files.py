@@ -26,6 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from fedplug.api.errors import PluginError
+from fedplug.api.files import read_bytes, write_bytes
 from fedplug.api.roles import ROLES, Component
 from fedplug.recipe.catalog import ADAPTER, Catalog, Entry
 from fedplug.recipe.option_errors import closest
@@ -94,7 +95,7 @@ def remember(files: Iterable[OwnFile]) -> None:
 def keep(files: Iterable[OwnFile], folder: Path) -> None:
     """Writes copies into the folder of a resolved recipe, which then reads back there."""
     for own in files:
-        (folder / own.name).write_bytes(own.text)
+        write_bytes(folder / own.name, own.text)
 
 
 def is_own(use: str) -> bool:
@@ -129,7 +130,7 @@ def read(use: str, folders: Iterable[Path] = (), sha256: str | None = None) -> O
         whose, looked = "the recipe" if folders else "the working directory", ", nor ".join(map(str, places))
         raise PluginError(f"there is no file {looked}; put it there, or write its path as seen from {whose}")
     try:
-        text = place.read_bytes()
+        text = read_bytes(place)
     except OSError as error:
         raise PluginError(f"{place} cannot be read ({error.strerror or error})") from error
     digest = hashlib.sha256(text).hexdigest()

@@ -19,7 +19,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -142,31 +142,40 @@ class Recipe:
         return {use.name: use for use in self.uses if not use.is_reference}
 
 
-def load_recipe(path: Path | str, sets: Sequence[overlay.Change] = (), catalog: Catalog | None = None) -> Recipe:
+def load_recipe(
+    path: Path | str,
+    sets: Sequence[overlay.Change] = (),
+    catalog: Catalog | None = None,
+    look: Callable[[Source], None] | None = None,
+) -> Recipe:
     """Reads, extends, overrides and checks a recipe file.
 
     Args:
         path: the YAML file, or the name of a shipped recipe (`recipe.shelf`).
         sets: overrides of the form `a.b.0.c=value`, or pairs of such a path and its value, applied in order.
         catalog: the components on offer; by default those installed.
+        look: is handed what the file says, before anything else is read or imported; what it raises is raised.
 
     Raises:
         RecipeError: `problems` holds every mistake as `file:line:column: message`.
         PluginError: the installed plugins contradict each other.
     """
     file = located(path)
-    source = read_extended(file)
+    source = read_extended(file, look)
     overlay.override(source, sets)
     return dataclasses.replace(_finish(source, catalog), origin=origin_of(file))
 
 
-def read_extended(path: Path) -> Source:
-    """A recipe file as it is after what it `extends`, which may extend another.
+def read_extended(path: Path, look: Callable[[Source], None] | None = None) -> Source:
+    """A recipe file as it is after what it `extends`, which may extend another; `look` as in `load_recipe`.
 
     Raises:
         RecipeError: what it extends is no recipe, or cannot be read; without it nobody can say what is missing.
     """
-    return _over(yaml_source.read(path), (path.resolve(),))
+    source = yaml_source.read(path)
+    if look is not None:
+        look(source)
+    return _over(source, (path.resolve(),))
 
 
 def _over(source: Source, files: tuple[Path, ...]) -> Source:

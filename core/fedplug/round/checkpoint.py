@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -18,8 +19,10 @@ from typing import Any, Protocol
 
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, MessageError
+from fedplug.api.files import open_plain, open_private, private_folder
 
 _CLIENTS = "clients-"
+_NAMED = re.compile(r"round-([0-9]{4}|[1-9][0-9]{4,8})")
 
 
 def file_name(address: str) -> str:
@@ -48,7 +51,7 @@ def _write(path: Path, bodies: Iterable[bytes]) -> None:
     """Not forced to disk: a killed process loses nothing that it has written, and after a power failure the checksum
     tells a half-written file, with the checkpoint before it to go back to.
     """
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    with open_private(path, "wb") as file:
         file.writelines(map(codec.frame, bodies))
 
 
@@ -94,7 +97,7 @@ def states_in(path: Path) -> Iterator[tuple[str, bytes]]:
     if addresses is None:
         raise _damaged(path)
     with holding(path, "states of clients"):
-        named = [str(address) for address in codec.decode(addresses)]
+        named = [str(address) for address in codec.decode_saved(addresses)]
     for address in named:
         state = next(frames, None)
         if state is None:  # cut off between two
@@ -120,7 +123,7 @@ def is_whole(path: Path) -> bool:
 def _frames(path: Path) -> Iterator[bytes]:
     """What is in the frames of a file, one after the other."""
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             left = os.fstat(file.fileno()).st_size
             while left:
                 frame = file.read(codec.FRAME_SIZE)
@@ -200,7 +203,7 @@ class Checkpoints:
                 f"{self.folder} cannot be read ({error.strerror or error}); nothing in it was touched: make it "
                 f"readable, and go on: fedplug resume {self.folder.parent}"
             ) from error
-        return sorted(int(name[6:]) for name in names if name.startswith("round-") and name[6:].isdigit())
+        return sorted(int(found[1]) for name in names if (found := _NAMED.fullmatch(name)))
 
     def path(self, round: int) -> Path:
         return self.folder / f"round-{round:04d}"
@@ -210,7 +213,7 @@ class Checkpoints:
         final = self.path(round)
         draft = final.with_suffix(".tmp")
         shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
+        private_folder(draft)
         engine.save(draft)
         write_file(draft / "server.state", codec.encode(server_state))
         if final.exists():
@@ -249,7 +252,7 @@ class Checkpoints:
             raise CheckpointError(f"{self.folder} has no checkpoint of round {round}; it has {rounds or 'none'}")
         file = self.path(round) / "server.state"
         try:
-            state = codec.decode(read_file(file))
+            state = codec.decode_saved(read_file(file))
         except CheckpointError as error:
             raise CheckpointError(f"{error}; {self.remedy(round)}") from error
         except Exception as error:

@@ -31,7 +31,7 @@ from fedplug.api.links import NotHanded, Step, without
 from fedplug.api.operations import Noise
 from fedplug.api.parties import Client, KeyServer, Openings, Server
 from fedplug.api.roles import Groups, Negotiation
-from fedplug.api.rows import Reports, drawn
+from fedplug.api.rows import Compared, Reports, drawn
 from fedplug.mechanisms.execution import release
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -46,6 +46,7 @@ from fedplug.round.checkpoint import (
     write_file,
     write_states,
 )
+from fedplug.round.compared import Comparison
 from fedplug.round.steps import Steps
 from fedplug.round.world import World
 from fedplug.wire.calls import Receiver
@@ -60,6 +61,7 @@ class HostedClient(Client):
 
     Attributes:
         tells_classes: whether the server may be told how many examples of each class it has.
+        comparison: of its messages with its plain values; None where the run is not recorded.
     """
 
     def __init__(self, client_id: int, host: ClientHost) -> None:
@@ -68,6 +70,7 @@ class HostedClient(Client):
         self.reports = Reports()
         self.previous_plan: Plan | None = None
         self.tells_classes = False
+        self.comparison: Comparison | None = None
         self._released: NDArray[np.float32] | None = None
 
     @property
@@ -164,7 +167,7 @@ class HostedClient(Client):
         return codec.encode({**self.to_plain(), **own})
 
     def load(self, data: bytes, fetch: Callable[[str], NDArray[Any]]) -> None:
-        saved = codec.decode(data)
+        saved = codec.decode_saved(data)
         self.restore(saved)
         plan = saved["plan"]
         self.take_vector(fetch(saved["vector"]))
@@ -365,7 +368,9 @@ class ClientHost:
         self.recipe, self.composition = recipe, composition
         steps = Steps(recipe, composition)
         self.components = {**composition.components, steps.name: steps}
-        self._receiver = Receiver("client", self.components, recipe.digest, run_dir, self._handings())
+        self._receiver = Receiver(
+            "client", self.components, recipe.digest, run_dir, self._handings(), self._watching
+        )
         world = World(recipe, composition, data_root) if world is None else world
         self.public = world.public
         self.model: Model = world.model(device)
@@ -433,7 +438,7 @@ class ClientHost:
 
         def fetch(name: str) -> NDArray[Any]:
             if name not in fetched:
-                fetched[name] = codec.decode(read_file(folder / name))
+                fetched[name] = codec.decode_saved(read_file(folder / name))
             return fetched[name]
 
         for address, path, state in read_states(folder, self.clients):
@@ -444,6 +449,12 @@ class ClientHost:
             if self._residents is not None:
                 self._residents.loaded(client)
         self.model_user = None
+
+    def _watching(self, client: HostedClient) -> Callable[[int, bytes], Compared | None]:
+        """What looks through a client's replies for its plain values."""
+        if client.comparison is None:
+            client.comparison = Comparison()
+        return client.comparison.look
 
     def _handings(self) -> dict[str, Any]:
         """Around the calls of which components something has to be kept back, or looked at."""
@@ -528,7 +539,7 @@ class KeyServerHost:
         path = folder / file_name(KEY_SERVER)
         data = read_file(path)
         with holding(path, "key server's state"):
-            self.party.restore(codec.decode(data))
+            self.party.restore(codec.decode_saved(data))
         self.party.cache.clear()
 
     def _at_round(self, round: int) -> None:
@@ -562,7 +573,7 @@ def openings_of(addresses: Iterable[str], run_dir: Path | None) -> dict[str, Ope
     for round in checkpoints.rounds()[-KEPT:]:
         with contextlib.suppress(Exception):  # damaged; resuming from it says so
             for address, _, state in read_states(checkpoints.path(round), known):
-                known[address] = max(known[address], codec.decode(state)["remembered"]["opened"])
+                known[address] = max(known[address], codec.decode_saved(state)["remembered"]["opened"])
     found = {}
     for address, count in known.items():
         found[address] = Openings((run_dir / "openings" / file_name(address)).with_suffix(".jsonl"))

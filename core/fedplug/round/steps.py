@@ -16,6 +16,7 @@ from fedplug.api.blocks import CLEAR, RETAINED, Block, is_unchangeable, meet, un
 from fedplug.api.component import at_client, at_key_server
 from fedplug.api.errors import MessageError, ProtectionError, of_component
 from fedplug.api.links import Link, fold, foretold, locked, seal_of
+from fedplug.api.operations import Noise, Scramble, Seal
 from fedplug.api.parties import Client, KeyServer
 from fedplug.api.roles import Scorer
 from fedplug.api.rows import Evaluated
@@ -188,6 +189,9 @@ class Protecting(PartySteps):
             client.reports.churn = moved / plan.labels.size
         client.reports.log = dict(client.log)
         client.log.clear()
+        if client.comparison is not None:
+            hidden = {zone: plan.positions(zone) for zone, size in sizes.items() if size and hides(zone, client.ctx)}
+            client.comparison.hold(round, client.update, hidden)
         client.update = None
         return upload.to_plain()
 
@@ -204,6 +208,16 @@ class Protecting(PartySteps):
     def _shows_positions(self, steps: Sequence[Step]) -> bool:
         """Whether the aggregator must know where the values of a zone that is not encrypted belong."""
         return self.composition.aggregator.wants.positions and seal_of(steps) is None
+
+
+def hides(zone: str, ctx: Context) -> bool:
+    """Whether a client itself hides the values of a zone: it keeps them, closes them, or adds noise to them."""
+    protecting = (step for step in ctx.steps(zone) if step.link.hook == "protect") if zone != RETAINED else ()
+    return zone == RETAINED or any(
+        isinstance(operation, Seal | Scramble) or (isinstance(operation, Noise) and operation.trust != "central")
+        for step in protecting
+        for operation in step.operations
+    )
 
 
 class Opening(PartySteps):

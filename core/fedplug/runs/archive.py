@@ -19,18 +19,18 @@ import os
 import time
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypedDict
+from typing import IO, TYPE_CHECKING, Any, Literal, TypedDict
 
 from fedplug.api.errors import CheckpointError, FedplugError
+from fedplug.api.files import append_line, open_private, private_folder, read_bytes, shorten, write_text
 from fedplug.api.records import Count, Record
 from fedplug.api.roles import ModelSource
 from fedplug.api.rows import Row
 from fedplug.privacy.charging import Charging
 from fedplug.privacy.ledger_record import RoundEntry
 from fedplug.round.checkpoint import KEPT, Checkpoints, holding
-from fedplug.runs.folder import write_text
 from fedplug.runs.metrics import Metrics
-from fedplug.wire.record import Message, framed
+from fedplug.wire.record import Message, file_of, framed, recordings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,15 +53,14 @@ START: Mark = {"lines": 0, "size": 0, "checksum": 0}
 
 
 class Lines:
-    """A file of JSON lines, which need not exist yet, readable by its owner alone where it is `private`.
+    """A file of JSON lines, which need not exist yet; each is on the disk before the run goes on where it is `synced`.
 
     Attributes:
         mark: where it stands; what an earlier process wrote is known once it is `cut`.
     """
 
-    def __init__(self, file: Path, private: bool = False) -> None:
-        self.file, self.mark = file, START
-        self._mode = 0o600 if private else 0o666
+    def __init__(self, file: Path, synced: bool = False) -> None:
+        self.file, self.mark, self._synced = file, START, synced
 
     def append(self, *records: Any) -> None:
         """Adds a line for each record; all of them or, where that fails, none.
@@ -72,15 +71,7 @@ class Lines:
         if not records:
             return
         data = "".join(json.dumps(record) + "\n" for record in records).encode()
-        handle = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, self._mode)
-        with open(handle, "ab", buffering=0) as file:
-            before = os.fstat(handle).st_size
-            try:
-                if file.write(data) != len(data):
-                    raise OSError(None, "it could not be written to its end", str(self.file))
-            except OSError:
-                file.truncate(before)
-                raise
+        append_line(self.file, data, self._synced)
         lines, size, checksum = self.mark["lines"] + len(records), self.mark["size"] + len(data), self.mark["checksum"]
         self.mark = {"lines": lines, "size": size, "checksum": zlib.crc32(data, checksum)}
 
@@ -90,7 +81,7 @@ class Lines:
         Raises:
             CheckpointError: the file was shortened or altered since it stood there.
         """
-        data = self.file.read_bytes()[: mark["size"]] if mark["size"] else b""
+        data = read_bytes(self.file)[: mark["size"]] if mark["size"] else b""
         if len(data) < mark["size"] or zlib.crc32(data) != mark["checksum"]:
             raise CheckpointError(
                 f"{self.file} is damaged: its first {mark['size']} bytes are not those that were written (length or "
@@ -101,7 +92,7 @@ class Lines:
     def cut(self, mark: Mark) -> None:
         """Forgets what was written after a mark; the file goes on from there."""
         if self.file.exists():
-            os.truncate(self.file, mark["size"])
+            shorten(self.file, mark["size"])
         self.mark = mark
 
 
@@ -114,7 +105,7 @@ class Recording:
 
     def __init__(self, run_dir: Path) -> None:
         self.folder = run_dir / "wire"
-        self._file: BinaryIO | None = None
+        self._file: IO[Any] | None = None
 
     @property
     def begun(self) -> bool:
@@ -123,23 +114,23 @@ class Recording:
 
     def begin(self, done: int) -> None:
         """Forgets what was recorded after `done` rounds, which are run again, and what of a round is not whole."""
-        self.folder.mkdir(exist_ok=True)
-        for path in self.folder.iterdir():
-            number = path.stem.partition("-")[2]
-            if path.suffix == ".tmp" or (path.suffix == ".wire" and number.isdigit() and int(number) > done):
+        private_folder(self.folder)
+        self._draft.unlink(missing_ok=True)
+        for rounds, path in recordings(self.folder).items():
+            if rounds > done:
                 path.unlink()
 
     def add(self, message: Message) -> None:
         """Writes a message behind those of its round."""
         if self._file is None:
-            self._file = self._draft.open("wb")
+            self._file = open_private(self._draft, "wb")
         self._file.write(framed(message))
 
     def end_of_round(self, rounds: int) -> None:
         """Gives the messages since the last call the name of the round after which there are `rounds`."""
         self.close()
-        self._draft.touch()
-        os.replace(self._draft, self.folder / f"round-{rounds:04d}.wire")
+        open_private(self._draft, "ab").close()  # of a round without messages
+        os.replace(self._draft, self.folder / file_of(rounds))
 
     def close(self) -> None:
         """Writes no more; what has no name yet will be forgotten."""
@@ -163,7 +154,7 @@ class Charge(Record):
 class Charges:
     """`charging.jsonl`: every request for uploads of a run, those of rounds that were repeated too.
 
-    It is written before clients are asked, so that a kill makes no release free.
+    It is on the disk before clients are asked, so that neither a kill nor a power failure makes a release free.
 
     Args:
         run_dir: the run folder.
@@ -178,14 +169,14 @@ class Charges:
             "without it the ledger would not count repeated uploads; put the file back as it was, or start a run of "
             f"its own: fedplug run {run_dir / 'recipe.yaml'}"
         )
-        self._lines = Lines(self.file)
+        self._lines = Lines(self.file, synced=True)
         self._noted: list[Charge] = []
         if self.file.is_file():
-            data = self.file.read_bytes()
+            data = read_bytes(self.file)
             whole = data[: data.rfind(b"\n") + 1]
             self._noted = [self._charge(number, line) for number, line in enumerate(whole.splitlines(), 1)]
             if len(whole) < len(data):  # cut off while it was written, so nobody was asked
-                os.truncate(self.file, len(whole))
+                shorten(self.file, len(whole))
 
     def __len__(self) -> int:
         return len(self._noted)
@@ -275,8 +266,8 @@ class Archive:
         self.checkpoints = Checkpoints(run_dir, KEPT if self.recording is None else None)
         self.charges = Charges(run_dir)
         self._metrics = Lines(run_dir / "metrics.jsonl")
-        self._rows = Lines(self.checkpoints.folder / "rows.jsonl", private=True)
-        self._ledger = Lines(self.checkpoints.folder / "ledger.jsonl", private=True)
+        self._rows = Lines(self.checkpoints.folder / "rows.jsonl")
+        self._ledger = Lines(self.checkpoints.folder / "ledger.jsonl")
 
     def add_row(self, row: Row) -> None:
         """Adds the complete numbers of a round to `metrics.jsonl`."""
@@ -300,7 +291,7 @@ class Archive:
 
     def begin(self) -> None:
         """Before the set-up: nothing is saved yet, whatever lies here."""
-        self.checkpoints.folder.mkdir(mode=0o700, exist_ok=True)
+        private_folder(self.checkpoints.folder)
         self._from(0, {"rows": START, "ledger": START}, [])
 
     def go_on(self, books: Bookkeeping, engine: Engine, checkpoint: Checkpoint) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import errno
 import functools
 import gc
@@ -33,11 +34,13 @@ from fedplug.api.events import (
     RunStarted,
     RunStopped,
 )
-from fedplug.api.roles import Extension
+from fedplug.api.files import Files, private_process, write_text
+from fedplug.api.roles import Extension, ModelSource
 from fedplug.console.display import Display, show
 from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.engines.choice import engine_entry, options_of
 from fedplug.privacy.charging import ledger_of
+from fedplug.recipe import trust
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition, implemented_hooks, instantiate
 from fedplug.recipe.option_errors import explain
@@ -55,13 +58,12 @@ from fedplug.runs.folder import (
     assessments,
     carried,
     class_distribution,
+    load_run,
     locked,
     new_folder,
-    read_recipe,
     recipe_file,
     versions,
     write_recipe,
-    write_text,
 )
 from fedplug.runs.result import Run
 from fedplug.runs.settings import Settings
@@ -196,13 +198,17 @@ def terminated_like_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def listen(extensions: Iterable[Extension], events: Events, run_dir: Path | None = None) -> None:
+def listen(
+    extensions: Iterable[Extension], events: Events, run_dir: Path | None = None, outside: bool = True
+) -> None:
     """Has extensions hear what happens from here on; tracebacks of theirs go to `run_dir`.
+
+    `outside` says whether they may write elsewhere too, see `fedplug.api.files.Files`.
 
     Before the ledger listens: what an extension refuses was never asked for, and is charged to nobody.
     """
     for extension in extensions:
-        _Listener(extension, events, run_dir)
+        _Listener(extension, events, run_dir, outside)
 
 
 def listeners(
@@ -277,8 +283,9 @@ def _built(catalog: Catalog, name: str, options: dict[str, Any]) -> Extension:
 class _Listener:
     """An extension that hears no more once it has failed."""
 
-    def __init__(self, extension: Extension, events: Events, run_dir: Path | None) -> None:
+    def __init__(self, extension: Extension, events: Events, run_dir: Path | None, outside: bool) -> None:
         self._extension, self._events, self._run_dir, self._failed = extension, events, run_dir, False
+        self._outside = outside
         for kind in extension.hears or (Event,):
             events.subscribe(kind, self)
 
@@ -287,7 +294,10 @@ class _Listener:
             return
         try:
             # What an extension does to it must not reach the run.
-            for text in self._extension.observe(copy.deepcopy(event)) or ():
+            heard = copy.deepcopy(event)
+            if isinstance(heard, RunStarted):
+                heard = dataclasses.replace(heard, files=Files(heard.folder, self._outside))
+            for text in self._extension.observe(heard) or ():
                 self._events.note(text)
         except Exception as error:
             if isinstance(error, FedplugError) and not isinstance(event, ResultsWritten | RunFinished | RunStopped):
@@ -307,9 +317,10 @@ def start(
 ) -> tuple[int, Path]:  # fmt: skip
     """Runs a recipe from the start; gives the exit code and the run folder, named after `folder_name` or the recipe."""
     run_dir = new_folder(Path(settings.output), folder_name or recipe.name)
-    with locked(run_dir):
+    with locked(run_dir), private_process():
         write_recipe(run_dir, recipe)
         keep(recipe.own_files, run_dir)
+        trust.note(recipe.own_files)  # whoever starts a recipe runs what is in it
         try:
             return Execution(recipe, run_dir, settings, catalog, watch).execute(None), run_dir
         except (FedplugError, KeyboardInterrupt) as error:
@@ -331,11 +342,11 @@ def resume(
 
     Raises:
         CheckpointError: there is no run there, its checkpoint is damaged, or its charging.jsonl is not whole.
-        SetupError: another process writes in its folder.
+        SetupError: another process writes in its folder; or this brings code that nobody says may run.
     """
     recipe_file(run_dir)
-    with locked(run_dir):
-        recipe = read_recipe(run_dir, catalog)
+    with locked(run_dir), private_process():
+        recipe = load_run(run_dir, catalog, settings.trust, ask=True)
         checkpoint = Checkpoints(run_dir).read(round)
         execution = Execution(recipe, run_dir, settings, catalog, watch)
         execution.archive.charges.require(execution.archive.checkpoints)
@@ -434,6 +445,7 @@ class Execution:
             command=command_line(),
             parameters=layout.size,
             origin=recipe.origin,
+            figures=list(self.composition.part(recipe.model.name, ModelSource).judged_by),
         )
         self.events = Events()
         show(self.display, self.events)
@@ -447,7 +459,8 @@ class Execution:
         catalog = with_files(self.equipment.catalog, settings.plugins)
         others = listeners(catalog, settings.listeners, (*settings.muted, *inside), self.events.note, recipe)
         extensions = [part for part in self.composition.components.values() if isinstance(part, Extension)]
-        listen([*extensions, *others], self.events, self.run_dir)
+        listen(extensions, self.events, self.run_dir, settings.allow_outside)
+        listen(others, self.events, self.run_dir)  # the user's word
 
     def _run(self, checkpoint: Checkpoint | None) -> None:
         """From the first round or from a checkpoint to the last, up to what is known at the end alone."""
@@ -457,7 +470,9 @@ class Execution:
             "parameters": f"{summary.parameters:,}", "engine": summary.engine, "device": summary.device,
             "run folder": str(self.run_dir),
         }  # fmt: skip
-        events.tell(RunStarted(summary.plan, facts, self.run_dir, summary.recipe, recipe.digest, summary.versions))
+        files = Files(self.run_dir, self.settings.allow_outside)
+        about = RunStarted(summary.plan, facts, self.run_dir, summary.recipe, recipe.digest, summary.versions, files)
+        events.tell(about)
         for note in recipe.notes:
             events.note(note)
         self.engine = engine = self.equipment.engine_class(self._job())

@@ -1,4 +1,4 @@
-"""The folder of a run: how it is made and locked, and text that is never half written."""
+"""The folder of a run: how it is made and locked, and what its files hold."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from importlib_metadata import version
 
+from fedplug.api.data import Figure
 from fedplug.api.errors import CheckpointError, SetupError, describe
+from fedplug.api.files import open_private, private_folder, read_text, write_text
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.api.roles import GroundTruth, Groups, Partition
 from fedplug.api.rows import Row
 from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.recipe import yaml_source
 from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.trust import only_trusted
 
 if TYPE_CHECKING:
     from fedplug.engines.base import Engine
@@ -40,8 +43,7 @@ def new_folder(output: Path, name: str) -> Path:
     for number in range(1, 1000):
         folder = output / (stem if number == 1 else f"{stem}-{number}")
         try:
-            folder.mkdir(parents=True)
-            return folder
+            return private_folder(folder, exist_ok=False)
         except FileExistsError:
             if not output.is_dir():
                 break
@@ -71,15 +73,21 @@ def write_recipe(run_dir: Path, recipe: Recipe) -> None:
     write_text(run_dir / "recipe.yaml", head + yaml_source.dump(recipe.to_plain()))
 
 
-def read_recipe(run_dir: Path, catalog: Catalog | None = None) -> Recipe:
-    """The recipe of a run; its `origin` is that of the recipe that the run began with.
+def load_run(run_dir: Path, catalog: Catalog | None = None, trusted: bool = False, ask: bool = False) -> Recipe:
+    """The recipe of a run, as it ran; its `origin` is that of the recipe that the run began with.
+
+    Args:
+        run_dir: the run folder.
+        catalog: the components on offer; by default those installed.
+        trusted, ask: about code that the folder brings, see `fedplug.recipe.trust`.
 
     Raises:
         CheckpointError: there is no run in that folder.
-        RecipeError: it is damaged, or what is installed does not fit it.
+        SetupError: it brings code that has not run here before, and nobody says that it may.
+        RecipeError: its recipe cannot be read here.
     """
     file = recipe_file(run_dir)
-    recipe = load_recipe(file, (), catalog)
+    recipe = load_recipe(file, (), catalog, only_trusted(run_dir, trusted, ask))
     with file.open(encoding="utf-8") as lines:
         first = lines.readline()
     return dataclasses.replace(recipe, origin=first.removeprefix(_FROM).strip() if first.startswith(_FROM) else "")
@@ -95,6 +103,8 @@ def locked(run_dir: Path) -> Iterator[None]:
         SetupError: another process writes there.
     """
     file = run_dir / "run.lock"
+    with contextlib.suppress(OSError):  # what is wrong with it the lock says
+        private_folder(run_dir.resolve(strict=True))
     try:
         import fcntl
     except ImportError:
@@ -102,7 +112,7 @@ def locked(run_dir: Path) -> Iterator[None]:
             yield
         return
     try:
-        opened = file.open("a+", encoding="utf-8")
+        opened = open_private(file, "a+")
     except OSError as error:
         raise SetupError(
             f"{run_dir} cannot be written ({error.strerror or error}); what it holds is safe: make it writable, and go "
@@ -128,7 +138,7 @@ def locked(run_dir: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def _marked(run_dir: Path, mark: Path) -> Iterator[None]:
     try:
-        with mark.open("x", encoding="utf-8") as file:
+        with open_private(mark, "x") as file:
             file.write(str(os.getpid()))
     except FileExistsError as error:
         raise SetupError(f"{_taken(run_dir, mark)}; if it runs no more, delete {mark}") from error
@@ -144,7 +154,7 @@ def _await_number(file: Path, seconds: float = 2) -> None:
     while time.monotonic() < deadline:
         with contextlib.suppress(PermissionError):  # another user's process
             try:
-                os.kill(int(file.read_text(encoding="utf-8")), 0)  # sends nothing; raises where no such process runs
+                os.kill(int(read_text(file)), 0)  # sends nothing; raises where no such process runs
             except (ValueError, ProcessLookupError):
                 time.sleep(0.01)
                 continue
@@ -159,7 +169,7 @@ def writer_of(run_dir: Path) -> str:
     try:
         import fcntl
 
-        with file.open("r+", encoding="utf-8") as lock:
+        with open_private(file, "r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return _named(file)
@@ -169,25 +179,12 @@ def writer_of(run_dir: Path) -> str:
 
 
 def _named(file: Path) -> str:
-    who = file.read_text(encoding="utf-8").strip()
+    who = read_text(file).strip()
     return f"process {who}" if who else "another process"
 
 
 def _taken(run_dir: Path, file: Path) -> str:
     return f"{run_dir} is being written by {_named(file)}; wait until that is done, or end it, and try again"
-
-
-def write_text(path: Path, text: str) -> None:
-    """Writes a file so that a kill leaves the old or the new one, never half of it; an OSError names the file."""
-    draft = path.with_name(path.name + ".tmp")
-    try:
-        # What cannot be encoded is from the command line, or of a component: half a character must not cost everything.
-        draft.write_text(text, encoding="utf-8", errors="replace")
-        os.replace(draft, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 R = TypeVar("R", bound=Record)
@@ -220,7 +217,7 @@ def _contents(file: Path) -> str:
     if not (file.parent / "recipe.yaml").exists() and not file.exists():
         raise CheckpointError(f"{file.parent} is not a run folder: it has no {file.name}; a run prints its folder")
     try:
-        return file.read_text(encoding="utf-8")
+        return read_text(file)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{file} cannot be read ({error}); {_remedy(file)}") from error
 
@@ -261,6 +258,7 @@ class Summary(Record):
         assessments: component -> fact -> value, with knowledge that no party has.
         carried: bytes that travelled in this execution: the `messages`, as the rows have them, and what was added to
             them on their way, where the engine says so; headers of networks come on top.
+        figures: what the task is judged by besides accuracy, as its model declares it.
         peak_memory: bytes that the server's process held at most in this execution, libraries and all; with the engine
             `local` those of all parties. None where the system does not tell.
     """
@@ -280,6 +278,7 @@ class Summary(Record):
     assessments: dict[Text, dict[Text, Number]] = dataclasses.field(default_factory=dict)
     carried: dict[Text, Count] = dataclasses.field(default_factory=dict)
     peak_memory: Count | None = None
+    figures: list[Figure] = dataclasses.field(default_factory=list)
 
 
 def versions(recipe: Recipe, catalog: Catalog, engine: Entry) -> dict[str, str]:

@@ -97,16 +97,18 @@ def resume(
     return _ended(code, path, chosen)
 
 
-def open_run(folder: Path | str, *, settings: Settings | None = None, data: Path | str | None = None) -> Run:
+def open_run(
+    folder: Path | str, *, settings: Settings | None = None, data: Path | str | None = None, trust: bool | None = None
+) -> Run:
     """A run that ended, complete or not, as its folder has it; `data` is the folder of data sets, which `Run.model`
-    needs.
+    needs. With `trust` its recipe may run code that the folder brings and that has not run here before.
 
     Raises:
         CheckpointError: there is no run in that folder.
     """
     from fedplug.runs.result import Run
 
-    return Run(Path(folder), _settings(settings, {"data": data}))
+    return Run(Path(folder), _settings(settings, {"data": data, "trust": trust}))
 
 
 def check(

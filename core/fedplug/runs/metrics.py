@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from fedplug.api.data import OWN_MODELS
 from fedplug.api.errors import cause_of
 from fedplug.api.events import (
     Events,
@@ -25,7 +26,7 @@ from fedplug.api.events import (
     SumWithheld,
     Uploaded,
 )  # fmt: skip
-from fedplug.api.rows import Attendance, Evaluated, GroupResult, Reports, Row, Unopened, drawn
+from fedplug.api.rows import Attendance, Compared, Evaluated, GroupResult, Reports, Row, Unopened, drawn
 from fedplug.privacy.views import level_epsilons, priced_part, unprotected, view_epsilons
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.uploads import BUFFERS
@@ -95,7 +96,7 @@ class Metrics:
                 results[group] = GroupResult(right / total, sum(count.loss * by for count, by in inside) / total)
         row.figures = self._figures([(count.task, worth[client_id]) for client_id, count in public.items()])
         own = self._figures([(count.personal_task, worth[client_id]) for client_id, count in public.items()])
-        row.figures |= {f"{title}, own models": value for title, value in own.items()}
+        row.figures |= {f"{title}{OWN_MODELS}": value for title, value in own.items()}
         row.accuracy = _mean(result.accuracy for result in results.values())
         row.loss = _mean(result.loss for result in results.values())
         row.groups = results if len(results) > 1 else {}
@@ -137,6 +138,7 @@ class Metrics:
             mask_churn=_mean(report.churn for report in reports if report.churn is not None),
             log=self._with_server_log(means_by_name(report.log for report in reports)),
             skipped=event.skipped,
+            compared=self._compared(None),
         )
         self.events.tell(RowMade(event.round, self.awaiting, self._reports, event.own))
         self._reports = []
@@ -239,6 +241,12 @@ class Metrics:
         row.cpu_seconds = None if row.cpu_seconds is None else row.cpu_seconds + own["cpu"]
         row.bytes = row.bytes + self.office.wire.of_round(round)
         row.messages += self.office.wire.requests[round]
+        row.compared = self._compared(row.compared)
+
+    def _compared(self, before: Compared | None) -> Compared | None:
+        """What clients have found in their own messages, beside what they had `before`."""
+        said = [report.compared for _, report in self._reports if report.compared is not None]
+        return sum(said, before or Compared()) if said else before
 
 
 def _shares(

@@ -166,8 +166,12 @@ class Run:
 
     @functools.cached_property
     def recipe(self) -> Recipe:
-        """What ran, with all defaults; `origin` says where it was read."""
-        return run_files.read_recipe(self.folder, self.catalog)
+        """What ran, with all defaults; `origin` says where it was read.
+
+        Raises:
+            SetupError: the folder brings code that has not run here before; `open_run(folder, trust=True)` runs it.
+        """
+        return run_files.load_run(self.folder, self.catalog, self.settings.trust)
 
     @functools.cached_property
     def metrics(self) -> Metrics:

@@ -73,6 +73,12 @@ class Settings:
         int, None, "Leave a client that is silent for longer out of the round. Default: 1800; 0: wait for ever.",
         metavar="SECONDS",
     )  # fmt: skip
+    trust: bool = _setting(
+        bool, False, "Run the code that a run folder brings, though it has not run here before.", "--trust", key=""
+    )
+    allow_outside: bool = _setting(
+        bool, False, "Let extensions of the recipe write outside the run folder.", "--allow-outside", key=""
+    )
     engine_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Of this engine alone; written with it, `{use: NAME, option: value}`."""
 

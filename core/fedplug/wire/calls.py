@@ -24,9 +24,11 @@ from fedplug.api.errors import FedplugError, MessageError, OpenedBefore, describ
 from fedplug.api.parties import CalledMemory
 from fedplug.api.records import is_count, one_line, shown
 from fedplug.api.roles import place_of
-from fedplug.api.rows import Reports
+from fedplug.api.rows import Compared, Reports
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
+MOST_CALLS = 2**40
+"""Numbers of calls and of rounds are smaller: no run comes near."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -60,7 +62,9 @@ class Call:
         return cls(body, body.zones, sequence)
 
 
-def request(digest: str, calls: list[Call], known: int = 0, stays: bool = False) -> tuple[Message, Counter[str]]:
+def request(
+    digest: str, calls: list[Call], known: int = 0, stays: bool = False, recorded: bool = False
+) -> tuple[Message, Counter[str]]:
     """A message of several calls, and its bytes per zone.
 
     Args:
@@ -68,6 +72,7 @@ def request(digest: str, calls: list[Call], known: int = 0, stays: bool = False)
         calls: in the order in which they are to run.
         known: see below.
         stays: whether the receiver lives in this process, so that a message need not be bytes.
+        recorded: whether the run is recorded, so that a client is to look through its answers.
 
     `known` is the last lasting call that the sender believes done. A receiver that was restored from a checkpoint and
     has done less answers how far it is, and runs nothing.
@@ -75,7 +80,9 @@ def request(digest: str, calls: list[Call], known: int = 0, stays: bool = False)
     zones: Counter[str] = Counter()
     for call in calls:
         zones.update(call.zones)
-    body = {"digest": digest, "known": known, "calls": [call.body for call in calls]}
+    body: dict[str, Any] = {"digest": digest, "known": known, "calls": [call.body for call in calls]}
+    if recorded:
+        body["recorded"] = True
     return _framed(body, stays), zones
 
 
@@ -164,14 +171,16 @@ class Receiver:
         run_dir: the run folder, where tracebacks are kept, or None.
         handing: by component, entered with its name, that of the method and the party around each call: it keeps back
             what the method must not be handed, and gives what looks at the answer.
+        watching: of a party of a run that is recorded, what looks through its replies, given the round and the bytes.
     """
 
     def __init__(
         self, site: str, components: dict[str, Any], digest: str, run_dir: Path | None = None,
         handing: Mapping[str, Callable[[str, str, Any], AbstractContextManager[Callable[[Any], Any]]]] = NOTHING,
+        watching: Callable[[Any], Callable[[int, bytes], Compared | None]] | None = None,
     ) -> None:  # fmt: skip
         self.site, self.components, self.digest, self.run_dir = site, components, digest, run_dir
-        self.handing = handing
+        self.handing, self.watching = handing, watching
 
     def handle(self, data: Message, party: Any, at_round: Callable[[int], None]) -> Message:
         """Runs a message at a party and gives the reply, packed if the message was.
@@ -186,16 +195,18 @@ class Receiver:
         """
         memory: CalledMemory = party.remembered
         stays = isinstance(data, Packed)
-        value, failure = None, None
+        value, failure, look = None, None, None
         running, asked = "the message", None
         started = time.perf_counter()
         try:
             message = self._open(data)
             if memory.done < message["known"]:
                 return _framed(Reply(memory.done, memory.saved, behind=True).to_plain(), stays)
+            if self.watching is not None and message.get("recorded"):
+                look = self.watching(party)
             *_, question = message["calls"] or [None]
             for body in message["calls"]:
-                sequence, round, component, name, payload = codec.decode(body)
+                sequence, round, component, name, payload = _read_call(body)
                 running = f"{component}.{name}"
                 if sequence and sequence <= memory.done:
                     continue
@@ -235,11 +246,17 @@ class Receiver:
         reports.seconds_total = max(0.0, reports.seconds_total + time.perf_counter() - started)
         reply = Reply(memory.done, memory.saved, value, failure, reports=reports)
         try:
-            return _framed(reply.to_plain(), stays)
+            leaving = _framed(reply.to_plain(), stays)
         except MessageError as error:
             place = "" if asked is None else place_of(*asked)
             failure = Failure(running, "MessageError", f"{place}its answer: {error}")
-            return _framed(Reply(memory.done, memory.saved, error=failure).to_plain(), stays)
+            reply = Reply(memory.done, memory.saved, error=failure)
+            leaving = _framed(reply.to_plain(), stays)
+        if look is None:
+            return leaving
+        # What it says of itself is all that is added to the bytes that were looked through.
+        reports.compared = look(memory.round, leaving if isinstance(leaving, bytes) else leaving.to_bytes())
+        return _framed(dataclasses.replace(reply, reports=reports).to_plain(), stays)
 
     def _open(self, data: Message) -> dict[str, Any]:
         message = codec.decode(codec.unframe(data))
@@ -249,7 +266,23 @@ class Receiver:
                 f"refused a message made under recipe {theirs}, mine is {self.digest[:12]}; start all parties with the "
                 "same recipe"
             )
+        if not is_count(message.get("known")) or not isinstance(message.get("calls"), list):
+            raise MessageError("a message without the fields of one: digest, known and calls")
         return message
+
+
+def _read_call(body: Any) -> tuple[int, int, str, str, list[Any]]:
+    """What `Call.of` wrote.
+
+    Raises:
+        MessageError: it is no call.
+    """
+    row = codec.decode(body) if isinstance(body, bytes | Packed) else None
+    if not isinstance(row, list) or [*map(type, row)] != [int, int, str, str, list]:
+        raise MessageError(f"a call that is {shown(row)}, not a sequence, a round, a component, a method and a payload")
+    if not (0 <= row[0] <= MOST_CALLS and -1 <= row[1] <= MOST_CALLS):
+        raise MessageError(f"a call of sequence {shown(row[0])} and round {shown(row[1])}, which cannot be")
+    return row[0], row[1], row[2], row[3], row[4]
 
 
 def _named(round: int) -> str:

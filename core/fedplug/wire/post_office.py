@@ -82,12 +82,16 @@ class PostOffice:
         client_ids: every client of the run.
         min_clients: the fewest answers with which a round goes on.
         events: every reply of a client is announced there.
+
+    Attributes:
+        compares: whether clients are to look for their plain values in what they answer: where the run is recorded.
     """
 
     def __init__(
         self, transport: Transport, wire: Wire, digest: str, client_ids: list[int], min_clients: int, events: Events
     ) -> None:
         self.transport, self.wire, self.digest, self.min_clients = transport, wire, digest, min_clients
+        self.compares = wire.keep
         self.events = events
         self.client_ids = client_ids
         self.round, self.phase = -1, "setup"
@@ -192,7 +196,7 @@ class PostOffice:
         for address, client_id in by_address.items():
             done = self._done[client_id]
             pending = [call for call in self._held[client_id] if not call.sequence or call.sequence > done]
-            data, zones = calls.request(self.digest, [*pending, question], done, self.stays)
+            data, zones = calls.request(self.digest, [*pending, question], done, self.stays, self.compares)
             self.wire.record(SERVER, address, self.round, self.phase, data, zones)
             messages[address] = data
         started = time.perf_counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any
 
 from fedplug.api import codec
 from fedplug.api.blocks import Block
+from fedplug.api.errors import MessageError
+from fedplug.api.files import read_bytes
+from fedplug.api.records import shown
 from fedplug.api.rows import Sent, Traffic
 
 SERVER, KEY_SERVER = "server", "key_server"
@@ -169,16 +173,37 @@ def framed(message: Message) -> bytes:
     return codec.frame(codec.encode(row))
 
 
+_FILE = re.compile(r"round-([0-9]{4}|[1-9][0-9]{4,8})\.wire")
+_ADDRESS = re.compile(rf"{SERVER}|{KEY_SERVER}|client:[0-9]{{1,9}}")
+
+
+def file_of(rounds: int) -> str:
+    """How the file of messages is called after which there are so many rounds: `round-0007.wire`."""
+    return f"round-{rounds:04d}.wire"
+
+
+def recordings(folder: Path) -> dict[int, Path]:
+    """The files of messages in a folder, by the rounds after which they end, ascending."""
+    found = {int(named[1]): path for path in folder.iterdir() if (named := _FILE.fullmatch(path.name))}
+    return dict(sorted(found.items()))
+
+
 def read_wire(path: Path) -> list[Message]:
     """Reads the recorded messages of a file, one `framed` after the other.
 
     Raises:
         MessageError: the file is damaged.
     """
-    messages, data = [], memoryview(path.read_bytes())
+    messages, data = list[Message](), memoryview(read_bytes(path))
     while data:
         size = codec.framed_size(data)
-        sender, receiver, round, phase, body, zones = codec.decode(codec.unframe(bytes(data[:size])))
+        row = codec.decode(codec.unframe(bytes(data[:size])))
+        if not isinstance(row, list) or [*map(type, row)] != [str, str, int, str, bytes, dict]:
+            raise MessageError(f"message {len(messages) + 1} of {path} is no record of a message; it is damaged")
+        sender, receiver, round, phase, body, zones = row
+        if not (_ADDRESS.fullmatch(sender) and _ADDRESS.fullmatch(receiver) and -1 <= round < 2**31):
+            wrong = f"from {shown(sender)} to {shown(receiver)} in round {shown(round)}"
+            raise MessageError(f"message {len(messages) + 1} of {path} is {wrong}; it is damaged")
         messages.append(Message(sender, receiver, round, phase, body, len(body), zones))
         data = data[size:]
     return messages

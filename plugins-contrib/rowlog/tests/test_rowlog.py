@@ -46,7 +46,7 @@ def test_conforms() -> None:
 def test_uses_the_public_api_only() -> None:
     nodes = list(ast.walk(ast.parse(Path(fedplug_rowlog.table.__file__).read_text(encoding="utf-8"))))
     taken = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and "fedplug" in str(node.module)}
-    assert taken == {"fedplug", "fedplug.api.events"}
+    assert taken == {"fedplug", "fedplug.api.events", "fedplug.api.files"}
 
 
 def test_python_asks_for_it() -> None:
@@ -59,8 +59,8 @@ def test_python_asks_for_it() -> None:
 
 
 def test_a_recipe_asks_for_it() -> None:
-    fedplug.run(RECIPE, extensions=[{"use": "rowlog.csv", "file": "recipe.csv"}], rounds=1)
-    assert len(lines("recipe.csv")) == 1
+    run = fedplug.run(RECIPE, extensions=[{"use": "rowlog.csv", "file": "recipe.csv"}], rounds=1)
+    assert len(lines(str(run.folder / "recipe.csv"))) == 1
 
 
 def test_the_command_line_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,3 +69,20 @@ def test_the_command_line_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["fedplug", *words])
     assert main() == 0
     assert len(lines("shell.csv")) == 1
+
+
+@pytest.mark.parametrize("file", ["../../mine.csv", "/tmp/rowlog-mine.csv"])
+def test_a_recipe_alone_writes_nothing_outside_its_run(file: str, tmp_path: Path) -> None:
+    inside = {**RECIPE, "extensions": [{"use": "rowlog.csv", "file": file}]}
+    with pytest.raises(fedplug.FedplugError, match=r"outside the run folder.*--allow-outside"):
+        fedplug.run(inside, quiet=True)
+    assert not Path(file).exists()
+    assert not list(tmp_path.rglob("*.csv"))
+
+
+def test_of_a_recipe_the_file_is_in_the_run_folder_unless_the_user_allows_more() -> None:
+    inside = {**RECIPE, "extensions": [{"use": "rowlog.csv", "file": "sub/rows.csv"}]}
+    folder = fedplug.run(inside, quiet=True).folder
+    assert [line["round"] for line in lines(str(folder / "sub/rows.csv"))] == ["1", "2"]
+    fedplug.run({**RECIPE, "extensions": [{"use": "rowlog.csv", "file": "mine.csv"}]}, quiet=True, allow_outside=True)
+    assert [line["round"] for line in lines("mine.csv")] == ["1", "2"]

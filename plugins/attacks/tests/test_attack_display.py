@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from display_toys import Clock, look_at_stdout, picture, without_codes
-from fedplug_attacks.workshop.display import PlainAttackDisplay, make_attack_display, summary_lines, target_line
+from fedplug_attacks.workshop.display import PlainAttackDisplay, make_attack_display, target_line
 from fedplug_attacks.workshop.display_live import LiveAttackDisplay
 from rich.console import Console
 from target_toys import NAIVE, a_summary_row, a_target, an_attack_summary, an_outcome
@@ -52,24 +52,21 @@ def test_a_diverged_number_is_no_number() -> None:
     assert line.endswith("naive diverged, MSE – (mean image 0.080): the loss became NaN, 0 ms")
 
 
-def test_the_end_has_a_line_for_each_attack_and_form_and_the_paths(out: io.StringIO) -> None:
+def test_the_end_is_a_table_a_conclusion_and_the_paths(out: io.StringIO) -> None:
     PlainAttackDisplay(out).finish(an_attack_summary(), RUN / "attacks", [RUN / "report.html"])
-    number = "MSE 1.50e-06 ± 2.00e-07 (mean image 0.080)"
-    assert out.getvalue().splitlines() == [
-        f"toy.copy server round 1 probes of 8 adaptive (the stronger form): 4 of 5 succeeded, {number}",
-        "toy.copy server round 1 probes of 8 naive: 0 of 5 succeeded, MSE 0.210 ± 0.010 (mean image 0.080)",
-        "attacks folder: runs/a b/attacks", "report: runs/a b/report.html",
+    header, row, conclusion, *paths = out.getvalue().splitlines()
+    assert header.split("  ")[0] == "who"
+    what = "the images behind one step on 8 examples, round 1"
+    assert [cell.strip() for cell in row.split("  ") if cell.strip()] == [
+        "the server", what, "4 of 5 targets, MSE 1.50e-06", "MSE 0.080 (mean image)", "succeeded"
     ]  # fmt: skip
+    assert conclusion.startswith("The server found the images behind one step on 8 examples (4 of 5 targets).")
+    assert paths == ["attacks folder: runs/a b/attacks", "report: runs/a b/report.html"]
 
 
-def test_a_lone_form_is_not_called_the_stronger_and_what_did_not_apply_is_no_try() -> None:
-    row = a_summary_row(not_applicable=3, succeeded=2, diverged=1)
-    (line,) = summary_lines(an_attack_summary(row))
-    assert "adaptive: 2 of 2 succeeded, 1 diverged, 3 not applicable, MSE" in line
-    (line,) = summary_lines(an_attack_summary(a_summary_row(not_applicable=5, succeeded=0, metrics={})))
-    assert line.endswith("adaptive: 5 not applicable")
-    equal = an_attack_summary(a_summary_row(), a_summary_row(form="naive", headline=False))
-    assert "stronger" not in "".join(summary_lines(equal))
+def test_forms_that_came_to_the_same_are_told_once() -> None:
+    hidden = {form: an_outcome("not_applicable", "all is hidden") for form in ("adaptive", "naive")}
+    assert target_line(a_target(forms=hidden)).endswith("adaptive and naive not applicable: all is hidden, 0 ms")
 
 
 def test_an_interruption_says_what_is_kept_and_how_to_go_on(out: io.StringIO, live: LiveAttackDisplay) -> None:
@@ -92,7 +89,7 @@ def test_quiet_prints_warnings_and_the_end_only(out: io.StringIO) -> None:
     display.note("no picture")
     display.finish(an_attack_summary(), RUN, [RUN / "report.html"])
     assert out.getvalue().startswith("note: no picture\n")
-    assert "4 of 5 succeeded" in out.getvalue()
+    assert "4 of 5 targets" in out.getvalue()
 
 
 def test_pipes_get_lines_and_terminals_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +160,8 @@ def test_live_leaves_a_line_for_each_target_and_ends_with_summary_and_paths(
     text = without_codes(out.getvalue())
     assert "a picture [x] is left out" in text
     assert "■ toy [bold]: adaptive success, MSE 1.25e-06" in text
-    assert "4 of 5 succeeded, MSE 1.50e-06" in text
+    assert "succeeded" in text
+    assert "4 of 5 targets" in " ".join(text.split())
     assert f"Report   {long}\n" in text
 
 

@@ -15,6 +15,7 @@ from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.view import View
 from fedplug_attacks.views.observer import Observer
+from fedplug_attacks.workshop.records import TrueClasses
 from fedplug_attacks.workshop.report_section import leakage_line
 from target_toys import a_target, an_outcome
 
@@ -67,8 +68,9 @@ def test_the_top_of_the_report_names_what_took_most(tmp_path: Path) -> None:
     assert leakage_line(tmp_path) == ""
     folder = tmp_path / "attacks"
     for number, (attack, status) in enumerate([("a.one", "failed"), ("a.two", "success"), ("a.two", "failed")]):
-        forms = {"adaptive": an_outcome(status, metrics={"mse": 1.0})}
-        attack_results.write_result(folder, a_target(attack=attack, forms=forms, key=f"{attack}-{number}"))
+        forms = {"adaptive": an_outcome(status, metrics={"mse": 1.0}, recovered=[0] if status == "success" else [])}
+        truth = TrueClasses([], [7], [f"person {number}"])
+        attack_results.write_result(folder, a_target(attack=attack, forms=forms, key=f"{attack}-{number}", truth=truth))
     attack_results.write_summary(folder, {})
-    assert "a.two by server" in leakage_line(tmp_path)
-    assert "1 of 2 targets gave way" in leakage_line(tmp_path)
+    said = "The image of 1 of 3 people was recovered: by the server 1."
+    assert leakage_line(tmp_path) == f"{said} All attacks, each by one adversary: 1 succeeded, 1 failed."

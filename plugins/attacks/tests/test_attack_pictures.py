@@ -206,7 +206,7 @@ def test_a_picture_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: p
     before = file.read_bytes()
 
     def fail(*_: Any) -> None:
-        raise OSError("disk full")
+        raise OSError(28, "disk full")
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="disk full"):

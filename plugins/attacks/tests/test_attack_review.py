@@ -97,7 +97,7 @@ def test_class_weights_are_another_loss(runs: Runs) -> None:
     """A gradient of a weighted loss matches no candidate under the plain one: attacks must not fail at it silently."""
     train = {"use": "std.sgd", "lr": 0.05, "class_weights": [1.0] * 9 + [5.0]}
     with machinery(runs.of(recipe_of(rounds=1, train=train)), adversaries=["server"]) as run:
-        meaning = run.observer.meaning(0, 10, None)
+        meaning = run.stage.observer.meaning(0, 10, None)
         assert meaning.loss == "cross_entropy"
         assert meaning.class_weights == (1.0,) * 9 + (5.0,)
         unmet = Needs(model=False).unmet(
@@ -114,7 +114,7 @@ def test_a_released_model_has_the_batch_norm_statistics_that_it_was_released_wit
     with machinery(runs.of(plain), adversaries=["released"]) as run:
         known, _ = seen(run, "released", 0)
         mean = run.rewound.client(0).remembered.buffers
-        initial = run.buffers
+        initial = run.stage.buffers
     assert known.buffers.keys() == initial.keys() == mean.keys()
     assert all(np.array_equal(known.buffers[name], mean[name]) for name in mean)
     assert any(not np.array_equal(known.buffers[name], initial[name]) for name in mean)

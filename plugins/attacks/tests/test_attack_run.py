@@ -210,11 +210,11 @@ def test_an_interruption_keeps_what_is_finished_and_the_same_command_goes_on(
 @pytest.mark.parametrize(
     ("does", "status", "reason"),
     [
-        ("raise", "failed", "the attack stopped with an error: ZeroDivisionError: the toy divided (attack_toys.py:"),
+        ("raise", "inconclusive", "the attack stopped with an error: ZeroDivisionError: the toy divided ("),
         ("refuse", "not_applicable", "the toy wants none of this"),
-        ("diverge", "diverged", "the loss became NaN at step 3"),
-        ("dictionary", "failed", "the attack gave a dict, not an AttackReport"),
-        ("text", "failed", "the attack gave 'no number' for what, which is not a number"),
+        ("diverge", "inconclusive", "the loss became NaN at step 3"),
+        ("dictionary", "inconclusive", "the attack gave a dict, not an AttackReport"),
+        ("text", "inconclusive", "the attack gave 'no number' for what, which is not a number"),
     ],
 )
 def test_an_attack_that_misbehaves_costs_its_own_target_only(folder: Path, does: str, status: str, reason: str) -> None:
@@ -230,7 +230,7 @@ def test_an_attack_that_misbehaves_costs_its_own_target_only(folder: Path, does:
     (row,) = found["summary"]["rows"]
     assert row["targets"] == 3
     assert row["reasons"] == {entries[1]["reason"]: 1}
-    assert row["diverged"] == (status == "diverged")
+    assert row["inconclusive"] == (status == "inconclusive")
     assert row["not_applicable"] == (status == "not_applicable")
 
 
@@ -239,7 +239,7 @@ def test_answers_with_nan_and_with_numbers_of_numpy_can_be_written(folder: Path)
     images = ['attack.attacks.0.finds=["images"]']
     name = "toy.echo-server-round1-client0"
     nan = attacked(folder, "toy.echo", sets=[*images, *deed("nan_images", 0)], **scope)[name]["forms"]["adaptive"]
-    assert nan["status"] == "diverged"
+    assert nan["status"] == "inconclusive"
     assert nan["losses"] == [None]
     odd = attacked(folder, "toy.echo", sets=[*QUICK, *deed("strange_numbers", 0)], **scope)[name]["forms"]["adaptive"]
     assert odd["losses"] == [1.5, None]

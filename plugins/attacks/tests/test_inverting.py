@@ -218,6 +218,19 @@ def test_a_loss_that_is_not_a_number_is_said(component: Any) -> None:
 
 
 @BOTH
+def test_a_search_that_ends_far_from_what_it_saw_says_that_it_did_not_fit(component: Any) -> None:
+    inputs, labels = digits(0)
+    model = relu_net(0)
+    seen = view(model, gradient(model, inputs, labels))
+    short = run(component, seen, iterations=1)
+    assert short.unfit.startswith("the best search ended with a mismatch of ")
+    assert short.metrics["loss"] > 0.1
+    noisy = view(model, gradient(model, inputs, labels))
+    noisy.update.sigma[:] = 100.0  # so much noise explains any mismatch
+    assert run(component, noisy, iterations=1).unfit == ""
+
+
+@BOTH
 def test_an_unread_update_is_not_applicable_and_a_read_one_is_a_gradient(component: Any) -> None:
     inputs, labels = digits(6)
     model = relu_net(6)

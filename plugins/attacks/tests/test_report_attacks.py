@@ -104,13 +104,14 @@ def test_a_plain_sentence_says_where_zero_filling_hid_a_leak(tmp_path: Path) -> 
 
 def test_what_did_not_apply_is_told_in_words_and_is_no_failure(tmp_path: Path) -> None:
     rows = [a_summary_row(succeeded=0, not_applicable=5, wilson=[0.0, 1.0], reasons={BIAS: 5}, metrics={}),
-            a_summary_row(attack="toy.part", not_applicable=2, diverged=1, succeeded=2, wilson=[0.2, 0.9])]  # fmt: skip
+            a_summary_row(attack="toy.part", not_applicable=2, inconclusive=1, succeeded=2, wilson=[0.2, 0.9]),
+            ]  # fmt: skip
     put(tmp_path, summary=an_attack_summary(*rows))
     text = said(tmp_path)
     assert f"adaptive {BIAS} 5" in text
     assert "adaptive – 5 not applicable –" in text
     assert "adaptive 2 of 3 20.0% to 90.0%" in text
-    assert "2 not applicable 1 diverged" in text
+    assert "2 not applicable 1 inconclusive" in text
     assert "stronger" not in Page(attacks_section(tmp_path)).visible().split("toy.copy")[-1]  # there is one form only
 
 

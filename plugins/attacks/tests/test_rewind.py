@@ -33,7 +33,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and "attacks" not in path.parts and path.name != "report.html"
+        if path.is_file() and "attacks" not in path.parts and path.suffix != ".html"
     }
 
 

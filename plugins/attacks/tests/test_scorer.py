@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
 import numpy as np
 import pytest
 from attack_toys import Broken, CountError, Distance, Hits, NotANumber, Undefined
+from fedplug import Finds
 from fedplug.api.data import Examples, PublicData
 from fedplug.api.errors import ViewError
 from fedplug_attacks.api.report import AttackReport, checked
@@ -173,6 +175,44 @@ def test_a_verdict_needs_a_number() -> None:
     assert judge.verdict(done, {"acc": 0.1}, ("acc", ">=", 0.2)) == "failed"
     for status in ("diverged", "not_applicable"):
         assert judge.verdict(AttackReport(status), {"mse": 0.0}, ("mse", "<=", 0.1)) == status
+
+
+def judged(report: AttackReport, truth: Truth, threshold: float = 0.01) -> tuple[str, list[int]]:
+    finds = Finds(needs=None, what=frozenset({"images"}), headline=("toy_distance", "low"),
+                  success=("toy_distance", "<=", threshold))  # fmt: skip
+    judge = scorer(Distance)
+    outcome = judge.outcome(report, truth, judge.baselines(finds.what, truth), finds, 0.0)
+    return outcome.status, outcome.recovered
+
+
+def test_any_image_that_was_recovered_is_a_success_and_is_named_by_its_place() -> None:
+    truth = truth_of(grey(0.9, 0.5, 0.1))
+    assert judged(AttackReport("finished", images=grey(0.3, 0.11, 0.7)), truth) == ("success", [2])
+    assert judged(AttackReport("finished", images=grey(0.1)), truth) == ("success", [2])
+    assert judged(AttackReport("finished", images=grey(0.3, 0.7)), truth) == ("failed", [])
+    # The mean image, of 0.25, is as near to that of 0.3: nothing was learnt of it.
+    assert judged(AttackReport("finished", images=grey(0.25)), truth_of(grey(0.3)), 0.1) == ("failed", [])
+    assert judged(AttackReport("finished", images=grey(np.nan)), truth_of(grey(0.9))) == ("failed", [])
+
+
+def test_a_search_that_did_not_fit_is_inconclusive_unless_it_succeeded() -> None:
+    truth = truth_of(grey(0.9))
+    unfit = AttackReport("finished", images=grey(0.1), unfit="the mismatch is large")
+    assert judged(unfit, truth)[0] == "inconclusive"
+    assert judged(dataclasses.replace(unfit, images=grey(0.9)), truth)[0] == "success"
+    assert judged(AttackReport("diverged"), truth)[0] == "inconclusive"
+
+
+def test_luck_is_the_share_of_random_guesses_that_would_have_succeeded() -> None:
+    def luck(threshold: float, what: str = "labels") -> float:
+        finds = Finds(needs=None, what=frozenset({what}), headline=("toy_count_error", "low"),
+                      success=("toy_count_error", "<=", threshold))  # fmt: skip
+        return scorer(CountError).luck(finds, truth_of(grey(0.1, 0.2), [0, 1]))
+
+    assert luck(-1.0) == 0
+    assert 0 < luck(1.5) < 1
+    assert luck(100.0) == 1
+    assert luck(100.0, "images") == 0
 
 
 def test_why_the_deciding_number_is_not_defined_is_told_of_attacks_that_found_something() -> None:

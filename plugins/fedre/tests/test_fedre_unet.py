@@ -133,3 +133,5 @@ def test_figures_of_a_worked_example() -> None:
 
 def test_nothing_found_and_nothing_there_is_zero_not_an_error() -> None:
     assert foreground.figures({}) == {"IoU": 0.0, "precision": 0.0, "recall": 0.0, "F-score": 0.0}
+    declared = {figure.name: figure.better for figure in UNet(UNet.Options()).judged_by}
+    assert declared == dict.fromkeys(foreground.figures({}), "higher")

@@ -70,3 +70,19 @@ def test_a_page_that_is_too_wide_or_too_pale_is_noticed(browser: Any, tmp_path: 
     found = "\n".join(faults(browser, page, 390, "light"))
     for fault in ("the page is", "px: outside", "outside its figure", "axe color-contrast"):
         assert fault in found, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_numbers_of_a_comparison_need_no_inner_scroll(browser: Any, pages: dict[str, Path], width: int) -> None:
+    script = """() => [...document.querySelectorAll('#numbers, #numbers *')]
+        .filter((part) => part.scrollWidth > part.clientWidth + 1 && part.clientWidth && !part.closest('details'))
+        .map((part) => `${part.tagName} ${part.textContent.slice(0, 40)}`)"""
+    context = browser.new_context(viewport={"width": width, "height": 900})
+    page = context.new_page()
+    page.goto(pages["comparison"].as_uri())
+    assert page.locator("#numbers table").first.is_visible()
+    assert page.evaluate(script) == []
+    page.emulate_media(media="print")
+    assert page.evaluate(script) == [], "on paper neither"
+    context.close()

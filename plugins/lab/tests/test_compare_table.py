@@ -12,19 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.api.verdict import Verdict
-from fedplug_lab.comparable import warnings
-from fedplug_lab.compare_figures import charts, front_of
-from fedplug_lab.compare_formats import to_csv, to_json, to_latex, to_markdown
+from fedplug.api.verdict import PARTIES, Line
+from fedplug_lab.comparable import Unlike, unlike, warnings
+from fedplug_lab.compare_figures import charts
+from fedplug_lab.compare_formats import side_by_side, to_csv, to_json, to_latex, to_markdown, words
 from fedplug_lab.compare_page import write_compare_page
-from fedplug_lab.compare_table import columns, reasons
+from fedplug_lab.compare_table import columns, leaders, reasons
+from fedplug_lab.compare_words import summary_of
 from fedplug_lab.compared import Compared, OneRun
+from fedplug_lab.fronts import front_of
 from fedplug_lab.leakage import leakage_table, worst_of
 from fedplug_lab.records import result_of
 from row_toys import a_ledger, a_line, a_row, a_summary, a_verdict
-
-SAID = a_verdict(aggregator=a_line("aggregator", "none", reason="reads <b>all</b> of it | each of_them"))
-VERDICT = str(SAID)
 
 
 def a_run(folder: Path, name: str, seed: int, rounds: int = 3, attacks: Any = None, **changes: Any) -> OneRun:
@@ -35,7 +34,7 @@ def a_run(folder: Path, name: str, seed: int, rounds: int = 3, attacks: Any = No
         "name": name, "seed": seed, "rounds": rounds, "data": {"use": "std.digits", "clients": 2, "partition": None},
         "model": {"use": "std.mlp"}, "train": {"use": "std.sgd", "epochs": 5}, **changes.pop("recipe", {}),
     }  # fmt: skip
-    ledger = a_ledger(**{"verdict": SAID, "unit": "client", **changes.pop("ledger", {})})
+    ledger = a_ledger(**{**verdict(), "unit": "client", **changes.pop("ledger", {})})
     summary = a_summary(name=name, recipe=recipe, digest=f"{name}-{seed}", **changes.pop("summary", {}))
     rows = [a_row(r, **{"accuracy": 0.5 + seed / 10, **changes}) for r in range(1, 4)]
     (folder / "recipe.yaml").touch()
@@ -49,35 +48,103 @@ def a_run(folder: Path, name: str, seed: int, rounds: int = 3, attacks: Any = No
     return found
 
 
-def of(aggregator: float) -> Verdict:
-    """With this epsilon toward the server alone."""
-    bare = a_line("released_model", "none", reason="bare")
-    return a_verdict(aggregator=a_line("aggregator", "guaranteed", aggregator), released_model=bare)
-
-
 def texts(everyone: Sequence[Compared], key: str) -> list[str]:
-    return [cell.text for column in columns(everyone, everyone[0]) if column.key == key for cell in column.cells]
+    return [words(cell) for column in columns(everyone, everyone[0]) if column.key == key for cell in column.cells]
 
 
-def test_epsilons_are_the_largest_of_the_ledgers_and_gaps_have_their_reason(tmp_path: Path) -> None:
+def best(everyone: Sequence[Compared], key: str, spoiled: Sequence[str] = ()) -> list[bool]:
+    return [cell.best for column in columns(everyone, everyone[0], spoiled) if column.key == key
+            for cell in column.cells]  # fmt: skip
+
+
+def verdict(**lines: Line) -> dict[str, Any]:
+    return {"verdict": a_verdict(**lines).to_plain()}
+
+
+def test_each_party_has_the_guarantee_of_the_run_that_promises_least_or_none_and_why(tmp_path: Path) -> None:
     one = Compared("one", [
-        a_run(tmp_path, "one", 1, ledger={"verdict": of(3.0)}, epsilon=2.0, epsilon_prices="noised"),
-        a_run(tmp_path, "one", 2, ledger={"verdict": of(4.0)}, epsilon=1.0),
+        a_run(tmp_path, "one", 1, ledger=verdict(aggregator=a_line("aggregator", "guaranteed", 3.0)), epsilon=2.0,
+              epsilon_prices="noised"),
+        a_run(tmp_path, "one", 2, ledger=verdict(aggregator=a_line("aggregator", "guaranteed", 4.0)), epsilon=1.0),
     ])  # fmt: skip
-    empty = {"verdict": Verdict("nothing_run")}
-    two = Compared("two", [
-        a_run(tmp_path, "two", 1, ledger=empty, epsilon=None), a_run(tmp_path, "two", 2, ledger=empty, epsilon=math.nan)
-    ])  # fmt: skip
+    sealed = a_line("aggregator", "guaranteed", 0.0, rests_on=["as long as the encryption holds"])
+    two = Compared("two", [a_run(tmp_path, "two", 1, ledger=verdict(aggregator=sealed), epsilon=None),
+                           a_run(tmp_path, "two", 2, ledger=verdict(), epsilon=math.nan)])  # fmt: skip
     everyone = [one, two]
     assert texts(everyone, "epsilon") == ["2.000 (noised)", "–"]
-    assert texts(everyone, "epsilon_aggregator") == ["4.000", "–"]
-    assert texts(everyone, "epsilon_released_model") == ["–", "–"]
-    assert texts(everyone, "verdict") == [f"{of(3.0)} / {of(4.0)}", "Nothing to judge."]
+    given, lacking = texts(everyone, "epsilon_aggregator")
+    assert (given, lacking) == ("epsilon 4.00 for each client, delta 1e-05", "no guarantee: reads it")
+    assert texts(everyone[1:], "epsilon_key_holder") == ["no such party: there is none"]
+    assert texts(everyone, "epsilon_client") == ["no guarantee: it is above 20"] * 2
+    assert texts(everyone, "epsilon_released_model") == ["epsilon 1.25 for each client, delta 1e-05"] * 2
     assert texts(everyone, "difference") == ["baseline", "+0.000 n=2"]
-    said = reasons(columns(everyone, one))
-    assert "epsilon, two: its ledger prices nothing, since no zone has noise that counts" in said
-    assert "ε model, one: bare" in said
-    assert "ε model, two: its ledger says nothing of this view" in said
+    whole = columns(everyone, one)
+    assert {column.key: column.group for column in whole if column.key.startswith("epsilon_")}.keys() == {
+        f"epsilon_{party}" for party in PARTIES}  # fmt: skip
+    said = reasons(whole)
+    assert "epsilon of what is priced, two: its ledger prices nothing, since no zone has noise that counts" in said
+    assert "no guarantee toward the server, two: reads it" in said
+    assert not [line for line in said if "key server" in line], "nobody misses a party that is not there"
+    assert best(everyone, "epsilon_aggregator") == [True, False]
+    (last,) = [run for run in two.runs if run.seed == 1]
+    assert texts([Compared("x", [last])], "epsilon_aggregator") == [
+        "learns nothing of the updates (epsilon 0), as long as the encryption holds"
+    ]  # fmt: skip
+
+
+def test_the_best_is_marked_with_all_that_the_seeds_do_not_tell_from_it(tmp_path: Path) -> None:
+    def of(name: str, *accuracies: float, **more: Any) -> Compared:
+        runs = [a_run(tmp_path, name, seed, accuracy=accuracy, **more) for seed, accuracy in enumerate(accuracies, 1)]
+        return Compared(name, runs)
+
+    good, close, bad = of("good", 0.8, 0.9, 0.85), of("close", 0.85, 0.84, 0.83), of("bad", 0.1, 0.2, 0.15)
+    assert best([good, close, bad], "accuracy") == [True, True, False]
+    assert best([good, close, bad], "accuracy", ["accuracy"]) == [False] * 3, "they are not of one task"
+    assert best([good, close], "accuracy") == [False, False], "what all share is no distinction"
+    alone = [Compared(each.name, each.runs[:1]) for each in (good, close, bad)]
+    assert best(alone, "accuracy") == [False, True, False]
+    assert leaders([{1: 3.0}, {1: 2.0}, {1: None}], "lower") == {1}
+    assert leaders([{1: None}], "lower") == set()
+
+
+def test_a_figure_is_marked_in_the_direction_that_its_task_declares(tmp_path: Path) -> None:
+    def of(name: str, error: float, declared: Sequence[dict[str, str]]) -> Compared:
+        return Compared(name, [a_run(tmp_path, name, 1, figures={"RMSE": error}, accuracy=None, loss=None,
+                                     summary={"figures": declared})])  # fmt: skip
+
+    declared = [{"name": "RMSE", "better": "lower", "unit": "m"}]
+    everyone = [of("a", 2.0, declared), of("b", 1.0, declared)]
+    assert best(everyone, "figure_RMSE") == [False, True]
+    assert [column.title for column in columns(everyone, everyone[0]) if column.key == "figure_RMSE"] == ["RMSE (m)"]
+    assert summary_of(everyone, ())[0].startswith("b is the best in RMSE (1.000); with one seed each,")
+    (front,) = [chart for chart in charts(everyone) if chart.key == "front"]
+    assert front.title == "What RMSE costs"
+    assert "Better is to the left and down." in front.note
+    unsure = [*everyone, of("c", 0.5, [])]
+    assert best(unsure, "figure_RMSE") == [False] * 3, "c does not say which way is better"
+
+
+def test_the_sentences_are_honest_about_seeds_and_about_what_does_not_compare(tmp_path: Path) -> None:
+    safe = verdict(**{party: a_line(party, "guaranteed", 2.0) for party in PARTIES if party != "key_holder"})
+
+    def of(name: str, *accuracies: float, **more: Any) -> Compared:
+        runs = [a_run(tmp_path, name, seed, accuracy=accuracy, **more) for seed, accuracy in enumerate(accuracies, 1)]
+        return Compared(name, runs)
+
+    plain = of("plain", 0.8, 0.9, 0.85, ledger=verdict(released_model=a_line("released_model", "none")))
+    noised, part = of("noised", 0.1, 0.2, 0.15, ledger=safe), of("part", 0.84, 0.85, 0.83, ledger=verdict())
+    first, second, *_ = summary_of([plain, noised, part], ())
+    assert first.startswith("plain is the most accurate (0.850 ± 0.050), ")
+    assert first.endswith("but the spread over 3 seeds does not tell part from it.")
+    assert second == ("noised protects a client from everybody (epsilon 2.00 at most); part from anybody who gets the "
+                      "model alone (epsilon 1.25 at most); plain from nobody.")  # fmt: skip
+    assert summary_of([plain, noised], ())[0].endswith("by more than the spread over 3 seeds explains.")
+    assert summary_of([plain, plain], ())[0] == "All are equally accurate (0.850 ± 0.050)."
+    *_, last = summary_of([plain, noised], ["accuracy", "time"])
+    assert last == "The accuracies and seconds of these runs do not compare: what differs is listed with the warnings."
+    cheap = of("cheap", 0.85, bytes={"up": {"total": 10}, "down": {"total": 5}, "key_server": {"total": 0}})
+    assert "sends most" in summary_of([plain, cheap], ["time"])[2]
+    assert summary_of([plain, cheap], ["time"])[2].endswith("times as much as cheap, which sends least.")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +159,6 @@ def test_epsilons_are_the_largest_of_the_ledgers_and_gaps_have_their_reason(tmp_
         ({"ledger": {"unit": "record"}}, "unit of epsilon: client in a; record in b. Epsilons are not of one kind."),
         ({"ledger": {"adjacency": "add"}}, "adjacency: nothing stated in a; add in b"),
         ({"ledger": {"delta": 1e-3}}, "delta: 1e-05 in a; 0.001 in b. Epsilons do not compare."),
-        ({"ledger": {"trust": "central"}}, "who is trusted: nothing stated in a; central in b"),
         ({"summary": {"device": "cuda:0"}}, "machine: engine local on cpu in a; engine local on cuda:0 in b. Seconds"),
         ({"summary": {"versions": {"fedplug": "9"}}}, "versions: fedplug 0.1.0 and 9"),
         ({"summary": {"versions": {"fedplug": "9"}}}, "versions: runs were made with fedplug 9 (installed: "),
@@ -102,7 +168,17 @@ def test_epsilons_are_the_largest_of_the_ledgers_and_gaps_have_their_reason(tmp_
 def test_it_says_what_does_not_compare(tmp_path: Path, changes: dict[str, Any], expected: str) -> None:
     a, b = (Compared(name, [a_run(tmp_path, name, 1, **own)]) for name, own in (("a", {}), ("b", changes)))
     assert warnings([a, a]) == []
-    assert [warning for warning in warnings([a, b]) if expected in warning], warnings([a, b])
+    assert [warning for warning in warnings([a, b]) if expected in warning.text], warnings([a, b])
+
+
+def test_a_search_is_told_too_of_what_the_one_epsilon_is_that_a_run_leads_with(tmp_path: Path) -> None:
+    a, b = (Compared(name, [a_run(tmp_path, name, 1, ledger={"trust": trust})])
+            for name, trust in (("a", ""), ("b", "x")))  # fmt: skip
+    assert unlike([a, b], ["epsilon"]) == [
+        "who is trusted: nothing stated in a; x in b. These epsilons hold toward different parties: compare party by "
+        "party."
+    ]  # fmt: skip
+    assert not warnings([a, b])
 
 
 def test_where_groups_have_models_all_are_compared_on_data_like_each_clients_own(tmp_path: Path) -> None:
@@ -121,11 +197,13 @@ def test_it_says_that_seeds_differ_and_that_runs_shared_the_machine(tmp_path: Pa
     a = Compared("a", [a_run(tmp_path, "a", seed) for seed in (1, 2)])
     b = Compared("b", [a_run(tmp_path, "b", 1)])
     (seeds,) = warnings([a, b])
-    assert seeds == "seeds: a has 1, 2; b has 1. Differences are over the seeds that both have, means over all."
+    assert not seeds.spoils
+    assert seeds.text == "seeds: a has 1, 2; b has 1. Differences are over the seeds that both have, means over all."
     for run, (began, ended) in zip([*a.runs, *b.runs], [(100, 200), (200, 300), (250, 400)], strict=True):
         os.utime(run.folder / "recipe.yaml", (began, began))
         os.utime(run.folder / "metrics.jsonl", (ended, ended))
-    assert "machine: some of the runs went on at the same time. Seconds do not compare." in warnings([a, b])
+    shared = "machine: some of the runs went on at the same time. Seconds do not compare."
+    assert Unlike(shared, frozenset({"time"})) in warnings([a, b])
 
 
 def leaked(mse: float, share: float | None) -> dict[str, Any]:
@@ -152,33 +230,77 @@ def test_leakage_is_the_stronger_form_beside_the_best_trivial_guess(tmp_path: Pa
     shown = leakage_table([one, two, three])
     for part in ("mean image 0.08", "smaller is worse", "0.101", "not tried"):
         assert part in shown
-    assert "attacks: not the same ones were made (1 on one, 0 on two)" in " ".join(warnings([one, two]))
+    said = " ".join(found.text for found in warnings([one, two]))
+    assert "attacks: not the same ones were made (1 on one, 0 on two)" in said
 
 
 def test_the_front_is_who_nobody_beats_in_both() -> None:
-    points = {"cheap": (1.0, 0.5), "good": (9.0, 0.9), "bad": (9.0, 0.4), "same": (1.0, 0.5), "none": (math.inf, 0.9)}
+    points = {"cheap": (1.0, 0.5), "good": (9.0, 0.9), "bad": (9.0, 0.4), "same": (1.0, 0.5)}
     assert front_of(points) == ["cheap", "same", "good"]
+    assert front_of(points, up="lower") == ["cheap", "same", "bad"]
+    assert front_of(points, "higher", "lower") == ["bad"]
+
+
+def test_a_front_has_axes_with_numbers_and_a_strip_for_those_without_a_guarantee(tmp_path: Path) -> None:
+    def line(epsilon: float | None) -> dict[str, Any]:
+        return verdict(aggregator=a_line("aggregator", "guaranteed" if epsilon else "none", epsilon or 0.0))
+
+    everyone = [Compared(name, [a_run(tmp_path, name, 1, ledger=line(epsilon), accuracy=accuracy)])
+                for name, epsilon, accuracy in (("a", 1.0, 0.3), ("b", 16.0, 0.7), ("open", None, 0.9))]  # fmt: skip
+    front = charts(everyone)[0]
+    said = "By epsilon toward the server, nobody beats a and b; no guarantee: open."
+    assert said in front.alt
+    for text in (">no guarantee<", ">epsilon toward the server, log scale<", ">10<", ">open<", ">accuracy (share of"):
+        assert text in front.svg, text
+    assert "inf" not in front.svg
+    assert "nan" not in front.svg
 
 
 def test_every_output_holds_what_the_runs_said_and_escapes_it(tmp_path: Path) -> None:
-    everyone = [Compared(name, [a_run(tmp_path, name, seed, attacks=leaked(0.1, 0.5)) for seed in (1, 2)])
-                for name in ("a_b & <i>", "b|c")]  # fmt: skip
+    hostile = verdict(aggregator=a_line("aggregator", "none", reason="reads <u>it</u> | all", detail="x_y <u>"))
+    everyone = [Compared(name, [a_run(tmp_path, name, seed, attacks=leaked(0.1, 0.5), ledger=hostile)
+                                for seed in (1, 2)]) for name in ("a_b & <i>", "b|c")]  # fmt: skip
     table = columns(everyone, everyone[0])
-    about = {"title": "x", "question": "Why <b>?", "baseline": "a_b & <i>", "warnings": ["w & w"], "command": "fedplug"}
+    about = {"title": "x", "question": "Why <q>?", "baseline": "a_b & <i>", "summary": summary_of(everyone, ()),
+             "warnings": ["w & w"], "command": "fedplug"}  # fmt: skip
     page = write_compare_page(tmp_path / "compare.html", everyone, table, about).read_text()
-    assert "<i>" not in page
-    assert "<b>" not in page
-    assert "reads &lt;b&gt;all&lt;/b&gt; of it | each of_them" in page
+    for tag in ("<i>", "<u>", "<q>"):
+        assert tag not in page
+    assert 'class="none"><b>no guarantee</b></span><br><span class="note">reads &lt;u&gt;it&lt;/u&gt; | all' in page
     assert [chart.key for chart in charts(everyone)] == ["front", "curves", "accuracy-bytes", "bytes", "seconds"]
     for chart in charts(everyone):
         assert chart.svg in page
+    said = "Protected from some, not from everybody. Each client's data are protected from anybody who gets the model, "
     rows = list(csv.DictReader(io.StringIO(to_csv(table, everyone, about))))
-    assert [(row["protocol"], row["verdict"]) for row in rows] == [("a_b & <i>", VERDICT), ("b|c", VERDICT)]
+    assert [(row["protocol"], row["verdict"].startswith(said)) for row in rows] == [("a_b & <i>", True), ("b|c", True)]
     assert [float(row["accuracy_mean"]) for row in rows] == pytest.approx([0.65, 0.65])
+    assert [(row["epsilon_released_model"], row["epsilon_aggregator_state"]) for row in rows] == [("1.25", "none")] * 2
     plain = json.loads(to_json(table, everyone, about))
     assert [run["leaks"][0]["attack"] for run in plain["protocols"][0]["runs"]] == ["toy.copy server"] * 2
+    assert [line["state"] for line in plain["protocols"][0]["runs"][0]["lines"]][:2] == ["none", "absent"]
     markdown, latex = to_markdown(table, everyone, about), to_latex(table, everyone, about)
-    assert "| b\\|c | 1, 2 |" in markdown
-    assert "* b\\|c: Protected from some, not from everybody. The server: no guarantee: reads &lt;b>all" in markdown
-    assert r"a\_b \& $<$i$>$ & 1, 2" in latex
-    assert len({line.count(" & ") for line in latex.splitlines() if line.endswith(r"\\") and "a\\_b" not in line}) == 1
+    assert "|  | a_b & &lt;i> | b\\|c |\n| --- | --- | --- |" in markdown
+    assert "| **Privacy toward** |  |  |" in markdown
+    assert "| the server | no guarantee: reads &lt;u>it&lt;/u> \\| all |" in markdown
+    assert f"* b\\|c: {said}" in markdown
+    assert r" & a\_b \& $<$i$>$ & b|c \\" in latex
+    assert r"accuracy & 0.650 $\pm$ 0.071 & " in latex
+    rows_of_two = [line for line in latex.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
+    assert {line.replace(r"\&", "").count(" & ") for line in rows_of_two} == {2}
+    for text in (markdown, latex, page):
+        for word in ("Accuracy", "Privacy", "Traffic", "Time"):
+            assert word in text
+
+
+def test_many_protocols_make_several_tables_and_nothing_scrolls(tmp_path: Path) -> None:
+    everyone = [Compared(f"p{place}", [a_run(tmp_path, f"p{place}", 1)]) for place in range(7)]
+    table = columns(everyone, everyone[0])
+    assert [[cell.text for cell in piece[0].cells] for piece in side_by_side(table)] == [
+        ["p0", "p1", "p2", "p3"], ["p4", "p5", "p6"]
+    ]  # fmt: skip
+    about = {"title": "x", "question": "", "baseline": "p0", "summary": [], "warnings": [], "command": ""}
+    page = write_compare_page(tmp_path / "compare.html", everyone, table, about).read_text()
+    numbers = page[page.index('<section id="numbers">') : page.index('<section id="figures">')]
+    assert numbers.count("<table") == numbers.count('<table class="sides">') == 4, "two, and two folded away"
+    assert "scroll" not in numbers
+    assert to_markdown(table, everyone, about).count("| --- ") == 9

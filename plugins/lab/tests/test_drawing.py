@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from fedplug_lab.axis import Axis, powers, round_step
 from fedplug_lab.drawing import Drawing
-from fedplug_lab.lettering import lettering
-from fedplug_lab.panel import Box, Panel
+from fedplug_lab.lettering import lettering, width_of
+from fedplug_lab.panel import Box, Panel, named_places
 
 BOX = Box(100, 10, 200, 50)
 
@@ -62,6 +62,42 @@ def test_values_lie_in_proportion() -> None:
     assert Axis(1, 100, logarithmic=True).places([1, 10, 100]).tolist() == [0, 0.5, 1]
     assert Axis(0, 1).places([-1e300, 1e300, math.inf]).tolist() == [-1, 2, 2], "no coordinate that no reader can read"
     assert np.isnan(Axis(0, 1).places([math.nan])).all()
+
+
+def test_what_has_no_number_lies_in_a_strip_at_the_end_of_its_axis() -> None:
+    axis = Axis(1, 100, logarithmic=True, strip="no guarantee")
+    end = axis.numbers_end
+    assert 0.5 < end < 1
+    assert axis.places([1, 10, 100, math.inf]).tolist() == pytest.approx([0, end / 2, end, (1 + end) / 2])
+    assert axis.marks()[-1] == (pytest.approx((1 + end) / 2), "no guarantee")
+    assert Axis(1, 2).numbers_end == 1
+
+
+def test_names_are_written_beside_their_points_and_cover_nothing() -> None:
+    crowd = [(100 + 12 * i, 30 + 4 * (i % 3)) for i in range(6)]
+    found = named_places(BOX, crowd, [f"name{i}" for i in range(6)])
+    rooms = []
+    for _, (x, y, anchor), text, _ in found:
+        wide, high = width_of(text, 0.9 * BOX.font), 1.2 * 0.9 * BOX.font
+        left = x - {"start": 0, "end": wide, "middle": wide / 2}[anchor]
+        rooms.append((left, y - high / 2, left + wide, y + high / 2))
+    assert found
+    for number, (left, top, right, bottom) in enumerate(rooms):
+        assert left >= BOX.x
+        assert right <= BOX.x + BOX.width
+        assert not any(left < x < right and top < y < bottom for x, y in crowd)
+        assert not any(left < c and a < right and top < d and b < bottom for a, b, c, d in rooms[:number])
+    assert [text for *_, text, _ in named_places(BOX, [(150, 30), (150, 30)], ["", "b"])] == ["b"]
+    assert named_places(Box(0, 0, 20, 20), [(10, 10)], ["much too long for it"]) == []
+
+
+def test_steps_lead_from_the_best_point_to_the_end_of_the_numbers() -> None:
+    panel = Panel()
+    panel.x.low, panel.x.high, panel.y.low, panel.y.high = 0, 4, 0, 1
+    panel.stairs([1, 2], [0.5, 1.0], "red", right=True, up=True)
+    panel.stairs([3, 1], [0.5, 0.0], "blue", right=False, up=False)
+    assert shapes(panel, "stroke: red") == ["M150 60H150V35H200V10H300"]
+    assert shapes(panel, "stroke: blue") == ["M250 10H250V35H150V60H100"]
 
 
 def test_an_axis_without_ends_goes_a_little_beyond_what_it_sees() -> None:

@@ -51,7 +51,7 @@ def test_a_sweep_runs_everything_and_keeps_a_line_each(
     assert shown[0].startswith("1/4 scale=0.01 seed=1: accuracy 0.")
     assert shown[3].startswith("4/4 scale=0.5 seed=2: accuracy 0.")
     assert re.split(r"\s{2,}", shown[4].strip()) == [
-        "scale", "runs", "accuracy", "best", "clear", "seconds", "MB up", "MB down"
+        "scale", "runs", "accuracy", "best", "clear", "toward server", "toward model", "MB up", "MB down", "seconds"
     ]  # fmt: skip
     assert [row.split()[:2] for row in shown[5:7]] == [["0.01", "2"], ["0.5", "2"]]
     lines = lines_of(settings)
@@ -111,7 +111,8 @@ def test_a_failed_run_is_recorded_the_others_go_on_and_it_is_tried_again(
     assert "2/3 scale=0.02: failed: RuntimeError: the toy broke" in printed.out
     assert "1 of 3 runs failed; the same command tries them again" in printed.err
     assert [bool(line.result) for line in lines_of(settings)] == [True, False, True]
-    assert [cells for title, cells, _ in columns_of(lines_of(settings)) if title == "runs"] == [["1", "0 of 1", "1"]]
+    columns = {column.title: column.cells for column in columns_of(lines_of(settings))}
+    assert columns["runs"] == ["1", "0 of 1", "1"]
     assert sweeps.sweep(recipe, grid, settings, catalog=catalog) == 0
     assert [bool(line.result) for line in lines_of(settings)] == [True, False, True, True]
     assert len(capsys.readouterr().out.splitlines()) == 8, "done already, one run, the table, its file, the page"

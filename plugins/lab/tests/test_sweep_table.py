@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from fedplug.api.errors import SetupError
 from fedplug.runs.folder import Distribution, Summary
+from fedplug_lab.comparable import GROUPS
 from fedplug_lab.records import Line, Records, Result, Spread, Volume, result_of
 from fedplug_lab.sweep_table import columns_of, to_csv
 from row_toys import a_ledger, a_row, a_verdict
@@ -31,26 +32,37 @@ def a_line(scale: float, seed: int, parameters: dict[str, Any] | None = None, **
 def test_the_table_has_mean_and_standard_deviation_over_seeds() -> None:
     lines = [a_line(scale, seed) for scale in (0.1, 0.2) for seed in (1, 2, 3)]
     lines.append(Line("0.2-4", "", {"train.scale": 0.2}, 4, error="boom"))
-    table = {title: cells for title, cells, _ in columns_of(lines)}
+    table = {column.title: column.cells for column in columns_of(lines)}
     assert table == {
         "scale": ["0.1", "0.2"], "runs": ["3", "3 of 4"], "accuracy": ["0.700 ± 0.100"] * 2, "best": ["0.900"] * 2,
-        "personal mean": ["0.200"] * 2, "lowest": ["0.100"] * 2, "highest": ["0.300"] * 2, "encrypted": ["25.0%"] * 2,
-        "clear": ["75.0%"] * 2, "seconds": ["2.0"] * 2, "MB up": ["1.50"] * 2, "MB down": ["0.00"] * 2,
-        "adjusted rand index": ["1"] * 2,
+        "personal mean": ["0.200"] * 2, "lowest": ["0.100"] * 2, "highest": ["0.300"] * 2,
+        "adjusted rand index": ["1"] * 2, "encrypted": ["25.0%"] * 2, "clear": ["75.0%"] * 2, "MB up": ["1.50"] * 2,
+        "MB down": ["0.00"] * 2, "seconds": ["2.0"] * 2,
     }  # fmt: skip
+    assert list(dict.fromkeys(column.group for column in columns_of(lines))) == ["", *GROUPS]
 
 
 def test_figures_of_a_task_are_columns() -> None:
     lines = [a_line(0.1, 1, figures={"Dice": 0.25}), a_line(0.2, 1)]
-    columns = {title: cells for title, cells, _ in columns_of(lines)}
+    columns = {column.title: column.cells for column in columns_of(lines)}
     assert columns["Dice"] == ["0.250", "–"]
     assert next(csv.DictReader(io.StringIO(to_csv(lines))))["figures.Dice"] == "0.25"
 
 
 def test_a_parameter_may_be_called_as_a_result_is() -> None:
-    lines = [a_line(0.1, 1, parameters={"protect.noised.1.epsilon": e}, epsilon=e + 1.0) for e in (1, 8)]
-    columns = [(title, cells) for title, cells, _ in columns_of(lines) if "epsilon" in title]
-    assert columns == [("epsilon", ["1", "8"]), ("ledger epsilon", ["2.000", "9.000"])]
+    lines = [a_line(0.1, 1, parameters={"protect.noised.1.seconds": e}) for e in (1, 8)]
+    columns = [(column.title, column.cells) for column in columns_of(lines) if "seconds" in column.title]
+    assert columns == [("seconds", ["1", "8"]), ("seconds", ["2.0", "2.0"])]
+
+
+def test_each_party_has_the_largest_epsilon_of_the_runs_or_no_guarantee() -> None:
+    given = {"aggregator": 8.0, "released_model": None, "client": 1.0}
+    lines = [a_line(0.1, 1, guarantees=given), a_line(0.1, 2, guarantees={**given, "aggregator": 9.0, "client": None})]
+    columns = {column.title: (column.cells, column.brief) for column in columns_of(lines) if column.group == "privacy"}
+    assert columns["toward server"] == (["ε 9.000"], True)
+    assert columns["toward client"] == (["no guarantee"], False)
+    assert columns["toward model"] == (["no guarantee"], True)
+    assert "toward key server" not in columns, "it is not there"
 
 
 def test_the_csv_holds_every_number_and_any_text() -> None:

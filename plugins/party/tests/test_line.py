@@ -128,3 +128,55 @@ def test_the_socket_of_a_program_that_was_killed_is_replaced(tmp_path: Path) -> 
     listening = Listening(tmp_path, lambda request: request)
     assert ask(tmp_path, b"again", 5) == b"again"
     listening.close()
+
+
+def test_a_party_holds_one_request_that_it_answers_and_one_that_waits(tmp_path: Path) -> None:
+    """A third is refused before any of it is read, and who asks for the status is answered all the same."""
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def answer(request: bytes) -> bytes:
+        if len(request) > 1000:
+            begun.release()
+            go_on.wait(20)
+        return request[:3]
+
+    listening = Listening(tmp_path, answer)
+    replies: list[bytes] = []
+    try:
+        callers = [threading.Thread(target=lambda: replies.append(ask(tmp_path, b"abc" * 1000, 20))) for _ in range(2)]
+        for caller in callers:
+            caller.start()
+            assert begun.acquire(timeout=20)
+        with pytest.raises(PartyLost, match="another one waits already"):
+            ask(tmp_path, b"x" * 50_000_000, 20)
+        assert ask(tmp_path, b"status", 20) == b"sta"
+        go_on.set()
+        for caller in callers:
+            caller.join()
+        assert replies == [b"abc", b"abc"]
+        assert ask(tmp_path, b"abc" * 1000, 20) == b"abc"
+    finally:
+        go_on.set()
+        listening.close()
+
+
+def test_only_so_many_callers_are_heard_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "_CALLERS", 2)
+    go_on = threading.Event()
+    listening = Listening(tmp_path, lambda request: (go_on.wait(20) and request) or b"")
+    try:
+        with contextlib.ExitStack() as opened:
+            for _ in range(2):
+                caller = opened.enter_context(socket.socket(socket.AF_UNIX))
+                caller.connect(str(tmp_path / SOCKET))
+            time.sleep(0.1)
+            with pytest.raises(PartyLost, match="gave no answer"):
+                ask(tmp_path, b"abc", 5)
+    finally:
+        go_on.set()
+        listening.close()
+
+
+def test_a_reply_for_which_nobody_waits_any_more_is_not_read(echo: Path) -> None:
+    with pytest.raises(PartyLost, match="when nobody waited any more"):
+        ask(echo, b"abc", 5, lambda: False)

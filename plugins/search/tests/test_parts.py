@@ -8,14 +8,16 @@ from typing import Any
 
 import optuna
 import pytest
+from fedplug.api.data import Better
 from fedplug.api.errors import RecipeError, SetupError
 from fedplug.api.events import RoundStarted, RowComplete, RowMade, RowsRestored, RunStarted
+from fedplug.api.files import Files
+from fedplug.api.verdict import PARTIES
 from fedplug.recipe import yaml_source
 from fedplug_kit.static import check_component
 from fedplug_lab.api import Enough, Stated
-from fedplug_lab.compare_table import VIEWS
 from fedplug_search.limits import Limits, hopeless, so_far
-from fedplug_search.measures import MEASURES, Constraint, measure
+from fedplug_search.measures import MEASURES, Constraint
 from fedplug_search.price import Spent, price_of, spent_in
 from fedplug_search.question import Question, read_question
 from fedplug_search.sampler import key_of, next_params
@@ -28,8 +30,8 @@ from toy_components import recipe_of, toy_catalog
 # ---- measures
 
 
-def test_measures_have_the_views_of_the_ledger() -> None:
-    assert {f"epsilon_{view}" for view in VIEWS} <= MEASURES.keys()
+def test_measures_have_the_parties_of_the_verdict() -> None:
+    assert {f"epsilon_{party}" for party in PARTIES} <= MEASURES.keys()
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_values_keep_few_digits_and_stay_inside() -> None:
 def read(over: list[str], **more: Any) -> Question:
     folder = more.pop("folder", None)
     file = (folder or Path(FOLDER)) / "toy.yaml"
-    file.write_text(yaml_source.dump(recipe_of()), encoding="utf-8")
+    file.write_text(yaml_source.dump(recipe_of(**more.pop("changes", {}))), encoding="utf-8")
     return read_question(file, toy_catalog(), over, **more)
 
 
@@ -199,7 +201,8 @@ def test_the_extension_is_one() -> None:
 
 def limits(**options: Any) -> Limits:
     found = Limits(Limits.Options(**options))
-    found.observe(RunStarted([], {"run folder": "runs/x", "rounds": 4}, Path("runs/x"), {}, "", {}))
+    folder = Path("runs/x")
+    found.observe(RunStarted([], {"run folder": "runs/x", "rounds": 4}, folder, {}, "", {}, Files(folder)))
     return found
 
 
@@ -257,8 +260,9 @@ def test_a_front_is_of_those_that_meet_the_constraints() -> None:
         4: Told("met", "", {"accuracy": 0.8, "bytes": 4.0}),
         5: Told("pruned", "", {"accuracy": 1.0, "bytes": 1.0}),
     }
-    assert front(told, ["accuracy", "bytes"]) == [0, 1, 4], "equals are both on it"
-    assert front(told, ["bytes", "accuracy"]) == [1, 4, 0]
+    assert front(told, {"accuracy": "higher", "bytes": "lower"}) == [0, 1, 4], "equals are both on it"
+    assert front(told, {"bytes": "lower", "accuracy": "higher"}) == [1, 4, 0]
+    assert front(told, {"bytes": "higher", "accuracy": "higher"}) == [0]
     bounds = [Constraint("accuracy", True, 0.9), Constraint("bytes", False, 4.0)]
     assert closest_of(told, bounds) == 3
     del told[3]
@@ -266,14 +270,17 @@ def test_a_front_is_of_those_that_meet_the_constraints() -> None:
     assert closest_of({5: told[5]}, bounds) is None
 
 
+WEIGHED: dict[str, Better] = {"accuracy": "higher", "epsilon": "lower"}
+
+
 def test_a_pruned_trial_counts_by_what_is_certain() -> None:
     bounds = [Constraint("accuracy", True, 0.9), Constraint("epsilon", False, 8)]
     pruned = Told("pruned", "", {"accuracy": 0.1, "epsilon": 10.0})
-    assert violations(pruned, bounds, ["accuracy", "epsilon"]) == {
+    assert violations(pruned, bounds, WEIGHED) == {
         "all numbers": 1.0, "accuracy >= 0.900": 0.0, "epsilon <= 8.000": 0.25
     }  # fmt: skip
     nameless = Told("missed", "", {"accuracy": 0.9})
-    assert violations(nameless, bounds, ["accuracy", "epsilon"])["epsilon <= 8.000"] == 1.0
+    assert violations(nameless, bounds, WEIGHED)["epsilon <= 8.000"] == 1.0
 
 
 def test_the_price_of_a_search_is_the_sum_over_its_runs_each_with_its_own_delta() -> None:
@@ -299,13 +306,15 @@ def test_a_run_counts_by_what_its_folder_says_it_has_released(tmp_path: Path) ->
     assert spent_in(tmp_path) == [Spent(None), Spent(None)]
 
 
+PIXELS: dict[str, Any] = {
+    "data": {"use": "toy.stripes", "clients": 3, "partition": {"use": "std.iid"}}, "model": {"use": "toy.pixelwise"},
+}  # fmt: skip
+
+
 def test_figures_of_a_task_and_accounts_of_a_component_can_be_asked_for() -> None:
     question = read(["rounds=1..3"], least=["figure_IoU=0.5"], most=["epsilon_of_record=3"])
     assert [str(one) for one in question.constraints] == ["figure_IoU >= 0.500", "epsilon_of_record <= 3.000"]
-    assert question.objectives == ("accuracy", "figure_IoU", "epsilon_of_record")
-    assert [measure(name).more_is_better for name in question.objectives] == [True, True, False]
-    # An upper bound of a figure is no wish for more of it.
-    assert read(["rounds=1..3"], most=["figure_recall=0.5"]).objectives == ("accuracy", "bytes")
+    assert question.objectives == {"accuracy": "higher", "figure_IoU": "higher", "epsilon_of_record": "lower"}
     with pytest.raises(RecipeError, match=r"no measure 'IoU'; there is accuracy, .*figure_NAME of a task, such as"):
         read(["rounds=1..3"], least=["IoU=0.5"])
     # One that the runs do not state is missed, and those that they do are named.
@@ -314,3 +323,34 @@ def test_figures_of_a_task_and_accounts_of_a_component_can_be_asked_for() -> Non
     assert told.status == "missed"
     assert told.reason == "figure_iou has no number: none of its runs states it, but figure_IoU, figure_recall"
     assert told.numbers == {"accuracy": 0.5, "figure_IoU": 0.4, "figure_recall": 0.9}
+
+
+def test_which_way_a_figure_is_better_its_model_declares_or_the_search_is_told() -> None:
+    def weighed(*objectives: str, **more: Any) -> dict[str, Better]:
+        found = read(["rounds=1..3"], objectives=objectives, **more).objectives
+        assert isinstance(found, dict)
+        return found
+
+    assert weighed("accuracy", "figure_RMSE=min") == {"accuracy": "higher", "figure_RMSE": "lower"}
+    assert weighed("accuracy", "figure_R2 = max") == {"accuracy": "higher", "figure_R2": "higher"}
+    assert weighed("accuracy", "figure_RMSE", most=["figure_RMSE=3"])["figure_RMSE"] == "lower", "a bound says it too"
+    assert weighed(most=["figure_RMSE=3"]) == {"accuracy": "higher", "figure_RMSE": "lower"}
+    both = {"least": ["figure_x=-1"], "most": ["figure_x=3"]}
+    assert weighed(**both) == {"accuracy": "higher", "bytes": "lower"}
+    with pytest.raises(RecipeError, match=r"figure_RMSE: std.mlp does not declare .*; write figure_RMSE=min or"):
+        weighed("accuracy", "figure_RMSE")
+    with pytest.raises(RecipeError, match=r"figure_RMSE=less: write figure_RMSE=min where less is better"):
+        weighed("accuracy", "figure_RMSE=less")
+    # What the model declares.
+    for name in ("figure_bright seen", "figure_bright seen, own models"):
+        assert weighed("bytes", name, changes=PIXELS)[name] == "higher"
+    assert weighed("bytes", "figure_bright seen=min", changes=PIXELS)["figure_bright seen"] == "lower"
+    # An upper bound of a figure of which more is better is no wish for more of it.
+    assert weighed(most=["figure_bright seen=0.5"], changes=PIXELS) == {"accuracy": "higher", "bytes": "lower"}
+    with pytest.raises(RecipeError, match=r"declared are figure_bright seen \(higher is better\)"):
+        weighed("bytes", "figure_dark seen", changes=PIXELS)
+
+
+def test_an_error_is_minimised() -> None:
+    told = {number: Told("met", "", {"figure_RMSE": error, "bytes": 5.0}) for number, error in ((0, 2.0), (1, 1.0))}
+    assert front(told, {"figure_RMSE": "lower", "bytes": "lower"}) == [1]

@@ -261,3 +261,28 @@ def test_a_library_that_is_missing_is_said_before_the_run(monkeypatch: pytest.Mo
 def test_recipes_are_flattened_as_set_writes_paths() -> None:
     plain = {"a": {"b": [{"c": 1}, "d"]}, "none": None, "empty": [], "no": {}}
     assert dict(flat(plain)) == {"a.b.0.c": 1, "a.b.1": "d", "none": None, "empty": [], "no": {}}
+
+
+@pytest.mark.parametrize(
+    ("use", "options"),
+    [
+        ("mlflow", {"uri": "http://203.0.113.1:5000"}), ("mlflow", {"uri": "sqlite:///../../x.db"}),
+        ("tensorboard", {"folder": "../.."}), ("tensorboard", {"folder": "a", "run_name": "../../../x"}),
+        ("tensorboard", {"folder": "a", "run_name": "/tmp/x"}),
+        ("wandb", {"folder": "/tmp/x"}), ("wandb", {"mode": "online"}),
+    ],
+)  # fmt: skip
+def test_a_recipe_alone_sends_and_writes_nothing_outside_its_run(use: str, options: dict[str, str]) -> None:
+    inside = {**RECIPE, "extensions": [{"use": f"trackers.{use}", **options}]}
+    with pytest.raises(SetupError, match=r"outside the run folder.*--allow-outside"):
+        fedplug.run(inside, settings=QUIET)
+    assert not [path for path in Path("runs").rglob("*") if path.is_file()]
+
+
+def test_a_recipe_may_name_a_folder_in_its_run_and_any_where_the_user_allows_it(tmp_path: Path) -> None:
+    board = {"use": "trackers.tensorboard", "folder": "boards"}
+    folder = fedplug.run({**RECIPE, "extensions": [board]}, settings=QUIET, rounds=1).folder
+    assert scalars(folder / "boards" / folder.name)["loss"]
+    outside = {**RECIPE, "extensions": [{**board, "folder": str(tmp_path / "boards")}]}
+    folder = fedplug.run(outside, settings=QUIET, rounds=1, allow_outside=True).folder
+    assert scalars(tmp_path / "boards" / folder.name)["loss"]

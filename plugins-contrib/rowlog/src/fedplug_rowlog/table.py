@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 
 import fedplug
 from fedplug import Field
-from fedplug.api.events import Event, RowComplete
+from fedplug.api.events import Event, RowComplete, RunStarted
+from fedplug.api.files import Files
 
 
 class Csv(fedplug.Extension):
@@ -16,20 +16,28 @@ class Csv(fedplug.Extension):
     A round that is repeated after a kill has a line for each time.
     """
 
+    hears = (RunStarted, RowComplete)
+
     class Options(fedplug.Options):
-        file: str = Field("rows.csv", min_length=1, description="to which lines are added; made where it is missing")
+        file: str = Field(
+            "rows.csv", min_length=1,
+            description="to which lines are added; made where it is missing; of a recipe's, in the run folder",
+        )  # fmt: skip
         columns: tuple[str, ...] = Field(
             ("round", "accuracy", "loss", "epsilon"), min_length=1, description="attributes of a row to write"
         )
 
     options: Options
+    files: Files
 
     def observe(self, event: Event) -> None:
         """Opens the file anew for each row, so that whoever follows it sees every line at once."""
-        if isinstance(event, RowComplete):
-            file = Path(self.options.file)
-            is_new = not file.exists()
-            with file.open("a", newline="", encoding="utf-8") as lines:
+        if isinstance(event, RunStarted):
+            self.files = event.files
+            self.files.path(self.options.file)  # refuses one outside before anything runs
+        elif isinstance(event, RowComplete):
+            is_new = not self.files.path(self.options.file).exists()
+            with self.files.open(self.options.file, "a", newline="") as lines:
                 writer = csv.DictWriter(lines, self.options.columns)
                 if is_new:
                     writer.writeheader()

@@ -37,6 +37,9 @@ _PRECISION = 1e-2
 _ANSWERED = 256
 # Losses that a report keeps.
 _KEPT = 200
+# Beyond what noise explains, the mismatch that a search may end with and still count as having fitted what was seen:
+# total variation and rounding keep a good search above 0.
+_FITTED = 0.1
 
 
 class Matcher:
@@ -295,7 +298,15 @@ class Record:
             return AttackReport("diverged", reason=reason, **common)
         labels = np.array(self.labels, np.int64)
         counts = np.bincount(labels, minlength=self.matcher.view.num_classes)
-        return AttackReport("finished", images=self.matcher.images(self.inputs), labels=labels, counts=counts, **common)
+        images, unfit = self.matcher.images(self.inputs), self.unfit()
+        return AttackReport("finished", images=images, labels=labels, counts=counts, unfit=unfit, **common)
+
+    def unfit(self) -> str:
+        """How far the best search is from the update that was seen, in a clause; empty where noise explains it."""
+        if self.best <= _FITTED + self.matcher.floor:
+            return ""
+        noise = f", of which noise explains {self.matcher.floor:.2g}" if self.matcher.floor > 0.01 else ""
+        return f"the best search ended with a mismatch of {self.best:.2g}{noise}; more steps may find more"
 
 
 def thinned(losses: Sequence[float]) -> list[float]:

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from fedplug import Figure
+
 if TYPE_CHECKING:
     import torch
 
+JUDGED_BY = tuple(Figure(name, better="higher") for name in ("IoU", "precision", "recall", "F-score"))
 RIGHT, WRONG, MISSED = "true_positives", "false_positives", "false_negatives"
 
 
@@ -23,7 +26,7 @@ def count(predicted: torch.Tensor, answers: torch.Tensor) -> dict[str, float]:
 
 
 def figures(counts: Mapping[str, float]) -> dict[str, float]:
-    """Figures by title, 0 to 1. A share of nothing is 0: no precision where nothing was taken for foreground."""
+    """Figures by name, 0 to 1. A share of nothing is 0: no precision where nothing was taken for foreground."""
     right, wrong, missed = (counts.get(name, 0) for name in (RIGHT, WRONG, MISSED))
 
     def share(of: float) -> float:

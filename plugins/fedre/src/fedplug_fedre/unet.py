@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
-from fedplug import Field
+from fedplug import Field, Figure
 
 from fedplug_fedre import foreground
 
@@ -65,6 +65,11 @@ class UNet(fedplug.ModelSource):
             with torch.no_grad():
                 module.eval()(torch.zeros(1, *shape))
         return TorchModel(module.train(), device, foreground.count)
+
+    @property
+    def judged_by(self) -> tuple[Figure, ...]:
+        """Figures of the foreground; of each, more is better."""
+        return foreground.JUDGED_BY
 
     def figures(self, counts: Mapping[str, float]) -> dict[str, float]:
         """IoU, precision, recall and F-score of the foreground."""

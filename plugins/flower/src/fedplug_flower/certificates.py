@@ -7,21 +7,15 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from fedplug.api.files import write_bytes
 
 _LASTS = datetime.timedelta(days=1)
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """Writes a file that only its owner may read."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(data)
 
 
 def make_certificates(folder: Path) -> None:
@@ -40,20 +34,20 @@ def make_certificates(folder: Path) -> None:
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .sign(root_key, hashes.SHA256())
     )
-    (folder / "ca.crt").write_bytes(root.public_bytes(serialization.Encoding.PEM))
-    (folder / "server.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    write_bytes(folder / "ca.crt", root.public_bytes(serialization.Encoding.PEM))
+    write_bytes(folder / "server.pem", certificate.public_bytes(serialization.Encoding.PEM))
     form = serialization.PrivateFormat.PKCS8
     plain = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-    write_private(folder / "server.key", plain)
+    write_bytes(folder / "server.key", plain)
 
 
 def make_node_key(folder: Path, name: str) -> tuple[Path, bytes]:
     """Writes the key pair of a node as OpenSSH has them; gives the file of the private half and the public half."""
     key = ec.generate_private_key(ec.SECP384R1())
     form = serialization.PrivateFormat.OpenSSH
-    write_private(folder / name, key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+    write_bytes(folder / name, key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    (folder / f"{name}.pub").write_bytes(public)
+    write_bytes(folder / f"{name}.pub", public)
     return folder / name, public
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import CheckpointError, PartyLost, SetupError
-from fedplug.runs.folder import write_text
+from fedplug.api.files import read_text, write_text
 from flwr.serverapp import Grid
 
 NODES = "nodes.json"
@@ -40,7 +40,7 @@ class Nodes:
         self._keys: dict[str, str] = {}
         if self._file and self._file.is_file():
             try:
-                self._keys = {str(name): str(key) for name, key in json.loads(self._file.read_text()).items()}
+                self._keys = {str(name): str(key) for name, key in json.loads(read_text(self._file)).items()}
             except (OSError, ValueError, AttributeError) as error:
                 raise CheckpointError(
                     f"{self._file} holds no addresses and keys ({error}); delete it to trust the keys that are "

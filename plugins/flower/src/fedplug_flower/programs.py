@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fedplug.api.errors import SetupError
+from fedplug.api.files import open_private
 
 _STOP_SECONDS = 5.0
 """For so long a program may end by itself, once it was told to."""
@@ -40,7 +41,7 @@ class Programs:
             SetupError: there is no such program.
         """
         assert name not in self._running or self._running[name].poll() is not None
-        with (self._folder / f"{name}.log").open("ab") as log:
+        with open_private(self._folder / f"{name}.log", "ab") as log:
             try:
                 self._running[name] = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=self._environ,

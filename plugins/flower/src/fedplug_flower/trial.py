@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fedplug.api.errors import SetupError
+from fedplug.api.files import private_folder, write_bytes, write_text
 from fedplug.recipe import own_files, yaml_source
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -27,7 +28,7 @@ from fedplug.wire.record import KEY_SERVER, client_address
 from fedplug_party.line import SOCKET
 
 from fedplug_flower.app_folder import write_app
-from fedplug_flower.certificates import make_certificates, make_node_key, write_private
+from fedplug_flower.certificates import make_certificates, make_node_key
 from fedplug_flower.programs import Programs, free_ports, programs
 from fedplug_flower.superlink import COMPLETED, SuperLink
 
@@ -91,8 +92,8 @@ def federation(recipe: Recipe, folder: Path, data: Path | None, say: Callable[[s
     if needs_key_server(Composition(recipe)):
         parties.append(KEY_SERVER)
     make_certificates(folder)
-    write_private(folder / "relay.secret", secrets.token_bytes(32))
-    (folder / "recipe.yaml").write_text(yaml_source.dump(recipe.to_plain()), encoding="utf-8")
+    write_bytes(folder / "relay.secret", secrets.token_bytes(32))
+    write_text(folder / "recipe.yaml", yaml_source.dump(recipe.to_plain()))
     own_files.keep(recipe.own_files, folder)
     # Flower starts its programs by name: those of this environment are meant.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
@@ -187,7 +188,7 @@ def workplace(folder: Path | None) -> Iterator[Path]:
         return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SetupError(f"{folder} is not empty; name a folder that is, or that does not exist yet")
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(folder)
     yield folder.resolve()
 
 

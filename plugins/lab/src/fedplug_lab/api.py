@@ -8,26 +8,28 @@ adds to reports and tables is in `fedplug_lab.sections`.
 
 from __future__ import annotations
 
-from fedplug_lab.canvas import WIDE, Chart, log_axis
+from fedplug_lab.canvas import WIDE, Chart
 from fedplug_lab.commands import Jobs, WithSeeds
 from fedplug_lab.comparable import unlike
 from fedplug_lab.compare_figures import colour_of
 from fedplug_lab.compare_table import verdicts_of
 from fedplug_lab.compared import Compared, OneRun, Shelf, open_run
 from fedplug_lab.drawing import Drawing
+from fedplug_lab.fronts import Point, Scale, draw_front, height_axis
 from fedplug_lab.grid import short_names
 from fedplug_lab.jobs import Crew, Enough, Job, Outcome, attempt
 from fedplug_lab.numbers import EPSILONS, Stated, numbers_of
-from fedplug_lab.page import figures, write_page
+from fedplug_lab.page import figures, glossary, page_html, write_page
 from fedplug_lab.panel import MUTED, Panel
 from fedplug_lab.records import at_work
+from fedplug_lab.sections import sections_of_plugins
 from fedplug_lab.sweep_watch import SweepWatch
-from fedplug_lab.tables import table, text
+from fedplug_lab.tables import sentence, table, text, zone_label
 from fedplug_lab.verdict_html import verdict_html
 
 __all__ = [
-    "EPSILONS", "MUTED", "WIDE", "Chart", "Compared", "Crew", "Drawing", "Enough", "Job", "Jobs", "OneRun",
-    "Outcome", "Panel", "Shelf", "Stated", "SweepWatch", "WithSeeds", "at_work", "attempt", "colour_of", "figures",
-    "log_axis", "numbers_of", "open_run", "short_names", "table", "text", "unlike", "verdict_html", "verdicts_of",
-    "write_page",
+    "EPSILONS", "MUTED", "WIDE", "Chart", "Compared", "Crew", "Drawing", "Enough", "Job", "Jobs", "OneRun", "Outcome",
+    "Panel", "Point", "Scale", "Shelf", "Stated", "SweepWatch", "WithSeeds", "at_work", "attempt", "colour_of",
+    "draw_front", "figures", "glossary", "height_axis", "numbers_of", "open_run", "page_html", "sections_of_plugins",
+    "sentence", "short_names", "table", "text", "unlike", "verdict_html", "verdicts_of", "write_page", "zone_label",
 ]  # fmt: skip

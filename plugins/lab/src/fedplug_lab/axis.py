@@ -17,6 +17,7 @@ Tick = tuple[float, str]
 
 _LARGEST = 1e300  # what a diverged run reports may be anything; differences of such values must stay finite
 _MARGIN = 0.05  # beyond the values at either end, as a share of what they span
+_STRIP = 0.24  # of the axis, where it has a strip
 _MOST_TICKS = 60  # a guard: an axis so fine that rounding hides its steps has no more
 
 
@@ -32,6 +33,8 @@ class Axis:
         whole: the round numbers are whole.
         write: how a round number is written; None: with as many decimals as tell them apart.
         turned: what is written beside the ticks is slanted, to have room.
+        strip: what is written below a strip at the end of the axis, in which infinity lies: what has no number. Empty:
+            there is no strip, and infinity is far outside.
     """
 
     low: float | None = None
@@ -42,6 +45,7 @@ class Axis:
     whole: bool = False
     write: Callable[[float], str] | None = None
     turned: bool = False
+    strip: str = ""
     _seen: tuple[float, float] = (math.inf, -math.inf)
 
     def see(self, *values: Any) -> None:
@@ -52,6 +56,11 @@ class Axis:
             if known.size:
                 self._seen = min(self._seen[0], float(known.min())), max(self._seen[1], float(known.max()))
 
+    def include(self, values: Sequence[float]) -> None:
+        """Makes an axis that has its ends reach these values too."""
+        low, high = self.ends()
+        self.low, self.high = min([low, *values]), max([high, *values])
+
     def ends(self) -> tuple[float, float]:
         """Where the axis starts and ends."""
         low, high = self._seen if self._seen[0] <= self._seen[1] else (0.0, 1.0)
@@ -60,14 +69,21 @@ class Axis:
         high = high + margin if self.high is None else self.high
         return (low, high) if low != high else (low, low + (abs(low) or 1.0))
 
+    @property
+    def numbers_end(self) -> float:
+        """Where the numbers end on the axis, and its strip begins."""
+        return 1 - _STRIP if self.strip else 1.0
+
     def places(self, values: Any) -> Values:
         """Of each value its place on the axis, 0 at the start and 1 at the end; what lies far outside comes near."""
         low, high = self.ends()
         found = np.asarray(values, np.float64)
+        aside = np.isposinf(found) & bool(self.strip)
         if self.logarithmic:
             low, high, found = math.log10(low), math.log10(high), np.log10(np.maximum(found, 1e-307))
         found = np.clip(found, -_LARGEST, _LARGEST)
-        return np.asarray(np.clip((found - low) / (high - low), -1.0, 2.0), np.float64)
+        along = self.numbers_end * np.clip((found - low) / (high - low), -1.0, 2.0)
+        return np.asarray(np.where(aside, (1 + self.numbers_end) / 2, along), np.float64)
 
     def marks(self, most: int | None = None) -> list[Tick]:
         """The place of each tick on the axis, and what is written there; of round numbers about `most`."""
@@ -75,7 +91,9 @@ class Axis:
         low, high = sorted(self.ends())
         slack = 1e-9 * (high - low)
         inside = [(value, text) for value, text in found if low - slack <= value <= high + slack]
-        return list(zip(map(float, self.places([value for value, _ in inside])), (t for _, t in inside), strict=True))
+        aside = [(math.inf, self.strip)] if self.strip else []
+        texts = [text for _, text in [*inside, *aside]]
+        return list(zip(map(float, self.places([value for value, _ in [*inside, *aside]])), texts, strict=True))
 
     def _round_numbers(self, most: int) -> list[Tick]:
         low, high = sorted(self.ends())

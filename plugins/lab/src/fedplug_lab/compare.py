@@ -14,18 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import SetupError
+from fedplug.api.files import private_folder, write_text
 from fedplug.console.display import folded
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.own_files import with_files
 from fedplug.runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
-from fedplug.runs.folder import write_text
 from fedplug.runs.settings import Settings
 
 from fedplug_lab.comparable import warnings
-from fedplug_lab.compare_formats import FORMATS, print_table
+from fedplug_lab.compare_formats import FORMATS, brief, print_table
 from fedplug_lab.compare_page import write_compare_page
-from fedplug_lab.compare_table import columns, reasons, verdicts_of
+from fedplug_lab.compare_table import columns, reasons
+from fedplug_lab.compare_words import summary_of
 from fedplug_lab.compared import Compared, Shelf, of_combinations, of_folders
 from fedplug_lab.contest import Contest, is_comparison, of_recipes, read_contest, runs_of
 from fedplug_lab.grid import SEED
@@ -161,13 +162,15 @@ def _require_baseline(name: str, names: Sequence[str]) -> None:
 def _show(contest: Contest, everyone: Sequence[Compared], settings: Settings, asked: Asked) -> None:
     """Prints the table and writes the files."""
     baseline = next((each for each in everyone if each.name == contest.baseline), everyone[0])
-    table, warned = columns(everyone, baseline), warnings(everyone)
+    warned = warnings(everyone)
+    spoiled = {group for warning in warned for group in warning.spoils}
+    table, summary = columns(everyone, baseline, spoiled), summary_of(everyone, spoiled)
     about: Mapping[str, Any] = {
-        "title": contest.title, "question": contest.question, "baseline": baseline.name, "warnings": warned,
-        "command": command_line(),
+        "title": contest.title, "question": contest.question, "baseline": baseline.name, "summary": summary,
+        "warnings": [warning.text for warning in warned], "command": command_line(),
     }  # fmt: skip
     folder = settings.output / f"compare-{contest.title}"
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
     for file, write in FORMATS.values():
         write_text(folder / file, write(table, everyone, about))
     page = write_compare_page(folder / "compare.html", everyone, table, about)
@@ -177,13 +180,14 @@ def _show(contest: Contest, everyone: Sequence[Compared], settings: Settings, as
     _, _, case = contest.title.partition("/")
     if contest.question or case:
         print(": ".join(filter(None, (case, contest.question))))
+    for said in summary:
+        print(folded(said, sys.stdout))
+    print()
     print_table(table)
-    for each in everyone:
-        for verdict in verdicts_of(each):
-            print(folded(f"{each.name}: {verdict}", sys.stdout))
     for warning in warned:
-        print(folded(f"not comparable: {warning}", sys.stdout))
+        print(folded(f"not comparable: {warning.text}", sys.stdout))
     if not settings.quiet:
-        for reason in reasons([column for column in table if column.brief]):
+        # The table itself says why there is no guarantee.
+        for reason in reasons([c for c in brief(table) if not c.cells[0].values.get("state")]):
             print(folded(f"no number: {reason}", sys.stdout))
     print(f"page: {page}")

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from fedplug.api import units
+from fedplug.api.verdict import named
 
+from fedplug_lab.axis import Axis
 from fedplug_lab.canvas import (
     HALF,
     PHASE_COLOURS,
@@ -23,13 +25,15 @@ from fedplug_lab.canvas import (
     round_axis,
     tint,
 )
-from fedplug_lab.compare_table import accuracies, worst_epsilon
+from fedplug_lab.compare_table import by_seed, worst_epsilon
+from fedplug_lab.compare_words import all_bytes, goal_of
 from fedplug_lab.compared import Compared, OneRun
 from fedplug_lab.drawing import Drawing
 from fedplug_lab.figures import DIRECTIONS
+from fedplug_lab.fronts import Point, Scale, draw_front, height_axis
 from fedplug_lab.intervals import spread_of
 from fedplug_lab.leakage import worst_of
-from fedplug_lab.panel import MUTED, Panel
+from fedplug_lab.panel import MUTED
 
 COLOURS = (
     "#3b7dd8", "#e39a2d", "#3fa672", "#d9534f", "#8661c1", "#2aa198", "#c2557f", "#8c6b4a", "#64748b", "#a3b52e",
@@ -40,19 +44,17 @@ _BAND = 6  # of more protocols the bands would hide each other
 
 @dataclasses.dataclass(frozen=True)
 class Price:
-    """One thing that accuracy may cost: small is good.
+    """One thing that a good model may cost: small is good.
 
     Attributes:
-        label: of the axis.
-        read: of a protocol; None where nothing is stated, which no statement beats.
-        logarithmic: how it is drawn.
-        nothing: what stands at the end of the axis for None; empty: such a protocol is left out.
+        label: of the axis, with its unit.
+        read: of a protocol; None where it has no such number.
+        missing: what is said of None; empty: such a protocol is left out.
     """
 
     label: str
     read: Callable[[Compared], float | None]
-    logarithmic: bool = True
-    nothing: str = ""
+    missing: str = ""
 
 
 def _mean(read: Callable[[OneRun], float | None]) -> Callable[[Compared], float | None]:
@@ -63,8 +65,8 @@ def _mean(read: Callable[[OneRun], float | None]) -> Callable[[Compared], float 
     return over_runs
 
 
-def _all_bytes(run: OneRun) -> float:
-    return (run.result.bytes.up + run.result.bytes.down + run.result.bytes.key_server) / 1e6
+def _total(each: Compared) -> float:
+    return _mean(lambda run: all_bytes(run) / 1e6)(each) or 0.0
 
 
 def _leaked(each: Compared) -> float | None:
@@ -73,12 +75,12 @@ def _leaked(each: Compared) -> float | None:
 
 
 PRICES = (
-    Price("MB sent, all ways", _mean(_all_bytes)),
-    Price("seconds", _mean(lambda run: run.result.wall_seconds)),
-    Price("ε of the server's view", lambda each: worst_epsilon(each, "aggregator"), nothing="none"),
-    Price("ε of the released model", lambda each: worst_epsilon(each, "released_model"), nothing="none"),
-    Price("best attack succeeded (%)", _leaked, logarithmic=False),
-)
+    Price("MB sent, all ways", _mean(lambda run: all_bytes(run) / 1e6)),
+    Price("seconds of the rounds", _mean(lambda run: run.result.wall_seconds)),
+    Price("epsilon toward the server", lambda each: worst_epsilon(each, "aggregator"), "no guarantee"),
+    Price("epsilon of the released model", lambda each: worst_epsilon(each, "released_model"), "no guarantee"),
+    Price("best attack succeeded (% of its targets)", _leaked, "not attacked"),
+)  # fmt: skip
 
 
 def charts(everyone: Sequence[Compared]) -> list[Chart]:
@@ -99,66 +101,48 @@ def colour_of(place: int) -> str:
 # ---- what accuracy costs
 
 
-def front_of(points: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Those that no other beats: name -> (price, accuracy); by price. Equals are both on it."""
-    def beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
-        return one != other and one[0] <= other[0] and one[1] >= other[1]
-
-    kept = [name for name, own in points.items() if not any(beats(other, own) for other in points.values())]
-    return sorted(kept, key=lambda name: points[name])
-
-
 def _front(everyone: Sequence[Compared]) -> Chart | None:
-    shown = {each.name: found.mean for each in everyone if (found := spread_of([*accuracies(each).values()]))}
-    prices = [price for price in PRICES if sum(_known(price.read(each)) for each in everyone) >= 1]
-    if len(shown) < 2 or not prices:
+    goal = goal_of(everyone)
+    if goal is None:
         return None
-    drawing = Drawing(WIDE, 3.0, len(prices))
-    said = []
-    for panel, price in zip(drawing.panels, prices, strict=True):
-        said.append(_draw_front(panel, price, everyone, shown))
-    drawing.panels[0].y_label = "accuracy"
-    legend = [*_legend(everyone, "area"), ("with a rim: nobody is better in both", tint(MUTED), "area")]
-    note = ("Up and to the left is better. Bars are standard deviations over seeds. Where a ledger states no epsilon "
-            "for a view, the point stands at none: no guarantee.")  # fmt: skip
+    name, read, better = goal
+    shown = {place: found for place, each in enumerate(everyone)
+             if (found := spread_of([*by_seed(each, read).values()]))}  # fmt: skip
+    if len(shown) < 2:
+        return None
+    paid = {price: {place: price.read(everyone[place]) for place in shown} for price in PRICES}
+    drawn = [price for price, costs in paid.items() if any(map(_known, costs.values()))]
+    unit = "accuracy (share of test examples)" if name == "accuracy" else name
+    drawing = Drawing(WIDE, 3.2 * math.ceil(len(drawn) / 2), len(drawn), 2 if len(drawn) > 1 else 1, shared=False)
+    said, axis = list[str](), Axis()
+    for panel, price in zip(drawing.panels, drawn, strict=True):
+        places = [place for place in shown if price.missing or _known(paid[price][place])]
+        points = [Point(everyone[place].name, paid[price][place], shown[place].mean, colour_of(place),
+                        shown[place].deviation) for place in places]  # fmt: skip
+        if panel is drawing.panels[0]:
+            axis = height_axis(points)
+        panel.y = axis
+        front = draw_front(panel, points, Scale(price.label, "lower", price.missing), Scale(unit, better))
+        beaten = named(points[place].name for place in front)
+        without = [point.name for point in points if not _known(point.x)]
+        said.append(f"By {price.label}, nobody beats {beaten}"
+                    + (f"; {price.missing}: {named(without)}." if without else "."))  # fmt: skip
+    for price, costs in paid.items():
+        if price.missing == "no guarantee" and not any(map(_known, costs.values())):
+            said.append(f"No protocol has a guaranteed {price.label}.")
+    lacking = [each.name for place, each in enumerate(everyone) if place not in shown]
+    side = "up" if better == "higher" else "down"
+    note = (f"Better is to the left and {side}. Steps join those that nobody beats in both. Bars are standard "
+            "deviations over seeds. A strip holds those without a number, which are set "
+            f"against nothing.{f' No {name} is known of {named(lacking)}.' if lacking else ''}")  # fmt: skip
     alt = " ".join(said)
-    return Chart("front", "What accuracy costs", note, alt, tuple(legend), drawing.svg("front", alt), True)
+    legend = (*_legend(everyone, "area"), ("nobody is better in both", MUTED, "line"))
+    title = "What accuracy costs" if name == "accuracy" else f"What {name} costs"
+    return Chart("front", title, note, alt, legend, drawing.svg("front", alt), True)
 
 
 def _known(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
-
-
-def _draw_front(panel: Panel, price: Price, everyone: Sequence[Compared], shown: Mapping[str, float]) -> str:
-    paid = {each.name: price.read(each) for each in everyone if each.name in shown}
-    known = [value for value in paid.values() if value is not None and math.isfinite(value)]
-    low, high = min(known), max(known)
-    logarithmic = price.logarithmic and low > 0
-    end = 4 * high if logarithmic else high + 0.3 * ((high - low) or 1.0)  # where there is no number
-    missing = price.nothing != "" and len(known) < len(paid)
-    places = {name: (value if value is not None and math.isfinite(value) else end) for name, value in paid.items()
-              if value in known or price.nothing}  # fmt: skip
-    front = front_of({name: (math.inf if missing and place == end else place, shown[name])
-                      for name, place in places.items()})  # fmt: skip
-    panel.dots([places[name] for name in front], [shown[name] for name in front], MUTED, 13.0, 0.45)
-    for place, each in enumerate(everyone):
-        if each.name not in places:
-            continue
-        found = spread_of([*accuracies(each).values()])
-        assert found is not None
-        x, colour = places[each.name], colour_of(place)
-        if found.deviation:
-            ends = [found.mean - found.deviation, found.mean + found.deviation]
-            panel.line([x, x], ends, colour, 1.2)
-        panel.dots([x], [found.mean], colour, 8.0)
-    panel.x.most = 4
-    if logarithmic:
-        log_axis(panel.x, low, end if missing else high)
-    if missing:
-        marks = [low, high] if high > 1.5 * low else [high]
-        panel.x.ticks = [*((value, f"{value:.3g}") for value in marks), (end, price.nothing)]
-    panel.x_label = price.label
-    return f"By {price.label}, nobody beats {', '.join(front)}."
 
 
 # ---- curves
@@ -214,7 +198,7 @@ def _over_bytes(everyone: Sequence[Compared]) -> Chart | None:
             accuracy[~np.isfinite(accuracy)] = np.nan
             draw_line(panel, sent, accuracy, colour_of(place), thin=len(each.runs) > 1)
             smallest, largest = min(smallest, float(sent[0])), max(largest, float(sent[-1]))
-        said.append(f"{each.name} {_mean(_all_bytes)(each):.1f}")
+        said.append(f"{each.name} {_total(each):.1f}")
     if not largest > 0 or not smallest > 0:
         return None
     log_axis(panel.x, smallest, largest)

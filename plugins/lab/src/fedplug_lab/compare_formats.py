@@ -1,37 +1,89 @@
-"""The table of a comparison as text: for a terminal, and as CSV, JSON, LaTeX and Markdown."""
+"""The table of a comparison as text: for a terminal, and as CSV, JSON, LaTeX and Markdown.
+
+Where people read, numbers are rows and protocols columns; of many protocols there are several tables below each other.
+"""
 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
+import itertools
 import json
+import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedplug.api.records import json_ready
 
-from fedplug_lab.compare_table import Column, reasons, verdicts_of
+from fedplug_lab.comparable import HEADINGS
+from fedplug_lab.compare_table import Cell, Column, reasons, verdicts_of
 from fedplug_lab.compared import Compared
 from fedplug_lab.intervals import LEVEL
 from fedplug_lab.leakage import leaks_of
 
+MOST = 5
+"""Protocols in one table: so many fit side by side on a laptop and on paper."""
+BEST = "the best of its row, with all that the spread over seeds does not tell from it"
+"""What the mark on a number says."""
+_WIDEST, _TITLES, _PIPE = 34, 36, 240  # letters of a column, of the titles, and of a line that no terminal bounds
+
+
+def side_by_side(table: Sequence[Column], most: int = MOST) -> list[list[Column]]:
+    """The table in pieces of at most so many protocols, each about as wide as the others."""
+    count = len(table[0].cells)
+    size = math.ceil(count / math.ceil(count / most))
+    return [
+        [dataclasses.replace(column, cells=column.cells[start : start + size]) for column in table]
+        for start in range(0, count, size)
+    ]
+
+
+def grouped(table: Sequence[Column]) -> Iterator[tuple[str, list[Column]]]:
+    """The numbers under the headings of their groups; what heads the table has none."""
+    for group, columns in itertools.groupby(table[1:], key=lambda column: column.group):
+        yield HEADINGS.get(group, ""), list(columns)
+
+
+def brief(table: Sequence[Column]) -> list[Column]:
+    """What fits in a terminal or a paper."""
+    return [column for column in table if column.brief]
+
+
+def words(cell: Cell) -> str:
+    """All that is said of a number in one line."""
+    between = ", " if cell.values.get("state") == "guaranteed" else ": "
+    return f"{cell.text}{between}{cell.note}" if cell.note else cell.text
+
 
 def print_table(table: Sequence[Column]) -> None:
-    """The brief columns, as a terminal shows them: a row each, so that many fit."""
+    """The brief table, as a terminal shows it: a row for each number, in groups."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(box=None, pad_edge=False, header_style="bold")
-    brief = [column for column in table if column.brief]
-    names = [cell.text for cell in brief[0].cells]
-    shown.add_column("")
-    for name in names:
-        shown.add_column(name, justify="right", overflow="fold")
-    for column in brief[1:]:
-        shown.add_row(column.title, *(Text(cell.text) for cell in column.cells))
-    Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 240).print(shown)
+    console = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else _PIPE)
+    room = max(1, (console.width - _TITLES) // _WIDEST)
+    for piece in side_by_side(brief(table), min(MOST, room)):
+        shown = Table(box=None, pad_edge=False, header_style="bold")
+        shown.add_column("", max_width=_TITLES)
+        for cell in piece[0].cells:
+            shown.add_column(cell.text, overflow="fold", max_width=_WIDEST)
+        for heading, columns in grouped(piece):
+            if heading:
+                shown.add_row(Text(heading, "bold"))
+            for column in columns:
+                shown.add_row(f"  {column.title}" if heading else column.title, *map(_in_terminal, column.cells))
+        console.print(shown)
+    if any(cell.best for column in brief(table) for cell in column.cells):
+        console.print(Text(f"* {BEST}", "dim"))
+
+
+def _in_terminal(cell: Cell) -> Any:
+    from rich.text import Text
+
+    return Text(f"{words(cell)} *", "bold") if cell.best else Text(words(cell))
 
 
 def to_csv(table: Sequence[Column], everyone: Sequence[Compared], about: Mapping[str, Any]) -> str:
@@ -51,15 +103,17 @@ def to_csv(table: Sequence[Column], everyone: Sequence[Compared], about: Mapping
 
 
 def to_json(table: Sequence[Column], everyone: Sequence[Compared], about: Mapping[str, Any]) -> str:
-    """Everything: question, warnings, numbers and gaps of each protocol, its runs with their folders and leaks."""
+    """Everything: sentences, warnings; of each protocol numbers, gaps, best values, and runs with their leaks."""
     protocols = [
         {
             "name": each.name,
             "numbers": {column.key: dict(column.cells[place].values) for column in table[1:]},
             "missing": {column.key: cell.why for column in table if (cell := column.cells[place]).why},
+            "best": [column.key for column in table if column.cells[place].best],
             "verdicts": verdicts_of(each),
             "runs": [
                 {"seed": run.seed, "folder": str(run.folder), "digest": run.summary.digest,
+                 "lines": [line.to_plain(for_json=True) for line in run.ledger.verdict.lines],
                  **run.result.to_plain(for_json=True), "leaks": [vars(leak) for leak in leaks_of(run)]}
                 for run in each.runs
             ],
@@ -76,42 +130,55 @@ def _plain(value: Any) -> Any:
 
 
 def to_markdown(table: Sequence[Column], everyone: Sequence[Compared], about: Mapping[str, Any]) -> str:
-    """A table of the brief columns, below it verdicts, warnings and why there are dashes."""
-    brief = [column for column in table if column.brief]
-    rows = [[column.title for column in brief], ["---" if column.text else "---:" for column in brief]]
-    rows += [[column.cells[place].text for column in brief] for place in range(len(everyone))]
-    lines = ["| " + " | ".join(_in_markdown(cell) for cell in row) + " |" for row in rows]
+    """The sentences, the brief table in groups, below it verdicts, warnings and why there are dashes."""
+    lines = [_in_markdown(sentence) for sentence in about["summary"]]
+    for piece in side_by_side(brief(table)):
+        rows = [["", *(cell.text for cell in piece[0].cells)], ["---"] * (1 + len(piece[0].cells))]
+        for heading, columns in grouped(piece):
+            rows += [[f"**{heading}**", *[""] * len(piece[0].cells)]] if heading else []
+            rows += [[column.title, *map(_bold, column.cells)] for column in columns]
+        lines += ["", *("| " + " | ".join(_in_markdown(cell) for cell in row) + " |" for row in rows)]
+    lines += ["", f"Bold: {BEST}."] if any(cell.best for column in brief(table) for cell in column.cells) else []
     for title, sentences in _below(table, everyone, about):
         lines += ["", f"{title}:", "", *(f"* {_in_markdown(sentence)}" for sentence in sentences)]
     return "\n".join(lines) + "\n"
 
 
+def _bold(cell: Cell) -> str:
+    return f"**{words(cell)}**" if cell.best else words(cell)
+
+
 def to_latex(table: Sequence[Column], everyone: Sequence[Compared], about: Mapping[str, Any]) -> str:
-    """A tabular of the brief columns for the package booktabs; the rest as comments."""
-    brief = [column for column in table if column.brief]
-    lines = [f"% {_one_line(sentence)}" for title, found in _below(table, everyone, about)
-             for sentence in (f"{title}:", *found)]  # fmt: skip
-    lines += [
-        f"\\begin{{tabular}}{{{''.join('l' if column.text else 'r' for column in brief)}}}",
-        "\\toprule",
-        " & ".join(_in_latex(column.title) for column in brief) + " \\\\",
-        "\\midrule",
-        *(" & ".join(_in_latex(column.cells[place].text) for column in brief) + " \\\\"
-          for place in range(len(everyone))),
-        "\\bottomrule",
-        "\\end{tabular}",
-    ]  # fmt: skip
+    """The brief table in groups for the package booktabs; the rest as comments. Its columns of words break lines."""
+    found: list[tuple[str, Sequence[str]]] = [("In words", about["summary"]), *_below(table, everyone, about)]
+    lines = [f"% {_one_line(sentence)}" for title, said in found for sentence in (f"{title}:", *said)]
+    for piece in side_by_side(brief(table)):
+        count = len(piece[0].cells)
+        lines += [
+            f"\\begin{{tabular}}{{l*{{{count}}}{{p{{{0.75 / count:.2f}\\textwidth}}}}}}",
+            "\\toprule",
+            " & ".join(["", *(_in_latex(cell.text) for cell in piece[0].cells)]) + " \\\\",
+        ]
+        for heading, columns in grouped(piece):
+            over = f"\\multicolumn{{{count + 1}}}{{l}}{{\\textit{{{heading}}}}} \\\\"
+            lines += ["\\midrule", over] if heading else []
+            rows = [[_in_latex(column.title), *map(_strong, column.cells)] for column in columns]
+            lines += [" & ".join(row) + " \\\\" for row in rows]
+        lines += ["\\bottomrule", "\\end{tabular}"]
     return "\n".join(lines) + "\n"
+
+
+def _strong(cell: Cell) -> str:
+    return f"\\textbf{{{_in_latex(words(cell))}}}" if cell.best else _in_latex(words(cell))
 
 
 def _below(
     table: Sequence[Column], everyone: Sequence[Compared], about: Mapping[str, Any]
 ) -> list[tuple[str, Sequence[str]]]:
-    brief = [column for column in table if column.brief]
     verdicts = [f"{each.name}: {verdict}" for each in everyone for verdict in verdicts_of(each)]
     found: list[tuple[str, Sequence[str]]] = [
         ("Question", [about["question"]] if about["question"] else []), ("Verdicts", verdicts),
-        ("Not comparable", about["warnings"]), ("Why there are dashes", reasons(brief)),
+        ("Not comparable", about["warnings"]), ("Why numbers and guarantees are missing", reasons(brief(table))),
     ]  # fmt: skip
     return [(title, sentences) for title, sentences in found if sentences]
 

@@ -1,54 +1,61 @@
-"""The table of a comparison: a row for each protocol, every number a mean over its runs, every gap with its reason.
+"""The numbers of a comparison, in groups: accuracy, privacy, traffic, time; every gap has its reason.
 
-Epsilons and verdicts are those of the ledgers; of several runs the largest epsilon stands, since each run is a promise
-of its own.
+Each number is a mean over a protocol's runs. Of guarantees the worst of its runs is the one that is stated, since each
+run is a separate promise. A best value is marked, with all that the seeds do not tell from it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from fedplug.api import units
+from fedplug.api.data import OWN_MODELS, Better, figure_named
+from fedplug.api.verdict import EXECUTED, PARTIES, Line
 
+from fedplug_lab.comparable import ACCURACY, PRIVACY, TIME, TRAFFIC
 from fedplug_lab.compared import Compared, OneRun
 from fedplug_lab.intervals import LEVEL, Difference, paired, spread_of
 from fedplug_lab.leakage import worst_of
-from fedplug_lab.words import VIEWS
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """What stands in one place of the table.
+    """What one protocol has of one number.
 
     Attributes:
         text: for people.
         values: for programs, by what is behind the column's name there; `` for the number itself.
-        why: where there is no number, why not.
+        why: where there is no number, or no guarantee, why not.
+        note: a few words that people read behind the text.
+        best: whether it is the best of its row, or the seeds do not tell it from the best.
     """
 
     text: str
     values: Mapping[str, Any]
     why: str = ""
+    note: str = ""
+    best: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """One column.
+    """One number of all protocols: a column for programs, a row where people read.
 
     Attributes:
         key: its name for programs.
-        title: for people.
+        title: for people, with its unit.
         cells: one for each protocol.
-        brief: whether it is in the narrow table of a terminal or a paper too.
+        group: one of `comparable.GROUPS`; empty for what heads the table.
+        brief: whether it is in the table of a terminal or a paper too.
         text: whether it holds words.
     """
 
     key: str
     title: str
     cells: Sequence[Cell]
+    group: str = ""
     brief: bool = True
     text: bool = False
 
@@ -56,60 +63,108 @@ class Column:
 Read = Callable[[OneRun], float | None]
 
 
-def columns(everyone: Sequence[Compared], baseline: Compared) -> list[Column]:
-    """The whole table; columns without any number are left out, unless their lack says something."""
+def columns(everyone: Sequence[Compared], baseline: Compared, spoiled: Collection[str] = ()) -> list[Column]:
+    """The whole table; numbers that nobody has are left out, unless their lack says something.
+
+    Args:
+        everyone: what is compared.
+        baseline: the one of them that the others are set against.
+        spoiled: groups of numbers that do not compare, so that none of them is called the best.
+    """
     found = [
         Column("protocol", "protocol", [Cell(each.name, {"": each.name}) for each in everyone], text=True),
         Column("seeds", "seeds", [_seeds(each) for each in everyone], text=True),
-        Column("accuracy", "accuracy", [_accuracy(each) for each in everyone]),
-        Column("difference", f"against {baseline.name}", [_against(each, baseline) for each in everyone]),
+        _column(everyone, "accuracy", "accuracy", lambda run: run.result.accuracy, units.number,
+                "no client evaluated the global model", ACCURACY, "higher"),
+        Column("difference", f"accuracy against {baseline.name}", [_against(each, baseline) for each in everyone],
+               ACCURACY),
         *_figures(everyone),
-        Column("epsilon", "epsilon", [_epsilon(each) for each in everyone]),
-        *(Column(f"epsilon_{view}", f"ε {title}", [_of_view(each, view) for each in everyone],
-                 brief=view in ("aggregator", "released_model")) for view, title in VIEWS.items()),
+        *(Column(f"epsilon_{party}", who, _marked_guarantees([_of_party(each, party) for each in everyone]), PRIVACY)
+          for party, who in PARTIES.items()),
         *_levels(everyone),
         *_leakage(everyone),
+        Column("epsilon", "epsilon of what is priced", [_epsilon(each) for each in everyone], PRIVACY, brief=False),
         *_volumes(everyone),
         *_seconds(everyone),
         *_memory(everyone),
     ]  # fmt: skip
-    verdicts = [Cell(" / ".join(verdicts_of(each)) or units.NOTHING, {"": " / ".join(verdicts_of(each))},
-                     "" if verdicts_of(each) else "its ledger holds none") for each in everyone]  # fmt: skip
-    return [*found, Column("verdict", "verdict", verdicts, brief=False, text=True)]
+    verdicts = [Cell(" / ".join(verdicts_of(each)), {"": " / ".join(verdicts_of(each))}) for each in everyone]
+    whole = [*found, Column("verdict", "verdict", verdicts, brief=False, text=True)]
+    return [_unmarked(column) if column.group in spoiled else column for column in whole]
 
 
 def reasons(table: Sequence[Column]) -> list[str]:
-    """Why there are dashes, a sentence for each column and reason."""
+    """Why there are dashes, a sentence for each number and reason."""
     said: dict[tuple[str, str], list[str]] = {}
     names = [cell.text for cell in table[0].cells]
     for column in table:
         for name, cell in zip(names, column.cells, strict=True):
             if cell.why:
-                said.setdefault((column.title, cell.why), []).append(name)
+                title = f"no guarantee toward {column.title}" if column.group == PRIVACY and cell.note else column.title
+                said.setdefault((title, cell.why), []).append(name)
     return [f"{title}, {', '.join(who)}: {why}" for (title, why), who in said.items()]
 
 
 def verdicts_of(each: Compared) -> list[str]:
-    """What the ledgers of its runs say, word for word, each once."""
-    return list(dict.fromkeys(str(run.ledger.verdict) for run in each.runs))
+    """What the ledgers of its runs say in a sentence, each once."""
+    return list(dict.fromkeys(f"{v.opening}. {v.headline}" for v in (run.ledger.verdict for run in each.runs)))
 
 
-def view_epsilon(run: OneRun, view: str) -> float | None:
-    """Zero-out epsilon that a run's ledger states for a view; None where it states none."""
-    found = run.ledger.views.get(view)
-    return found.epsilon if found else None
+def line_of(each: Compared, party: str) -> Line | None:
+    """What that party may learn in the run that promises least; None where one of its runs recorded no round."""
+    lines = [line for run in each.runs for line in run.ledger.verdict.lines if line.party == party]
+    if len(lines) < len(each.runs):
+        return None
+    return max(lines, key=lambda line: (_FROM_BEST.index(line.state), line.value or 0.0))
 
 
-def worst_epsilon(each: Compared, view: str) -> float | None:
-    """The largest over its runs; None where one of them states none."""
-    known = [view_epsilon(run, view) for run in each.runs]
-    stated = [epsilon for epsilon in known if epsilon is not None]
-    return max(stated) if len(stated) == len(known) else None
+_FROM_BEST = ("absent", "guaranteed", "beyond", "none")
+
+
+def worst_epsilon(each: Compared, party: str) -> float | None:
+    """The largest epsilon of a client that its runs guarantee toward a party; None where one guarantees none."""
+    line = line_of(each, party)
+    return line.epsilon if line and line.state == "guaranteed" else None
 
 
 def accuracies(each: Compared) -> dict[int, float | None]:
     """Accuracy after the last round, by seed."""
-    return {seed: run.result.accuracy for seed, run in each.by_seed.items()}
+    return by_seed(each, lambda run: run.result.accuracy)
+
+
+def by_seed(each: Compared, read: Read) -> dict[int, float | None]:
+    """A number of each of its runs."""
+    return {seed: read(run) for seed, run in each.by_seed.items()}
+
+
+def figure_better(everyone: Sequence[Compared], name: str) -> Better | None:
+    """Which of two of a task's figure is the better one; None where a run does not declare it, or two disagree."""
+    declared = {found.better if (found := figure_named(name, run.summary.figures)) else None
+                for each in everyone for run in each.runs if name in run.result.figures}  # fmt: skip
+    return declared.pop() if len(declared) == 1 else None
+
+
+def leaders(values: Sequence[Mapping[int, float | None]], better: Better) -> set[int]:
+    """The places of the best mean, and of all that the seeds do not tell from it: their interval holds 0.
+
+    With one seed each, those that are equal.
+
+    Args:
+        values: of each protocol its numbers by seed.
+        better: which of two is the better one.
+    """
+    sign = 1 if better == "higher" else -1
+    means = {place: sign * found.mean for place, own in enumerate(values) if (found := spread_of([*own.values()]))}
+    if not means:
+        return set()
+    first = max(means, key=lambda place: means[place])
+    return {place for place in means if place == first or not _apart(paired(values[place], values[first]))}
+
+
+def _apart(found: Difference) -> bool:
+    if found.low is not None and found.high is not None:
+        return not found.low <= 0 <= found.high
+    return bool(found.mean)
 
 
 # ---- columns
@@ -119,10 +174,6 @@ def _seeds(each: Compared) -> Cell:
     seeds = sorted(each.by_seed)
     text = ", ".join(map(str, seeds)) if len(seeds) <= 5 else f"{len(seeds)}"
     return Cell(text, {"": len(seeds), "list": " ".join(map(str, seeds))})
-
-
-def _accuracy(each: Compared) -> Cell:
-    return _mean([run.result.accuracy for run in each.runs], units.number, "no client evaluated the global model")
 
 
 def _against(each: Compared, baseline: Compared) -> Cell:
@@ -153,26 +204,52 @@ def _no_interval(found: Difference) -> str:
 
 def _figures(everyone: Sequence[Compared]) -> list[Column]:
     """Of the task; where groups have models, on test data like each client's own; and personal models."""
-    titles = _names(everyone, lambda run: run.result.figures)
-    of_task = [
-        _column(everyone, f"figure_{title}", title, lambda run, title=title: run.result.figures.get(title),  # type: ignore[misc]
-                units.number, "its task has no such figure")
-        for title in titles
-    ]  # fmt: skip
+    of_task = []
+    for name in _names(everyone, lambda run: run.result.figures):
+        declared = [found for each in everyone for run in each.runs
+                    if (found := figure_named(name, run.summary.figures))]  # fmt: skip
+        title = f"{name} ({declared[0].unit})" if declared and declared[0].unit else name
+        read: Read = lambda run, name=name: run.result.figures.get(name)  # type: ignore[misc]  # noqa: E731
+        better = figure_better(everyone, name)
+        lack = "its task has no such figure" if OWN_MODELS not in name else "its clients have no models of their own"
+        of_task.append(_column(everyone, f"figure_{name}", title, read, units.number, lack, ACCURACY, better))
     if any(run.result.group_accuracy for each in everyone for run in each.runs):  # one model for all competes too
         own: Read = lambda run: run.result.client_accuracy.mean if run.result.client_accuracy else None  # noqa: E731
         of_task.append(_column(everyone, "client_accuracy", "accuracy on own data", own, units.number,
-                               "no client evaluated its model on data like its own"))  # fmt: skip
+                               "no client evaluated its model on data like its own", ACCURACY, "higher"))  # fmt: skip
     personal: Read = lambda run: run.result.personal_accuracy.mean if run.result.personal_accuracy else None  # noqa: E731
     if any(personal(run) is not None for each in everyone for run in each.runs):
-        of_task.append(_column(everyone, "personal_accuracy", "personal models", personal, units.number,
-                               "its clients have no models of their own"))  # fmt: skip
+        of_task.append(_column(everyone, "personal_accuracy", "accuracy of personal models", personal, units.number,
+                               "its clients have no models of their own", ACCURACY, "higher"))  # fmt: skip
     return of_task
+
+
+def _of_party(each: Compared, party: str) -> Cell:
+    """A guarantee, or that there is none and why, in the words of the verdict."""
+    line = line_of(each, party)
+    if line is None:
+        return Cell("nothing to judge", {"state": "nothing_run"}, note="no round was recorded")
+    values = {"": line.epsilon, "state": line.state, "delta": line.delta, "unit": line.unit}
+    if line.state != "guaranteed":
+        return Cell(line.guarantee, values, line.detail if line.state != "absent" else "", line.reason)
+    delta = [f"delta {line.delta:g}"] if line.value else []
+    given = [words for words in line.rests_on if words != EXECUTED]
+    return Cell(line.guarantee, values, note=", ".join([*delta, *given]))
+
+
+def _marked_guarantees(cells: Sequence[Cell]) -> list[Cell]:
+    """With the smallest epsilon marked, where all guarantees are of one kind."""
+    given = {place: cell.values[""] for place, cell in enumerate(cells)
+             if cell.values.get("state") == "guaranteed" and cell.values[""] is not None}  # fmt: skip
+    kinds = {(cells[place].values["unit"], cells[place].values["delta"]) for place in given}
+    if len(kinds) != 1:
+        return [*cells]
+    return _marked(cells, {place for place, epsilon in given.items() if epsilon == min(given.values())})
 
 
 def _epsilon(each: Compared) -> Cell:
     known = [run.result.epsilon for run in each.runs]
-    stated = [epsilon for epsilon in known if epsilon is not None and not math.isnan(epsilon)]
+    stated = [epsilon for epsilon in known if epsilon is not None and epsilon == epsilon]
     if len(stated) < len(known):
         return Cell(units.NOTHING, {}, "its ledger prices nothing, since no zone has noise that counts")
     parts = sorted({run.rows[-1].epsilon_prices for run in each.runs} - {""})
@@ -180,19 +257,11 @@ def _epsilon(each: Compared) -> Cell:
     return Cell(f"{units.number(max(stated))}{priced}", {"": max(stated), "prices": ", ".join(parts)})
 
 
-def _of_view(each: Compared, view: str) -> Cell:
-    if (worst := worst_epsilon(each, view)) is not None:
-        return Cell(units.number(worst), {"": worst})
-    views = [run.ledger.views[view] for run in each.runs if view in run.ledger.views]
-    why = next((found.reason for found in views if found.epsilon is None), "")
-    return Cell(units.NOTHING, {}, why or "its ledger says nothing of this view")
-
-
 def _levels(everyone: Sequence[Compared]) -> list[Column]:
     return [
-        _column(everyone, f"epsilon_of_{level}", f"ε of a {level}",
+        _column(everyone, f"epsilon_of_{level}", f"epsilon of a {level}",
                 lambda run, level=level: run.result.level_epsilons.get(level),  # type: ignore[misc]
-                units.number, "none of its components keeps that account", worst=True)
+                units.number, "none of its components keeps that account", PRIVACY, "lower", worst=True)
         for level in _names(everyone, lambda run: run.result.level_epsilons)
     ]  # fmt: skip
 
@@ -202,9 +271,9 @@ def _leakage(everyone: Sequence[Compared]) -> list[Column]:
     if not any(found):
         return []
     cells = [
-        Cell(f"{units.percent(leak.succeeded)} by {leak.attack}",
+        Cell(f"{leak.share} by {leak.attack}",
              {"": leak.succeeded, "attack": leak.attack, "metric": leak.metric, "value": leak.value,
-              "guess": leak.guess})
+              "guess": leak.guess, "people": leak.people, "recovered": leak.recovered})
         if leak else Cell(units.NOTHING, {}, "no attack was made on it that applied, which proves nothing")
         for leak in found
     ]  # fmt: skip
@@ -212,40 +281,45 @@ def _leakage(everyone: Sequence[Compared]) -> list[Column]:
         Cell(f"{leak.metric} {leak.value:.3g}" + (f" ({leak.guessed_by} {leak.guess:.3g})" if leak.guess else ""), {})
         if leak and leak.value is not None else Cell(units.NOTHING, {}) for leak in found
     ]  # fmt: skip
-    return [Column("leakage", "best attack succeeded", cells), Column("leaked", "it reached (trivial guess)", numbers)]
+    return [Column("leakage", "best attack succeeded", cells, PRIVACY),
+            Column("leaked", "it reached (trivial guess)", numbers, PRIVACY)]  # fmt: skip
 
 
 def _volumes(everyone: Sequence[Compared]) -> list[Column]:
     def of(way: str, title: str, read: Read) -> Column:
-        return _column(everyone, f"bytes_{way}", title, read, lambda value: f"{value / 1e6:.2f}", "")
+        shown = lambda value: f"{value / 1e6:.2f}"  # noqa: E731
+        return _column(everyone, f"bytes_{way}", title, read, shown, "", TRAFFIC, "lower")
 
     made = [
-        of("up", "MB up", lambda run: run.result.bytes.up),
-        of("down", "MB down", lambda run: run.result.bytes.down),
+        of("up", "MB from the clients", lambda run: run.result.bytes.up),
+        of("down", "MB to the clients", lambda run: run.result.bytes.down),
     ]
     if any(run.result.bytes.key_server for each in everyone for run in each.runs):
-        made.append(of("key_server", "MB key server", lambda run: run.result.bytes.key_server))
+        made.append(of("key_server", "MB to and from the key server", lambda run: run.result.bytes.key_server))
     return made
 
 
 def _seconds(everyone: Sequence[Compared]) -> list[Column]:
     shown = lambda value: f"{value:.1f}" if value >= 1 else f"{value:.3f}"  # noqa: E731
-    made = [_column(everyone, "seconds", "seconds", lambda run: run.result.wall_seconds, shown, "")]
+
+    def of(key: str, title: str, read: Read, why: str = "", better: Better | None = "lower") -> Column:
+        return _column(everyone, f"seconds{key}", title, read, shown, why, TIME, better)
+
+    made = [of("", "seconds of the rounds", lambda run: run.result.wall_seconds)]
     if any(run.result.cpu_seconds is not None for each in everyone for run in each.runs):
-        made.append(_column(everyone, "seconds_cpu", "CPU s", lambda run: run.result.cpu_seconds, shown,
-                            "its run did not count them"))  # fmt: skip
+        made.append(of("_cpu", "CPU seconds", lambda run: run.result.cpu_seconds, "its run did not count them"))
     made += [
         dataclasses.replace(
-            _column(everyone, f"seconds_{phase}", f"s {phase}",
-                    lambda run, phase=phase: run.result.seconds.get(phase),  # type: ignore[misc]
-                    shown, "its rounds have no such phase"),
+            of(f"_{phase}", f"seconds to {phase}",
+               lambda run, phase=phase: run.result.seconds.get(phase),  # type: ignore[misc]
+               "its rounds have no such phase", None),
             brief=False,
         )
         for phase in _names(everyone, lambda run: run.result.seconds)
     ]  # fmt: skip
     if any(run.result.simulated_seconds is not None for each in everyone for run in each.runs):
-        made.append(_column(everyone, "seconds_simulated", "simulated s", lambda run: run.result.simulated_seconds,
-                            shown, "its recipe describes no devices"))  # fmt: skip
+        made.append(of("_simulated", "simulated seconds", lambda run: run.result.simulated_seconds,
+                       "its recipe describes no devices"))  # fmt: skip
     return made
 
 
@@ -254,8 +328,8 @@ def _memory(everyone: Sequence[Compared]) -> list[Column]:
     read: Read = lambda run: run.summary.peak_memory  # noqa: E731
     if all(read(run) is None for each in everyone for run in each.runs):
         return []
-    column = _column(everyone, "peak_memory", "MB memory", read, lambda value: f"{value / 1e6:.0f}",
-                     "the system did not tell", worst=True)  # fmt: skip
+    column = _column(everyone, "peak_memory", "MB of memory", read, lambda value: f"{value / 1e6:.0f}",
+                     "the system did not tell", TIME, "lower", worst=True)  # fmt: skip
     return [dataclasses.replace(column, brief=False)]
 
 
@@ -264,10 +338,25 @@ def _memory(everyone: Sequence[Compared]) -> list[Column]:
 
 def _column(
     everyone: Sequence[Compared], key: str, title: str, read: Read, shown: Callable[[float], str], why: str,
-    worst: bool = False,
+    group: str, better: Better | None, worst: bool = False,
 ) -> Column:  # fmt: skip
     make = _largest if worst else _mean
-    return Column(key, title, [make([read(run) for run in each.runs], shown, why) for each in everyone])
+    cells = [make([read(run) for run in each.runs], shown, why) for each in everyone]
+    if better is not None:
+        best = {cells[place].text for place in leaders([by_seed(each, read) for each in everyone], better)}
+        cells = _marked(cells, {place for place, cell in enumerate(cells) if cell.text in best})
+    return Column(key, title, cells, group)
+
+
+def _marked(cells: Sequence[Cell], best: Collection[int]) -> list[Cell]:
+    """With the best ones marked; none where all of several are."""
+    if len(best) == len(cells):
+        return [*cells]
+    return [dataclasses.replace(cell, best=place in best) for place, cell in enumerate(cells)]
+
+
+def _unmarked(column: Column) -> Column:
+    return dataclasses.replace(column, cells=[dataclasses.replace(cell, best=False) for cell in column.cells])
 
 
 def _mean(values: Sequence[float | None], shown: Callable[[float], str], why: str) -> Cell:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import CheckpointError
+from fedplug.api.files import read_text
 from fedplug.api.rows import Row
 from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.recipe.catalog import Catalog
@@ -214,7 +215,7 @@ def is_whole(run: OneRun) -> bool:
 def _digest(folder: Path) -> str | None:
     """Of a run's recipe, as it wrote it at its end; None where it did not come that far."""
     try:
-        return str(json.loads((folder / "summary.json").read_text(encoding="utf-8"))["digest"])
+        return str(json.loads(read_text(folder / "summary.json"))["digest"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from fedplug.api import units
@@ -30,8 +31,14 @@ def attacks_on(each: Compared) -> set[str]:
     return {leak.attack for run in each.runs for leak in leaks_of(run)}
 
 
+def leakage_tables(everyone: Sequence[Compared], most: int = 5) -> str:
+    """The same table for each few protocols, so that it fits on a page."""
+    size = math.ceil(len(everyone) / math.ceil(len(everyone) / most))
+    return "".join(leakage_table(everyone[start : start + size]) for start in range(0, len(everyone), size))
+
+
 def leakage_table(everyone: Sequence[Compared]) -> str:
-    """A row for each attack, two columns for each protocol: the number that counts and the share of successes."""
+    """A row for each attack, a column for each protocol: the number that counts and the share of successes."""
     by_name = [[{leak.attack: leak for leak in leaks_of(run)} for run in each.runs] for each in everyone]
     names = list(dict.fromkeys(name for runs in by_name for known in runs for name in known))
     body = []
@@ -47,11 +54,12 @@ def leakage_table(everyone: Sequence[Compared]) -> str:
         row.insert(2, text(guesses[0]) if guesses else units.NOTHING)
         body.append(row)
     caption = (
-        "What each attack reached, in the form that took more, as the mean over targets and seeds; below it the share "
-        "of targets that gave way. An attack that fails proves nothing about stronger ones."
+        "What each attack reached, in the form that took more, as the mean over targets and seeds; below it of how "
+        "many people an image was recovered, or the share of targets that gave way. An attack that fails proves "
+        "nothing about stronger ones."
     )
     header = ["attack and adversary", "judged by", "best trivial guess", *(each.name for each in everyone)]
-    return table(caption, header, body, numeric=3)
+    return table(caption, header, body, numeric=3, whole=True)
 
 
 def _shown(found: Sequence[Leak]) -> str:
@@ -59,4 +67,7 @@ def _shown(found: Sequence[Leak]) -> str:
     if value is None and share is None:
         return f'{units.NOTHING}<br><span class="note">{"it did not apply" if found else "not tried"}</span>'
     number = f"{value.mean:.3g}" if value else units.NOTHING
-    return f'{number}<br><span class="note">{units.percent(share.mean) if share else units.NOTHING}</span>'
+    gave = units.percent(share.mean) if share else units.NOTHING
+    if people := sum(leak.people for leak in found):
+        gave = f"{sum(leak.recovered for leak in found)} of {people} people"
+    return f'{number}<br><span class="note">{gave}</span>'

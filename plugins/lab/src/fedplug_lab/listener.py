@@ -15,7 +15,7 @@ from fedplug.api.events import (
     RowsRestored,
     RunStarted,
 )
-from fedplug.runs.folder import write_text
+from fedplug.api.files import write_text
 
 from fedplug_lab.pictures import Pictures
 from fedplug_lab.report import rewrite_report

@@ -45,4 +45,4 @@ def _stated(column: Column, runs: int) -> Stated:
     if cell.values.get("n", runs) < runs:
         return Stated(None, f"{runs - cell.values['n']} of its {runs} runs states none")
     value = cell.values.get("mean", cell.values.get(""))
-    return Stated(value, "" if value is not None else cell.why, str(cell.values.get("prices", "")))
+    return Stated(value, "" if value is not None else cell.why or cell.note, str(cell.values.get("prices", "")))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from fedplug.runs.folder import write_text
+from fedplug.api.files import write_text
 
 from fedplug_lab.canvas import Chart
 from fedplug_lab.tables import sentence, text
@@ -18,18 +18,23 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 def write_page(
     path: Path, kind: str, name: str, byline: str, top: Sequence[str], sections: Sequence[tuple[str, str, str]]
 ) -> Path:
-    """Writes a page, whole or not at all.
+    """Writes a page, whole or not at all; gives its path. What it holds is as in `page_html`."""
+    write_text(path, page_html(kind, name, byline, top, sections))
+    return path
+
+
+def page_html(
+    kind: str, name: str, byline: str, top: Sequence[str], sections: Sequence[tuple[str, str, str]], style: str = ""
+) -> str:
+    """A page.
 
     Args:
-        path: of the file.
         kind: what kind of page it is, such as `report`.
         name: its heading.
         byline: below the heading, as HTML.
         top: before the sections, as HTML.
         sections: id, heading and HTML of each; one without HTML is left out.
-
-    Returns:
-        The path.
+        style: CSS of this kind of page, beside that of all.
     """
     links = "".join(f'<a href="#{key}">{text(title)}</a>' for key, title, body in sections if body)
     page = [
@@ -37,7 +42,7 @@ def write_page(
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
         f"<title>{text(name)} · fedplug {kind}</title>",
-        f"<style>{files('fedplug_lab').joinpath('report.css').read_text('utf-8')}</style>\n</head>\n<body>\n<header>",
+        f"<style>{files('fedplug_lab').joinpath('report.css').read_text('utf-8')}{style}</style>\n</head>\n<body>\n<header>",
         f'<p class="eyebrow">fedplug {kind}</p><h1>{text(name)}</h1>{byline}',
         f'<nav aria-label="Sections">{links}</nav></header>\n<main>',
         *top,
@@ -45,8 +50,7 @@ def write_page(
         "</main>\n<footer>Written by fedplug. This file is complete in itself: it loads nothing and runs no script."
         "</footer>\n</body>\n</html>\n",
     ]
-    write_text(path, "\n".join(page))
-    return path
+    return "\n".join(page)
 
 
 def glossary() -> str:

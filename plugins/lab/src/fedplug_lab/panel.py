@@ -7,9 +7,10 @@ than a short run with everything else in it. Colours may be variables of the pag
 from __future__ import annotations
 
 import base64
+import math
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from fedplug_lab.lettering import FONT, Lettering, lettering, width_of, words
 from fedplug_lab.lettering import coordinate as _n
 
 INK, MUTED, GRID = "var(--ink)", "var(--muted)", "var(--grid)"
+_HALO = "paint-order: stroke; stroke: var(--paper); stroke-width: 2.5px"
 _EDGE = 10.0  # how far the last number below an axis may stand out at the right
 
 
@@ -151,6 +153,46 @@ class Panel:
 
         self._marks.append(draw)
 
+    def stairs(self, x: Any, y: Any, colour: str, right: bool, up: bool) -> None:
+        """The border of what points reach, as steps from the first point to the last.
+
+        Args:
+            x, y: the points, from the best `x` to the worst.
+            colour: of the line.
+            right: whether the border goes on to the right of the last point, where `x` is worse; else to the left.
+            up: whether the first point is reached from below, where `y` is worse; else from above.
+        """
+
+        def draw(box: Box) -> str:
+            across, down = self._points(box, x, y)
+            start = box.y + box.height if up else box.y
+            end = box.x + box.width * self.x.numbers_end if right else box.x
+            steps = "".join(f"H{_n(a)}V{_n(b)}" for a, b in zip(across, down, strict=True))
+            shape = f"M{_n(across[0])} {_n(start)}{steps}H{_n(end)}"
+            return _path(shape, f"fill: none; stroke: {colour}; stroke-width: 1.3")
+
+        self._marks.append(draw)
+
+    def names(self, points: Sequence[tuple[float, float, str]]) -> None:
+        """Names next to points, each where it covers no point and no other name; one without room is left out.
+
+        Args:
+            points: x, y and name of every point that must not be covered; the name may be empty.
+        """
+
+        def draw(box: Box) -> str:
+            across, down = self._points(box, [x for x, _, _ in points], [y for _, y, _ in points])
+            places = list(zip(across.tolist(), down.tolist(), strict=True))
+            parts = []
+            for (a, b), (x, y, anchor), text, far in named_places(box, places, [text for _, _, text in points]):
+                if far:
+                    parts.append(_path(f"M{_n(a)} {_n(b)}L{_n(x)} {_n(y)}", f"stroke: {MUTED}; stroke-width: .6"))
+                look = f"font-size: {_name_size(box):g}px; fill: {INK}; {_HALO}"
+                parts.append(words(text, x, y, look, anchor))
+            return "".join(parts)
+
+        self._marks.append(draw)
+
     # -- drawing -------------------------------------------------------------------------------------------------------
 
     def draw(self, box: Box, clip: str, shown: Lettering | None = None) -> str:
@@ -166,7 +208,12 @@ class Panel:
             f"M{_n(box.x)} {_n(box.y + box.height * (1 - place))}h{_n(box.width)}"
             for place, _ in beside.upward or self.y.marks()
         )
-        parts = [_path(across, f"stroke: {GRID}; stroke-width: .8")] if self.framed else []
+        parts = []
+        if self.x.strip:
+            left, wide = box.x + box.width * self.x.numbers_end, box.width * (1 - self.x.numbers_end)
+            size = f'x="{_n(left)}" y="{_n(box.y)}" width="{_n(wide)}" height="{_n(box.height)}"'
+            parts.append(f'<rect {size} style="fill: {GRID}; opacity: .55"/>')
+        parts += [_path(across, f"stroke: {GRID}; stroke-width: .8")] if self.framed else []
         frame = f'<rect x="{_n(box.x)}" y="{_n(box.y)}" width="{_n(box.width)}" height="{_n(box.height)}"/>'
         marks = "".join(mark(box) for mark in self._marks)
         parts.append(f'<clipPath id="{clip}">{frame}</clipPath><g clip-path="url(#{clip})">{marks}</g>')
@@ -202,6 +249,65 @@ class Panel:
         known = np.isfinite(x0 + y0 + x1 + y1) & (y0 != y1) & (x0 != x1)
         corners = zip(x0[known], y0[known], x1[known], y1[known], strict=True)
         return "".join(f"M{_n(a)} {_n(b)}H{_n(c)}V{_n(d)}H{_n(a)}z" for a, b, c, d in corners)
+
+
+Named = tuple[tuple[float, float], tuple[float, float, str], str, bool]
+"""A point, where its name is written and how that is anchored, the name, and whether a line has to join the two."""
+
+
+def named_places(box: Box, points: Sequence[tuple[float, float]], names: Sequence[str]) -> list[Named]:
+    """Where names are written, each next to its point; one for which there is no room is left out."""
+    size, taken, found = _name_size(box), list[Corners](), list[Named]()
+    for (a, b), name in zip(points, names, strict=True):
+        rooms = list(_rooms(a, b, width_of(name, size), 1.2 * size)) if name else []
+        # Far from other points, so that nobody takes it for the name of one of them; where that is nowhere near, just
+        # not over them. Points that hide each other share their place.
+        for away, most in ((9.0, 2), (4.0, 9)):
+            near = [4.0 if math.hypot(x - a, y - b) < 2 * away else away for x, y in points]
+            dots = [(x - by, y - by, x + by, y + by) for (x, y), by in zip(points, near, strict=True)]
+            free = [room for room in rooms
+                    if room[1] < most and _inside(room[2], box) and not _meets(room[2], [*taken, *dots])]  # fmt: skip
+            if free:
+                at, step, room = free[0]
+                taken.append(room)
+                own = _distance(room, a, b)
+                joined = step > 1 or any(_distance(room, x, y) < own for x, y in points)
+                found.append(((a, b), at, name, joined))
+                break
+    return found
+
+
+def _rooms(a: float, b: float, wide: float, high: float) -> Iterator[tuple[tuple[float, float, str], int, Corners]]:
+    """Where the name of a point may be, the best first: where it is written, how far off, and its corners."""
+    right, left, middle = (a + 6.5, 0.0, "start"), (a - 6.5, wide, "end"), (a, wide / 2, "middle")
+    for step in range(9):
+        for down in (b - step * high, b + step * high) if step else (b,):
+            for x, before, anchor in (middle, right, left) if step == 1 else (right, left):
+                start = x - before
+                yield (x, down, anchor), step, (start, down - high / 2, start + wide, down + high / 2)
+
+
+def _name_size(box: Box) -> float:
+    """Of the letters of names: a little smaller than all others, but in a narrow picture."""
+    return 0.9 * box.font if box.font == FONT else box.font
+
+
+Corners = tuple[float, float, float, float]
+
+
+def _inside(room: Corners, box: Box) -> bool:
+    left, top, right, bottom = room
+    return left >= box.x and right <= box.x + box.width and top >= box.y and bottom <= box.y + box.height
+
+
+def _distance(room: Corners, x: float, y: float) -> float:
+    left, top, right, bottom = room
+    return math.hypot(max(left - x, 0.0, x - right), max(top - y, 0.0, y - bottom))
+
+
+def _meets(room: Corners, others: Sequence[Corners]) -> bool:
+    left, top, right, bottom = room
+    return any(left < c and a < right and top < d and b < bottom for a, b, c, d in others)
 
 
 def _path(shape: str, look: str) -> str:

@@ -23,6 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+from fedplug.api.files import read_text
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 MOST_A_RUN = 100
@@ -146,7 +147,7 @@ class Pictures:
     def load(self, file: Path) -> None:
         """Reads what an earlier execution of the run wrote; of a file that is damaged, what can be used."""
         try:
-            saved = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+            saved = json.loads(read_text(file)) if file.is_file() else {}
             entries = dict(saved)
         except (OSError, ValueError, TypeError) as error:
             self._note(f"{file} is damaged ({error}); its pictures are lost unless components make them again")

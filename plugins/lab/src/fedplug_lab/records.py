@@ -10,11 +10,11 @@ from typing import Any
 
 from fedplug.api import units
 from fedplug.api.errors import RecipeError, SetupError
+from fedplug.api.files import open_private, private_folder, read_text, write_text
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.recipe import load_recipe
 from fedplug.round.checkpoint import Checkpoints
-from fedplug.runs.folder import read_ledger, read_rows, read_summary, write_text
+from fedplug.runs.folder import load_run, read_ledger, read_rows, read_summary
 
 from fedplug_lab.grid import Combination
 from fedplug_lab.sections import sections_of_plugins
@@ -51,6 +51,8 @@ class Result(Record):
         wall_seconds, cpu_seconds, simulated_seconds: of the run; the last is None without devices in the recipe.
         bytes: of the run.
         verdict: of the ledger, in a paragraph.
+        guarantees: by party of the verdict the epsilon of a client that is guaranteed toward it, None for no guarantee;
+            a party that is not there is left out.
         assessments: component -> fact -> value.
         added: what sections of plugins know of the run, by their keys.
     """
@@ -76,6 +78,7 @@ class Result(Record):
     assessments: dict[Text, dict[Text, Number]] = dataclasses.field(default_factory=dict)
     added: dict[Text, Any] = dataclasses.field(default_factory=dict)
     cpu_seconds: Number | None = None
+    guarantees: dict[Text, Number | None] = dataclasses.field(default_factory=dict)
 
 
 class Line(Record):
@@ -108,10 +111,11 @@ def at_work(folder: Path, command: str) -> Iterator[None]:
         SetupError: another process is at it, or the folder cannot be made.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.is_dir():  # one that the user names stays as it is
+            private_folder(folder)
     except OSError as error:
         raise SetupError(f"cannot create {folder} ({error}); choose another place with --output") from error
-    with (folder / f"{command}.lock").open("w", encoding="utf-8") as lock:
+    with open_private(folder / f"{command}.lock", "w") as lock:
         try:
             import fcntl
 
@@ -137,7 +141,7 @@ class Records:
     def __init__(self, folder: Path) -> None:
         self.folder, self.file = folder, folder / "sweep.jsonl"
         self.lines: list[Line] = []
-        text = self.file.read_text(encoding="utf-8") if self.file.is_file() else ""
+        text = read_text(self.file) if self.file.is_file() else ""
         pieces = text.splitlines()
         for number, piece in enumerate(pieces, 1):
             try:
@@ -175,9 +179,9 @@ def resumable(folders: Sequence[Path], catalog: Catalog) -> dict[str, Path]:
     for folder in folders:
         if Checkpoints(folder).rounds():
             try:
-                found[load_recipe(folder / "recipe.yaml", (), catalog).digest] = folder
-            except RecipeError:
-                continue  # of a plugin that has changed since: it is run anew
+                found[load_run(folder, catalog).digest] = folder
+            except (RecipeError, SetupError):
+                continue  # of a plugin that has changed since, or with code that never ran here: it is run anew
     return found
 
 
@@ -212,6 +216,11 @@ def result_of(run_dir: Path) -> Result:
         epsilon=last.epsilon if last else None,
         level_epsilons=last.level_epsilons if last else {},
         verdict=str(ledger.verdict),
+        guarantees={
+            line.party: line.epsilon if line.state == "guaranteed" else None
+            for line in ledger.verdict.lines
+            if line.state != "absent"
+        },
         assessments=summary.assessments,
         added={section.key: found for section in sections_of_plugins() if (found := section.record(run_dir))},
     )

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedplug.api import units
+
 if TYPE_CHECKING:
     from fedplug.api.rows import Row
 
@@ -35,6 +37,8 @@ class Leak:
         lower_is_worse: whether a low number means that more leaked.
         succeeded: the share of successes among the targets that it applied to; None where it applied to none.
         targets: how many it applied to.
+        people: of how many examples it sought an image; 0 where it sought none.
+        recovered: of how many of these it recovered one.
     """
 
     attack: str
@@ -45,6 +49,15 @@ class Leak:
     lower_is_worse: bool
     succeeded: float | None
     targets: int
+    people: int = 0
+    recovered: int = 0
+
+    @property
+    def share(self) -> str:
+        """How much gave way, in words: people where images were sought, else the share of the targets."""
+        if self.people:
+            return f"{self.recovered} of {self.people} people"
+        return units.NOTHING if self.succeeded is None else units.percent(self.succeeded)
 
 
 class Section:

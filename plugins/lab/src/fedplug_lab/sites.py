@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import DataError, SetupError
+from fedplug.api.files import open_private, private_folder
 from fedplug.recipe import yaml_source
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.own_files import with_files
@@ -65,8 +66,9 @@ def write_sites(path: Path, out: Path, source: str | None, sets: Sequence[str], 
         raise DataError(f"--from {source}: this is not what {path} says of the data at sites: {'; '.join(problems)}")
     for client_id, held in world.holdings(list(range(split.clients))).items():
         folder = out / f"client-{client_id}"
-        folder.mkdir(parents=True)
-        np.savez_compressed(folder / FILE, **arrays_of(held.data))
+        private_folder(folder, exist_ok=False)
+        with open_private(folder / FILE, "wb") as file:
+            np.savez_compressed(file, **arrays_of(held.data))
         yield f"{folder}: {len(held.data.train)} training examples, {len(held.data.own_test)} held out"
     yield _onward(path, out, wanted, found)
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedplug.api.files import write_text
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.own_files import with_files
 from fedplug.runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
-from fedplug.runs.folder import write_text
 from fedplug.runs.settings import Settings
 
 from fedplug_lab.grid import combinations, read_grid

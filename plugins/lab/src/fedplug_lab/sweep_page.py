@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,12 +10,13 @@ from fedplug.api import units
 
 from fedplug_lab.page import glossary, write_page
 from fedplug_lab.records import Line
-from fedplug_lab.sweep_table import columns_of, parameter_words
+from fedplug_lab.sweep_table import Column, columns_of, parameter_words
 from fedplug_lab.tables import sentence, table, text
 
 _ON_TABLE = (
     "A row for each case and combination of parameters. Numbers are of the last round: means over seeds, ± standard "
-    "deviations where there are several. Epsilons are the ledgers' own; read them with the verdicts."
+    "deviations where there are several. Privacy: the largest epsilon that is guaranteed for a client toward each "
+    "party; read it with the verdicts."
 )
 
 
@@ -51,9 +53,17 @@ def _numbers(lines: Sequence[Line]) -> str:
     columns = columns_of(lines)
     if not columns:
         return ""
-    first = next((place for place, column in enumerate(columns) if column.measured), len(columns))
+    heads = [column for column in columns if not column.group]
+    parts = [_grid(_ON_TABLE, heads)] if len(heads) == len(columns) else []
+    for group, measured in itertools.groupby(columns[len(heads) :], key=lambda column: column.group):
+        caption = "" if parts else _ON_TABLE  # said once
+        parts += [f"<h3>{text(group.capitalize())}</h3>", _grid(caption, [*heads, *measured], len(heads))]
+    return "".join(parts)
+
+
+def _grid(caption: str, columns: Sequence[Column], numeric: int | bool = False) -> str:
     body = [[*map(text, cells)] for cells in zip(*(column.cells for column in columns), strict=True)]
-    return table(_ON_TABLE, [column.title for column in columns], body, numeric=first or 1)
+    return table(caption, [column.title for column in columns], body, numeric=numeric, whole=True)
 
 
 def _runs(folder: Path, lines: Sequence[Line]) -> str:
@@ -67,7 +77,7 @@ def _runs(folder: Path, lines: Sequence[Line]) -> str:
         body.append([
             name, text(line.case or units.NOTHING), text(parameter_words(line) or units.NOTHING), str(line.seed),
             text(line.error) if found is None else
-            f"accuracy {units.number(found.accuracy)}, epsilon {units.number(found.epsilon)}",
+            f"accuracy {units.number(found.accuracy)}; {text(found.verdict.partition('.')[0])}",
         ])  # fmt: skip
     return table("Each run; its report has everything.", ["run", "case", "parameters", "seed", "what came of it"], body)
 

@@ -12,18 +12,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedplug.api import units
+from fedplug.api.verdict import BRIEF
 
 from fedplug_lab import sections
+from fedplug_lab.comparable import ACCURACY, PRIVACY, TIME, TRAFFIC
 from fedplug_lab.grid import short_names
 from fedplug_lab.records import Line, Result
 
 
 class Column(NamedTuple):
-    """One column of the table: what stands in each row, and whether it is a number that was measured."""
+    """One column of the table: what each row holds, and to which group a number that was measured belongs.
+
+    `group` is one of `comparable.GROUPS`; empty for what was set. `brief` columns are in the table of a terminal too.
+    """
 
     title: str
     cells: list[str]
-    measured: bool
+    group: str = ""
+    brief: bool = True
 
 
 def print_table(lines: Sequence[Line]) -> None:
@@ -32,10 +38,10 @@ def print_table(lines: Sequence[Line]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    columns = columns_of(lines)
+    columns = [column for column in columns_of(lines) if column.brief]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column.title, justify="right" if column.measured else "left", no_wrap=True)
+        table.add_column(column.title, justify="right" if column.group else "left", no_wrap=True)
     for cells in zip(*(column.cells for column in columns), strict=True):
         table.add_row(*map(Text, cells))
     # A soft-wrapped terminal line is worse than a wrapped cell, but a program that reads a pipe wants whole lines.
@@ -54,15 +60,29 @@ def columns_of(lines: Sequence[Line]) -> list[Column]:
     heads = [group[0] for group in groups.values()]
     done = [[line.result for line in group if line.result] for group in groups.values()]
     names = short_names(_paths(lines))
-    columns = [Column("case", [head.case or units.NOTHING for head in heads], False)]
+    columns = [Column("case", [head.case or units.NOTHING for head in heads])]
     for path, name in names.items():
-        columns.append(Column(name, [_as_text(head.parameters.get(path)) for head in heads], False))
+        columns.append(Column(name, [_as_text(head.parameters.get(path)) for head in heads]))
     counts = zip(done, groups.values(), strict=True)
     runs = [str(len(all_)) if len(good) == len(all_) else f"{len(good)} of {len(all_)}" for good, all_ in counts]
-    columns.append(Column("runs", runs, False))
-    for title, read, shown in _measured([result for group in done for result in group]):
-        columns.append(Column(title, [_mean(map(read, group), shown) for group in done], True))
+    columns.append(Column("runs", runs))
+    for group, measured in _measured([result for results in done for result in results]).items():
+        for title, read, shown in measured:
+            columns.append(Column(title, [_mean(map(read, results), shown) for results in done], group))
+        if group == PRIVACY:
+            for party, who in BRIEF.items():
+                cells = [_least(results, party) for results in done]
+                columns.append(Column(f"toward {who}", cells, group, brief=party in ("aggregator", "released_model")))
     return [column for column in columns if {*column.cells} != {units.NOTHING}]
+
+
+def _least(results: Sequence[Result], party: str) -> str:
+    """What all these runs guarantee toward a party: the largest of their epsilons, or that one of them has none."""
+    stated = [result.guarantees[party] for result in results if party in result.guarantees]
+    if not stated:
+        return units.NOTHING
+    given = [epsilon for epsilon in stated if epsilon is not None]
+    return f"ε {units.number(max(given))}" if len(given) == len(stated) else "no guarantee"
 
 
 def parameter_words(line: Line) -> str:
@@ -71,33 +91,41 @@ def parameter_words(line: Line) -> str:
     return ", ".join(f"{name} {_as_text(line.parameters[path])}" for path, name in names.items())
 
 
-def _measured(results: Sequence[Result]) -> list[sections.Column]:
-    """The columns of numbers."""
+def _measured(results: Sequence[Result]) -> dict[str, list[sections.Column]]:
+    """The columns of numbers, by group."""
     figures = dict.fromkeys(title for result in results for title in result.figures)
     used = dict.fromkeys(zone for result in results for zone, share in result.zones.items() if share > 0)
     facts = dict.fromkeys(
         (name, fact) for result in results for name, found in result.assessments.items() for fact in found
     )
-    return [
-        ("accuracy", lambda result: result.accuracy, units.number),
-        ("best", lambda result: result.best_accuracy, units.number),
-        ("in groups", lambda result: g.mean if (g := result.group_accuracy) else None, units.number),
-        *((title, lambda result, title=title: result.figures.get(title), units.number) for title in figures),
-        ("personal mean", lambda result: p.mean if (p := result.personal_accuracy) else None, units.number),
-        ("lowest", lambda result: p.min if (p := result.personal_accuracy) else None, units.number),
-        ("highest", lambda result: p.max if (p := result.personal_accuracy) else None, units.number),
-        *((zone, lambda result, zone=zone: result.zones.get(zone), units.percent) for zone in used),
-        ("seconds", lambda result: result.wall_seconds, _one_digit),
-        ("simulated s", lambda result: result.simulated_seconds, _one_digit),
-        ("MB up", lambda result: result.bytes.up, _megabytes),
-        ("MB down", lambda result: result.bytes.down, _megabytes),
-        ("ledger epsilon", lambda result: result.epsilon, units.number),
-        *((f"of a {level}", lambda result, level=level: result.level_epsilons.get(level), units.number)
-          for level in dict.fromkeys(level for result in results for level in result.level_epsilons)),
-        *((fact.replace("_", " "), lambda result, name=name, fact=fact: result.assessments.get(name, {}).get(fact),
-           _few_digits) for name, fact in facts),
-        *(column for section in sections.sections_of_plugins() for column in section.columns(results)),
-    ]  # fmt: skip
+    levels = dict.fromkeys(level for result in results for level in result.level_epsilons)
+    return {
+        ACCURACY: [
+            ("accuracy", lambda result: result.accuracy, units.number),
+            ("best", lambda result: result.best_accuracy, units.number),
+            ("in groups", lambda result: g.mean if (g := result.group_accuracy) else None, units.number),
+            *((title, lambda result, title=title: result.figures.get(title), units.number) for title in figures),
+            ("personal mean", lambda result: p.mean if (p := result.personal_accuracy) else None, units.number),
+            ("lowest", lambda result: p.min if (p := result.personal_accuracy) else None, units.number),
+            ("highest", lambda result: p.max if (p := result.personal_accuracy) else None, units.number),
+            *((fact.replace("_", " "), lambda result, name=name, fact=fact: result.assessments.get(name, {}).get(fact),
+               _few_digits) for name, fact in facts),
+        ],
+        PRIVACY: [
+            *((zone, lambda result, zone=zone: result.zones.get(zone), units.percent) for zone in used),
+            *((f"ε of a {level}", lambda result, level=level: result.level_epsilons.get(level), units.number)
+              for level in levels),
+            *(column for section in sections.sections_of_plugins() for column in section.columns(results)),
+        ],
+        TRAFFIC: [
+            ("MB up", lambda result: result.bytes.up, _megabytes),
+            ("MB down", lambda result: result.bytes.down, _megabytes),
+        ],
+        TIME: [
+            ("seconds", lambda result: result.wall_seconds, _one_digit),
+            ("simulated s", lambda result: result.simulated_seconds, _one_digit),
+        ],
+    }  # fmt: skip
 
 
 def _one_digit(value: float) -> str:

@@ -106,10 +106,32 @@ def _length(cell: str) -> str:
     return ' class="long"' if len(_TAG.sub("", cell)) > _LONG else ""
 
 
-def table(caption: str, header: Sequence[str], body: Sequence[Sequence[str]], *, numeric: bool | int = False) -> str:
+def table_of_sides(caption: str, sides: Sequence[str], rows: Sequence[str | Sequence[str]]) -> str:
+    """A table that sets a few things side by side and fits any page: nothing scrolls, long words break.
+
+    Args:
+        caption: text; empty for none.
+        sides: what is set side by side, as text.
+        rows: of each what it is about and a cell a side, as HTML; or a whole row, such as a heading of a group.
+    """
+    head = "".join(f'<th scope="col">{text(side)}</th>' for side in sides)
+    body = "".join(
+        row if isinstance(row, str) else f'<tr><th scope="row">{row[0]}</th>' + "".join(
+            f'<td data-of="{text(side)}">{cell}</td>' for side, cell in zip(sides, row[1:], strict=True)) + "</tr>"
+        for row in rows
+    )  # fmt: skip
+    said = f"<caption>{text(caption)}</caption>" if caption else ""
+    return f'<table class="sides">{said}<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table>\n'
+
+
+def table(
+    caption: str, header: Sequence[str], body: Sequence[Sequence[str]], *, numeric: bool | int = False,
+    whole: bool = False,
+) -> str:  # fmt: skip
     """A table with caption and header cells; nothing for an empty body. Cells are HTML already, header is text.
 
-    `numeric` says from which column on values are right-aligned; True means all but the first.
+    `numeric` says from which column on values are right-aligned; True means all but the first. One that is `whole` is
+    not scrolled on a page that is wide enough for it.
     """
     if not body:
         return ""
@@ -123,5 +145,7 @@ def table(caption: str, header: Sequence[str], body: Sequence[Sequence[str]], *,
         rows.append(f'<tr><th scope="row">{cells[0]}</th>{inner}</tr>')
     # The box can be scrolled with the keyboard, hence its place in the tab order. Of a table that is wider, the caption
     # stays in sight.
-    return (f'<div class="scroll" tabindex="0"><table{wide}><caption><span>{text(caption)}</span></caption>'
+    kinds = "scroll whole-table" if whole else "scroll"
+    said = f"<caption><span>{text(caption)}</span></caption>" if caption else ""
+    return (f'<div class="{kinds}" tabindex="0"><table{wide}>{said}'
             f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>\n")  # fmt: skip

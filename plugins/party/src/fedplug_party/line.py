@@ -1,7 +1,8 @@
 """The line to a party's program: a Unix socket in the party's own folder, one request and one reply a connection.
 
 Both ends prove that they know the key in `party.key`, which its owner alone can read. The size of a request is told
-first, so that one that is too large is refused with a reason, and none of it is read.
+first, so that one that is too large, or that comes while another waits, is refused with a reason, and none of it is
+read: whatever a server sends, a party holds two requests at most, the one that it answers and the one that waits.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import secrets
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
 
 from fedplug.api.errors import PartyLost, SetupError
+from fedplug.api.files import open_private
 
 from fedplug_party.owned import open_own
 
@@ -26,25 +28,36 @@ SOCKET, KEY = "party.sock", "party.key"
 MOST_BYTES = 1 << 30
 """The largest request that a party reads, and the largest reply that is taken from it, 1 GiB: whoever reads it needs a
 few times as much memory."""
+_AT_ONCE = 2
+"""Requests that a party has in memory: one that it answers, and one that waits."""
+_SMALL = 256
+"""Bytes of a request that is no work, such as that for its status, for which there is always room."""
+_CALLERS = 16
+"""Connections at a time; further ones are closed at once."""
 _PATIENCE = 60.0
 """Seconds that a party waits for whoever has called it and then says nothing."""
 _LAST_SECONDS = 1.0
+_BUSY = (
+    b"it answers a request, and another one waits already; a party takes no third: ask again when it has answered"
+)
 _SIZE = 8
 """Bytes in which the size of a request is told."""
 _LONGEST_PATH = 107
 """Bytes that the path of a Unix socket may have on Linux."""
 
 
-def ask(state: Path, request: bytes, seconds: float) -> bytes:
+def ask(state: Path, request: bytes, seconds: float, wanted: Callable[[], bool] = lambda: True) -> bytes:
     """Hands a request to the party whose folder this is, and gives its reply.
 
     Args:
         state: the folder that the party was started with.
         request: for the party; whoever carries it does not read it.
         seconds: that the party may be silent for; `inf`: as long as it likes.
+        wanted: whether the reply is still of use, asked when it begins to arrive; one that is not is never read.
 
     Raises:
-        PartyLost: the party is not there, is silent for longer, ends meanwhile, or does not take the request.
+        PartyLost: the party is not there, is silent for longer, ends meanwhile, does not take the request, or answers
+            when nobody waits any more.
     """
     file = state / SOCKET
     try:
@@ -56,6 +69,10 @@ def ask(state: Path, request: bytes, seconds: float) -> bytes:
             if refused := line.recv_bytes():
                 raise PartyLost(refused.decode(errors="replace"))
             line.send_bytes(request)
+            if not line.poll(None if seconds == math.inf else seconds):
+                raise TimeoutError
+            if not wanted():
+                raise PartyLost(f"the party at {file} answered when nobody waited any more")
             return line.recv_bytes(MOST_BYTES)
     except AuthenticationError as error:
         raise PartyLost(f"the party at {file} has another key than {state / KEY}; start it again") from error
@@ -119,6 +136,7 @@ class Listening:
             os.umask(before)
         self._socket.listen(16)
         self._serving: set[threading.Thread] = set()
+        self._room = threading.Semaphore(_AT_ONCE)
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -135,8 +153,12 @@ class Listening:
                 opened, _ = self._socket.accept()
             except OSError:  # closed
                 return
+            self._serving = {other for other in self._serving if other.is_alive()}
+            if len(self._serving) >= _CALLERS:
+                opened.close()
+                continue
             thread = threading.Thread(target=self._serve, args=(opened,), daemon=True)
-            self._serving = {other for other in self._serving if other.is_alive()} | {thread}
+            self._serving.add(thread)
             thread.start()
 
     def _serve(self, opened: socket.socket) -> None:
@@ -153,8 +175,23 @@ class Listening:
                     "round, with a smaller model or fewer ciphertexts".encode()
                 )
                 return
-            line.send_bytes(b"")
-            line.send_bytes(self._answer(line.recv_bytes(size)))
+            with self._place_for(size) as there_is:
+                line.send_bytes(b"" if there_is else _BUSY)
+                if there_is:
+                    line.send_bytes(self._answer(line.recv_bytes(size)))
+
+    @contextlib.contextmanager
+    def _place_for(self, size: int) -> Iterator[bool]:
+        """Inside, there is room for a request of that size; False: there is none."""
+        if size <= _SMALL:
+            yield True
+        elif self._room.acquire(blocking=False):
+            try:
+                yield True
+            finally:
+                self._room.release()
+        else:
+            yield False
 
 
 def _key(file: Path) -> bytes:
@@ -162,7 +199,7 @@ def _key(file: Path) -> bytes:
     if not file.exists():
         draft = file.with_suffix(".tmp")
         draft.unlink(missing_ok=True)
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+        with open_private(draft, "xb") as opened:
             opened.write(secrets.token_hex(32).encode())
         draft.replace(file)
     with open(open_own(file, os.O_RDONLY, secret=True), "rb") as opened:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import CheckpointError
+from fedplug.api.files import shorten
 
 from fedplug_party.owned import open_own
 
@@ -112,7 +113,7 @@ def _read(file: Path) -> list[dict[str, Any]]:
         data = opened.read()
     whole = data[: data.rfind(b"\n") + 1]
     if len(whole) < len(data):  # cut off while it was written, so that nobody was told
-        os.truncate(file, len(whole))
+        shorten(file, len(whole))
     found = []
     for number, text in enumerate(whole.splitlines(), 1):
         line = _line(text)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import queue
 import sys
 import time
@@ -17,6 +16,7 @@ import numpy as np
 from fedplug.api.blocks import Layout
 from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import PartyLost, SetupError
+from fedplug.api.files import open_private
 from fedplug.api.parties import Server
 from fedplug.api.roles import Groups, Negotiation
 from fedplug.engines.base import draw_apart
@@ -231,7 +231,7 @@ def write_models(host: Host, folder: Path) -> None:
                 continue
             named = {each.name: vector[each.slice].reshape(each.shape) for each in client.ctx.layout.parameters}
             file = folder / f"{name}.npz"
-            with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
+            with open_private(file, "wb") as opened:
                 np.savez(opened, **{**client.remembered.buffers, **named})
 
 

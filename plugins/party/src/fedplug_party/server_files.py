@@ -14,8 +14,8 @@ from pathlib import Path
 
 from fedplug.api import codec
 from fedplug.api.errors import SetupError
+from fedplug.api.files import read_text, write_text
 from fedplug.round.checkpoint import holding, read_file, write_file
-from fedplug.runs.folder import write_text
 
 _RUN, _NAMES = "parties.run", "parties.state"
 
@@ -24,7 +24,7 @@ def run_of(run_dir: Path | None) -> str:
     """By what the parties know the run of a folder; without one, by something new."""
     file = run_dir and run_dir / _RUN
     if file and file.is_file():
-        return file.read_text(encoding="utf-8").strip()
+        return read_text(file).strip()
     run = secrets.token_hex(8)
     if file:
         write_text(file, run)
@@ -38,7 +38,7 @@ def round_in(folder: Path) -> int:
         SetupError: it is none.
     """
     number = folder.name.removeprefix("round-").removesuffix(".tmp")
-    if not number.isdigit():
+    if not number.isascii() or not number.isdigit():
         raise SetupError(f"{folder} is not a round's folder, such as round-0007, by which parties keep checkpoints")
     return int(number)
 
@@ -55,6 +55,6 @@ def read_names(folder: Path) -> dict[str, list[str]]:
         CheckpointError: the file is missing or damaged: the checkpoint is of a run on another engine, for instance.
     """
     file = folder / _NAMES
-    data = codec.decode(read_file(file))
+    data = codec.decode_saved(read_file(file))
     with holding(file, "names of the parties' checkpoints"):
         return {address: [str(name) for name in names] for address, names in data.items()}

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, SetupError
+from fedplug.api.files import private_folder, write_text
 from fedplug.round.checkpoint import holding, read_file, write_file
-from fedplug.runs.folder import write_text
 
 from fedplug_party.frames import round_of
 from fedplug_party.notes import Notes
@@ -67,9 +67,8 @@ class State:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(folder)
             require_own_folder(folder)
-            folder.chmod(0o700)
             self._lock = open_own(folder / "party.lock", os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise SetupError(
@@ -155,7 +154,6 @@ class State:
 
     def _write(self, belongs: Belongs) -> None:
         write_text(self._file, json.dumps(dataclasses.asdict(belongs), indent=2) + "\n")
-        self._file.chmod(0o600)
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
@@ -196,8 +194,8 @@ class State:
             )
         draft = final.with_suffix(".tmp")
         shutil.rmtree(draft, ignore_errors=True)
-        self._checkpoints.mkdir(mode=0o700, exist_ok=True)
-        draft.mkdir(mode=0o700)
+        private_folder(self._checkpoints)
+        private_folder(draft)
         write(draft)
         write_file(draft / _NAME, codec.encode([checkpoint, len(self.notes.lines)]))
         for file in [*draft.iterdir(), draft]:

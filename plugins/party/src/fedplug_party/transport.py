@@ -42,19 +42,23 @@ class SocketTransport:
         self._folder = folder
 
     def exchange(self, requests: Mapping[str, bytes], seconds: float) -> Iterator[tuple[str, bytes | PartyLost]]:
-        """Asks all of them at once, each on a thread of its own, which waits."""
+        """Asks all of them at once, each on a thread of its own, which waits; what comes afterwards is not read."""
         answers: queue.SimpleQueue[tuple[str, bytes | PartyLost]] = queue.SimpleQueue()
+        over = threading.Event()
 
         def carry(address: str, request: bytes) -> None:
             try:
-                answers.put((address, ask(self.state(address), request, seconds)))
+                answers.put((address, ask(self.state(address), request, seconds, lambda: not over.is_set())))
             except PartyLost as lost:
                 answers.put((address, lost))
 
         for address, request in requests.items():
             threading.Thread(target=carry, args=(address, request), daemon=True).start()
-        for _ in requests:
-            yield answers.get()
+        try:
+            for _ in requests:
+                yield answers.get()
+        finally:
+            over.set()
 
     def state(self, address: str) -> Path:
         """The folder of a party."""

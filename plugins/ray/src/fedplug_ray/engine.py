@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import fedplug
 from fedplug import Field
 from fedplug.api.errors import PartyLost, SetupError
+from fedplug.api.files import write_text
 from fedplug.engines.base import Job, shares
 from fedplug.wire.record import KEY_SERVER, client_address
 
@@ -240,7 +241,7 @@ def _marked(run_dir: Path | None) -> Iterator[tuple[Path | None, str]]:
         yield None, text
         return
     mark = run_dir / f".seen-{text}"
-    mark.write_text(text, encoding="utf-8")
+    write_text(mark, text)
     try:
         yield mark, text
     finally:

@@ -46,7 +46,8 @@ def search(
         recipe: the file that is varied.
         over: what may be chosen, by path of the recipe: a range as text, `0.05..0.5`, or a list of values.
         min, max: bounds, by measure: numbers, or texts with units such as `100MB`.
-        objectives: by what protocols are weighed; accuracy and what the bounds name if empty.
+        objectives: by what protocols are weighed, each perhaps with `=min` or `=max` behind it, which a figure needs
+            whose model declares no direction; accuracy and what the bounds name if empty.
         seeds: every trial is run with each; the recipe's own if empty.
         sets: changes of the recipe for every trial, as `fedplug.run` takes them.
         trials: how many in all; more of them go on.

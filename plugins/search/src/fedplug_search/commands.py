@@ -37,7 +37,9 @@ def search(
     ] = None,
     objective: Annotated[
         list[str] | None,
-        typer.Option(metavar="MEASURE", help="Weigh by this; default: accuracy and what the constraints name."),
+        typer.Option(
+            metavar="MEASURE", help="Weigh by this, or MEASURE=min, =max; default: accuracy and what constraints name."
+        ),
     ] = None,
     space: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A YAML file with over, min, max and objectives.")

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import RecipeError
+from fedplug.api.files import private_folder, write_text
 from fedplug.api.records import json_ready
 from fedplug.recipe import overlay, yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.own_files import keep
 from fedplug.recipe.recipe import load_recipe, parent_of, read_extended
 from fedplug.recipe.shelf import name_of
-from fedplug.runs.folder import write_text
 
 from fedplug_search.answer import Answer
 from fedplug_search.measures import MEASURES, measure
@@ -72,7 +72,7 @@ def write_recipes(answer: Answer, catalog: Catalog) -> list[Path]:
     best = _write_recipe(answer, answer.front[0], answer.folder / BEST, catalog)
     if len(answer.front) == 1:
         return [best]
-    (answer.folder / FRONT).mkdir()
+    private_folder(answer.folder / FRONT)
     return [
         _write_recipe(answer, number, answer.folder / FRONT / f"{place}.yaml", catalog)
         for place, number in enumerate(answer.front, 1)
@@ -106,7 +106,7 @@ def _head(answer: Answer, number: int) -> str:
     lines = [
         f"Trial {number + 1} of {len(answer.told)} of a search in {question.recipe.name} ({seeds}): {numbers}.",
         f"Chosen: {answer.question.space.label(answer.values[number])}. Constraints: {asked}.",
-        f"On the front by {', '.join(question.objectives)}: no other trial that meets the constraints beats it.",
+        f"On the front by {', '.join(question.weighed())}: no other trial that meets the constraints beats it.",
         "The numbers are those of its runs. That it was chosen from many on the same data is a release of its own,",
         "which its epsilon does not count: search.html in the folder of the search says more.",
     ]

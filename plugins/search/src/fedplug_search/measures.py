@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fedplug.api import units
+from fedplug.api.data import Better, Figure, figure_named
 
 _UNITS: dict[str, dict[str, float]] = {
     "bytes": {"": 1, "B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12},
     "seconds": {"": 1, "s": 1, "min": 60, "h": 3600},
     "share": {"": 1, "%": 0.01},
     "number": {"": 1},
+    "figure": {"": 1},
 }
 _NUMBER = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-z%]*)\s*")
 
@@ -24,14 +26,14 @@ class Measure:
 
     Attributes:
         title: for people.
-        kind: `share` (0 to 1), `bytes`, `seconds` or `number`.
-        more_is_better: else less is.
+        kind: `share` (0 to 1), `bytes`, `seconds`, `number` (>= 0) or `figure` (of a task, any number).
+        better: which of two is the better one; None where that is for its task to say.
         grows: a run's own number only grows from round to round, and a listener can read it.
     """
 
     title: str
     kind: str
-    more_is_better: bool = False
+    better: Better | None = "lower"
     grows: bool = False
 
     def read(self, text: str) -> float:
@@ -46,7 +48,7 @@ class Measure:
             named = ", ".join(filter(None, known))
             raise ValueError(f"{text!r} must be a number" + (f", perhaps with a unit: {named}" if named else ""))
         value = float(found[1]) * known[found[2]]
-        if value < 0 or not math.isfinite(value):
+        if not math.isfinite(value) or (value < 0 and self.kind != "figure"):
             raise ValueError(f"{text} must be >= 0 and finite")
         if self.kind == "share" and value > 1:
             raise ValueError(f"{text} must be a share of 1, such as 0.9 or 90%")
@@ -64,9 +66,9 @@ class Measure:
 
 
 MEASURES: Mapping[str, Measure] = {
-    "accuracy": Measure("accuracy", "share", more_is_better=True),
-    "group_accuracy": Measure("accuracy in groups", "share", more_is_better=True),
-    "personal_accuracy": Measure("accuracy of personal models", "share", more_is_better=True),
+    "accuracy": Measure("accuracy", "share", better="higher"),
+    "group_accuracy": Measure("accuracy in groups", "share", better="higher"),
+    "personal_accuracy": Measure("accuracy of personal models", "share", better="higher"),
     "epsilon": Measure("epsilon", "number", grows=True),
     "epsilon_aggregator": Measure("ε of the server's view", "number"),
     "epsilon_key_holder": Measure("ε of the key holder's view", "number"),
@@ -96,7 +98,7 @@ def is_measure(name: str) -> bool:
 
 
 def measure(name: str) -> Measure:
-    """The measure of that name; of a task's figures more is better.
+    """The measure of that name.
 
     Raises:
         KeyError: there is none.
@@ -104,8 +106,25 @@ def measure(name: str) -> Measure:
     if name in MEASURES or not is_measure(name):
         return MEASURES[name]
     if name.startswith(FIGURE):
-        return Measure(name.removeprefix(FIGURE), "number", more_is_better=True)
+        return Measure(name.removeprefix(FIGURE), "figure", better=None)
     return Measure(f"ε of a {name.removeprefix(LEVEL)}", "number")
+
+
+def better_of(name: str, figures: Sequence[Figure]) -> Better | None:
+    """Which of two numbers of a measure is the better one; None where nobody declares it.
+
+    Args:
+        name: of the measure.
+        figures: those that the task declares.
+    """
+    if name.startswith(FIGURE):
+        declared = figure_named(name.removeprefix(FIGURE), figures)
+        return declared.better if declared else None
+    return measure(name).better
+
+
+DIRECTIONS: Mapping[str, Better] = {"min": "lower", "max": "higher"}
+"""How people write which way is better."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,4 +156,4 @@ class Constraint:
         over = self.bound - value if self.least else value - self.bound
         if over <= 0:
             return 0.0
-        return min(over / self.bound, 1e6) if self.bound else min(over, 1e6)
+        return min(over / abs(self.bound), 1e6) if self.bound else min(over, 1e6)

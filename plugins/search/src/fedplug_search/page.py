@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedplug.api import units
@@ -14,9 +14,12 @@ from fedplug_lab.api import (
     Chart,
     Drawing,
     Panel,
+    Point,
+    Scale,
     colour_of,
+    draw_front,
     figures,
-    log_axis,
+    height_axis,
     table,
     text,
     write_page,
@@ -27,7 +30,6 @@ from fedplug_search.files import BEST, FRONT
 from fedplug_search.measures import measure
 from fedplug_search.trial import MET, MISSED, PRUNED, Told
 
-_MANY = 3.0  # so many times the smallest is the largest where an axis is logarithmic
 _FRONT, _MET, _MISSED = colour_of(0), colour_of(2), "#b6bcc6"
 
 
@@ -82,9 +84,10 @@ def _front(answer: Answer) -> str:
         values = [text(value) for value in answer.question.space.shown(answer.values[number]).values()]
         link = f'<a href="{file}">{file}</a>'
         body.append([str(number + 1), *_cells(answer, answer.told[number]), *values, link])
+    first = next(iter(answer.question.objectives))
     caption = (
         "Trials that meet all constraints and that no other such trial beats, the best in "
-        f"{answer.question.objectives[0]} first. Means over seeds; of epsilons the largest. {BEST} is the first."
+        f"{first} first. Means over seeds; of epsilons the largest. {BEST} is the first."
     )
     header = ["trial", *answer.shown, *answer.question.space.dimensions, "recipe"]
     return table(caption, header, body, numeric=1)
@@ -122,7 +125,7 @@ def _how(answer: Answer) -> str:
     facts, question = answer.facts, answer.question
     body = [["recipe", f"<code>{text(question.recipe)}</code>, digest <code>{question.base.digest[:12]}</code>"]]
     body += [[text(path), text(found)] for path, found in question.space.dimensions.items()]
-    body += [["objectives", text(", ".join(question.objectives))]]
+    body += [["objectives", text(", ".join(question.weighed()))]]
     body += [[text(key), text(value)] for key, value in facts.items() if key not in ("command", "complete")]
     again = f"<h3>Do it again</h3><pre><code>{text(facts['command'])}</code></pre>" if facts["command"] else ""
     return table("The same command gives the same search.", ["", ""], body) + again
@@ -133,62 +136,63 @@ def _how(answer: Answer) -> str:
 
 def _chart(answer: Answer) -> Chart | None:
     """The first objective over each other one; what does not count in grey."""
-    across, up = answer.question.objectives[1:], answer.question.objectives[0]
-    shown = [name for name in across if any(_has(told, name, up) for told in answer.told.values())]
+    better, (up, *across) = answer.question.objectives, answer.question.objectives
+    ended = {number: told for number, told in answer.told.items() if told.status in (MET, MISSED)}
+    drawn = {number: told for number, told in ended.items() if told.number(up) is not None}
+    shown = [name for name in across if any(told.number(name) is not None for told in drawn.values())]
     if not shown:
         return None
-    drawing = Drawing(WIDE, 3.2, len(shown))
+    drawing = Drawing(
+        WIDE, 3.2 * math.ceil(len(shown) / 2), len(shown), 2 if len(shown) > 1 else 1, shared=False
+    )  # fmt: skip
     for panel, name in zip(drawing.panels, shown, strict=True):
-        _draw(panel, answer, name, up)
-    drawing.panels[0].y_label = up
-    for constraint in answer.question.constraints:
-        if constraint.name == up:
-            for panel in drawing.panels:
-                panel.line([*panel.x.ends()], [constraint.bound] * 2, MUTED, 1.4, True)
+        _draw(panel, answer, drawn, name, up)
     legend = [
         ("on the front", _FRONT, "area"),
         ("meets the constraints", _MET, "area"),
         ("misses one", _MISSED, "area"),
         ("pruned, as far as it came", MUTED, "cross"),
         ("bound", MUTED, "dash"),
+        ("front", MUTED, "line"),
     ]
-    sides = ["up" if measure(up).more_is_better else "down",
-             "to the right" if measure(shown[0]).more_is_better else "to the left"]  # fmt: skip
+    sides = ["up" if better[up] == "higher" else "down", *dict.fromkeys(
+        "to the right" if better[name] == "higher" else "to the left" for name in shown)]  # fmt: skip
     best = ", ".join(answer.name(number) for number in answer.front) or "none"
     alt = f"On the front: {best}."
-    note = f"{sides[0].capitalize()} and {sides[1]} is better. Trials without one of the numbers are not drawn."
+    lacking = len(ended) - len(drawn)
+    note = (f"Better is {' and '.join(sides)}. A number names a trial of the front. A strip holds trials without the "
+            f"number of that axis{f'; {lacking} without {up} are not drawn' if lacking else ''}.")  # fmt: skip
     return Chart("front", "What it costs", note, alt, tuple(legend), drawing.svg("front", alt), True)
 
 
-def _has(told: Told, name: str, up: str) -> bool:
-    return told.status in (MET, MISSED) and told.number(name) is not None and told.number(up) is not None
-
-
-def _draw(panel: Panel, answer: Answer, name: str, up: str) -> None:
-    kinds: dict[str, list[tuple[float, float]]] = {"front": [], MET: [], MISSED: []}
-    stopped: list[float] = []
-    scale = {"bytes": 1e-6}.get(measure(name).kind, 1.0)
-    for number, told in answer.told.items():
+def _draw(panel: Panel, answer: Answer, drawn: Mapping[int, Told], name: str, up: str) -> None:
+    kind = measure(name).kind
+    scale, unit = {"bytes": (1e-6, " (MB)"), "seconds": (1.0, " (s)")}.get(kind, (1.0, ""))
+    looks = {MISSED: (_MISSED, 6.0), MET: (_MET, 7.0), "front": (_FRONT, 9.0)}
+    # What lies on top is drawn last.
+    order = sorted(drawn, key=lambda n: ("front" if n in answer.front else drawn[n].status) == "front")
+    points = []
+    for number in order:
+        told, on = drawn[number], number in answer.front
         x, y = told.number(name), told.number(up)
-        if x is not None and y is not None and told.status in (MET, MISSED):
-            kinds["front" if number in answer.front else told.status].append((x * scale, y))
-        elif x is not None and told.status == PRUNED:
-            stopped.append(x * scale)
-    for kind, colour, size in ((MISSED, _MISSED, 6.0), (MET, _MET, 7.0), ("front", _FRONT, 9.0)):
-        if points := kinds[kind]:
-            panel.dots([x for x, _ in points], [y for _, y in points], colour, size)
+        colour, size = looks["front" if on else told.status]
+        if y is not None:
+            points.append(Point(str(number + 1) if on else "", None if x is None else x * scale, y, colour,
+                                counts=on, size=size))  # fmt: skip
+    stopped = [x * scale for told in answer.told.values() if told.status == PRUNED and (x := told.number(name))]
+    bounds = [one.bound * scale for one in answer.question.constraints if one.name == name]
+    panel.y = height_axis(points)
+    levels = [one.bound for one in answer.question.constraints if one.name == up]
+    panel.y.include(levels)
+    missing = "no guarantee" if name.startswith("epsilon") else "no number"
+    better = answer.question.objectives
+    draw_front(panel, points, Scale(f"{name}{unit}", better[name], missing), Scale(up, better[up]), [*stopped, *bounds])
     if stopped:
         panel.crosses(stopped, MUTED)
-    bounds = [one.bound * scale for one in answer.question.constraints if one.name == name]
     for bound in bounds:
         panel.upright(bound, MUTED)
-    seen = [*(x for points in kinds.values() for x, _ in points), *stopped, *bounds]
-    low, high = min(seen), max(seen)
-    if low > 0 and high > _MANY * low and math.isfinite(high):
-        log_axis(panel.x, low, high)
-    panel.x.most = 4
-    unit = {"bytes": " (MB)", "seconds": " (s)"}.get(measure(name).kind, "")
-    panel.x_label = f"{name}{unit}"
+    for level in levels:
+        panel.line([*panel.x.ends()], [level] * 2, MUTED, 1.4, True)
 
 
 def rows_of(answer: Answer) -> Sequence[Sequence[str]]:

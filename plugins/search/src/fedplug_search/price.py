@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedplug.api.errors import CheckpointError
+from fedplug.api.files import read_bytes
 from fedplug.runs.folder import read_ledger, read_rows
 
 
@@ -67,7 +68,7 @@ def spent_in(folder: Path) -> list[Spent]:
 
 def _spent(run_dir: Path) -> Spent | None:
     charges = run_dir / "charging.jsonl"
-    asked = charges.read_bytes().count(b"\n") if charges.is_file() else 0
+    asked = read_bytes(charges).count(b"\n") if charges.is_file() else 0
     try:
         ledger, rows = read_ledger(run_dir), read_rows(run_dir)
     except CheckpointError:  # killed before it could write one, or damaged

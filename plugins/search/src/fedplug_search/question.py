@@ -5,7 +5,7 @@
       rounds: [10, 20]
     min: {accuracy: 0.9}
     max: {epsilon: 8, bytes: 100MB}
-    objectives: [accuracy, bytes]          # default: accuracy and what the constraints name
+    objectives: [accuracy, bytes]          # default: accuracy and what the constraints name; figure_RMSE=min, =max
 
 All mistakes are reported at once.
 """
@@ -17,17 +17,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedplug.api.data import Better, Figure
 from fedplug.api.errors import RecipeError
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.composition import instantiate
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.recipe import Recipe, load_recipe
 
-from fedplug_search.measures import FIGURE, NAMES, Constraint, is_measure, measure
+from fedplug_search.measures import DIRECTIONS, FIGURE, NAMES, Constraint, better_of, is_measure, measure
 from fedplug_search.space import Dimension, Space, misfits, read_dimension
 
 KEYS = ("over", "min", "max", "objectives")
-FALLBACK = ("accuracy", "bytes")
+FALLBACK: Mapping[str, Better] = {"accuracy": "higher", "bytes": "lower"}
 """Objectives where constraints and flags name fewer than two: every protocol has them."""
 
 
@@ -41,7 +43,7 @@ class Question:
         sets: `path=value` for every trial.
         space: what may be chosen.
         constraints: what a protocol has to meet.
-        objectives: names of measures, the first being that by which the best is chosen; two or more.
+        objectives: names of measures and which way each is better, two or more; by the first the best is chosen.
         seeds: every trial is run with each.
     """
 
@@ -50,7 +52,7 @@ class Question:
     sets: tuple[str, ...]
     space: Space
     constraints: tuple[Constraint, ...]
-    objectives: tuple[str, ...]
+    objectives: Mapping[str, Better]
     seeds: tuple[int, ...]
 
     def definition(self) -> dict[str, Any]:
@@ -59,9 +61,14 @@ class Question:
             "recipe": self.base.digest,
             "--over": self.space.plain(),
             "constraints": [str(constraint) for constraint in self.constraints],
-            "objectives": list(self.objectives),
+            "objectives": self.weighed(),
             "seeds": list(self.seeds),
         }
+
+    def weighed(self) -> list[str]:
+        """The objectives as `--objective` takes them: `accuracy=max`, `bytes=min`."""
+        words = {better: word for word, better in DIRECTIONS.items()}
+        return [f"{name}={words[better]}" for name, better in self.objectives.items()]
 
 
 def read_question(
@@ -75,7 +82,8 @@ def read_question(
         catalog: the components on offer.
         over: `path=range`.
         least, most: `measure=bound`.
-        objectives: names of measures; those of the constraints and accuracy if empty.
+        objectives: names of measures, those of the constraints and accuracy if empty. Each is better in the way that is
+            declared of it, unless `=min` or `=max` behind it says otherwise.
         sets: `path=value` for every trial.
         seeds: the recipe's own if empty.
         file: a YAML file that says the same.
@@ -91,7 +99,7 @@ def read_question(
         reader.problems += error.problems
     space = Space(reader.dimensions(base, [assignment.partition("=")[0] for assignment in sets]))
     constraints = reader.constraints()
-    chosen = reader.objectives(constraints)
+    chosen = reader.objectives(constraints, base)
     if len({*seeds}) < len(seeds):
         reader.problems.append("--seeds: a seed is given twice; it would run twice alike")
     if seeds and any(assignment.partition("=")[0].strip() == "seed" for assignment in sets):
@@ -208,28 +216,68 @@ class _Reader:
                 self.problems.append(f"--min {name}: {shown(one.bound)} is above --max {name}, {shown(other.bound)}")
         return tuple(found.values())
 
-    def objectives(self, constraints: Sequence[Constraint]) -> tuple[str, ...]:
-        """By what protocols are set against each other."""
+    def objectives(self, constraints: Sequence[Constraint], base: Recipe | None) -> dict[str, Better]:
+        """By what protocols are set against each other, and which way each is better."""
         place, given = "--objective", list(self.asked.objectives)
         if not given and "objectives" in self.data:
             place, found = str(self.source.where(("objectives",))), self.data["objectives"]
             if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
                 self.problems.append(f"{place}: objectives must be a list of names, such as [accuracy, bytes]")
-                return FALLBACK
+                return {}
             given = found
+        declared = _figures_of(base)
         if not given:
-            # A figure is weighed by more is better, which is not what an upper bound asks of it.
-            asked = [one.name for one in constraints if one.least or not one.name.startswith(FIGURE)]
-            named = list(dict.fromkeys(["accuracy", *asked]))
-            return tuple(named) if len(named) > 1 else FALLBACK
-        known = [name for name in dict.fromkeys(given) if self._known(name, place)]
-        if len(known) == len(given) == 1:
-            remedy = f"add another, such as --objective {next(name for name in FALLBACK if name not in known)}"
+            wishes = {one.name: wish for one in constraints if (wish := _wish(one.name, constraints, declared))}
+            named: dict[str, Better] = {"accuracy": "higher", **wishes}
+            return named if len(named) > 1 else dict(FALLBACK)
+        chosen: dict[str, Better] = {}
+        for text in given:
+            name, _, word = (part.strip() for part in text.partition("="))
+            if not self._known(name, place):
+                continue
+            better = better_of(name, declared) or _side(name, constraints)
+            if word or "=" in text:
+                if word not in DIRECTIONS:
+                    self.problems.append(f"{place} {text}: write {name}=min where less is better, or {name}=max")
+                    continue
+                better = DIRECTIONS[word]
+            if better is not None:
+                chosen[name] = better
+            elif base is not None:
+                self.problems.append(
+                    f"{place} {name}: {base.model.use} does not declare whether more or less of it is better; write "
+                    f"{name}=min or {name}=max{_declared(declared)}"
+                )
+        if len(chosen) == len(given) == 1:
+            remedy = f"add another, such as --objective {next(name for name in FALLBACK if name not in chosen)}"
             self.problems.append(f"{place}: a search weighs two things or more against each other; {remedy}")
-        return tuple(known)
+        return chosen
 
     def _known(self, name: str, place: str) -> bool:
         if is_measure(name):
             return True
         self.problems.append(f"{place}: there is no measure {name!r}; {closest(name, NAMES)}")
         return False
+
+
+def _figures_of(base: Recipe | None) -> tuple[Figure, ...]:
+    """What the recipe's task is judged by, as its model declares it."""
+    return instantiate(base.model).judged_by if base is not None else ()
+
+
+def _side(name: str, constraints: Sequence[Constraint]) -> Better | None:
+    """Which way a measure that is bounded on one side is better, by that bound; None without one, or with two."""
+    sides: list[Better] = ["higher" if one.least else "lower" for one in constraints if one.name == name]
+    return sides[0] if len(sides) == 1 else None
+
+
+def _wish(name: str, constraints: Sequence[Constraint], declared: Sequence[Figure]) -> Better | None:
+    """Which way a bounded measure is weighed; None for a figure that is bounded on its other side alone."""
+    side = _side(name, constraints)
+    better = better_of(name, declared) or side
+    return better if side in (None, better) or not name.startswith(FIGURE) else None
+
+
+def _declared(figures: Sequence[Figure]) -> str:
+    names = ", ".join(f"{FIGURE}{figure.name} ({figure.better} is better)" for figure in figures)
+    return f"; declared are {names}" if names else ""

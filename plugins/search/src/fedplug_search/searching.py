@@ -22,7 +22,6 @@ from fedplug_lab.api import at_work, short_names
 
 from fedplug_search.answer import Answer
 from fedplug_search.files import BEST, write_recipes, write_tables
-from fedplug_search.measures import measure
 from fedplug_search.page import rows_of, write_search_page
 from fedplug_search.question import Question, read_question
 from fedplug_search.space import assignments
@@ -43,7 +42,7 @@ class Asked:
     Attributes:
         over: `path=range`.
         least, most: `measure=bound`.
-        objectives: names of measures.
+        objectives: names of measures, each perhaps with `=min` or `=max` behind it.
         sets: `path=value` for every trial.
         seeds: every trial is run with each.
         file: a YAML file with more of the same.
@@ -165,8 +164,8 @@ def _tell_plan(question: Question, plan: Plan) -> None:
         print(f"choose {path}: {dimension}")
     for constraint in question.constraints:
         print(f"require {constraint}")
-    for name in question.objectives:
-        print(f"weigh {name}: {'more' if measure(name).more_is_better else 'less'} is better")
+    for name, better in question.objectives.items():
+        print(f"weigh {name}: {'more' if better == 'higher' else 'less'} is better")
     every = size is not None and size <= plan.trials
     trials = f"all {size} combinations" if every else f"{plan.trials} of {size or 'countless'} combinations"
     print(f"try {trials}, each with seed {', '.join(map(str, question.seeds))}; {PRUNE[plan.prune]}")

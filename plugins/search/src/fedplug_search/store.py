@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import SetupError
+from fedplug.api.files import read_bytes, shorten
 
-from fedplug_search.measures import measure
 from fedplug_search.question import Question
 from fedplug_search.space import Params
 from fedplug_search.trial import FAILED, Told, values_of, violations
@@ -53,7 +53,7 @@ class Store:
         self.question, self.file = question, folder / FILE
         self._cut()
         (folder / f"{FILE}.lock").unlink(missing_ok=True)  # of a process that was killed: nobody else is at work here
-        directions = ["maximize" if measure(name).more_is_better else "minimize" for name in question.objectives]
+        directions = ["maximize" if better == "higher" else "minimize" for better in question.objectives.values()]
         try:
             self._storage = JournalStorage(JournalFileBackend(str(self.file)))
             self.study: Study = optuna.create_study(
@@ -132,10 +132,9 @@ class Store:
     def _cut(self) -> None:
         """Forgets a last line that a kill cut off."""
         if self.file.is_file():
-            data = self.file.read_bytes()
+            data = read_bytes(self.file)
             if (whole := data.rfind(b"\n") + 1) < len(data):
-                with self.file.open("r+b") as file:
-                    file.truncate(whole)
+                shorten(self.file, whole)
 
 
 def _worded(key: str) -> str:

@@ -6,10 +6,11 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from fedplug.api.data import Better
 from fedplug.api.records import Amount, Count, Number, Record, Text
 from fedplug_lab.api import Stated
 
-from fedplug_search.measures import FIGURE, LEVEL, Constraint, is_measure, measure
+from fedplug_search.measures import FIGURE, LEVEL, Constraint, is_measure
 
 MET, MISSED, PRUNED, REFUSED, FAILED = "met", "missed", "pruned", "refused", "failed"
 """How a trial ends: with all constraints met, or one missed, or before its last round; refused by `fedplug check`; or
@@ -107,7 +108,7 @@ def missed(constraint: Constraint, told: Told) -> str:
     return f"{constraint.name} {measure.show(value)} is {side} {measure.show(constraint.bound)}"
 
 
-def violations(told: Told, constraints: Sequence[Constraint], objectives: Sequence[str]) -> dict[str, float]:
+def violations(told: Told, constraints: Sequence[Constraint], objectives: Mapping[str, Better]) -> dict[str, float]:
     """What Optuna is told of the constraints: above 0 is a miss.
 
     A trial without a number for each objective misses one more; of one that did not come to its end, only what is
@@ -121,14 +122,14 @@ def violations(told: Told, constraints: Sequence[Constraint], objectives: Sequen
     return found
 
 
-def values_of(told: Told, objectives: Sequence[str]) -> list[float] | None:
+def values_of(told: Told, objectives: Iterable[str]) -> list[float] | None:
     """What Optuna is told of the objectives; None where one is missing."""
     known = [told.number(name) for name in objectives]
     found = [value for value in known if value is not None]
     return found if told.status in (MET, MISSED) and len(found) == len(known) else None
 
 
-def front(trials: Mapping[int, Told], objectives: Sequence[str]) -> list[int]:
+def front(trials: Mapping[int, Told], objectives: Mapping[str, Better]) -> list[int]:
     """The trials that meet the constraints and that no other one beats, best in the first objective first.
 
     One beats another that is in no objective better and in one worse. Equals are both on the front.
@@ -143,10 +144,10 @@ def front(trials: Mapping[int, Told], objectives: Sequence[str]) -> list[int]:
     return sorted(kept, key=lambda number: (losses[number], number))
 
 
-def _losses(told: Told, objectives: Sequence[str]) -> tuple[float, ...]:
+def _losses(told: Told, objectives: Mapping[str, Better]) -> tuple[float, ...]:
     """The objectives as numbers of which less is better; empty where one is missing."""
-    found = [(name, told.number(name)) for name in objectives]
-    known = [-value if measure(name).more_is_better else value for name, value in found if value is not None]
+    found = [(better, told.number(name)) for name, better in objectives.items()]
+    known = [-value if better == "higher" else value for better, value in found if value is not None]
     return tuple(known) if len(known) == len(found) else ()
 
 

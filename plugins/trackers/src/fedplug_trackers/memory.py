@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 from pathlib import Path
 from typing import Self
+
+from fedplug.api.files import private_folder, read_text, write_text
 
 FOLDER = "trackers"
 
@@ -33,7 +34,7 @@ class Memory:
         """What is remembered of a run in that place; an empty memory where nothing is, or nothing that can be read."""
         file = run_dir / FOLDER / f"{name}.json"
         try:
-            found = json.loads(file.read_text(encoding="utf-8"))
+            found = json.loads(read_text(file))
             known = cls(file, str(found["where"]), str(found["id"]), int(found["rounds"]))
         except (OSError, ValueError, LookupError, TypeError):
             return cls(file, where)
@@ -41,10 +42,8 @@ class Memory:
 
     def keep(self) -> None:
         """Writes it; a kill leaves the old file or the new one."""
-        self.file.parent.mkdir(exist_ok=True)
-        draft = self.file.with_suffix(".tmp")
-        draft.write_text(json.dumps({"where": self.where, "id": self.id, "rounds": self.rounds}), encoding="utf-8")
-        os.replace(draft, self.file)
+        private_folder(self.file.parent)
+        write_text(self.file, json.dumps({"where": self.where, "id": self.id, "rounds": self.rounds}))
 
     def forget(self) -> None:
         """From here on the run is another one there."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import fedplug
 from fedplug import Field
+from fedplug.api.files import Files
 
 from fedplug_trackers.library import masked
 from fedplug_trackers.said import Outcome, word
@@ -63,6 +64,11 @@ class Mlflow(Tracker):
                 "uri: it has a password, which the run folder would keep; leave it out, and set "
                 "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or the whole address as MLFLOW_TRACKING_URI"
             )
+
+    def require_allowed(self, files: Files) -> None:
+        """An address among the options."""
+        if self.options.uri:
+            files.require_allowed(f"uri: {masked(self.options.uri)}")
 
     def place(self, run_dir: Path) -> str:
         """The address of the server or database, and the experiment."""

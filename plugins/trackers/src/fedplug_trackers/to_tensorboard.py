@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedplug import Field
+from fedplug.api.files import Files
 
 from fedplug_trackers.said import Outcome, word
 from fedplug_trackers.tracker import Begun, Common, Sink, State, Tracker
@@ -32,13 +33,19 @@ class Tensorboard(Tracker):
 
     extra, modules = "tensorboard", ("tensorboard",)
 
+    def require_allowed(self, files: Files) -> None:
+        """The folder."""
+        if self.options.folder:
+            files.path(str(Path(self.options.folder) / self.options.run_name))
+
     def place(self, run_dir: Path) -> str:
         """The folder of the event files."""
         return self.options.folder or "the run folder"
 
     def open(self, begun: Begun, id: str) -> Sink:
         """One more event file in the folder of the run there; another run gets another folder."""
-        parent, name = self._folder(begun.folder, begun.title)
+        parent, name = self._folder(begun)
+        id = id if Path(id).name == id else ""  # the run folder may come from somebody else
         sink = _Run(parent / (id or _free(parent, name)))
         if id:
             sink.go_on(begun.rounds)
@@ -46,9 +53,10 @@ class Tensorboard(Tracker):
             sink.begin(begun, self.options.tags)
         return sink
 
-    def _folder(self, run_dir: Path, title: str) -> tuple[Path, str]:
-        folder = self.options.folder
-        return (Path(folder).expanduser().absolute(), title) if folder else (run_dir.absolute(), "tensorboard")
+    def _folder(self, begun: Begun) -> tuple[Path, str]:
+        if not self.options.folder:
+            return begun.folder.absolute(), "tensorboard"
+        return begun.files.path(self.options.folder).absolute(), begun.title
 
 
 def _free(parent: Path, name: str) -> str:

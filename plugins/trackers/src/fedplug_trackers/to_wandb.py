@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedplug import Field
+from fedplug.api.files import Files
 
 from fedplug_trackers.said import Outcome
 from fedplug_trackers.tracker import Begun, Common, Sink, State, Tracker
@@ -36,6 +37,12 @@ class Wandb(Tracker):
 
     extra, modules = "wandb", ("wandb",)
 
+    def require_allowed(self, files: Files) -> None:
+        """A folder, or that it sends at once."""
+        if self.options.mode == "online":
+            files.require_allowed("mode: online sends to a server, which")
+        files.path(self.options.folder)
+
     def place(self, run_dir: Path) -> str:
         """The project, and the folder or server."""
         where = f"{self.options.entity}/{self.options.project}".lstrip("/")
@@ -54,7 +61,7 @@ class Wandb(Tracker):
         )  # fmt: skip
         config = {**begun.params, **{f"fedplug.{name}": text for name, text in begun.facts.items()}}
         config |= {"fedplug.instead_of": begun.earlier} if begun.earlier else {}
-        folder = self._folder(begun.folder)
+        folder = begun.files.path(self.options.folder).absolute() if self.options.folder else begun.folder.absolute()
         folder.mkdir(parents=True, exist_ok=True)
         run = wandb.init(
             project=self.options.project, entity=self.options.entity or None, name=begun.title, dir=str(folder),
@@ -69,9 +76,6 @@ class Wandb(Tracker):
         if self.options.mode is not None:
             return self.options.mode  # type: ignore[no-any-return]
         return "online" if os.environ.get("WANDB_MODE") == "online" else "offline"
-
-    def _folder(self, run_dir: Path) -> Path:
-        return Path(self.options.folder or run_dir).expanduser().absolute()
 
 
 class _Run(Sink):

@@ -13,6 +13,7 @@ import fedplug
 from fedplug import Field
 from fedplug.api.errors import FedplugError, SetupError, describe
 from fedplug.api.events import Event, Note, RowComplete, RowsRestored, RunFinished, RunStarted, RunStopped
+from fedplug.api.files import Files
 
 from fedplug_trackers.library import masked, missing
 from fedplug_trackers.memory import Memory
@@ -36,6 +37,7 @@ class Begun:
     Attributes:
         title: what it is called there.
         folder: of the run.
+        files: where the tracker may write: of one that stands in the recipe, the run folder alone.
         params: the resolved recipe, flattened.
         facts: digest, versions, engine, device, size of the model, by name.
         earlier: the id of the run there that this one takes the place of; empty where there is none.
@@ -44,6 +46,7 @@ class Begun:
 
     title: str
     folder: Path
+    files: Files
     params: Mapping[str, Any]
     facts: Mapping[str, str]
     earlier: str = ""
@@ -114,6 +117,13 @@ class Tracker(fedplug.Extension):
     def open(self, begun: Begun, id: str) -> Sink:
         """Begins a run, or goes on with that of `id`, where it is not empty."""
 
+    def require_allowed(self, files: Files) -> None:
+        """Refuses what its options lead to outside the run folder, where `files` does.
+
+        Raises:
+            SetupError: says how to allow it.
+        """
+
     def check(self, recipe: fedplug.Recipe) -> Iterable[str]:
         """Asks for the library, before a run has begun."""
         if why := missing(self.extra, self.modules):
@@ -143,8 +153,9 @@ class Tracker(fedplug.Extension):
         facts = {"digest": event.digest, **{f"version.{name}": text for name, text in event.versions.items()}}
         facts |= {f"run.{key}": str(event.facts[key]) for key in ("engine", "device", "parameters")}
         title = self.options.run_name or event.folder.name
-        self._begun = begun = Begun(title, event.folder, dict(flat(event.recipe)), facts)
+        self._begun = begun = Begun(title, event.folder, event.files, dict(flat(event.recipe)), facts)
         try:
+            self.require_allowed(event.files)
             self._memory = Memory.of(event.folder, self.name, masked(self.place(event.folder)))
             self._begin(dataclasses.replace(begun, rounds=self._memory.rounds), self._memory)
         except FedplugError:

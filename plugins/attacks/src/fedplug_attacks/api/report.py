@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
     from fedplug_attacks.api.view import View
 
-Status = Literal["finished", "success", "failed", "diverged", "not_applicable"]
+Status = Literal["finished", "success", "failed", "inconclusive", "diverged", "not_applicable"]
 FINISHED: Final = "finished"
 SUCCESS: Final = "success"
 FAILED: Final = "failed"
+INCONCLUSIVE: Final = "inconclusive"
 DIVERGED: Final = "diverged"
 NOT_APPLICABLE: Final = "not_applicable"
 _ITS_OWN = (FINISHED, DIVERGED, NOT_APPLICABLE)
@@ -31,8 +32,8 @@ class AttackReport:
     """What an attack found. Whether that is a success only the scorer can say, which knows the truth.
 
     Attributes:
-        status: `finished`, `diverged` or `not_applicable` from an attack; the scorer makes `success` or `failed` of
-            `finished`.
+        status: `finished`, `diverged` or `not_applicable` from an attack; the scorer makes `success`, `failed` or
+            `inconclusive` of the first two.
         metrics: numbers of the attack's own, such as its final loss.
         reason: one sentence, where the status is not `finished`.
         images: float32 (n, C, H, W) in [0, 1]: the examples it believes the update was made from, in any order.
@@ -44,6 +45,8 @@ class AttackReport:
         seed: of its randomness.
         gradient_evaluations: how many gradients of the model it computed.
         losses: its objective over time, thinned out.
+        unfit: of an attack that searches, how badly what it found explains what it saw, in a clause; empty where it
+            explains it as far as noise lets it. A failure of a search that is unfit says nothing: it is inconclusive.
     """
 
     status: Status
@@ -57,6 +60,7 @@ class AttackReport:
     seed: int | None = None
     gradient_evaluations: int = 0
     losses: tuple[float, ...] = ()
+    unfit: str = ""
 
 
 def checked(report: Any, view: View) -> AttackReport:
@@ -86,6 +90,7 @@ def checked(report: Any, view: View) -> AttackReport:
         seed=None if report.seed is None else int(_number(report.seed, "seed")),
         gradient_evaluations=int(_number(report.gradient_evaluations, "gradient_evaluations")),
         losses=tuple(_number(value, "losses") for value in report.losses),
+        unfit=str(report.unfit),
     )
     if found.labels is not None and not ((found.labels >= 0) & (found.labels < view.num_classes)).all():
         raise ViewError(f"the attack gave labels that are not 0 to {view.num_classes - 1}")

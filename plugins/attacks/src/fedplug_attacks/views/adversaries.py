@@ -135,7 +135,7 @@ def _read(path: Path, party: Party, inside: str | None = None) -> Party:
     """A server, as its state file has it; under the key `inside` where the file holds more than the party."""
     data = read_file(path)
     with holding(path, "server's state"):
-        saved = codec.decode(data)
+        saved = codec.decode_saved(data)
         party.restore(saved if inside is None else saved[inside])
     return party
 
@@ -144,11 +144,11 @@ def read_client(folder: Path, client_id: int) -> Insider:
     """A client's saved state, as an insider of the adversary has it."""
 
     def fetch(name: str | None) -> Any:
-        return None if name is None else codec.decode(read_file(folder / name))
+        return None if name is None else codec.decode_saved(read_file(folder / name))
 
     ((_, path, data),) = read_states(folder, [client_address(client_id)])
     with holding(path, "client's state"):
-        saved = codec.decode(data)
+        saved = codec.decode_saved(data)
         plan = saved["plan"]
         party = Client(client_id=client_id)
         party.restore(saved)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, TooFewClients
+from fedplug.api.files import private_folder
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.round.checkpoint import Checkpoints, file_name, write_file
@@ -153,7 +154,7 @@ class Rewound:
     def _saved(self, protocol: Protocol) -> Path:
         self._moments += 1
         folder = Path(self._scratch.name) / f"moment-{self._moments}"
-        folder.mkdir()
+        private_folder(folder)
         self._engine.save(folder)
         write_file(folder / file_name(SERVER), codec.encode({"server": protocol.server.to_plain()}))
         return folder

@@ -15,7 +15,7 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import make_context
 from numpy.typing import NDArray
 
-from fedplug_attacks.api.report import FAILED, NOT_APPLICABLE, AttackReport, checked
+from fedplug_attacks.api.report import INCONCLUSIVE, NOT_APPLICABLE, AttackReport, checked
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.views.observer import Known
@@ -101,14 +101,14 @@ class Calls:
         except PluginError as error:  # what it raised is not an answer; the other targets still count
             why = describe(error.__cause__ if isinstance(error.__cause__, Exception) else error)
             self.watch.note(f"{name} stopped with an error: {why}")
-            return AttackReport(FAILED, reason=f"the attack stopped with an error: {why}")
+            return AttackReport(INCONCLUSIVE, reason=f"the attack stopped with an error: {why}")
         except FedplugError as error:
             return AttackReport(NOT_APPLICABLE, reason=str(error))
         try:
             return checked(answer, view)
         except ViewError as error:
             self.watch.note(f"{name}: {error}")
-            return AttackReport(FAILED, reason=str(error))
+            return AttackReport(INCONCLUSIVE, reason=str(error))
 
     def _context(self, round: int, component: Attack) -> Context:
         """The public facts, without the components of the run: they could lead to data."""

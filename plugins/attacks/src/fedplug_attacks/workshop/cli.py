@@ -10,12 +10,16 @@ from fedplug.runs.settings import Settings
 
 
 @command(epilog="Example: fedplug attack runs/fas-20260101-120000 --attack ilrg --adversary server --probe 30")
-@takes("device", "data", "plugins", "quiet")
+@takes("device", "data", "plugins", "trust", "quiet")
 def attack(
     run: RunFolder,
     settings: Settings,
     attacks: Annotated[
-        list[str] | None, typer.Option("--attack", help="An attack, as fedplug list shows it; again for more.")
+        list[str] | None,
+        typer.Option(
+            "--attack",
+            help="An attack, as fedplug list shows it; again for more. Default: the set of docs/attacking.md.",
+        ),
     ] = None,
     adversaries: Annotated[
         list[str] | None,
@@ -35,7 +39,7 @@ def attack(
         typer.Option("--set", metavar="PATH=VALUE", help="Set one value: --set attack.attacks.0.restarts=3"),
     ] = None,
 ) -> None:
-    """Attack what crossed the wire in a finished run; finished targets are kept and not attacked again."""
+    """Attack a finished run, by a default set of attacks or those you name; finished targets are not attacked again."""
     from fedplug_attacks.workshop import command as attack_command
 
     lists = {"adversaries": adversaries, "targets": targets, "rounds": rounds}

@@ -1,4 +1,4 @@
-"""`fedplug attack`: attacks on a finished run, from its recipe or named on the command line."""
+"""`fedplug attack`: attacks on a finished run, from its recipe, named on the command line, or the default set."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ from typing import Any
 
 from fedplug.api.errors import FedplugError, RecipeError, SetupError, ViewError, describe
 from fedplug.api.events import Events, Note, ResultsWritten
+from fedplug.api.files import private_process
 from fedplug.recipe import overlay, yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.own_files import with_files
-from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.recipe import Recipe
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
 from fedplug.runs.execution import listen, listeners
-from fedplug.runs.folder import locked
+from fedplug.runs.folder import load_run, locked
 from fedplug.runs.settings import Settings
 
+from fedplug_attacks.workshop.default_set import default_sections
 from fedplug_attacks.workshop.display import AttackDisplay, make_attack_display
+from fedplug_attacks.workshop.report_section import write_attack_page
 from fedplug_attacks.workshop.run import AttackRun
+from fedplug_attacks.workshop.stage import Stage
 
 INTERRUPTED = 130
 
@@ -41,7 +45,7 @@ def attack(
     Args:
         run_dir: the run folder.
         settings: of this machine.
-        attacks: names of attacks; those of the recipe if empty.
+        attacks: names of attacks; those of the recipe if empty, and the default set if that names none.
         metrics: names of metrics; those of the recipe, or all that are computed by default.
         scope: keys of `fedplug_attacks.workshop.scope.AttackScope` that replace those of the recipe.
         sets: `attack.path=value`, over all that.
@@ -50,20 +54,26 @@ def attack(
     Raises:
         ViewError: there is nothing to attack, or no run there.
         RecipeError: what the command line says is not a valid section `attack`.
-        SetupError: another process writes in its folder.
+        SetupError: another process writes in its folder; or this brings code that nobody says may run.
     """
     file = run_dir / "recipe.yaml"
     if not file.is_file():
         raise ViewError(f"{run_dir} is not a run folder: it has no recipe.yaml; fedplug run prints a run's folder")
     catalog = with_files(catalog, settings.plugins)
-    ran = load_recipe(file, (), catalog)
-    recipe = with_attacks(ran, file, catalog, attacks, metrics, scope or {}, sets)
-    with locked(run_dir):
-        return execute(recipe, ran, run_dir, settings, catalog, shlex.join(["fedplug", *sys.argv[1:]]))
+    ran = load_run(run_dir, catalog, settings.trust, ask=True)
+    section = wanted(ran, catalog, attacks, metrics, scope or {}, sets)
+    named = [with_section(ran, file, catalog, section, sets)] if section.get("attacks") else []
+
+    def choose(stage: Stage) -> Sequence[Recipe]:
+        """Those that are named, or else the default set, which depends on the model."""
+        return named or [with_section(ran, file, catalog, part, ()) for part in default_sections(stage, section)]
+
+    with locked(run_dir), private_process():
+        return execute(choose, ran, run_dir, settings, catalog, shlex.join(["fedplug", *sys.argv[1:]]))
 
 
 def execute(
-    recipe: Recipe,
+    choose: Callable[[Stage], Sequence[Recipe]],
     ran: Recipe,
     run_dir: Path,
     settings: Settings,
@@ -74,7 +84,7 @@ def execute(
     """Makes the attacks of a recipe on a run; gives the exit code, 130 where it was interrupted.
 
     Args:
-        recipe: with the attacks to make.
+        choose: gives recipes with the attacks to make, of the run as it is.
         ran: as the run was made.
         run_dir, settings, catalog: as in `attack`.
         command: how to go on after an interruption.
@@ -90,60 +100,78 @@ def execute(
     events.subscribe(Note, lambda event: watch.note(event.text))
 
     def redraw(folder: Path) -> None:
+        write_attack_page(folder)
         events.tell(ResultsWritten(folder))
 
     keys = needs_key_server(Composition(ran))
-    run: AttackRun | None = None
+    stage: Stage | None = None
+    runs: list[AttackRun] = []
     try:
         with terminated_like_interrupted():
             device = resolve_device(settings.device)
-            run = AttackRun(recipe, ran, run_dir, data_root, device, keys, catalog, watch, world)
-            summary = run.execute()
+            stage = Stage(ran, run_dir, data_root, device, keys, catalog, watch, world)
+            runs += (AttackRun(recipe, stage) for recipe in choose(stage))
+            stage.total = sum(run.count() for run in runs)
+            watch.start(stage.total, facts_of(runs, stage))
+            for run in runs:
+                summary = run.execute()
+        if stage.left:
+            watch.note(f"{stage.left} of {stage.total} targets are left, for want of time; the same command goes on")
     except KeyboardInterrupt:
-        done, total = (max(0, run.done - 1), run.total) if run else (0, 0)
-        _keep(run, run_dir, watch, redraw)
+        done, total = (max(0, stage.done - 1), stage.total) if stage else (0, 0)
+        _keep(runs, run_dir, watch, redraw)
         watch.interrupted(done, total, run_dir / "attacks", command)
         return INTERRUPTED
     except FedplugError:
-        _keep(run, run_dir, watch, redraw)
+        _keep(runs, run_dir, watch, redraw)
         raise
     finally:
-        if run is not None:
-            run.close()
+        if stage is not None:
+            stage.close()
         watch.close()
     redraw(run_dir)
     watch.finish(summary, run_dir / "attacks", sorted(run_dir.glob("*.html")))
     return 0
 
 
-def _keep(run: AttackRun | None, run_dir: Path, watch: AttackDisplay, redraw: Callable[[Path], None]) -> None:
+def facts_of(runs: Sequence[AttackRun], stage: Stage) -> dict[str, str]:
+    """What is attacked, for people."""
+    rounds = sorted({round + 1 for run in runs for round, _ in run.occasions.rounds()})
+    attacks = dict.fromkeys(use.name for run in runs for use in run.section.attacks)
+    adversaries = dict.fromkeys(name for run in runs for name in run.scope.adversaries)
+    return {
+        "run": str(stage.run_dir), "rounds": ", ".join(map(str, rounds)), "attacks": ", ".join(attacks),
+        "adversaries": ", ".join(adversaries), "device": stage.device,
+    }  # fmt: skip
+
+
+def _keep(
+    runs: Sequence[AttackRun], run_dir: Path, watch: AttackDisplay, redraw: Callable[[Path], None]
+) -> None:  # fmt: skip
     """Sums up what was finished before an end that came early; whatever fails here must not hide why it came."""
-    if run is None or not run.folder.is_dir():
-        return
     try:
-        run.summary()
+        for run in runs:
+            if run.folder.is_dir():
+                run.summary()
         redraw(run_dir)
     except Exception as error:  # such as a library whose import was interrupted half-way
         watch.note(f"the finished targets are kept, but the report is not up to date: {describe(error)}")
 
 
-def with_attacks(
+def wanted(
     ran: Recipe,
-    file: Path,
     catalog: Catalog,
     attacks: Sequence[str],
     metrics: Sequence[str],
     scope: dict[str, Any],
     sets: Sequence[str],
-) -> Recipe:
-    """The recipe of a run with other attacks; everything else stays as it ran.
+) -> dict[str, Any]:
+    """The section `attack` of a run's recipe, with what the command line says; without attacks where nobody names any.
 
     Raises:
-        ViewError: neither the recipe nor the command line names an attack.
-        RecipeError: a mistake in the options, with its place.
+        SetupError: options that change nothing.
     """
-    plain = ran.to_plain()
-    section: dict[str, Any] = dict(plain.get("attack", {}))
+    section: dict[str, Any] = dict(ran.to_plain().get("attack", {}))
     if attacks:
         section["attacks"] = [{"use": _full(name, "attack", catalog)} for name in attacks]
     if metrics:
@@ -154,16 +182,28 @@ def with_attacks(
             raise SetupError(f"--batches {probe['batches']} changes nothing without --probe SIZE; add it")
         scope = {**scope, "probe": probe}
     section |= scope
-    if not section.get("attacks"):
-        raise ViewError(
-            f"{file} names no attacks; name some: --attack ilrg --adversary server ({catalog.offer('attack')})"
+    if sets and not section.get("attacks"):
+        raise SetupError(
+            f"--set {sets[0]}: without --attack the default set of attacks is made, which has no such options; name "
+            f"the attack: --attack ilrg ({catalog.offer('attack')})"
         )
     if strangers := [text for text in sets if not text.startswith("attack.")]:
         raise SetupError(
             f"--set {strangers[0]}: the run is finished, and only its attacks can be set; write attack.PATH=VALUE, "
             "such as --set attack.attacks.0.restarts=3"
         )
-    source = yaml_source.Source(str(file), plain | {"attack": section})
+    return section
+
+
+def with_section(
+    ran: Recipe, file: Path, catalog: Catalog, section: dict[str, Any], sets: Sequence[str]
+) -> Recipe:  # fmt: skip
+    """The recipe of a run with other attacks; everything else stays as it ran.
+
+    Raises:
+        RecipeError: a mistake in the options, with its place.
+    """
+    source = yaml_source.Source(str(file), ran.to_plain() | {"attack": section})
     overlay.override(source, sets)
     if source.problems:
         raise RecipeError([str(problem) for problem in source.problems])

@@ -14,8 +14,9 @@ from typing import Any, Protocol, TextIO
 from fedplug.api import units
 from fedplug.console.display import say
 
+from fedplug_attacks.workshop.findings import HEADER, conclusion, findings, idle
 from fedplug_attacks.workshop.records import AttackSummary, SummaryRow, TargetResult
-from fedplug_attacks.workshop.words import forms, guess_words, mean_words, outcome_words
+from fedplug_attacks.workshop.words import forms, outcome_words
 
 
 class AttackDisplay(Protocol):
@@ -122,16 +123,24 @@ class PlainAttackDisplay:
 def target_line(result: TargetResult) -> str:
     """A finished target in a line: its forms, the stronger first, each with number, trivial guess and time."""
     tried = forms(result)
+    said = dict[str, list[str]]()  # forms that came to the same are told together
+    for form in sorted(tried, key=lambda form: form != result.headline):
+        said.setdefault(outcome_words(result, form), []).append(form)
     parts = [
-        f"{form} {outcome_words(result, form)}, {units.duration(tried[form].seconds)}"
-        for form in sorted(tried, key=lambda form: form != result.headline)
+        f"{' and '.join(names)} {words}, {units.duration(sum(tried[form].seconds for form in names))}"
+        for words, names in said.items()
     ]
     return f"{result.key}: {'; '.join(parts) or 'no form was tried'}"
 
 
 def summary_lines(summary: AttackSummary) -> list[str]:
-    """What all targets came to, a line for each attack, adversary and form."""
-    return [f"{title}: {text}" for title, text in (summary_row(row, summary.rows) for row in summary.rows)]
+    """What all targets came to: a row for each attack and adversary, and the conclusion below them."""
+    rows = [HEADER, *(finding.cells for finding in findings(summary))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]  # fmt: skip
+    return [*lines, *idle(summary), conclusion(summary)] if len(rows) > 1 else idle(summary)
 
 
 def is_stronger(row: SummaryRow, rows: Sequence[SummaryRow]) -> bool:
@@ -151,23 +160,6 @@ def tried(row: SummaryRow) -> str:
     return f"{row.succeeded} of {row.applicable}" if row.applicable else units.NOTHING
 
 
-def summary_row(row: SummaryRow, rows: Sequence[SummaryRow]) -> tuple[str, str]:
-    """Title and text of a row of a summary, which has these `rows`."""
-    title = f"{row.attack} {row.adversary} round {row.round}"
-    title += "" if row.probe_batch_size is None else f" probes of {row.probe_batch_size}"
-    title += f" {row.form}{' (the stronger form)' if is_stronger(row, rows) else ''}"
-    parts = [f"{tried(row)} succeeded"] if row.applicable else []
-    parts += [f"{row.diverged} diverged"] if row.diverged else []
-    parts += [f"{row.not_applicable} not applicable"] if row.not_applicable else []
-    if row.ranking.metric in row.metrics:
-        number = mean_words(row.ranking.metric, row.metrics[row.ranking.metric])
-        parts.append(f"{number}{guess_words(row.baselines, row.ranking)}")
-    elif row.metrics and not row.ranking.metric:
-        parts.append(mean_words(*next(iter(row.metrics.items()))))
-    return title, ", ".join(parts)
-
-
 def interruption(done: int, total: int, folder: Path) -> str:
     """What an interruption left."""
     return f"Interrupted; {done} of {total} targets are finished and kept in {folder}."
-

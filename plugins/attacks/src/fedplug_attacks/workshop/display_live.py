@@ -19,12 +19,24 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fedplug_attacks.workshop.display import interruption, summary_row, target_line
+from fedplug_attacks.workshop.display import interruption, target_line
+from fedplug_attacks.workshop.findings import (
+    FAILED,
+    HEADER,
+    INCONCLUSIVE,
+    NOT_APPLICABLE,
+    SUCCEEDED,
+    conclusion,
+    findings,
+    idle,
+)
 from fedplug_attacks.workshop.records import AttackSummary, TargetResult
 from fedplug_attacks.workshop.words import FORMS, forms
 
-_COLOURS = {"success": "red", "failed": "green", "diverged": "yellow", "not_applicable": "dim"}
+_COLOURS = {"success": "red", "failed": "green", "inconclusive": "yellow", "not_applicable": "dim"}
 """Of what an attack came to; its success is the bad news."""
+_STATES = {SUCCEEDED: "red", FAILED: "green", INCONCLUSIVE: "yellow", NOT_APPLICABLE: "dim"}
+"""Of what all targets of one came to."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,11 +89,12 @@ class LiveAttackDisplay(Picture):
 
     def finish(self, summary: AttackSummary, folder: Path, pages: Sequence[Path]) -> None:
         self.close()
-        rows = Table.grid(padding=(0, 2))
-        for row in summary.rows:
-            title, said = summary_row(row, summary.rows)
-            rows.add_row(Text(title, "bold" if row.headline else ""), Text(said))
-        self._console.print(Group(Text(), rows, Text()))
+        rows = Table(*HEADER, box=None, padding=(0, 2, 0, 0))
+        for finding in findings(summary):
+            colour = _STATES[finding.state]
+            rows.add_row(*map(Text, finding.cells[:-1]), Text(finding.status, colour))
+        said = [*map(Text, idle(summary)), Text(conclusion(summary), "bold")]
+        self._console.print(Group(Text(), rows, Text(), *said, Text()))
         self.path("Attacks  ", str(folder))
         for page in pages:
             self.path(f"{page.stem.capitalize():9}", str(page))

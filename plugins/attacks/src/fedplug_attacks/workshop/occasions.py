@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from fedplug.api.errors import CheckpointError, ViewError, describe
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
-from fedplug.wire.record import SERVER, Message, read_wire
+from fedplug.wire.record import SERVER, Message, read_wire, recordings
 
 from fedplug_attacks.views.probe import OneBatch
 from fedplug_attacks.views.rewind import Moment, Rewound
@@ -86,7 +86,12 @@ class Occasions:
 
     def _require_checkpoint(self, round: int) -> None:
         kept = self.checkpoints.rounds()
-        if kept and round not in kept:
+        if not kept:
+            raise CheckpointError(
+                f"{self.run_dir} holds no checkpoint, and probes and released models are made from one; run the recipe "
+                "again: a run keeps those of its last two rounds"
+            )
+        if round not in kept:
             final = f"; {self.recipe.rounds + 1} is the final model" if self.recipe.rounds in kept else ""
             raise CheckpointError(
                 f"{self.run_dir} kept no checkpoint from before round {round + 1}; there are some for rounds "
@@ -95,12 +100,31 @@ class Occasions:
             )
         self.checkpoints.read(round)
 
-    def of(self, round: int, released: bool, rewound: Rewound) -> Iterator[Occasion]:
-        """The moments of a round (0-based): its uploads, or if `released` its model; or each batch of a probe."""
+    def of(
+        self,
+        round: int,
+        released: bool,
+        rewound: Rewound,
+        numbers: Iterable[int] | None = None,
+        asking: Callable[[int, OneBatch], None] = lambda round, batch: None,
+    ) -> Iterator[Occasion]:
+        """The moments of a round (0-based): its uploads, or if `released` its model; or each batch of a probe.
+
+        Args:
+            round: 0-based.
+            released: whether the models of that moment are attacked.
+            rewound: the parties.
+            numbers: of the batches of the probe, from 0, or only 0 without one; None: all.
+            asking: told before the parties are asked about a batch.
+        """
         probe, before = self.scope.probe, [message for message in self.recorded if message.round < round]
+        wanted = list(range(probe.batches if probe else 1) if numbers is None else numbers)
+        if not wanted:
+            return
         if probe is not None:
-            for number in range(probe.batches):
+            for number in wanted:
                 batch = OneBatch(probe.batch_size, number, probe.classes)
+                asking(round, batch)
                 moment = rewound.probe(round, batch)
                 clients = sorted(moment.batches)
                 yield Occasion(round, batch, [*before, *moment.messages], moment.folder, clients, moment)
@@ -116,8 +140,9 @@ class Occasions:
     def _recorded(self, last: int) -> list[Message]:
         """What was recorded up to a round, which is all that an attack on it may know."""
         messages: list[Message] = []
-        for file in sorted((self.run_dir / "wire").glob("round-*.wire")):
-            if int(file.stem.partition("-")[2]) > last + 1:
+        folder = self.run_dir / "wire"
+        for rounds, file in recordings(folder).items() if folder.is_dir() else ():
+            if rounds > last + 1:
                 break
             try:
                 messages += read_wire(file)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import math
-import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api import units
+from fedplug.api.files import write_bytes
 
 from fedplug_attacks.workshop.records import Outcome, TargetResult
 from fedplug_attacks.workshop.words import (
@@ -40,6 +40,7 @@ MOST_IMAGES, MOST_CLASSES = 8, 100
 _METRICS, _BESIDE = 4, 2  # numbers below a form, and beside each trivial guess
 _COLUMN, _WRAP = 1.8, 27  # inches of a column of images, and characters that fit below it
 _DOTS_PER_INCH, _COARSE = 144, 96  # images of fewer pixels than this keep their squares
+_TILE, _EDGE = 72, ((2, 2), (2, 2), (0, 0))  # pixels of an image in a strip, if it has fewer; and of white around it
 _INK, _MUTED, _GRID = "#1b1f27", "#5a6372", "#e3e6eb"
 COLOURS = {"truth": "#8b94a3", "naive": "#e39a2d", "adaptive": "#8661c1"}
 """One colour for the truth and each form."""
@@ -91,9 +92,28 @@ def draw(
         buffer = io.BytesIO()
         # Without the name and version of the software, equal pictures have equal bytes.
         figure.savefig(buffer, format="png", dpi=_DOTS_PER_INCH, facecolor="white", metadata={"Software": None})
-    draft = path.with_name(path.name + ".tmp")
-    draft.write_bytes(buffer.getvalue())
-    os.replace(draft, path)
+    write_bytes(path, buffer.getvalue())
+
+
+def draw_strip(path: Path, pairs: Sequence[tuple[NDArray[np.float32], NDArray[np.float32]]]) -> None:
+    """Writes what was true, and below it what was found, side by side without a word: a PNG, whole or not at all.
+
+    Args:
+        path: where to; an older picture is replaced.
+        pairs: a true image and the one that was found for it, float32 (C, H, W) in [0, 1], all of one shape.
+    """
+    from matplotlib.image import imsave
+
+    side = max(1, _TILE // max(pairs[0][0].shape[1:]))
+    rows = [
+        np.concatenate([np.pad(np.kron(_pixels(image), np.ones((side, side, 1))), _EDGE, constant_values=1.0)
+                        for image in images], axis=1)
+        for images in zip(*pairs, strict=True)
+    ]  # fmt: skip
+    buffer = io.BytesIO()
+    metadata: Any = {"Software": None}  # as in `draw`
+    imsave(buffer, np.concatenate(rows), format="png", metadata=metadata)
+    write_bytes(path, buffer.getvalue())
 
 
 def figure_of(
@@ -145,19 +165,25 @@ def _images(result: TargetResult, truth_images: NDArray[np.float32] | None, foun
 
 
 def _draw_image(ax: Axes, image: NDArray[np.float32]) -> None:
-    """One image (C, H, W); what is not finite is drawn in a colour that no grey image has."""
-    pixels = np.asarray(image, np.float32)
-    pixels = pixels[None] if pixels.ndim == 2 else pixels
-    broken = ~np.isfinite(pixels).all(axis=0)
-    shown = pixels if len(pixels) == 3 else pixels.mean(axis=0, keepdims=True).repeat(3, axis=0)
-    shown = np.clip(np.nan_to_num(shown), 0, 1).transpose(1, 2, 0).copy()
-    shown[broken] = (0.85, 0.33, 0.31)
+    """One image (C, H, W)."""
+    shown = _pixels(image)
     ax.grid(False)
     ax.set_xticks([])
     ax.set_yticks([])
     ax.spines[:].set_visible(False)
     # Interpolation would invent detail between the few pixels of a small image.
     ax.imshow(shown, interpolation="nearest" if max(shown.shape[:2]) <= _COARSE else "antialiased")
+
+
+def _pixels(image: NDArray[np.float32]) -> NDArray[np.float32]:
+    """An image (C, H, W) as (H, W, 3); what is not finite has a colour that no grey image has."""
+    pixels = np.asarray(image, np.float32)
+    pixels = pixels[None] if pixels.ndim == 2 else pixels
+    broken = ~np.isfinite(pixels).all(axis=0)
+    shown = pixels if len(pixels) == 3 else pixels.mean(axis=0, keepdims=True).repeat(3, axis=0)
+    shown = np.clip(np.nan_to_num(shown), 0, 1).transpose(1, 2, 0).copy()
+    shown[broken] = (0.85, 0.33, 0.31)
+    return shown
 
 
 def _label(result: TargetResult, name: str, index: int, images: int) -> str:

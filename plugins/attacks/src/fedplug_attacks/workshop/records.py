@@ -55,7 +55,8 @@ class Outcome(Record):
     """What came of one form of an attack on one target.
 
     Attributes:
-        status: `finished` stands only where nothing decides about success.
+        status: `success`, `failed`, `inconclusive` (a search that diverged or did not fit what it saw, or an attack
+            that stopped with an error), `not_applicable`; or `finished`, only where nothing decides about success.
         reason: why it has that status, in a sentence; may be empty.
         metrics: what the metrics measured, by number; NaN where a number diverged.
         seconds: of the processor.
@@ -63,6 +64,9 @@ class Outcome(Record):
         undefined: by metric, why it is not defined for this target.
         own: numbers of the attack's own.
         counts, labels, presence: what it says of the classes; None where it says nothing.
+        recovered: which of the true images were recovered, by their places in the truth.
+        remedy: of `not_applicable`, which adversary or option the attack would apply with.
+        luck: the share of random guesses that would have been a success.
     """
 
     status: Status
@@ -77,6 +81,9 @@ class Outcome(Record):
     counts: list[Number] | None = None
     labels: list[Whole] | None = None
     presence: list[Number] | None = None
+    recovered: list[Count] = dataclasses.field(default_factory=list)
+    remedy: Text = ""
+    luck: Number = 0.0
 
     def excuse(self, reason: str) -> None:
         """Names what may explain a failure, where nothing does yet."""
@@ -85,10 +92,18 @@ class Outcome(Record):
 
 
 class TrueClasses(Record):
-    """The classes that the examples behind an update truly have: how many of each, and that of each example."""
+    """What is true of the examples behind an update.
+
+    Attributes:
+        counts: how many there are of each class.
+        labels: the class of each.
+        people: a digest of each, by which the same example is known in other results of that client; empty where the
+            question is not about single examples.
+    """
 
     counts: list[Count]
     labels: list[Count]
+    people: list[Text] = dataclasses.field(default_factory=list)
 
 
 class TargetResult(Record):
@@ -148,6 +163,20 @@ class Averaged(Record):
     std: Number
 
 
+class People(Record):
+    """Whose images attacks were after, each example of each client counted once, and whose they recovered.
+
+    Attributes:
+        attacked: how many examples some attack on images applied to.
+        recovered: of how many an image was recovered.
+        by: adversary -> how many it recovered.
+    """
+
+    attacked: Count = 0
+    recovered: Count = 0
+    by: dict[Text, Count] = dataclasses.field(default_factory=dict)
+
+
 class SummaryRow(Record):
     """What one form of an attack by one adversary came to on all its targets.
 
@@ -156,14 +185,18 @@ class SummaryRow(Record):
         round: from 1.
         probe_batch_size: None for updates of the run itself.
         headline: whether it is the stronger form, or the only one.
-        targets: how many; of these `succeeded`, `not_applicable` and `diverged`.
+        targets: how many; of these `succeeded`, `not_applicable` and `inconclusive`.
         wilson: 95% interval of the share of successes among the targets that it applied to.
         success: what counts as a success.
         reasons: sentence -> for how many targets it stands.
+        remedies: the same of which adversary or option it would apply with.
         metrics, baselines, states: means over the targets.
         ranking: what ranks the forms.
         unplaced: the most of any target.
         seconds, gradient_evaluations: of all targets.
+        finds: what the attack looks for.
+        people: whose images it was after, and recovered.
+        luck: the share of random guesses that would have been a success.
     """
 
     attack: Text
@@ -175,7 +208,6 @@ class SummaryRow(Record):
     targets: Count
     succeeded: Count
     not_applicable: Count
-    diverged: Count
     wilson: tuple[Number, Number]
     success: Success | None
     reasons: dict[Text, Count]
@@ -186,6 +218,11 @@ class SummaryRow(Record):
     unplaced: Count
     seconds: Amount
     gradient_evaluations: Whole
+    inconclusive: Count = 0
+    remedies: dict[Text, Count] = dataclasses.field(default_factory=dict)
+    finds: list[Text] = dataclasses.field(default_factory=list)
+    people: People = dataclasses.field(default_factory=People)
+    luck: Number = 0.0
 
     @property
     def applicable(self) -> int:
@@ -205,21 +242,28 @@ class AttackSummary(Record):
         rows: one for each attack, adversary and form.
         adversaries: by name, a sentence on what each sees and holds.
         notes: sentences for the report.
+        people: whose images all attacks together were after, and recovered.
     """
 
     rows: list[SummaryRow]
     adversaries: dict[Text, Text]
     notes: list[Text] = dataclasses.field(default_factory=list)
+    people: People = dataclasses.field(default_factory=People)
 
 
 class FormMeans(Record):
-    """Of one form, in the line of a sweep: means over the targets, how many there were, and the share of successes."""
+    """Of one form, in the line of a sweep: means over the targets, how many there were, and the share of successes.
+
+    `people` is of how many examples an image was sought, and `recovered` of how many one was recovered.
+    """
 
     metrics: Numbers
     targets: Count
     applicable: Count
     succeeded: Number | None
     seconds: Amount
+    people: Count = 0
+    recovered: Count = 0
 
 
 class Leakage(Record):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import math
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,13 +19,16 @@ from typing import Any
 
 from fedplug.api import units
 from fedplug.api.errors import SetupError
+from fedplug.api.files import read_bytes, read_text
+from fedplug_lab.page import write_page
 from fedplug_lab.records import Result
 from fedplug_lab.sections import Column, Leak, Section
-from fedplug_lab.tables import table, text
+from fedplug_lab.tables import sentence, table, text
 
 from fedplug_attacks.workshop.display import is_stronger, tried
+from fedplug_attacks.workshop.findings import HEADER, conclusion, findings, idle
 from fedplug_attacks.workshop.records import AttackSummary, FormMeans, Leakage, SummaryRow, TargetResult
-from fedplug_attacks.workshop.results import SUMMARY, read_summary
+from fedplug_attacks.workshop.results import STRIP, SUMMARY, read_summary
 from fedplug_attacks.workshop.words import (
     examples,
     forms,
@@ -40,10 +44,14 @@ from fedplug_attacks.workshop.words import (
     success_words,
     target_words,
     trivial_guesses,
+    who_words,
 )
 
 SHOWN, LISTED = 24, 500
 """How many pictures the page embeds, and how many forms of targets it lists."""
+ROWS, TILES = 24, 10
+"""How many findings, and how many images in the strip, are seen without opening anything; the rest is folded."""
+_FOLDED = "Every number: forms, reasons, adversaries, targets and their pictures"
 _CAUTION = (
     "An attack that fails proves nothing about stronger ones. How to read these numbers: <code>docs/attacking.md</code>"
 )
@@ -77,28 +85,39 @@ def attacks_section(run_dir: Path) -> str:
     folder = _read(Path(run_dir) / "attacks")
     if not (folder.results or folder.summary or folder.damaged):
         return ""
-    parts = [f"<p>{_CAUTION}</p>"]
+    parts = []
+    if folder.summary:
+        parts += [f'<p class="conclusion">{sentence(conclusion(folder.summary))}</p>', _strip(folder)]
+        parts += [_findings(folder.summary)]
+    elif folder.results:
+        parts.append("<p>There is no summary: the attacks were interrupted, or are still going on.</p>")
+    parts.append(f"<p>{_CAUTION}</p>")
     if folder.results or folder.summary:
-        if not folder.rows:
-            parts.append("<p>There is no summary: the attacks were interrupted, or are still going on.</p>")
-        parts += [_summary_table(folder), _differences(folder), _reasons(folder), _adversaries(folder)]
-        parts += [_undefined(folder), _notes(folder), _targets(folder), _pictures(folder)]
+        inside = [_summary_table(folder), _differences(folder), _reasons(folder), _adversaries(folder)]
+        inside += [_undefined(folder), _notes(folder), _targets(folder), _pictures(folder)]
+        opened = "" if folder.summary else " open"
+        parts.append(f"<details{opened}><summary>{_FOLDED}</summary>{''.join(inside)}</details>")
     return "".join([*parts, _damage(folder)])
 
 
-def leakage_line(run_dir: Path) -> str:
-    """What attacks took, in a sentence for the top of the page; empty where none was made.
+def write_attack_page(run_dir: Path) -> Path | None:
+    """Writes the section as a page, `attacks.html` of the run folder; None where the run has no attacks.
 
-    The attack and adversary with the largest share of successes; among equals the one with more targets.
+    Args:
+        run_dir: the folder of the run.
     """
-    rows = [row for row in _read(Path(run_dir) / "attacks").rows if row.share is not None]
-    if not rows:
-        return ""
-    worst = max(rows, key=lambda row: (row.share or 0.0, row.targets))
-    if not worst.share:
-        return f"No attack that was tried succeeded ({len(rows)} rows below), which proves nothing about others."
-    return (f"{worst.attack} by {worst.adversary}, {_what(worst)}: {tried(worst)} targets gave way; see the attacks "
-            "below.")  # fmt: skip
+    if not (section := attacks_section(run_dir)):
+        return None
+    byline = f'<p class="byline">{text(Path(run_dir).name)}</p>'
+    return write_page(Path(run_dir) / "attacks.html", "attacks", "What attacks took", byline, [], [
+        ("attacks", "Attacks", section)
+    ])  # fmt: skip
+
+
+def leakage_line(run_dir: Path) -> str:
+    """What attacks took, in sentences for the top of the page; empty where none was made."""
+    summary = _read(Path(run_dir) / "attacks").summary
+    return conclusion(summary) if summary else ""
 
 
 # ---- reading
@@ -108,7 +127,7 @@ def _read(path: Path) -> _Folder:
     folder = _Folder(path)
     for file in sorted(path.glob("*.json")) if path.is_dir() else ():
         try:
-            content = file.read_text(encoding="utf-8")
+            content = read_text(file)
             if file.name == SUMMARY:
                 folder.summary = AttackSummary.from_json(content)
             else:
@@ -116,6 +135,69 @@ def _read(path: Path) -> _Folder:
         except (OSError, ValueError) as error:
             folder.damaged.append(f"{file.name} cannot be read: {error}")
     return folder
+
+
+# ---- at a glance
+
+
+def _findings(summary: AttackSummary) -> str:
+    """A row for each question: who asked, what was found, and what a guess that looks at nothing gets."""
+    found = findings(summary)
+    caption = (
+        "Who found what. An image is recovered where it alone meets the rule of the attack and comes nearer than the "
+        "mean image. Inconclusive: the search did not fit what it saw, so that it says nothing."
+    )
+    body = [
+        [text(one.who), f'{text(one.what)}<br><span class="note">{text(one.attack)}</span>', text(one.found),
+         text(one.guess), f"<strong>{text(one.state)}</strong>{_line_below(one.remark)}"]
+        for one in found
+    ]  # fmt: skip
+    rest = table("The other rows.", HEADER, body[ROWS:], whole=True)
+    more = f"<details><summary>{len(body) - ROWS} more rows</summary>{rest}</details>" if rest else ""
+    idle_ones = "".join(f'<p class="note">{text(said)}</p>' for said in idle(summary))
+    return f"{table(caption, HEADER, body[:ROWS], whole=True)}{more}{idle_ones}"
+
+
+def _line_below(remark: str) -> str:
+    return f'<br><span class="note">{text(remark)}</span>' if remark else ""
+
+
+def _strip(folder: _Folder) -> str:
+    """The truth, and below it what was found: recovered images first, else those that came nearest."""
+    shown, room, seen = list[str](), TILES, set[tuple[int, str]]()
+    for result in sorted(folder.results, key=_by_what_it_shows):
+        data = _png(folder, f"{result.key}{STRIP}")
+        people = {(result.client, person) for person in result.truth.people}
+        if data is None or room <= 0 or (people and people <= seen):  # each person once, whoever attacked
+            continue
+        width, height = struct.unpack(">II", data[16:24])
+        count = round(2 * width / max(height, 1)) or 1
+        if count > room:
+            continue
+        room, seen = room - count, seen | people
+        words = _strip_words(result)
+        encoded = base64.b64encode(data).decode("ascii")
+        shown.append(
+            f'<figure><img src="data:image/png;base64,{encoded}" width="{width}" height="{height}" '
+            f'alt="{text(words)}"><figcaption>{text(words)}</figcaption></figure>'
+        )
+    label = "True images above, what was found below."
+    return f'<p class="note">{label}</p><div class="strip">{"".join(shown)}</div>' if shown else ""
+
+
+def _by_what_it_shows(result: TargetResult) -> tuple[float, float, str]:
+    """Most recovered images first, then the nearest to the truth."""
+    outcome = result.forms.get(result.headline or "")
+    recovered = len(outcome.recovered) if outcome else 0
+    error = outcome.metrics.get("mse", math.inf) if outcome else math.inf
+    return -recovered, error if math.isfinite(error) else math.inf, result.key
+
+
+def _strip_words(result: TargetResult) -> str:
+    recovered = max((len(outcome.recovered) for outcome in result.forms.values()), default=0)
+    return (
+        f"client {result.client}, by {who_words(result.adversary)}: {recovered} of {len(result.truth.labels)} recovered"
+    )
 
 
 # ---- all targets together
@@ -180,7 +262,7 @@ def _fate(row: SummaryRow) -> list[str]:
         lines.append(f"{units.percent(row.wilson[0])} to {units.percent(row.wilson[1])}")
         lines += [f"if {success_words(row.success)}"] if row.success else []
     lines += [f"{row.not_applicable} not applicable"] if row.not_applicable else []
-    return lines + ([f"{row.diverged} diverged"] if row.diverged else [])
+    return lines + ([f"{row.inconclusive} inconclusive"] if row.inconclusive else [])
 
 
 def _seen(row: SummaryRow) -> list[str]:
@@ -326,7 +408,7 @@ def _png(folder: _Folder, name: str) -> bytes | None:
     try:
         if Path(name).name != name or not file.is_file() or file.stat().st_size > _LARGEST:
             return None
-        data = file.read_bytes()
+        data = read_bytes(file)
     except (OSError, ValueError):
         return None
     return data if data.startswith(_PNG) and len(data) >= 24 else None
@@ -364,7 +446,8 @@ class Attacks(Section):
             if row.headline:
                 entry.stronger = row.form
             metrics = {metric: value.mean for metric, value in row.metrics.items()}
-            entry.forms[row.form] = FormMeans(metrics, row.targets, row.applicable, row.share, row.seconds)
+            people = row.people.attacked, row.people.recovered
+            entry.forms[row.form] = FormMeans(metrics, row.targets, row.applicable, row.share, row.seconds, *people)
         return {name: entry.to_plain(for_json=True) for name, entry in found.items()}
 
     def leaks(self, record: Mapping[str, Any]) -> list[Leak]:
@@ -378,7 +461,7 @@ class Attacks(Section):
             found.append(
                 Leak(
                     name, metric_title(metric), units.last([outcome.metrics.get(metric)]), reached.get(best), best, low,
-                    outcome.succeeded, outcome.applicable,
+                    outcome.succeeded, outcome.applicable, outcome.people, outcome.recovered,
                 )
             )  # fmt: skip
         return found

@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from fedplug.runs.folder import write_text
+from fedplug.api.files import private_folder, read_text, write_text
 
-from fedplug_attacks.api.report import DIVERGED, NOT_APPLICABLE, SUCCESS
+from fedplug_attacks.api.report import INCONCLUSIVE, NOT_APPLICABLE, SUCCESS
 from fedplug_attacks.api.truth import wilson
-from fedplug_attacks.workshop.records import AttackSummary, Averaged, SummaryRow, TargetResult
+from fedplug_attacks.workshop.records import AttackSummary, Averaged, People, SummaryRow, TargetResult
 
 SUMMARY = "summary.json"
+STRIP = ".strip.png"
+"""The name of a target's strip of pictures, behind its key."""
 
 
 def key_of(attack: str, adversary: str, round: int, client: int, batch_size: int | None, batch: int) -> str:
@@ -40,7 +42,7 @@ def digest_of(*parts: Any) -> str:
 def read_result(folder: Path, key: str) -> TargetResult | None:
     """A finished target's result; None where there is none, or none that can be read."""
     try:
-        return TargetResult.from_json((folder / f"{key}.json").read_text(encoding="utf-8"))
+        return TargetResult.from_json(read_text(folder / f"{key}.json"))
     except (OSError, ValueError):
         return None
 
@@ -48,14 +50,14 @@ def read_result(folder: Path, key: str) -> TargetResult | None:
 def read_summary(folder: Path) -> AttackSummary | None:
     """The summary; None where there is none, or none that can be read."""
     try:
-        return AttackSummary.from_json((folder / SUMMARY).read_text(encoding="utf-8"))
+        return AttackSummary.from_json(read_text(folder / SUMMARY))
     except (OSError, ValueError):
         return None
 
 
 def write_result(folder: Path, result: TargetResult) -> None:
     """Writes one target's result, whole or not at all."""
-    folder.mkdir(exist_ok=True)
+    private_folder(folder)
     write_text(folder / f"{result.key}.json", result.to_json(indent=1))
 
 
@@ -102,7 +104,8 @@ def write_summary(folder: Path, adversaries: Mapping[str, str], notes: Iterable[
     """
     before = read_summary(folder) or AttackSummary([], {})
     grouped: dict[tuple[Any, ...], list[TargetResult]] = {}
-    for result in results(folder):
+    everything = results(folder)
+    for result in everything:
         size = result.probe.batch_size if result.probe else None
         # Results under other options, or of another scope, are another experiment and must not be averaged in.
         kind = (result.attack, result.adversary, result.round, size, result.settings)
@@ -111,10 +114,31 @@ def write_summary(folder: Path, adversaries: Mapping[str, str], notes: Iterable[
         rows=[row for _, group in sorted(grouped.items(), key=lambda item: str(item[0])) for row in _rows(group)],
         adversaries={**before.adversaries, **adversaries},
         notes=list(dict.fromkeys([*before.notes, *notes])),
+        people=people_of(everything),
     )
-    folder.mkdir(exist_ok=True)
+    private_folder(folder)
     write_text(folder / SUMMARY, summary.to_json(indent=1))
     return summary
+
+
+def people_of(found: Iterable[TargetResult], form: str | None = None) -> People:
+    """Whose images attacks were after, and recovered: every example of every client counts once.
+
+    Args:
+        found: results of targets.
+        form: of the attacks; None: any.
+    """
+    attacked, recovered = set[tuple[int, str]](), dict[str, set[tuple[int, str]]]()
+    for result in found:
+        examples = [(result.client, person) for person in result.truth.people]
+        outcomes = [one for name, one in result.forms.items() if form in (None, name)]
+        if "images" not in result.finds or all(one.status == NOT_APPLICABLE for one in outcomes):
+            continue
+        attacked.update(examples)
+        places = {place for one in outcomes for place in one.recovered if place < len(examples)}
+        recovered.setdefault(result.adversary, set()).update(examples[place] for place in places)
+    by = {adversary: len(examples) for adversary, examples in recovered.items() if examples}
+    return People(len(attacked), len(set().union(*recovered.values())), by)
 
 
 def _rows(group: Sequence[TargetResult]) -> list[SummaryRow]:
@@ -130,8 +154,12 @@ def _rows(group: Sequence[TargetResult]) -> list[SummaryRow]:
                 attack=first.attack, adversary=first.adversary, form=form, round=first.round,
                 probe_batch_size=first.probe.batch_size if first.probe else None, headline=False,
                 targets=len(entries), succeeded=status[SUCCESS], not_applicable=status[NOT_APPLICABLE],
-                diverged=status[DIVERGED], wilson=wilson(status[SUCCESS], len(entries) - status[NOT_APPLICABLE]),
+                inconclusive=status[INCONCLUSIVE],
+                wilson=wilson(status[SUCCESS], len(entries) - status[NOT_APPLICABLE]),
                 success=first.success, reasons=dict(Counter(entry.reason for entry in entries if entry.reason)),
+                remedies=dict(Counter(entry.remedy for entry in entries if entry.remedy)),
+                finds=first.finds, people=people_of(group, form),
+                luck=_over([{"": entry.luck} for entry in entries if entry.status != NOT_APPLICABLE], "").mean,
                 metrics={name: _over([entry.metrics for entry in entries], name) for name in numbers},
                 baselines={guess: _means([result.baselines.get(guess, {}) for result in group]) for guess in guesses},
                 ranking=first.ranking, states=_means([result.states for result in group]),
@@ -140,9 +168,9 @@ def _rows(group: Sequence[TargetResult]) -> list[SummaryRow]:
             )
         )  # fmt: skip
     means = {row.form: row.metrics[first.ranking.metric].mean for row in rows if first.ranking.metric in row.metrics}
-    best = stronger(means, first.ranking.better)
+    best = stronger(means, first.ranking.better) or rows[0].form
     for row in rows:
-        row.headline = row.form == best or len(rows) == 1
+        row.headline = row.form == best
     return rows
 
 

@@ -1,41 +1,40 @@
 """Runs the attacks of a recipe on a finished run: builds the views, calls the attacks, scores them, writes the results.
 
-    for each moment      the updates of a round as they crossed the wire, or the answers to a probe
-      for each adversary and target
-        observe          from recorded messages and the adversary's keys: the view
-        attack           in its adaptive and in its naive form, where entries are hidden
-        score            by the scorer, which alone has the truth
-        write            attacks/KEY.json and attacks/KEY.png
+for each moment      the updates of a round as they crossed the wire, or the answers to a probe
+  for each adversary and target
+    observe          from recorded messages and the adversary's keys: the view
+    attack           in its adaptive and in its naive form, where entries are hidden
+    score            by the scorer, which alone has the truth
+    write            attacks/KEY.json and attacks/KEY.png
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 import time
-from pathlib import Path
+from collections import Counter
+from collections.abc import Mapping
 
-from fedplug.api.errors import DataError, ViewError, describe
-from fedplug.api.operations import Seal
-from fedplug.api.parties import Server, stream
-from fedplug.api.roles import Attack, Metric
-from fedplug.recipe.catalog import Catalog
+import numpy as np
+from fedplug.api.errors import ViewError, describe
+from fedplug.api.files import private_folder
+from fedplug.api.parties import stream
+from fedplug.api.roles import Attack, Finds, Metric
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.base import make_context
-from fedplug.round.world import World
 
-from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.report import NOT_APPLICABLE, AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import View
 from fedplug_attacks.views.adversaries import Adversary, read_client
-from fedplug_attacks.views.observer import Known, Observer
-from fedplug_attacks.views.rewind import Rewound
+from fedplug_attacks.views.observer import Known
+from fedplug_attacks.views.probe import OneBatch
 from fedplug_attacks.workshop import pictures as attack_pictures
 from fedplug_attacks.workshop import results as attack_results
 from fedplug_attacks.workshop.calls import Calls
-from fedplug_attacks.workshop.display import AttackDisplay
 from fedplug_attacks.workshop.occasions import Occasion, Occasions
 from fedplug_attacks.workshop.pictures import Challenge
 from fedplug_attacks.workshop.records import (
@@ -48,8 +47,15 @@ from fedplug_attacks.workshop.records import (
     TrueClasses,
 )
 from fedplug_attacks.workshop.scope import AttackSection
-from fedplug_attacks.workshop.scorer import Scorer
+from fedplug_attacks.workshop.scorer import Scorer, matched
+from fedplug_attacks.workshop.stage import Stage
 from fedplug_attacks.workshop.target_truth import Truths
+from fedplug_attacks.workshop.words import examples, who_words
+
+STRIP = 4
+"""How many images of a target the strip shows at most."""
+OTHERS = ("server", "client", "key_server", "server+client", "server+key_server", "server+client+key_server")
+"""Who is looked at for an attack that does not apply: fewer first."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,75 +75,27 @@ class AttackRun:
 
     Args:
         recipe: of the run, with the attacks to make; all else must be as it ran.
-        ran: the recipe as it ran, whose digest the parties know.
-        run_dir: the run folder.
-        data_root: folder of data sets, or None.
-        device: torch device name.
-        key_server: whether the protocol has one.
-        catalog: the components on offer; those installed if None.
-        watch: told of progress.
-        world: of the run, where this process has it already.
+        stage: the run.
     """
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        ran: Recipe,
-        run_dir: Path,
-        data_root: str | None,
-        device: str,
-        key_server: bool,
-        catalog: Catalog | None,
-        watch: AttackDisplay,
-        world: World | None = None,
-    ) -> None:
-        self.recipe, self.ran, self.run_dir, self.watch = recipe, ran, run_dir, watch
+    def __init__(self, recipe: Recipe, stage: Stage) -> None:
+        self.recipe, self.stage, self.watch, self.rewound = recipe, stage, stage.watch, stage.rewound
         section = AttackSection.of(recipe)
         if section is None:
             raise ViewError("the recipe names no attacks")
-        self.section, self.scope, self.folder = section, section.scope, run_dir / "attacks"
-        self.catalog, self.device = catalog or Catalog.discover(), device
+        self.section, self.scope, self.folder = section, section.scope, stage.run_dir / "attacks"
         self.composition = Composition(recipe)
-        self.occasions = Occasions(recipe, self.scope, run_dir)
-        # The attacker has a model of its own, and no data but what is public; the scorer stands outside every party.
-        world = World(ran, self.composition, data_root) if world is None else world
-        self.model = world.model(device)
-        self.initial, self.buffers = self.model.get_vector(), self.model.get_buffers()
-        try:
-            self.rewound = Rewound(ran, catalog, run_dir, data_root, device, key_server, self.model, world)
-        except DataError as error:
-            if ran.data.at == "here":
-                raise
-            raise ViewError(
-                "attacks are judged by the data of the clients, which with data at sites only the sites have; attack a "
-                f"trial on one machine, whose --data holds a folder for each client. {error}"
-            ) from error
-        self.scorer = Scorer(self._metrics(), world.public, world.mean, recipe.seed)
-        ctx = make_context(recipe, self.composition, self.model.layout, 0, Server(), self.rewound.public)
-        learns = self.composition.trainer.learns(ctx)
-        self.truths = Truths(
-            self.rewound,
-            repeats=learns is None or learns.repeats,
-            wanted=any(metric.measures.kind == "update" for metric in self.scorer.metrics.values()),
-            note=watch.note,
-        )
+        self.occasions = Occasions(recipe, self.scope, stage.run_dir)
+        self.scorer = Scorer(self._metrics(), stage.world.public, stage.world.mean, recipe.seed)
+        wanted = any(metric.measures.kind == "update" for metric in self.scorer.metrics.values())
+        self.truths = Truths(self.rewound, stage.repeats, wanted, self.watch.note)
         self.calls = Calls(
-            recipe, self.composition, section, self.rewound, self.model, self.buffers, self.truths, device, watch
-        )
-        public = self.rewound.public
-        self.observer = Observer(self.ran, self.composition, self.model.layout, self.initial, public, self.model)
-        self.shared_key = any(
-            isinstance(operation, Seal) and operation.opened_by == "clients"
-            for zone in self.composition.links
-            for step in ctx.steps(zone)
-            for operation in step.operations
-        )
+            recipe, self.composition, section, self.rewound, stage.model, stage.buffers, self.truths, stage.device,
+            self.watch,
+        )  # fmt: skip
         self.adversaries: dict[str, str] = {}
-        self.done = self.total = 0
-
-    def close(self) -> None:
-        """Forgets the parties."""
-        self.rewound.__exit__()
+        self._remedies: dict[tuple[str, str, int], str] = {}
+        self._drawn: Counter[tuple[str, str, int]] = Counter()
 
     def execute(self) -> AttackSummary:
         """Runs everything that is not finished yet; gives the summary.
@@ -147,16 +105,13 @@ class AttackRun:
             CheckpointError: the run kept no checkpoint of a round that is probed.
         """
         self.occasions.require()
-        rounds = self.occasions.rounds()
-        self.total = sum(self._count(names) for _, names in rounds)
-        facts = {
-            "run": str(self.run_dir), "rounds": ", ".join(str(round + 1) for round, _ in rounds),
-            "attacks": ", ".join(use.name for use in self.section.attacks),
-            "adversaries": ", ".join(self.scope.adversaries), "device": self.device,
-        }  # fmt: skip
-        self.watch.start(self.total, facts)
-        for round, names in rounds:
-            for occasion in self.occasions.of(round, "released" in names, self.rewound):
+        for round, names in self.occasions.rounds():
+            batches = range(self.scope.probe.batches if self.scope.probe else 1)
+            unfinished = [number for number in batches if not self._finished(round, names, number)]
+            if unfinished and self.stage.late:  # the parties need not be taken back for nothing
+                self.stage.left += self.count() // len(batches) * len(unfinished)
+                continue
+            for occasion in self.occasions.of(round, "released" in names, self.rewound, unfinished, self._asking):
                 for name in names:
                     for target in self._targets(occasion):
                         adversary = Adversary.of(name, target, occasion.clients, self.scope.protected_links)
@@ -167,10 +122,45 @@ class AttackRun:
         """Writes the summary of what is finished, and gives it."""
         return attack_results.write_summary(self.folder, self.adversaries)
 
-    def _count(self, names: list[str]) -> int:
+    def count(self) -> int:
+        """How many targets there are, finished ones included."""
         batches = self.scope.probe.batches if self.scope.probe else 1
         targets = self.recipe.data.clients if self.scope.targets is None else len(self.scope.targets)
-        return batches * targets * len(names) * len(self.section.attacks)
+        names = sum(len(names) for _, names in self.occasions.rounds())
+        return batches * targets * names * len(self.section.attacks)
+
+    def _finished(self, round: int, names: list[str], number: int) -> bool:
+        """Whether every target of a moment is finished, so that the parties need not be taken back to it."""
+        if self.scope.targets is None:
+            return False  # who took part is not known before
+        tasks = [
+            self._task(use, name, round, target, number)
+            for name in names for target in self.scope.targets for use in self.section.attacks
+        ]  # fmt: skip
+        if not all(self._is_finished(task) for task in tasks):
+            return False
+        for task in tasks:
+            self.stage.done += 1
+            self.watch.skipped(task.key)
+        return True
+
+    def _is_finished(self, task: _Task) -> bool:
+        earlier = attack_results.read_result(self.folder, task.key)
+        return earlier is not None and earlier.digest == task.digest
+
+    def _task(self, use: Use, adversary: str, round: int, target: int, number: int) -> _Task:
+        """An attack on a target in a round (0-based), and the `number`-th batch of a probe."""
+        size = self.scope.probe.batch_size if self.scope.probe else None
+        key = attack_results.key_of(use.name, adversary, round, target, size, number)
+        scope = self.scope.model_dump(mode="json", exclude={"adversaries", "targets", "rounds"})
+        settings = [use.to_plain(), scope, [m.to_plain() for m in self.section.metrics]]
+        digest = attack_results.digest_of(self.stage.ran.digest, key, settings)
+        return _Task(use, key, adversary, target, digest, attack_results.digest_of(settings))
+
+    def _asking(self, round: int, batch: OneBatch) -> None:
+        """Tells that the parties are asked about a batch, which may take as long as a round."""
+        said = f"round {round + 1}, what the clients would send for {examples(batch.batch_size)}"
+        self.watch.target(said, "probing", self.stage.done + 1, self.stage.total)
 
     def _targets(self, occasion: Occasion) -> list[int]:
         return occasion.clients if self.scope.targets is None else list(self.scope.targets)
@@ -178,24 +168,21 @@ class AttackRun:
     # -- one target ----------------------------------------------------------------------------------------------------
 
     def _on_target(self, occasion: Occasion, name: str, adversary: Adversary | None, target: int) -> None:
-        batch, size = occasion.batch, self.scope.probe.batch_size if self.scope.probe else None
         known: Known | None = None
         for use in self.section.attacks:
-            key = attack_results.key_of(use.name, name, occasion.round, target, size, batch.number if batch else 0)
-            scope = self.scope.model_dump(mode="json", exclude={"adversaries", "targets", "rounds"})
-            settings = [use.to_plain(), scope, [m.to_plain() for m in self.section.metrics]]
-            digest = attack_results.digest_of(self.ran.digest, key, settings)
-            self.done += 1
-            earlier = attack_results.read_result(self.folder, key)
-            if earlier is not None and earlier.digest == digest:
-                self.watch.skipped(key)
+            task = self._task(use, name, occasion.round, target, occasion.batch.number if occasion.batch else 0)
+            self.stage.done += 1
+            if self._is_finished(task):
+                self.watch.skipped(task.key)
+                continue
+            if self.stage.late:
+                self.stage.left += 1
                 continue
             if adversary is not None and known is None:
                 known = self._known(occasion, adversary, target)
-                self.adversaries[name] = adversary.sentence(self.shared_key)
+                self.adversaries[name] = adversary.sentence(self.stage.shared_key)
             observed = known.update if known else None
             truth = self.truths.of(occasion.round, target, occasion.moment, observed)
-            task = _Task(use, key, name, target, digest, attack_results.digest_of(settings))
             result, truth, reports = self._attacked(task, occasion, known, truth)
             self._draw(result, truth, reports)
             attack_results.write_result(self.folder, result)
@@ -208,7 +195,7 @@ class AttackRun:
             # A model is released with its batch-norm statistics: it answers nothing sensible without them.
             return Known((), None, theirs.vector, theirs.personal, theirs.buffers)
         size = len(occasion.moment.batches[target]) if occasion.batch and occasion.moment else None
-        return self.observer.known(adversary, target, occasion.round, occasion.messages, occasion.folder, size)
+        return self.stage.observer.known(adversary, target, occasion.round, occasion.messages, occasion.folder, size)
 
     def _attacked(
         self, task: _Task, occasion: Occasion, known: Known | None, truth: Truth
@@ -227,16 +214,20 @@ class AttackRun:
         if finds.needs.told:
             truth = self.truths.of(occasion.round, target, None, None)
         update = view.update
-        guesses = self.scorer.baselines(finds.what, truth)
+        guesses, luck = self.scorer.baselines(finds.what, truth), self.scorer.luck(finds, truth)
         outcomes, reports = dict[str, Outcome](), dict[str, AttackReport]()
         for form, name in self.calls.forms(attack, component, view).items():
-            self.watch.target(task.key, form, self.done, self.total)
+            self.watch.target(task.key, form, self.stage.done, self.stage.total)
             started = time.process_time()
             report = self.calls.call(name, view, "the adversary is the target itself" if known is None else "")
             spent = time.process_time() - started
             outcomes[form] = self.scorer.outcome(report, truth, guesses, finds, spent)
-            if update is not None and update.meaning.clip_norm is not None:
+            outcomes[form].luck = luck
+            sized = finds.needs.update and "labels" in finds.what  # such an attack takes the size for what it is
+            if sized and update is not None and update.meaning.clip_norm is not None:
                 outcomes[form].excuse(f"a clip to {update.meaning.clip_norm:g} may hide how long what is visible was")
+            if report.status == NOT_APPLICABLE and known is not None:
+                outcomes[form].remedy = self._remedy(task, occasion, component, view)
             reports[form] = report
         ranking = Ranking(*finds.headline)
         ranked = {form: outcome.metrics.get(ranking.metric, math.nan) for form, outcome in outcomes.items()}
@@ -250,24 +241,82 @@ class AttackRun:
             finds=sorted(finds.what), ranking=ranking, success=Success(*finds.success) if finds.success[0] else None,
             better=self.scorer.better, baselines=guesses, forms=outcomes,
             headline=attack_results.stronger(ranked, ranking.better),
-            truth=TrueClasses(truth.counts.tolist(), truth.labels.tolist()), picture=f"{task.key}.png",
+            truth=TrueClasses(truth.counts.tolist(), truth.labels.tolist(), _people(truth, finds, outcomes)),
+            picture=f"{task.key}.png",
         )  # fmt: skip
         return result, truth, reports
 
     def _draw(self, result: TargetResult, truth: Truth, reports: dict[str, AttackReport]) -> None:
         images = {form: report.images for form, report in reports.items()}
         scores = {form: report.members for form, report in reports.items() if report.members is not None}
-        if not any(report.images is not None or report.counts is not None or report.labels is not None
-                   or report.members is not None for report in reports.values()):  # fmt: skip
-            result.picture = None  # nothing was found that could be shown
+        kind = result.attack, result.adversary, result.round
+        found = any(report.images is not None or report.counts is not None or report.labels is not None
+                    or report.members is not None for report in reports.values())  # fmt: skip
+        if found:
+            private_folder(self.folder)
+            self._draw_strip(result, truth, reports)
+        if not found or self._drawn[kind] >= self.stage.pictures:
+            result.picture = None
             return
+        self._drawn[kind] += 1
         members = Challenge(truth.members, scores) if scores and truth.members is not None else None
-        self.folder.mkdir(exist_ok=True)
         try:
             attack_pictures.draw(self.folder / f"{result.key}.png", result, truth.images, images, members)
         except Exception as error:  # a picture is worth less than the numbers it shows
             self.watch.note(f"the picture of {result.key} is left out: {describe(error)}")
             result.picture = None
+
+    def _draw_strip(self, result: TargetResult, truth: Truth, reports: Mapping[str, AttackReport]) -> None:
+        """What was recovered, or else came nearest, beside the truth, as the form that learnt more has it."""
+        form = result.headline or next(iter(reports))
+        found, outcome = reports[form], result.forms[form]
+        if "images" not in result.finds or found.images is None or (pairs := matched(found, truth)) is None:
+            return
+        errors = np.square(truth.images[pairs[0]] - np.nan_to_num(found.images[pairs[1]])).reshape(len(pairs[0]), -1)
+        # Recovered ones first; of the rest, those that came nearest.
+        lost = [place not in outcome.recovered for place in pairs[0]]
+        best = sorted(range(len(errors)), key=lambda place: (lost[place], errors[place].mean()))
+        chosen = [(truth.images[pairs[0][place]], found.images[pairs[1][place]]) for place in best[:STRIP]]
+        attack_pictures.draw_strip(self.folder / f"{result.key}{attack_results.STRIP}", chosen)
+
+    def _remedy(self, task: _Task, occasion: Occasion, component: Attack, view: View) -> str:
+        """Which adversary, or which option, an attack that does not apply to this view would apply with; empty: none.
+
+        Found by looking: the needs of the attack are compared with what each other adversary would have seen. Looked
+        for once for all targets of a round.
+        """
+        place = task.use.name, task.adversary, occasion.round
+        if place not in self._remedies:
+            self._remedies[place] = self._looked_for(task, occasion, component, view)
+        return self._remedies[place]
+
+    def _looked_for(self, task: _Task, occasion: Occasion, component: Attack, view: View) -> str:
+        needs, seen = component.finds.needs, _visible(view)
+        lacks = needs.unmet(view, self.rewound.public)
+        if task.adversary == "released":
+            return ""
+        for name in OTHERS:
+            if ("key_server" in name and not self.stage.key_server) or name == task.adversary:
+                continue
+            other = Adversary.of(name, task.target, occasion.clients, self.scope.protected_links)
+            if other is None:
+                continue
+            known = self._known(occasion, other, task.target)
+            blank = View(name, target=task.target, round=occasion.round)
+            truth = self.truths.of(occasion.round, task.target, occasion.moment, None)
+            theirs, _ = self.calls.view(blank, known, truth, component, None)
+            if needs.unmet(theirs, self.rewound.public):
+                continue
+            # What needs entries says so, and may take minutes; others look for themselves, in milliseconds.
+            if (lacks or _visible(theirs) > seen) if needs.tensors else self._applies(task.use.name, theirs):
+                option = "" if name in self.scope.adversaries else f": --adversary {name}"
+                return f"it applies to {who_words(name)}{option}"
+        if needs.update and occasion.batch is None:
+            return f"it may apply to single batches: --probe {min(8, needs.batch_size[1]) if needs.batch_size else 8}"
+        return ""
+
+    def _applies(self, attack: str, view: View) -> bool:
+        return self.calls.call(attack, view, "").status != NOT_APPLICABLE
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
@@ -276,7 +325,7 @@ class AttackRun:
         if self.section.metrics:
             return {use.name: self.composition.part(use.name, Metric) for use in self.section.metrics}
         found: dict[str, Metric] = {}
-        for entry in self.catalog.groups["metric"].values():
+        for entry in self.stage.catalog.groups["metric"].values():
             metric: type[Metric] = entry.load()
             # One that cannot do without options is for recipes to name; what it measures may follow from them.
             if any(field.is_required() for field in metric.Options.model_fields.values()):
@@ -285,3 +334,15 @@ class AttackRun:
             if one.measures.default:
                 one.name, found[entry.name] = entry.name, one
         return found
+
+
+def _visible(view: View) -> int:
+    """How many entries of the update it sees."""
+    return int(view.update.visible.sum()) if view.update is not None else 0
+
+
+def _people(truth: Truth, finds: Finds, outcomes: Mapping[str, Outcome]) -> list[str]:
+    """A digest of each example, where images of single ones were sought."""
+    if "images" not in finds.what or all(outcome.status == NOT_APPLICABLE for outcome in outcomes.values()):
+        return []
+    return [hashlib.sha256(np.ascontiguousarray(image).tobytes()).hexdigest()[:16] for image in truth.images]

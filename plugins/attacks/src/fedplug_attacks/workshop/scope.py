@@ -136,7 +136,8 @@ class AttackSection(Section):
 
         again = shlex.join(["fedplug", "attack", str(run.folder)])
         try:
-            return execute(run.recipe, run.recipe, run.folder, run.settings, run.catalog, again, run.world)
+            recipes = [run.recipe]
+            return execute(lambda stage: recipes, run.recipe, run.folder, run.settings, run.catalog, again, run.world)
         except FedplugError as error:
             raise type(error)(f"{error}\nThe run itself is complete; attack it again: {again}") from error
 

@@ -15,7 +15,16 @@ import numpy as np
 from fedplug.api.errors import describe
 from fedplug.api.parties import stream
 
-from fedplug_attacks.api.report import FAILED, FINISHED, NOT_APPLICABLE, SUCCESS, AttackReport, Status
+from fedplug_attacks.api.report import (
+    DIVERGED,
+    FAILED,
+    FINISHED,
+    INCONCLUSIVE,
+    NOT_APPLICABLE,
+    SUCCESS,
+    AttackReport,
+    Status,
+)
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.workshop.records import Guesses, Outcome
 from fedplug_attacks.workshop.results import beats
@@ -104,10 +113,12 @@ class Scorer:
                     numbers[f"{name}.{key}" if known_as in numbers else known_as] = value
         return Scored(numbers, undefined)
 
-    def outcome(
-        self, report: AttackReport, truth: Truth, guesses: Guesses, finds: Finds, seconds: float
-    ) -> Outcome:
+    def outcome(self, report: AttackReport, truth: Truth, guesses: Guesses, finds: Finds, seconds: float) -> Outcome:
         """What came of one form of an attack: its numbers, and whether they are a success.
+
+        Of an attack on images any recovered image is a success, for it is a person's: one that alone reaches the
+        threshold and beats the trivial guesses for it. A search that diverged, or did not fit what it saw, is
+        inconclusive where it did not succeed.
 
         Args:
             report: what the attack gave.
@@ -123,14 +134,52 @@ class Scorer:
             status, reason = NOT_APPLICABLE, unscored
         if status == SUCCESS and not beats(guesses, numbers, success[0], success[1]):
             status = FAILED
-        if status == SUCCESS and report.images is not None and len(report.images) < len(truth.labels):
-            status, reason = FAILED, f"{len(report.images)} of {len(truth.labels)} images were found"
+        recovered = self.recovered(report, truth, success) if report.status == FINISHED else None
+        if recovered is not None and status != NOT_APPLICABLE:
+            status = SUCCESS if recovered else FAILED
+        if status == FAILED and report.unfit:
+            status, reason = INCONCLUSIVE, report.unfit
+        if status == DIVERGED:
+            status, reason = INCONCLUSIVE, reason or "its objective became NaN or infinite"
         return Outcome(
             status=status, reason=reason, metrics=numbers, seconds=seconds,
             gradient_evaluations=report.gradient_evaluations, seed=report.seed, losses=list(report.losses),
             own=dict(report.metrics), undefined=scored.undefined, counts=_listed(report.counts),
-            labels=_listed(report.labels), presence=_listed(report.presence),
+            labels=_listed(report.labels), presence=_listed(report.presence), recovered=recovered or [],
         )  # fmt: skip
+
+    def recovered(self, found: AttackReport, truth: Truth, success: tuple[str, str, float]) -> list[int] | None:
+        """Which of the true images were recovered, by their places in the truth.
+
+        An image is recovered where it alone reaches the threshold, and comes nearer than the mean image does. None
+        where the number that decides is not one of images, or is not defined for a single one of these.
+
+        Args:
+            found: what the attack gave.
+            truth: of the target.
+            success: (number, relation, threshold) of the attack.
+        """
+        name, relation, threshold = success
+        metric = next((one for one in self.metrics.values() if name in one.measures.better), None)
+        if metric is None or metric.measures.kind != "images" or found.images is None:
+            return None
+        pairs = matched(found, truth)
+        if pairs is None:
+            return None
+        mean, sign, places = self._mean_image(truth), -1.0 if relation == "<=" else 1.0, []
+        for true, guess in zip(*pairs, strict=True):
+            one = dataclasses.replace(
+                truth, images=truth.images[[true]], labels=truth.labels[[true]], missed=0,
+                regions=None if truth.regions is None else truth.regions[[true]],
+            )  # fmt: skip
+            images = (np.nan_to_num(found.images[[guess]]), mean)
+            try:
+                mine, trivial = (metric.score(AttackReport(FINISHED, images=image), one)[name] for image in images)
+            except Exception:  # as in `score`, where the reason is kept
+                return None
+            if sign * mine >= sign * threshold and not sign * mine <= sign * trivial:
+                places.append(int(true))
+        return sorted(places)
 
     def verdict(self, found: AttackReport, numbers: Mapping[str, float], success: tuple[str, str, float]) -> Status:
         """`success` or `failed` of an attack that finished; other statuses stay."""
@@ -152,7 +201,6 @@ class Scorer:
 
     def baselines(self, finds: frozenset[str], truth: Truth) -> dict[str, dict[str, float]]:
         """What guesses reach that look at nothing: by the guess, the same numbers as `score`."""
-        rng = stream(self.seed, "guess", len(truth.labels))
         size, classes = len(truth.labels), truth.num_classes
         guesses: dict[str, list[AttackReport]] = {}
         if "images" in finds:
@@ -160,15 +208,12 @@ class Scorer:
         if "labels" in finds:
             each = max(1, round(size / classes))
             guesses["all classes equally"] = [AttackReport(FINISHED, counts=np.full(classes, each))]
-            draws = rng.multinomial(size, np.full(classes, 1 / classes), size=GUESSES)
-            guesses["random guess"] = [AttackReport(FINISHED, counts=draw) for draw in draws]
             if size < classes:  # most classes are absent, so whoever names none has most of them right
                 guesses["no class"] = [AttackReport(FINISHED, counts=np.zeros(classes, np.int64))]
             if self.public is not None and len(self.public.classes) == classes:
                 guesses["public class mix"] = [AttackReport(FINISHED, counts=self._public_mix(size, classes))]
-        if "members" in finds and truth.members is not None:
-            scores = rng.random((GUESSES, len(truth.members)))
-            guesses["random guess"] = [AttackReport(FINISHED, members=draw) for draw in scores]
+        if drawn := self._drawn(finds, truth):
+            guesses["random guess"] = drawn
         blind = dataclasses.replace(truth, update=None)
         averaged = {}
         for name, reports in guesses.items():
@@ -176,6 +221,26 @@ class Scorer:
             known = dict.fromkeys(key for row in rows for key in row)  # some metrics are not defined for every guess
             averaged[name] = {key: float(np.mean([row[key] for row in rows if key in row])) for key in known}
         return averaged
+
+    def luck(self, finds: Finds, truth: Truth) -> float:
+        """The share of random guesses that would have been a success; 0 where nobody guesses at random."""
+        name, relation, threshold = finds.success
+        metrics = {key: one for key, one in self.metrics.items() if name in one.measures.better}
+        judge = Scorer(metrics, self.public, self.mean, self.seed)
+        blind = dataclasses.replace(truth, update=None)
+        values = [judge.score(guess, blind).numbers.get(name, math.nan) for guess in self._drawn(finds.what, truth)]
+        hits = sum(value <= threshold if relation == "<=" else value >= threshold for value in values)
+        return hits / max(1, len(values))
+
+    def _drawn(self, finds: frozenset[str], truth: Truth) -> list[AttackReport]:
+        """Guesses at random: of scores of membership, else of the classes of so many examples; none of images."""
+        rng, classes = stream(self.seed, "guess", len(truth.labels)), truth.num_classes
+        if "members" in finds and truth.members is not None:
+            return [AttackReport(FINISHED, members=draw) for draw in rng.random((GUESSES, len(truth.members)))]
+        if "labels" in finds:
+            draws = rng.multinomial(len(truth.labels), np.full(classes, 1 / classes), size=GUESSES)
+            return [AttackReport(FINISHED, counts=draw) for draw in draws]
+        return []
 
     def _public_mix(self, size: int, classes: int) -> NDArray[np.int64]:
         """Counts of so many examples in the proportions of the public ones, by largest remainders."""
@@ -206,14 +271,10 @@ def matched_images(found: AttackReport, truth: Truth) -> tuple[AttackReport, Tru
     An attack does not know in which order a batch was, so its images come in any order; what it found too much is
     left out; what it did not find is left out and counted (`Truth.missed`).
     """
-    if found.images is None or found.images.shape[1:] != truth.images.shape[1:] or not len(found.images):
+    pairs = matched(found, truth)
+    if pairs is None:
         return found, truth
-    from scipy.optimize import linear_sum_assignment
-
-    a = truth.images.reshape(len(truth.images), -1).astype(np.float64)
-    b = np.nan_to_num(found.images.reshape(len(found.images), -1).astype(np.float64))
-    distances = (a**2).sum(1)[:, None] - 2 * a @ b.T + (b**2).sum(1)[None]
-    true, guessed = linear_sum_assignment(distances)
+    true, guessed = pairs
     truth = dataclasses.replace(
         truth,
         images=truth.images[true],
@@ -221,4 +282,17 @@ def matched_images(found: AttackReport, truth: Truth) -> tuple[AttackReport, Tru
         regions=None if truth.regions is None else truth.regions[true],
         missed=len(truth.images) - len(true),
     )
+    assert found.images is not None  # else there are no pairs
     return dataclasses.replace(found, images=found.images[guessed]), truth
+
+
+def matched(found: AttackReport, truth: Truth) -> tuple[NDArray[np.intp], NDArray[np.intp]] | None:
+    """Places of true images and of the found ones that belong to them; None where no found image has their shape."""
+    from scipy.optimize import linear_sum_assignment
+
+    if found.images is None or found.images.shape[1:] != truth.images.shape[1:] or not len(found.images):
+        return None
+    a = truth.images.reshape(len(truth.images), -1).astype(np.float64)
+    b = np.nan_to_num(found.images.reshape(len(found.images), -1).astype(np.float64))
+    true, guessed = linear_sum_assignment((a**2).sum(1)[:, None] - 2 * a @ b.T + (b**2).sum(1)[None])
+    return true, guessed

@@ -109,11 +109,17 @@ def metric_names(metrics: Mapping[str, object], first: str) -> list[str]:
 
 def guess_words(guesses: Guesses, ranking: Ranking) -> str:
     """` (mean image 0.080)`: the trivial guess that an attack has to beat."""
+    best = best_guess(guesses, ranking)
+    return f" ({best[0]} {metric_number(ranking.metric, best[1])})" if best else ""
+
+
+def best_guess(guesses: Guesses, ranking: Ranking) -> tuple[str, float] | None:
+    """The trivial guess that an attack has to beat, and what it reaches; None without one."""
     reached = trivial_guesses(guesses, ranking.metric)
     if not reached:
-        return ""
+        return None
     best = (min if ranking.better == "low" else max)(reached, key=lambda guess: reached[guess])
-    return f" ({best} {metric_number(ranking.metric, reached[best])})"
+    return best, reached[best]
 
 
 def mean_words(metric: str, value: Averaged) -> str:
@@ -129,3 +135,15 @@ def outcome_words(result: TargetResult, form: str) -> str:
     if metric in outcome.metrics:
         said += f", {metric_words(metric, outcome.metrics[metric])}{guess_words(result.baselines, result.ranking)}"
     return f"{said}: {outcome.reason}" if outcome.reason else said
+
+
+_WHO = {
+    "server": "the server", "eavesdropper": "an eavesdropper", "client": "another client",
+    "key_server": "the key server", "released": "anybody who gets the model",
+}  # fmt: skip
+
+
+def who_words(adversary: str) -> str:
+    """`the server with another client` for `server+client`."""
+    names = [_WHO.get(role) or role.replace(":", " ") for role in adversary.split("+")]
+    return " with ".join([names[0], " and ".join(names[1:])]) if len(names) > 1 else names[0]

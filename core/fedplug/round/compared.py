@@ -1,0 +1,136 @@
+"""What a client looks for in its own messages while a run is recorded: the plain values of the zones that it protects.
+
+Nobody else could look: the server has no plain values, and neither has the record. So each client does it itself,
+before a message leaves, and says how many values it looked for and how many it found.
+
+A value is found in three forms, at any byte, in either order of bytes: as float32 beside its neighbour in the zone, as
+float32 beside its neighbour in the model, and alone as float64. One float32 alone is too short: 4 bytes agree by
+chance. Zeros and numbers of few significant bits, such as 0.5, are left out for the same reason, and so are pairs of
+equal values. What is scaled, rounded or encoded otherwise before it is sent is not found.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedplug.api.rows import Compared
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_ROUND = np.uint32(0xFFF)
+"""Bits at the end of a float32, all zero in numbers of few significant bits."""
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_MOST_BITS = 24
+MOST = 1 << 18
+"""Values that a client looks for in a round; of more, every second, third, ... A leak of many is found all the same."""
+
+
+class Sought:
+    """Plain values, ready to be looked for in bytes.
+
+    Args:
+        update: of a client, float32 (P,).
+        zones: by zone, the positions whose values are looked for, ascending.
+
+    Attributes:
+        values: by zone, how many are looked for.
+    """
+
+    def __init__(self, update: NDArray[np.float32], zones: Mapping[str, NDArray[np.integer]]) -> None:
+        bits = update.view(np.uint32)
+        telling = np.isfinite(update) & ((bits & _ROUND) != 0)
+        telling_of = {zone: np.flatnonzero(telling[where]) for zone, where in zones.items()}
+        step = -(-sum(map(len, telling_of.values())) // MOST) or 1
+        chosen = {zone: found[::step] for zone, found in telling_of.items()}
+        self.values = {zone: len(found) for zone, found in chosen.items()}
+        self._words = {zone: _words(update, telling, where, chosen[zone]) for zone, where in zones.items()}
+        everything = np.concatenate([np.empty(0, np.uint64), *self._words.values()])
+        self._bits = min(_MOST_BITS, max(10, int(16 * everything.size).bit_length()))
+        # Most of a message is told apart from all that is sought by a few bits of each word.
+        self._maybe = np.zeros(1 << self._bits, np.bool_)
+        self._maybe[self._place(everything)] = True
+
+    def found_in(self, data: bytes) -> Counter[str]:
+        """By zone, at how many places of a message there is a value; zones without any are left out."""
+        found: Counter[str] = Counter()
+        for start in range(min(8, max(0, len(data) - 7))):
+            words = np.frombuffer(data, "<u8", (len(data) - start) // 8, start)
+            words = words[self._maybe[self._place(words)]]
+            for zone, sought in self._words.items():
+                if sought.size and words.size:
+                    at = np.searchsorted(sought, words).clip(max=sought.size - 1)
+                    found[zone] += int(np.count_nonzero(sought[at] == words))
+        return +found
+
+    def _place(self, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        return (words * _FACTOR) >> np.uint64(64 - self._bits)
+
+
+def _words(
+    update: NDArray[np.float32], telling: NDArray[np.bool_], where: NDArray[np.integer], chosen: NDArray[np.intp]
+) -> NDArray[np.uint64]:
+    """The eight bytes that are looked for, as numbers, in order: of a zone's values those that are chosen, each with
+    its neighbours.
+    """
+    where = where.astype(np.int64)  # positions are unsigned, and there is one before the first
+    behind = chosen[chosen + 1 < where.size]
+    firsts, seconds = [where[behind]], [where[behind + 1]]  # neighbours in the zone
+    for first in (where[chosen], where[chosen] - 1):  # and in the model, behind it and before it
+        inside = first[(first >= 0) & (first + 1 < update.size)]
+        firsts.append(inside)
+        seconds.append(inside + 1)
+    one, other = np.concatenate(firsts), np.concatenate(seconds)
+    known = telling[one] & telling[other]
+    both = np.stack([update[one[known]], update[other[known]]], 1)
+    both = np.ascontiguousarray(both[both[:, 0] != both[:, 1]], "<f4")
+    alone = update[where[chosen]].astype("<f8")
+    little = [both.view("<u8").ravel(), alone.view("<u8")]
+    # As a number in the order of bytes of a message: what is sent with the first byte last.
+    big = [both.astype(">f4").view("<u8").ravel(), alone.astype(">f8").view("<u8")]
+    return np.sort(np.concatenate([*little, *big]))
+
+
+class Comparison:
+    """What one client has found in its messages.
+
+    A message that leaves before the values of its round are cut into zones, such as a ballot, waits until they are.
+    What leaves in a later round is compared with the values before it too, where this process still has them; it counts
+    as compared once it was compared with those of its own round.
+    """
+
+    def __init__(self) -> None:
+        self._round, self._holds = -1, False
+        self._sought: Sought | None = None
+        self._waiting: list[bytes] = []
+        self._said = Compared()
+
+    def hold(self, round: int, update: NDArray[np.float32], zones: Mapping[str, NDArray[np.integer]]) -> None:
+        """Takes the plain values of a round (0-based), and looks for them in what was sent in it already."""
+        self._at(round)
+        self._sought, self._holds = Sought(update, zones), True
+        self._said = self._said + Compared(values=self._sought.values)
+        waiting, self._waiting = self._waiting, []
+        for data in waiting:
+            self._look(self._sought, data)
+
+    def look(self, round: int, data: bytes) -> Compared | None:
+        """Compares a message of a round that is about to leave; gives what there is to say since the last time."""
+        self._at(round)
+        if self._sought is not None:
+            self._look(self._sought, data)
+        if not self._holds:
+            self._waiting.append(data)
+        said, self._said = self._said, Compared()
+        return said if said.messages or said.found else None
+
+    def _look(self, sought: Sought, data: bytes) -> None:
+        self._said = self._said + Compared(messages=int(self._holds), found=dict(sought.found_in(data)))
+
+    def _at(self, round: int) -> None:
+        if round != self._round:
+            self._round, self._holds, self._waiting = round, False, []

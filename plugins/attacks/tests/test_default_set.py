@@ -1,0 +1,146 @@
+"""`fedplug attack RUN` without another word: it works on what a run keeps anyhow, and what it shows fits on a page."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attack_toys import Runs, attack_catalog, results
+from fedplug.cli.main import main
+from fedplug.recipe.catalog import Catalog
+from fedplug_attacks.views.rewind import Rewound
+from fedplug_attacks.workshop import default_set
+from fedplug_attacks.workshop.report_section import ROWS, TILES, leakage_line
+from report_toys import Page
+from toy_components import recipe_of
+
+PLAIN = recipe_of(rounds=1, model={"use": "std.mlp", "hidden": [16]})
+SAID = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(autouse=True)
+def toys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    catalog = attack_catalog()
+    monkeypatch.setattr(Catalog, "discover", staticmethod(lambda: catalog))
+    monkeypatch.delenv("FEDPLUG_DATA", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture
+def folder(runs: Runs, tmp_path: Path) -> Path:
+    """A finished run that recorded no message, as `fedplug run` makes it."""
+    return Path(shutil.copytree(runs.of(PLAIN, record=False), tmp_path / "run"))
+
+
+def attacked(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["fedplug", "attack", str(folder), *map(str, words)])
+    return int(main() or 0)
+
+
+def unfolded(html: str) -> str:
+    """What is seen of a page without opening anything."""
+    inner = re.compile(r"<details[^>]*>(?:(?!<details|</details>).)*</details>", re.DOTALL)
+    while (shorter := inner.sub("", html)) != html:
+        html = shorter
+    return html
+
+
+def test_it_works_on_a_run_that_recorded_nothing_and_a_second_call_repeats_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID
+) -> None:
+    assert attacked(monkeypatch, folder) == 0
+    said = capsys.readouterr().out
+    assert "of 24 people" in said
+    assert "anybody who gets the model" in said
+    found = results(folder)
+    assert {name.split("-")[1] for name in found if name != "summary"} == {
+        "server", "eavesdropper", "client", "released"
+    }  # fmt: skip
+    people = found["summary"]["people"]
+    assert people["attacked"] == 24
+    assert people["recovered"] >= 3  # nothing protects single images
+    assert all(row["success"] for row in found["summary"]["rows"])
+
+    def asked(*_: Any) -> None:
+        raise AssertionError("the parties were asked again")
+
+    monkeypatch.setattr(Rewound, "probe", asked)
+    monkeypatch.setattr(Rewound, "before", asked)
+    assert attacked(monkeypatch, folder) == 0
+    assert capsys.readouterr().out.count("finished before") == len(found) - 1
+
+
+def test_the_page_opens_with_the_conclusion_and_pictures_and_stays_short(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert attacked(monkeypatch, folder, "-q") == 0
+    html = (folder / "attacks.html").read_text(encoding="utf-8")
+    seen = unfolded(html)
+    section = seen[seen.index('<section id="attacks">') :]
+    assert section.index('class="conclusion"') < section.index('class="strip"') < section.index("<table")
+    page = Page(section[: section.index("</section>")] + "</section>")
+    assert page.count("table") == 1
+    assert 1 < page.count("tr") <= ROWS + 1
+    # Two rows of pictures at most, and of text: a row of the table has three lines of about 20 pixels and its padding.
+    widths = [int(str(attributes["width"])) for tag, attributes in page.tags if tag == "img"]
+    assert 0 < sum(widths) <= TILES * 80
+    assert 400 + 72 * page.count("tr") + 1200 < 6000
+    assert "of 24 people were recovered" in leakage_line(folder)
+
+
+def test_adversaries_targets_and_sizes_of_the_command_replace_those_of_the_set(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert attacked(monkeypatch, folder, "--adversary", "server", "--target", 1, "--probe", 2, "-q") == 0
+    names = set(results(folder)) - {"summary"}
+    assert names
+    assert all("-server-round1-client1-probe2.1" in name for name in names)
+
+
+def test_what_does_not_apply_names_who_would_get_further(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key is at the clients: any of them opens what the server cannot."""
+    plain = recipe_of("encrypted", [{"use": "std.bfv", "key_holder": "clients"}], rounds=1)
+    folder = Path(shutil.copytree(runs.of(plain, record=False), tmp_path / "sealed"))
+    assert attacked(monkeypatch, folder, "-q") == 0
+    rows = [row for row in results(folder)["summary"]["rows"] if row["attack"] == "attacks.linear_leak"]
+    for row in rows:
+        if row["adversary"] == "client":
+            assert row["people"]["recovered"] == (3 if row["probe_batch_size"] == 1 else 0)
+        else:
+            assert row["not_applicable"] == 3
+            assert row["remedies"] == {"it applies to another client": 3}
+
+
+def test_what_there_is_no_time_for_is_left_to_the_next_call(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID
+) -> None:
+    monkeypatch.setattr(default_set, "BUDGET", -1.0)
+    assert attacked(monkeypatch, folder) == 0
+    said = capsys.readouterr().out
+    total = re.search(r"(\d+) of (\d+) targets are left, for want of time", said)
+    assert total is not None
+    assert total[1] == total[2]
+    assert set(results(folder)) == {"summary"}
+    monkeypatch.setattr(default_set, "BUDGET", 1000.0)
+    assert attacked(monkeypatch, folder, "-q") == 0
+    assert len(results(folder)) == int(total[2]) + 1
+
+
+def test_the_documentation_has_every_question_of_the_set() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "attacking.md").read_text(encoding="utf-8")
+    for question in default_set.DEFAULT_SET:
+        assert question.asks in text
+        for attack in question.attacks:
+            name = "attacks.linear_leak" if isinstance(attack, str) else str(attack["use"])
+            assert name in text

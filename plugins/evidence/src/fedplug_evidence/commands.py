@@ -1,0 +1,53 @@
+"""The commands `fedplug evidence` and `fedplug verify`. Everything heavy is imported inside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from fedplug.cli.options import RunFolder, command
+
+
+@command(epilog="Example: fedplug evidence runs/bfv-fedavg-20260101-120000. More: docs/evidence.md")
+def evidence(
+    run: RunFolder,
+    output: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the evidence; default: evidence in the run's folder.")
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Ed25519 key that signs, PEM or OpenSSH; default: one of your own."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace evidence that is there.")] = False,
+) -> None:
+    """Write a signed folder for a reviewer: who could see what of a run, what was sent, and what is not protected."""
+    from fedplug_evidence.making import make_evidence
+
+    folder, notes = make_evidence(run, output, key, force)
+    for note in notes:
+        typer.echo(f"note: {note}")
+    typer.echo(f"evidence: {folder / 'index.html'}")
+    typer.echo(f"to check it: fedplug verify {folder}")
+
+
+@command(epilog="Example: fedplug verify evidence --signer engineer.pub.pem. More: docs/evidence.md")
+def verify(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of evidence.", show_default=False)],
+    signer: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="The signer's public key: a file, or 32 bytes in hexadecimal or base64."),
+    ] = None,
+) -> None:
+    """Check evidence: every file, the signature, and the ledger, reckoned again; needs neither data nor torch."""
+    from fedplug_evidence.keys import read_public
+    from fedplug_evidence.verifying import verify_folder
+
+    found = verify_folder(folder, None if signer is None else read_public(signer))
+    for note in found.notes:
+        typer.echo(f"  {note}.")
+    for problem in found.problems:
+        typer.echo(f"  DOES NOT FIT: {problem}")
+    count = len(found.problems)
+    typer.echo("Everything fits." if found.ok else f"{count} thing{' does' if count == 1 else 's do'} not fit.")
+    raise typer.Exit(0 if found.ok else 1)

@@ -1,0 +1,285 @@
+"""What the files of a folder of evidence hold, as records: written once, read by the page and by who checks."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from fedplug.api.errors import SetupError
+from fedplug.api.files import read_text
+from fedplug.api.records import Count, Number, Record, Text
+from fedplug.api.rows import Compared
+from fedplug.privacy.ledger_record import LedgerReport, RoundEntry
+
+from fedplug_evidence.manifest import canonical
+
+PAGE, RECIPE, LEDGER = "index.html", "recipe.yaml", "ledger.json"
+
+
+class Facts(Record):
+    """`run.json`: what ran.
+
+    Attributes:
+        name, digest: of the recipe.
+        rounds, clients, parameters: how many.
+        engine, device: that computed.
+        resumed: whether the run went on from a checkpoint.
+        plan: hook, component and what it does here, in the order of a round.
+        made: the day of the evidence, UTC.
+    """
+
+    name: Text
+    digest: Text
+    rounds: Count
+    clients: Count
+    parameters: Count
+    engine: Text
+    device: Text
+    resumed: bool
+    plan: list[tuple[Text, Text, Text]]
+    made: Text
+
+
+class Versions(Record):
+    """`versions.json`.
+
+    Attributes:
+        run: of Python, numpy, fedplug and every plugin that the run used, as the run noted them.
+        made: of every distribution that these and this plugin need, as they were installed when the evidence was made.
+    """
+
+    run: dict[Text, Text]
+    made: dict[Text, Text]
+
+
+class OwnFiles(Record):
+    """`own_files.json`: SHA-256 of each file of the user's own that the recipe names, by its name."""
+
+    sha256: dict[Text, Text] = dataclasses.field(default_factory=dict)
+
+
+class Charges(Record):
+    """`charges.json`: what the ledger began with, and what each round released.
+
+    Attributes:
+        clients, rounds, min_clients, delta, sampling: of the recipe.
+        accountant: the component that states some epsilons, as the recipe names it; empty where it names none.
+        presence: the chance that a client which is drawn is there.
+        unopened: 0-based round and zone of sums that a repeated round did not open again.
+        log: a round entry for each time that clients were asked for something that costs.
+    """
+
+    clients: Count
+    rounds: Count
+    min_clients: Count
+    delta: Number
+    sampling: dict[Text, Any] | None
+    accountant: Text
+    presence: Number
+    unopened: list[tuple[Count, Text]]
+    log: list[RoundEntry]
+
+
+class Closed(Record):
+    """Ciphertexts of one zone in the uploads that were recorded.
+
+    Attributes:
+        zone: its name.
+        sealed_by: the component.
+        uploads, pieces, bytes: how many blocks and ciphertexts, and their bytes.
+        least, mean: what zlib makes of a ciphertext, as a share of its bytes.
+        entropy: of their bytes, in bits a byte, the mean; `random` is that of random bytes of the same lengths.
+        repeated: ciphertexts whose bytes another one had before, of whatever client and round.
+    """
+
+    zone: Text
+    sealed_by: Text
+    uploads: Count
+    pieces: Count
+    bytes: Count
+    least: Number
+    mean: Number
+    entropy: Number
+    random: Number
+    repeated: Count
+
+
+class Sent(Record):
+    """`messages.json`: facts about the messages.
+
+    Attributes:
+        recorded: whether the run kept them.
+        messages, bytes: how many were recorded, from and to whomever.
+        answers: those from clients to the server.
+        closed: zones that were sent as ciphertexts, or scrambled.
+        values: by zone that was sent as values, how many, over clients and rounds.
+        compared: what clients found of their plain values in their own messages; None where none looked.
+    """
+
+    recorded: bool
+    messages: Count = 0
+    bytes: Count = 0
+    answers: Count = 0
+    closed: list[Closed] = dataclasses.field(default_factory=list)
+    values: dict[Text, Count] = dataclasses.field(default_factory=dict)
+    compared: Compared | None = None
+
+
+class Way(Record):
+    """Bytes that went one way in a round.
+
+    Attributes:
+        round: 1-based; 0: all rounds, where it is secret who took part.
+        way: `up` to the server, `down` to the clients, `key_server` to and from it.
+        zone: whose; `other` belongs to none.
+        bytes: of the messages of all clients.
+    """
+
+    round: Count
+    way: Text
+    zone: Text
+    bytes: Count
+
+
+class Tried(Record):
+    """What one attack by one adversary took, in the form that took more, as `fedplug_lab.sections.Leak` has it."""
+
+    attack: Text
+    metric: Text
+    value: Number | None
+    guess: Number | None
+    guessed_by: Text
+    lower_is_worse: bool
+    succeeded: Number | None
+    targets: Count
+
+
+class Attacks(Record):
+    """`leakage.json`.
+
+    Attributes:
+        tried: each attack and adversary.
+        awaited: whether the recipe wants attacks that were not made.
+    """
+
+    tried: list[Tried] = dataclasses.field(default_factory=list)
+    awaited: bool = False
+
+
+_RECORDS: dict[str, tuple[str, type[Record]]] = {
+    "facts": ("run.json", Facts), "versions": ("versions.json", Versions), "own_files": ("own_files.json", OwnFiles),
+    "charges": ("charges.json", Charges), "sent": ("messages.json", Sent), "attacks": ("leakage.json", Attacks),
+}  # fmt: skip
+_WAYS = "messages.csv"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Contents:
+    """Everything that the page is made of; the names of the fields are those of the records."""
+
+    facts: Facts
+    versions: Versions
+    own_files: OwnFiles
+    charges: Charges
+    sent: Sent
+    attacks: Attacks
+    ways: tuple[Way, ...]
+    ledger: LedgerReport
+    recipe: Mapping[str, Any]
+    written: str
+    """The recipe as its file has it."""
+
+    @property
+    def digest(self) -> str:
+        """The digest of the recipe, worked out from its file."""
+        return digest_of(self.recipe)
+
+    def files(self) -> dict[str, bytes]:
+        """The records as files, by name; without the recipe, the ledger, and what follows from all of these."""
+        made = {file: canonical(getattr(self, name).to_plain(for_json=True)) for name, (file, _) in _RECORDS.items()}
+        return {**made, _WAYS: _table(self.ways)}
+
+    def tables(self) -> dict[str, bytes]:
+        """Files that hold for people what others hold for programs, by name."""
+        return {"charges.csv": charges_table(self.charges)}
+
+    @classmethod
+    def of(cls, folder: Path) -> Contents:
+        """What a folder holds.
+
+        Raises:
+            SetupError: a file is missing, or holds something else.
+        """
+        found: dict[str, Any] = {}
+        for name, (file, kind) in _RECORDS.items():
+            found[name] = _read(folder / file, kind.from_json)
+        ledger = _read(folder / LEDGER, LedgerReport.from_json)
+        written = _read(folder / RECIPE, str)
+        recipe = _read(folder / RECIPE, recipe_of)
+        return cls(**found, ways=_read(folder / _WAYS, _ways), ledger=ledger, recipe=recipe, written=written)
+
+
+def _read(file: Path, read: Any) -> Any:
+    try:
+        return read(read_text(file))
+    except OSError as error:
+        raise SetupError(f"{file.name}: it cannot be read ({error.strerror or error})") from error
+    except (ValueError, yaml.YAMLError) as error:
+        raise SetupError(f"{file.name}: it holds something else ({str(error).splitlines()[0]})") from error
+
+
+def recipe_of(written: str) -> dict[str, Any]:
+    """A resolved recipe as plain data.
+
+    Raises:
+        ValueError: it is no mapping.
+    """
+    plain = yaml.safe_load(written)
+    if not isinstance(plain, dict):
+        raise ValueError("no mapping of keys")
+    return plain
+
+
+def digest_of(plain: Mapping[str, Any]) -> str:
+    """As `fedplug.Recipe.digest`, which needs the plugins; a resolved recipe holds all that goes into it."""
+    kept = {key: value for key, value in plain.items() if key != "description"}
+    text = json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def charged(entry: RoundEntry) -> str:
+    """Who paid, in words: `all`, `secret`, or the numbers of clients."""
+    return entry.charged if isinstance(entry.charged, str) else " ".join(map(str, entry.charged))
+
+
+def charges_table(charges: Charges) -> bytes:
+    """Every charge as CSV: a line for each zone of a round entry."""
+    lines = [["round", "charged", "zone", "scalars", "noise", "multiplier at clients", "multiplier at the server",
+              "times as large in the sum", "source"]]  # fmt: skip
+    for entry in charges.log:
+        for zone, facts in entry.zones.items():
+            noise = " + ".join(release.mechanism for release in facts.releases) or "none"
+            sources = " ".join(dict.fromkeys(release.source for release in facts.releases))
+            local = facts.local if facts.other is None else facts.other[1]
+            numbers = (facts.size, local, facts.central, facts.sum_factor)
+            size, *others = ("" if number is None else f"{number:.17g}" for number in numbers)
+            lines.append([str(entry.round), charged(entry), zone, size, noise, *others, sources])
+    return ("\n".join(",".join(line) for line in lines) + "\n").encode()
+
+
+def _table(ways: tuple[Way, ...]) -> bytes:
+    lines = ["round,way,zone,bytes", *(f"{way.round},{way.way},{way.zone},{way.bytes}" for way in ways)]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _ways(text: str) -> tuple[Way, ...]:
+    head, *lines = text.splitlines()
+    if head != "round,way,zone,bytes":
+        raise ValueError(f"its first line is {head[:40]!r}")
+    cells = [line.split(",") for line in lines]
+    return tuple(Way(int(round), way, zone, int(size)) for round, way, zone, size in cells)

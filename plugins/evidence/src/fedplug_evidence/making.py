@@ -1,0 +1,256 @@
+"""Makes a folder of evidence from the folder of a run that has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+
+from fedplug.api.errors import CheckpointError, SetupError
+from fedplug.api.files import private_folder, read_bytes, read_text, write_bytes
+from fedplug.recipe.catalog import Catalog
+from fedplug.round.checkpoint import Checkpoints
+from fedplug.runs.folder import read_ledger, read_rows, read_summary, recipe_file, writer_of
+from fedplug_lab.api import sections_of_plugins
+from packaging.requirements import InvalidRequirement, Requirement
+
+from fedplug_evidence.facts import (
+    LEDGER,
+    PAGE,
+    RECIPE,
+    Attacks,
+    Charges,
+    Contents,
+    Facts,
+    OwnFiles,
+    Tried,
+    Versions,
+    recipe_of,
+)
+from fedplug_evidence.keys import fingerprint, own_key, public_bytes, public_pem
+from fedplug_evidence.manifest import MANIFEST, seal
+from fedplug_evidence.messages import sent_in, ways_of
+from fedplug_evidence.page import render
+from fedplug_evidence.rebuilt import reckon
+
+_DISTRIBUTION = "fedplug-evidence"
+
+
+def make_evidence(
+    run: Path, output: Path | None = None, key: Path | None = None, force: bool = False, catalog: Catalog | None = None
+) -> tuple[Path, list[str]]:
+    """Writes the evidence of a run, whole or not at all.
+
+    Args:
+        run: the folder of a run that has ended.
+        output: the folder to make; by default `evidence` in the folder of the run.
+        key: the file of an Ed25519 key that signs; by default the user's, which is made where there is none.
+        force: whether a folder of evidence that is there may be replaced.
+        catalog: the components on offer; by default what is installed.
+
+    Returns:
+        The folder, and what the engineer should know.
+
+    Raises:
+        CheckpointError: there is no run in that folder, it has not ended, or a file of it is damaged.
+        SetupError: the output exists, or cannot be written; the key cannot be used.
+    """
+    folder = output or run / "evidence"
+    _require_ended(run)
+    _require_free(folder, force)
+    signer, made_key = own_key(key)
+    contents, written = _gathered(run, catalog)
+    files = {**contents.files(), RECIPE: written.encode(), LEDGER: read_bytes(run / "ledger.json")}
+    try:
+        if not folder.parent.is_dir():
+            private_folder(folder.parent)
+        with tempfile.TemporaryDirectory(prefix=".evidence-", dir=folder.parent) as around:
+            draft = private_folder(Path(around) / "made")
+            _write(draft, files)
+            # Tables and page are made of what the files say, as whoever checks them will make them.
+            there = Contents.of(draft)
+            made = {**there.tables(), PAGE: render(there).encode()}
+            _write(draft, {**made, **seal({**files, **made}, signer)})
+            if folder.exists():
+                folder.rename(Path(around) / "before")
+            draft.rename(folder)
+    except OSError as error:
+        raise SetupError(
+            f"{folder} cannot be written ({error.strerror or error}); choose another place with --output"
+        ) from error
+    public = public_bytes(signer)
+    notes = [f"signed by {fingerprint(public)}, public key {public.hex()}"]
+    if made_key is not None:
+        beside = made_key.with_suffix(".pub.pem")
+        with contextlib.suppress(OSError):
+            write_bytes(beside, public_pem(public))
+        notes.insert(0, f"made a key of your own: {made_key}; give reviewers its public half, {beside}")
+    return folder, [*notes, *_what_lacks(contents)]
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    for name, data in files.items():
+        write_bytes(folder / name, data)
+
+
+def _require_ended(run: Path) -> None:
+    recipe = recipe_of(read_text(recipe_file(run)))
+    if who := writer_of(run):
+        raise CheckpointError(f"{run} is being written by {who}; evidence is of a run that has ended: wait for it")
+    rows, planned = read_rows(run), recipe.get("rounds")
+    missing = [name for name in ("ledger.json", "summary.json") if not (run / name).is_file()]
+    if len(rows) != planned or missing:
+        lacks = f", and no {' and no '.join(missing)}" if missing else ""
+        raise CheckpointError(
+            f"{run} has {len(rows)} of {planned} rounds{lacks}; evidence is of a run that has ended: finish it with "
+            f"fedplug resume {run}"
+        )
+
+
+def _require_free(folder: Path, force: bool) -> None:
+    if not (folder.exists() or folder.is_symlink()):
+        return
+    if not force:
+        raise SetupError(f"{folder} exists; replace it with --force, or choose another place with --output DIR")
+    if not (folder / MANIFEST).is_file():  # nobody's files are deleted by mistake
+        raise SetupError(
+            f"{folder} exists and holds no evidence; --force replaces evidence alone: choose another place"
+        )
+
+
+def _gathered(run: Path, catalog: Catalog | None) -> tuple[Contents, str]:
+    """What the folder will hold, and the recipe as the run has it."""
+    written = read_text(recipe_file(run))
+    recipe, rows = recipe_of(written), read_rows(run)
+    ledger, summary = read_ledger(run), read_summary(run)
+    secret = any(entry.charged == "secret" for entry in ledger.log)
+    accountant = recipe.get("accountant")
+    presence = _presence(recipe, catalog)
+    contents = Contents(
+        facts=Facts(
+            summary.name, summary.digest, len(rows), int(recipe["data"]["clients"]), summary.parameters, summary.engine,
+            summary.device, summary.resumed, summary.plan, datetime.datetime.now(datetime.UTC).date().isoformat(),
+        ),
+        versions=Versions(summary.versions, dict(sorted(_needed([_DISTRIBUTION, *summary.versions]).items()))),
+        own_files=OwnFiles(dict(sorted(_own_files(recipe)))),
+        charges=Charges(
+            int(recipe["data"]["clients"]), int(recipe["rounds"]), int(recipe["min_clients"]), float(recipe["delta"]),
+            recipe["sampling"], accountant["use"] if accountant else "", presence, _unopened(run), ledger.log,
+        ),
+        sent=sent_in(run, rows),
+        attacks=_attacks(run, recipe),
+        ways=ways_of(rows, secret),
+        ledger=ledger,
+        recipe=recipe,
+        written=written,
+    )  # fmt: skip
+    if contents.digest != summary.digest:
+        raise CheckpointError(
+            f"{run / 'recipe.yaml'} has the digest {contents.digest[:12]}, and the run was of {summary.digest[:12]}; "
+            "put the recipe back as it was"
+        )
+    if found := reckon(contents, catalog).differences:
+        raise CheckpointError(
+            f"{run / 'ledger.json'} does not follow from its own log ({found[0]}); it was changed, or is of another "
+            f"version of fedplug: run the recipe again: fedplug run {run / 'recipe.yaml'}"
+        )
+    return contents, written
+
+
+def _presence(recipe: Mapping[str, Any], catalog: Catalog | None) -> float:
+    """The chance that a client which is drawn is there, as sections of the recipe say it."""
+    from fedplug.recipe.recipe import Recipe
+
+    known = (catalog or Catalog.discover()).sections
+    if not recipe.get("sampling") or not any(recipe.get(key) for key in known):
+        return 1.0
+    product = 1.0
+    for section in Recipe.from_plain(recipe, catalog).sections.values():
+        product *= section.presence
+    return product
+
+
+def _unopened(run: Path) -> list[tuple[int, str]]:
+    """Sums that a repeated round did not open again, as the last checkpoint knows them."""
+    with contextlib.suppress(CheckpointError, KeyError, TypeError, ValueError):
+        if checkpoint := Checkpoints(run).read():
+            return [(int(round), str(zone)) for round, zone in checkpoint[1]["ledger"]["unopened"]]
+    return []
+
+
+def _own_files(plain: Any) -> Iterator[tuple[str, str]]:
+    """Name and SHA-256 of each file of the user's own, as the resolved recipe has them."""
+    if isinstance(plain, Mapping):
+        use, digest = plain.get("use"), plain.get("sha256")
+        if isinstance(use, str) and isinstance(digest, str):
+            yield use.rpartition(":")[0], digest
+        plain = list(plain.values())
+    if isinstance(plain, list):
+        for inner in plain:
+            yield from _own_files(inner)
+
+
+def _needed(names: list[str]) -> dict[str, str]:
+    """Versions of these distributions and of all that they need, as they are installed; extras left out."""
+    found: dict[str, str] = {}
+    left = list(names)
+    while left:
+        name = re.sub(r"[-_.]+", "-", left.pop()).lower()
+        if name in found:
+            continue
+        try:
+            there = distribution(name)
+        except PackageNotFoundError:  # such as python, and what an extra would bring
+            continue
+        found[name] = there.version
+        for line in there.requires or ():
+            with contextlib.suppress(InvalidRequirement):
+                needed = Requirement(line)
+                if needed.marker is None or needed.marker.evaluate({"extra": ""}):
+                    left.append(needed.name)
+    return found
+
+
+def _attacks(run: Path, recipe: Mapping[str, Any]) -> Attacks:
+    """What sections of plugins know of attacks on the run."""
+    tried: list[Tried] = []
+    awaited = False
+    for section in sections_of_plugins():
+        awaited |= section.is_awaited(run, recipe)
+        for leak in section.leaks(section.record(run)):
+            tried.append(
+                Tried(
+                    leak.attack, leak.metric, leak.value, leak.guess, leak.guessed_by, leak.lower_is_worse,
+                    leak.succeeded, leak.targets,
+                )
+            )  # fmt: skip
+    return Attacks(tried, awaited)
+
+
+def _what_lacks(contents: Contents) -> Iterator[str]:
+    """What the page cannot say, with what to do."""
+    if not contents.sent.recorded:
+        yield "the messages were not recorded, so nothing is said of ciphertexts: run again with --record-wire"
+    elif contents.sent.compared is None:
+        yield "no client compared its messages with its plain values: run again with --record-wire"
+    if not contents.attacks.tried:
+        yield "no attack was tried: fedplug attack RUN does, where messages were recorded"
+    for place, path in _paths(contents.recipe, ""):
+        yield f"the recipe names a path of this machine, {place}: {path}; it is part of the evidence and of the digest"
+
+
+def _paths(plain: Any, place: str) -> Iterator[tuple[str, str]]:
+    """Texts of a recipe that look like paths from the root."""
+    if isinstance(plain, Mapping):
+        for key, inner in plain.items():
+            yield from _paths(inner, f"{place}.{key}".lstrip("."))
+    elif isinstance(plain, list):
+        for number, inner in enumerate(plain):
+            yield from _paths(inner, f"{place}.{number}")
+    elif isinstance(plain, str) and re.match(r"(/|~|[A-Za-z]:\\)", plain):
+        yield place, plain

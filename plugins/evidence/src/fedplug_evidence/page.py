@@ -1,0 +1,404 @@
+"""The page of a folder of evidence: what is not protected first. It follows from the other files, to the byte."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fedplug.api import units
+from fedplug.api.verdict import PARTIES, Line, named
+from fedplug.privacy.ledger_record import RoundEntry, ZoneEntry
+from fedplug_lab.api import glossary, page_html, sentence, table, text, verdict_html, zone_label
+
+from fedplug_evidence.facts import Contents, charged
+from fedplug_evidence.picture import STYLE, draw, legend
+
+_FEW = 0.99
+"""What zlib makes of a ciphertext that does not compress is at least that share of its bytes."""
+_PRINT = """
+@media print { .pan { overflow: visible; break-inside: avoid; } .round { min-width: 0; } section { break-inside: auto; }
+  .unprotected { border: 2px solid #000; background: none; } }
+.unprotected h2 { border: 0; margin: 0 0 .4rem; padding: 0; }
+"""
+
+
+def render(contents: Contents) -> str:
+    """The page, which loads nothing and runs no script."""
+    facts = contents.facts
+    byline = (
+        f'<p class="byline">{facts.rounds} rounds · {facts.clients} clients · made {text(facts.made)} · digest '
+        f'<code title="{text(facts.digest)}">{text(facts.digest[:16])}</code></p>'
+    )
+    top = [
+        _unprotected(contents),
+        '<section class="verdict" aria-labelledby="verdict"><h2 id="verdict">Who can learn what of a client</h2>'
+        f"{verdict_html(contents.ledger.verdict)}{glossary()}</section>",
+    ]
+    sections = [
+        ("picture", "A round, with a lock at each party", _picture(contents)),
+        ("seen", "Who could see what", _seen(contents)),
+        ("sent", "What was sent", _sent(contents)),
+        ("ledger", "The ledger, by party, with every charge", _ledger(contents)),
+        ("attacks", "Attacks that were tried", _attacks(contents)),
+        ("ran", "What ran", _what_ran(contents)),
+        ("check", "How to check this folder", _how_to_check()),
+    ]
+    return page_html("evidence", facts.name, byline, top, sections, STYLE + _PRINT)
+
+
+def _list(items: Sequence[str]) -> str:
+    return f'<ul class="warnings">{"".join(f"<li>{item}</li>" for item in items)}</ul>' if items else ""
+
+
+# ---- what is not protected
+
+
+def _unprotected(contents: Contents) -> str:
+    items = [*map(sentence, unprotected(contents))]
+    return (
+        '<section class="banner unprotected" aria-labelledby="unprotected"><h2 id="unprotected">What is not protected'
+        f"</h2>{_list(items)}</section>"
+    )
+
+
+def unprotected(contents: Contents) -> Iterator[str]:
+    """What is not protected, and what nobody looked at, in sentences; the heaviest first."""
+    ledger, sent = contents.ledger, contents.sent
+    for line in ledger.verdict.lines:
+        if line.state in ("none", "beyond"):
+            yield f"Nothing limits in a useful way what {line.who} can learn of a client: {line.detail or line.reason}."
+    if found := sent.compared and sent.compared.found:
+        for zone, places in found.items():
+            yield f"PLAIN VALUES WERE FOUND: values of the {zone} zone at {places} places of clients' own messages."
+    if wrong := [closed for closed in sent.closed if closed.repeated]:
+        for closed in wrong:
+            yield f"{closed.repeated} ciphertexts of the {closed.zone} zone repeat bytes that were sent before."
+    for zone, kept in ledger.zones.items():
+        if kept.rounds_without_noise and not kept.encrypted:
+            share = units.percent(kept.largest_share)
+            yield f"The {zone} zone, {share} of the model, was sent as it is in {kept.rounds_without_noise} rounds."
+    for shown in ledger.reveals:
+        if shown.covered_by is None:
+            whom = named(PARTIES[party] for party in shown.to)
+            yield f"No epsilon covers what {whom} can see: {shown.what}{f' ({shown.note})' if shown.note else ''}."
+    yield from (f"Nobody stated what this shows: {what}." for what in ledger.uncovered_messages)
+    yield from (f"{warning[:1].upper()}{warning[1:]}." for warning in ledger.warnings)
+    yield f"Never covered, whatever the recipe: {'; '.join(ledger.never_covered)}."
+    yield (
+        "Everything here supposes that each party follows the protocol and only looks at what it receives; who alters "
+        "messages or lies is not held off."
+    )
+    if not sent.recorded:
+        yield "What was sent was not recorded, so this page says nothing of the bytes of ciphertexts."
+    if sent.compared is None:
+        yield "No client compared its messages with its plain values: not checked."
+    if not contents.attacks.tried:
+        yield "No attack was tried."
+
+
+# ---- the picture, and who sees what
+
+
+def _picture(contents: Contents) -> str:
+    ways: dict[str, dict[str, int]] = {}
+    for way in contents.ways:
+        zones = ways.setdefault(way.way, {})
+        zones[way.zone] = zones.get(way.zone, 0) + way.bytes
+    verdict = contents.ledger.verdict
+    if not verdict.lines:
+        return ""
+    caption = (
+        f"Bytes are those of all rounds and clients. {legend(line.state for line in verdict.lines)[:1].upper()}"
+        f"{legend(line.state for line in verdict.lines)[1:]}"
+    )
+    return f'<div class="pan">{draw(verdict, ways)}</div><p class="note">{sentence(caption)}</p>'
+
+
+def _seen(contents: Contents) -> str:
+    ledger, body = contents.ledger, []
+    for line in ledger.verdict.lines:
+        besides = [shown.what for shown in ledger.reveals if _looks_for(line.party) & {*shown.to}]
+        body.append(
+            [
+                text(line.who), sentence(line.guarantee), sentence(line.detail or line.reason),
+                sentence(", ".join(dict.fromkeys([*besides, *line.not_covered]))) or units.NOTHING,
+            ]
+        )  # fmt: skip
+    seen = table("By party.", ["who", "guarantee", "sees, and why", "sees besides"], body)
+    closed = [
+        [zone_label(zone), text(kept.component), sentence(kept.parameters), sentence(_opener(kept.key_holder)),
+         "yes" if kept.sums_seen_by_aggregator else "no"]
+        for zone, kept in ledger.encryption.items()
+    ]  # fmt: skip
+    header = ["zone", "by", "parameters", "who can open it", "server sees opened sums"]
+    return seen + table("What closes each zone that is encrypted.", header, closed)
+
+
+def _looks_for(party: str) -> set[str]:
+    """As whom a party looks: who colludes sees what either does, and everybody sees what is published."""
+    together = {"aggregator", "client"} if party == "client_and_aggregator" else set()
+    return {party, "released_model", *together}
+
+
+def _opener(holder: str) -> str:
+    words = {"clients": "every client, alone", "key_server": "the key server", "shares": "many clients together"}
+    return words.get(holder, holder)
+
+
+# ---- what was sent
+
+
+def _sent(contents: Contents) -> str:
+    sent, ways = contents.sent, contents.ways
+    titles = {"up": "from clients", "down": "to clients", "key_server": "to and from the key server"}
+    zones = list(dict.fromkeys(way.zone for way in ways))
+    body = []
+    for zone in zones:
+        sums = [sum(way.bytes for way in ways if (way.zone, way.way) == (zone, name)) for name in titles]
+        label = zone_label(zone) if zone != "other" else "no zone (questions, ballots, headers)"
+        body.append([label, *(text(units.size(size)) if size else units.NOTHING for size in sums)])
+    caption = "Bytes by zone, of all rounds and clients. messages.csv has them by round."
+    parts = [table(caption, ["zone", *titles.values()], body, numeric=1), _compared(contents)]
+    if not sent.recorded:
+        parts.append(
+            "<h3>Ciphertexts</h3><p><strong>Not recorded.</strong> This run kept no messages, so nothing can be said "
+            "of their bytes: run again with <code>--record-wire</code>, and make the evidence of that run.</p>"
+        )
+        return "".join(parts)
+    parts.append(
+        f"<h3>Ciphertexts</h3><p>{sent.messages} messages of {text(units.size(sent.bytes))} were recorded, "
+        f"{sent.answers} of them from clients to the server.</p>"
+    )
+    encrypted = contents.ledger.encryption
+    body = [
+        [
+            zone_label(closed.zone),
+            f"<code>{text(closed.sealed_by)}</code>"
+            + ("" if closed.zone in encrypted else "<br>scrambled: the server can read it"),
+            str(closed.uploads), str(closed.pieces), text(units.size(closed.bytes)),
+            f"{'no' if closed.least >= _FEW else '<strong>yes</strong>'}: {closed.least:.4f} at least",
+            f"{closed.entropy:.3f} of {closed.random:.3f}",
+            "<strong>no</strong>: " + str(closed.repeated) + " repeat" if closed.repeated else "yes, all",
+        ]
+        for closed in sent.closed
+    ]  # fmt: skip
+    caption = (
+        "Ciphertexts in uploads. One that zlib makes no smaller than 0.99 of itself does not compress, as is expected "
+        "of encryption; entropy is in bits a byte, beside that of random bytes. Neither proves that the encryption is "
+        "secure. Different: no ciphertext has the bytes of another, of any client or round."
+    )
+    header = ["zone", "by", "uploads", "ciphertexts", "bytes", "compress", "entropy", "different"]
+    parts.append(table(caption, header, body) or "<p>No upload held ciphertexts.</p>")
+    body = [[zone_label(zone), str(count), sentence(_as_sent(contents, zone))] for zone, count in sent.values.items()]
+    parts.append(table("Zones that were uploaded as values.", ["zone", "values", "what they are"], body))
+    return "".join(parts)
+
+
+def _as_sent(contents: Contents, zone: str) -> str:
+    kept = contents.ledger.zones.get(zone)
+    if kept is None or not kept.rounds_with_noise:
+        return "as they are: nothing hides them"
+    noise = " and ".join(dict.fromkeys(kept.mechanism))
+    if "central" in contents.ledger.trust and all(
+        entry.zones[zone].local is None for entry in contents.ledger.log if zone in entry.zones
+    ):
+        return f"as they are: the server, which is trusted, adds {noise} noise to the sum"
+    return f"after {noise} noise" + ("" if not kept.rounds_without_noise else ", and in some rounds without")
+
+
+def _compared(contents: Contents) -> str:
+    sent = contents.sent
+    head = "<h3>Plain values in clients' messages</h3>"
+    if sent.compared is None:
+        return (
+            f"{head}<p><strong>Not checked.</strong> A client looks for its plain values in its own messages while a "
+            "run is recorded: run again with <code>--record-wire</code>.</p>"
+        )
+    said = sent.compared
+    asked, found = sum(said.values.values()), sum(said.found.values())
+    of = f" of {sent.answers}" if sent.recorded else ""
+    line = f"Compared at the client: {asked} values, {said.messages}{of} messages, {found} found."
+    body = [[zone_label(zone), str(count), str(said.found.get(zone, 0))] for zone, count in said.values.items()]
+    note = (
+        "Each client looked for the values of zones that it hides itself (encrypted, noised, kept) in what it sent: "
+        "at any byte, in either order of bytes, as float32 beside a neighbour or alone as float64. Zeros and round "
+        "numbers are left out. Values that are scaled or rounded before they are sent are not found so. Messages of "
+        "the set-up, of rounds in which a client uploaded nothing and after the last round have no values of their own "
+        "to be compared with, and do not count."
+    )
+    if not said.values:
+        line = f"Compared at the client: no zone is hidden by a client, so there was nothing to look for{of and '.'}"
+        line = line.rstrip(".") + "."
+    result = f"<p><strong>{sentence(line)}</strong></p>"
+    values = table("Values that were looked for.", ["zone", "values", "found at"], body, numeric=1)
+    return f'{head}{result}{values}<p class="note">{sentence(note)}</p>'
+
+
+# ---- the ledger
+
+
+def _ledger(contents: Contents) -> str:
+    ledger = contents.ledger
+    body = [[f"<b>{text(line.who)}</b>", *_epsilons(line), sentence(line.detail or line.reason)]
+            for line in ledger.verdict.lines]  # fmt: skip
+    header = ["party", "guarantee", "epsilon, add-or-remove", "epsilon, replace-one", "delta", "why"]
+    parts = [table("The account by party: epsilon of the worst client.", header, body)]
+    rows = [
+        _charge(rounds, entry, zone, facts) for rounds, entry in _alike(contents) for zone, facts in entry.zones.items()
+    ]
+    header = ["rounds", "charged", "zone", "scalars", "noise", "multiplier", "in the sum", "source"]
+    parts.append(
+        table(
+            "Every charge; rounds in a row that are alike stand in one line. charges.csv has a line for each. A "
+            "multiplier is the noise's size over the bound on one client; in the sum it is so many times as large.",
+            header, rows,
+        )
+    )  # fmt: skip
+    parts.append(f"<p>{sentence(_who_paid(contents))}</p>")
+    for level, kept in ledger.levels.items():
+        told = f"Level {level}: {kept.unit}; {kept.covers}; epsilon {units.number(min(kept.epsilons.values()))}."
+        parts.append(f"<p>{sentence(told)}</p>")
+    return "".join(parts)
+
+
+def _epsilons(line: Line) -> list[str]:
+    if line.epsilons is None:
+        stated = units.number(line.value) if line.value is not None else units.NOTHING
+        return [sentence(line.guarantee), text(stated), units.NOTHING, f"{line.delta:g}"]
+    both = (line.epsilons.zero_out, line.epsilons.replace_one)
+    shown = [
+        "<br>".join(f"{text(_method(name))} {text(units.number(value))}" for name, value in each.items())
+        for each in both
+    ]
+    return [sentence(line.guarantee), *shown, f"{line.delta:g}"]
+
+
+def _method(name: str) -> str:
+    words = {
+        "epsilon_exact": "exact", "epsilon_rdp": "by Rényi DP", "epsilon_pld": "by loss distributions",
+        "epsilon_without_sampling": "without credit for sampling",
+    }  # fmt: skip
+    return words.get(name, name.replace("_", " "))
+
+
+def _alike(contents: Contents) -> Iterator[tuple[str, RoundEntry]]:
+    """Entries of the log in a row that differ in their round alone, with the rounds in words."""
+    plain = [({**entry.to_plain(), "round": 0}, entry) for entry in contents.charges.log]
+    for _, group in itertools.groupby(plain, key=lambda pair: pair[0]):
+        entries = [entry for _, entry in group]
+        first, last = entries[0].round, entries[-1].round
+        several = f"{first} to {last}" if last - first == len(entries) - 1 else f"{first}: {len(entries)} times"
+        yield (str(first) if len(entries) == 1 else several), entries[0]
+
+
+def _charge(rounds: str, entry: RoundEntry, zone: str, facts: ZoneEntry) -> list[str]:
+    noise = " + ".join(f"{release.mechanism} ({release.trust})" for release in facts.releases) or "none"
+    if facts.other is not None:
+        numbers = units.number(facts.other[1])
+    else:
+        given = [facts.local, facts.central]
+        numbers = " and ".join(units.number(number) for number in given if number is not None) or units.NOTHING
+    source = ", ".join(dict.fromkeys(release.source for release in facts.releases)) or units.NOTHING
+    credited = facts.sum_factor is not None and not facts.is_bare and facts.other is None
+    factor = units.number(facts.sum_factor) if credited else units.NOTHING
+    paid = {"all": "all clients", "secret": "secret"}.get(charged(entry), charged(entry))
+    return [
+        text(rounds),
+        text(paid),
+        zone_label(zone),
+        f"{facts.size:.6g}",
+        text(noise),
+        text(numbers),
+        text(factor),
+        text(source),
+    ]
+
+
+def _who_paid(contents: Contents) -> str:
+    """How often each client was charged."""
+    charges = contents.charges
+    if any(entry.charged == "secret" for entry in charges.log):
+        return (
+            "Who took part is secret: no file of this folder names a client, and every figure holds for each of them."
+        )
+    counts = [0] * charges.clients
+    for entry in charges.log:
+        for client in range(charges.clients) if isinstance(entry.charged, str) else entry.charged:
+            counts[client] += 1
+    if len(set(counts)) == 1:
+        return f"Each of {charges.clients} clients was charged {counts[0]} times."
+    each = ", ".join(f"{client}: {count}" for client, count in enumerate(counts))
+    return f"How often each client was charged: {each}."
+
+
+# ---- attacks, and what ran
+
+
+def _attacks(contents: Contents) -> str:
+    attacks = contents.attacks
+    awaited = "<p>The recipe names attacks that were not made, or not to their end.</p>" if attacks.awaited else ""
+    if not attacks.tried:
+        return (
+            f"{awaited}<p><strong>None was tried.</strong> That says nothing about what an attack would get; "
+            "<code>fedplug attack RUN</code> tries some on a run whose messages were recorded.</p>"
+        )
+    body = []
+    for tried in attacks.tried:
+        worse = "smaller is worse" if tried.lower_is_worse else "larger is worse"
+        guess = "none" if tried.guess is None else f"{_number(tried.guess)} ({text(tried.guessed_by)})"
+        share = "it did not apply" if tried.succeeded is None else text(units.percent(tried.succeeded))
+        judged = f"{text(tried.metric)}; {worse}"
+        body.append([text(tried.attack), judged, _number(tried.value), guess, share, str(tried.targets)])
+    caption = (
+        "What each attack got, in the form that took more, as the mean over targets, beside the best guess that looks "
+        "at nothing. An attack that fails proves nothing about stronger ones."
+    )
+    header = ["attack and adversary", "judged by", "got", "best guess that looks at nothing", "successes", "targets"]
+    return awaited + table(caption, header, body)
+
+
+def _number(value: float | None) -> str:
+    return units.NOTHING if value is None else text(f"{value:.3g}")
+
+
+def _what_ran(contents: Contents) -> str:
+    facts, versions = contents.facts, contents.versions
+    rows: list[tuple[str, Any]] = [
+        ("digest of the recipe, SHA-256", f"<code>{text(facts.digest)}</code>"),
+        ("engine", text(facts.engine)), ("device", text(facts.device)),
+        ("parameters of the model", f"{facts.parameters}"), ("resumed", "yes" if facts.resumed else "no"),
+    ]  # fmt: skip
+    listed = "".join(f"<dt>{text(name)}</dt><dd>{value}</dd>" for name, value in rows)
+    plan = [
+        [f"<code>{text(hook)}</code>", f"<code>{text(name)}</code>", sentence(does)] for hook, name, does in facts.plan
+    ]
+    own = [
+        [f"<code>{text(name)}</code>", f"<code>{text(digest)}</code>"]
+        for name, digest in contents.own_files.sha256.items()
+    ]
+    run = [[f"<code>{text(name)}</code>", text(version)] for name, version in versions.run.items()]
+    made = [[f"<code>{text(name)}</code>", text(version)] for name, version in versions.made.items()]
+    return "".join(
+        [
+            f'<dl class="facts">{listed}</dl>',
+            table("What a round does, hook by hook, in order.", ["hook", "component", "what it does here"], plan),
+            table("Versions that the run noted.", ["distribution", "version"], run),
+            table("SHA-256 of each file of the user's own that the recipe names.", ["file", "SHA-256"], own)
+            or "<p>The recipe names no files of the user's own.</p>",
+            "<details><summary>Versions of all that these need, as they were installed when this was made</summary>",
+            table("They may differ from those of the run.", ["distribution", "version"], made),
+            "</details>",
+            f"<details><summary>Resolved recipe</summary><pre><code>{text(contents.written)}</code></pre></details>",
+        ]
+    )
+
+
+def _how_to_check() -> str:
+    return (
+        "<p><code>fedplug verify FOLDER --signer KEY</code> checks the SHA-256 and the size of every file, the "
+        "signature (Ed25519) over that list, and that this page is what the other files make of it; and it reckons the "
+        "ledger again from the charges. It needs fedplug, fedplug-lab and fedplug-evidence, neither data nor torch. "
+        "<code>KEY</code> is the signer's public key, which you were given by another way than this folder: without it "
+        "the signature shows only that nothing was changed since somebody signed.</p>"
+    )

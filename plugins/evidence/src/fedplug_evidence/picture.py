@@ -1,0 +1,140 @@
+"""The picture of a round: who takes part, what goes between them, and a lock at each party, as inline SVG."""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+
+from fedplug.api import units
+from fedplug.api.verdict import Line, State, Verdict
+
+_WIDTH, _HEIGHT = 960, 560
+_LETTERS = 34
+"""Of a line of text in a box."""
+_WORDS: dict[State, str] = {
+    "guaranteed": "LOCKED", "beyond": "HALF OPEN", "none": "OPEN", "absent": "NO SUCH PARTY",
+}  # fmt: skip
+LOCKS: dict[State, str] = {
+    "guaranteed": "a guarantee holds", "beyond": "an epsilon is stated, and promises too little",
+    "none": "nothing is promised", "absent": "this protocol has no such party",
+}  # fmt: skip
+"""What each lock means."""
+STYLE = """
+.round { display: block; width: 100%; min-width: 46rem; height: auto; font-size: 13px; }
+.round text { fill: var(--ink); } .round .soft { fill: var(--muted); }
+.round .name { font-weight: 600; font-size: 14px; }
+.round rect.box { fill: var(--raised); stroke: var(--line); } .round .ways { stroke: var(--muted); fill: none; }
+.round .head { fill: var(--muted); } .round .back { fill: var(--paper); }
+.round .guaranteed { --lock: var(--good); } .round .beyond { --lock: var(--warn); } .round .none { --lock: var(--bad); }
+.round .absent { --lock: var(--muted); } .round .lock { stroke: var(--lock); fill: none; }
+.round .body { fill: var(--lock); stroke: var(--lock); } .round .state { fill: var(--lock); font-weight: 700; }
+.round .absent rect.box { stroke-dasharray: 4 4; }
+.pan { overflow-x: auto; }
+"""
+"""CSS of the picture; its colours are the page's own."""
+_PLACES: dict[str, tuple[int, int, str]] = {
+    "aggregator": (350, 10, "aggregation server"), "key_holder": (690, 10, "key server"),
+    "client": (10, 372, "another client"), "client_and_aggregator": (350, 372, "client with the server"),
+    "released_model": (690, 372, "who gets the model"),
+}  # fmt: skip
+_BOX = 260, 178
+
+
+def draw(verdict: Verdict, ways: Mapping[str, Mapping[str, int]]) -> str:
+    """The picture.
+
+    Args:
+        verdict: has the lines of the parties.
+        ways: bytes of the whole run by zone, for each of `up`, `down` and `key_server`.
+    """
+    lines = {line.party: line for line in verdict.lines}
+    parts = [
+        f'<svg class="round" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{html.escape(words(verdict))}">',
+        '<defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="9" markerHeight="9" '
+        'orient="auto-start-reverse"><path class="head" d="M0 0 10 5 0 10z"/></marker></defs>',
+        _arrow("M270 60H344", True), _arrow("M350 140H276", False),
+        _label(310, 212, "up", ways.get("up", {})), _label(310, 284, "down", ways.get("down", {})),
+        _whose(),
+    ]  # fmt: skip
+    if ways.get("key_server"):
+        both = 'marker-start="url(#head)" marker-end="url(#head)"'
+        parts.append(f'<path class="ways" d="M616 100H684" stroke-width="2" {both}/>')
+        parts.append(_label(650, 212, "to and from the key server", ways["key_server"]))
+    parts.append('<path class="ways" d="M10 356H950" stroke-dasharray="3 5"/>')
+    parts += [_party(party, line) for party, line in lines.items() if party in _PLACES]
+    parts.append("</svg>")
+    return "".join(parts)
+
+
+def words(verdict: Verdict) -> str:
+    """The picture in a sentence a party."""
+    return " ".join(f"{line.who}: {_WORDS[line.state].lower()}, {line.guarantee}." for line in verdict.lines)
+
+
+def _whose() -> str:
+    """The client whose data it is."""
+    kept = ["holds the data, trains on them,", "cuts its update into zones and", "protects each before it leaves"]
+    return (
+        f'<g><rect class="box" x="10" y="10" width="{_BOX[0]}" height="{_BOX[1]}" rx="8"/>'
+        f'<text class="name" x="26" y="38">the client whose data it is</text>{_lines(26, 64, kept, "soft")}</g>'
+    )
+
+
+def _party(party: str, line: Line) -> str:
+    x, y, name = _PLACES[party]
+    width, height = _BOX
+    said = textwrap.wrap(line.guarantee, _LETTERS) if line.state == "guaranteed" else []
+    why = line.reason or "; ".join(filter(None, [line.terms, ", ".join(line.rests_on)]))
+    said += textwrap.wrap(why, _LETTERS)
+    room = (height - 84) // 18
+    said = said if len(said) <= room else [*said[: room - 1], said[room - 1][: _LETTERS - 1] + "…"]
+    return (
+        f'<g class="{line.state}"><rect class="box" x="{x}" y="{y}" width="{width}" height="{height}" rx="8"/>'
+        f'{_lock(x + 24, y + 14, line.state)}<text class="name" x="{x + 60}" y="{y + 30}">{html.escape(name)}</text>'
+        f'<text class="state" x="{x + 60}" y="{y + 50}">{_WORDS[line.state]}</text>'
+        f"{_lines(x + 16, y + 78, said, 'soft')}</g>"
+    )
+
+
+def _lock(x: int, y: int, state: State) -> str:
+    """A padlock of 26 by 36: shut; with its shackle half way up; hanging open; for nobody, an empty ring."""
+    if state == "absent":
+        return f'<circle class="lock" cx="{x + 13}" cy="{y + 20}" r="11" stroke-width="2.5" stroke-dasharray="3 4"/>'
+    shackles = {
+        "guaranteed": f"M{x + 5} {y + 17}V{y + 11}a8 8 0 0 1 16 0V{y + 17}",
+        "beyond": f"M{x + 5} {y + 17}V{y + 7}a8 8 0 0 1 16 0V{y + 11}",
+        "none": f"M{x + 5} {y + 17}V{y + 9}a8 8 0 0 0 -16 0V{y + 15}",
+    }
+    filled = "body" if state == "guaranteed" else "lock"
+    return (
+        f'<path class="lock" d="{shackles[state]}" stroke-width="3"/>'
+        f'<rect class="{filled}" x="{x}" y="{y + 17}" width="26" height="19" rx="3" stroke-width="2.5"/>'
+    )
+
+
+def _arrow(path: str, up: bool) -> str:
+    dash = "" if up else ' stroke-dasharray="6 3"'
+    return f'<path class="ways" d="{path}" stroke-width="2"{dash} marker-end="url(#head)"/>'
+
+
+def _label(middle: int, y: int, way: str, zones: Mapping[str, int]) -> str:
+    """Bytes by zone below an arrow, the largest first."""
+    title = {"up": "from the clients", "down": "to the clients"}.get(way, way)
+    most = sorted(zones.items(), key=lambda each: -each[1])[:3]
+    texts = [f"{'no zone' if zone == 'other' else zone} {units.size(size)}" for zone, size in most] or ["nothing"]
+    head = f'<text x="{middle}" y="{y}" text-anchor="middle">{html.escape(title)}</text>'
+    return head + _lines(middle, y + 16, texts, "soft", "middle", 16)
+
+
+def _lines(x: int, y: int, texts: Sequence[str], kind: str, anchor: str = "start", step: int = 18) -> str:
+    return "".join(
+        f'<text class="{kind}" x="{x}" y="{y + step * number}" text-anchor="{anchor}">{html.escape(text)}</text>'
+        for number, text in enumerate(texts)
+    )
+
+
+def legend(states: Iterable[State]) -> str:
+    """What the locks mean, in a line, for those that the picture shows."""
+    there = {*states}
+    return "; ".join(f"{_WORDS[state].lower()}: {meaning}" for state, meaning in LOCKS.items() if state in there) + "."

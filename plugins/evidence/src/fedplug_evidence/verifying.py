@@ -1,0 +1,120 @@
+"""Checks a folder of evidence: files, signature, ledger and page. Needs neither data nor torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedplug.api.errors import SetupError
+
+from fedplug_evidence.facts import PAGE, Contents
+from fedplug_evidence.keys import fingerprint
+from fedplug_evidence.manifest import MANIFEST, SIGNATURE, Checked
+from fedplug_evidence.page import render
+from fedplug_evidence.rebuilt import reckon
+
+if TYPE_CHECKING:
+    from fedplug.recipe.catalog import Catalog
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Verified:
+    """What came of a check.
+
+    Attributes:
+        problems: what does not fit, each beginning with the file; none where all fits.
+        notes: what was checked, and what could not be.
+        public: the key that signed, 32 bytes; None where the signature cannot be read.
+    """
+
+    problems: list[str]
+    notes: list[str]
+    public: bytes | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything fits."""
+        return not self.problems
+
+
+def verify_folder(folder: Path, signer: bytes | None = None, catalog: Catalog | None = None) -> Verified:
+    """Checks a folder of evidence.
+
+    Args:
+        folder: as `make_evidence` has written it.
+        signer: the public key of the one who is said to have signed, 32 bytes; None: whoever.
+        catalog: the components on offer; by default what is installed.
+
+    Raises:
+        SetupError: there is no evidence in that folder.
+    """
+    if not any((folder / name).is_file() for name in (MANIFEST, SIGNATURE, PAGE)):
+        hint = "; a run's evidence lies in RUN/evidence" if (folder / "recipe.yaml").is_file() else ""
+        raise SetupError(f"{folder} holds no evidence: it has no {MANIFEST}{hint}; fedplug evidence RUN makes some")
+    checked = Checked(folder)
+    problems, notes = list(checked.problems), list[str]()
+    if not problems:
+        notes.append(
+            f"{checked.files} files have the SHA-256 and size that {MANIFEST} lists, and there is no other file"
+        )
+    if checked.public is not None:
+        named = fingerprint(checked.public)
+        if signer is None:
+            notes.append(
+                f"Signed with the key {named}. Nobody was named with --signer, so the signature shows only that the "
+                "folder was not changed since somebody signed it"
+            )
+        elif signer != checked.public:
+            problems.append(f"{SIGNATURE}: it was signed with the key {named}, and --signer is {fingerprint(signer)}")
+        elif not problems:
+            notes.append(f"Signed by the key that --signer names, {named}")
+    try:
+        contents = Contents.of(folder)
+    except SetupError as error:
+        return Verified([*problems, str(error)], [*notes, "The ledger was not reckoned again"], checked.public)
+    found = reckon(contents, catalog)
+    problems += found.differences
+    notes += found.notes
+    if found.figures and not found.differences:
+        notes.append(
+            f"The ledger follows from {len(contents.charges.log)} charges: {found.figures} figures and words agree"
+        )
+    problems += [f"{name}: it does not follow from the other files" for name in _unlike_tables(folder, contents)]
+    if problems:
+        notes.append("The page was not made again, since other things do not fit")
+    else:
+        _check_page(folder, contents, problems, notes)
+    return Verified(list(dict.fromkeys(problems)), notes, checked.public)
+
+
+def _unlike_tables(folder: Path, contents: Contents) -> list[str]:
+    """Files that hold the same as others, for people, and do not."""
+    return [
+        name for name, data in contents.tables().items()
+        if (folder / name).is_file() and (folder / name).read_bytes() != data
+    ]  # fmt: skip
+
+
+def _check_page(folder: Path, contents: Contents, problems: list[str], notes: list[str]) -> None:
+    """The page says what the files say, where it was made by the versions that are installed here."""
+    others = [
+        f"{name} {said}" for name in ("fedplug", "fedplug-lab", "fedplug-evidence")
+        if (said := contents.versions.made.get(name)) not in (None, _installed(name))
+    ]  # fmt: skip
+    if others:
+        notes.append(
+            f"The page was made by {' and '.join(others)}, which is not installed here, and was not made again"
+        )
+    elif (folder / PAGE).is_file() and (folder / PAGE).read_bytes() != render(contents).encode():
+        problems.append(f"{PAGE}: it does not say what the other files say")
+    else:
+        notes.append("The page says what the other files say")
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

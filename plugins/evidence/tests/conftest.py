@@ -1,0 +1,50 @@
+"""Recorded runs that are small, and the evidence of them, made once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fedplug_evidence.making import make_evidence
+from run_toys import start
+from toy_components import paraaegis, recipe_of, toy_catalog
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the user's config files, for the whole session."""
+    return tmp_path_factory.mktemp("config")
+
+
+@pytest.fixture(autouse=True)
+def _own_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Of several kinds: `sealed` was recorded, the others were not."""
+    folder = tmp_path_factory.mktemp("runs")
+    sealed = paraaegis(rounds=2, seal={"use": "std.bfv", "key_holder": "key_server"})
+    laplace = [{"use": "std.clip_l1", "norm": 1.0}, {"use": "std.laplace", "epsilon": 1.0}]
+    sampled = recipe_of(
+        "noised", [{"use": "std.clip", "norm": 1.0}], rounds=2, min_clients=1,
+        data={"use": "std.digits", "clients": 40, "partition": "std.iid"},
+        aggregate={"use": "std.mean", "weighting": "uniform"}, accountant={"use": "std.pld"},
+        postprocess={"noised": [{"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 2.0}]},
+        sampling={"scheme": "poisson", "rate": 0.7},
+    )  # fmt: skip
+    return {
+        "sealed": start(folder, sealed, record_wire=True),
+        "laplace": start(folder, recipe_of("noised", laplace, accountant={"use": "std.pld"})),
+        "sampled": start(folder, sampled),
+        "clear": start(folder, recipe_of()),
+    }
+
+
+@pytest.fixture(scope="session")
+def folder(runs: dict[str, Path], home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The evidence of the run that was recorded; nobody may change it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(home))
+        return make_evidence(runs["sealed"], tmp_path_factory.mktemp("evidence") / "sealed", catalog=toy_catalog())[0]

@@ -1,0 +1,102 @@
+"""The page: what is not protected comes first, in words; it loads nothing, runs no script, escapes all."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+from fedplug.api.rows import Compared
+from fedplug.api.verdict import Verdict
+from fedplug_evidence.facts import Attacks, Closed, Contents, Tried
+from fedplug_evidence.page import render, unprotected
+from fedplug_evidence.picture import draw, words
+
+
+def contents(folder: Path) -> Contents:
+    return Contents.of(folder)
+
+
+def test_it_says_first_what_is_not_protected(folder: Path) -> None:
+    page = render(contents(folder))
+    headings = re.findall(r"<h2[^>]*>([^<]*)</h2>", page)
+    assert headings == [
+        "What is not protected", "Who can learn what of a client", "A round, with a lock at each party",
+        "Who could see what", "What was sent", "The ledger, by party, with every charge", "Attacks that were tried",
+        "What ran", "How to check this folder",
+    ]  # fmt: skip
+    items = [*unprotected(contents(folder))]
+    assert "what the key server can learn of a client: sees sums of the encrypted zone without noise" in " ".join(items)
+    told = "No epsilon covers what the server and another client can see: number of examples ("
+    assert any(item.startswith(told) for item in items)
+    assert any(item.startswith("Never covered, whatever the recipe: hyper-parameter search") for item in items)
+    assert items[-1] == "No attack was tried."
+
+
+def test_it_loads_nothing_and_runs_no_script(folder: Path) -> None:
+    page = render(contents(folder))
+    assert "default-src 'none'" in page
+    assert not re.search(r"<(script|img|link|iframe|object|embed)\b|\bon\w+=|https?:|@import|url\((?!#)", page)
+
+
+def test_what_it_is_given_is_escaped(folder: Path) -> None:
+    given = contents(folder)
+    bad = "<script>alert(1)</script>"
+    ledger = dataclasses.replace(given.ledger, warnings=[bad], uncovered_messages=[bad])
+    facts = dataclasses.replace(given.facts, name=bad, device=bad, engine=bad, plan=[(bad, bad, bad)])
+    attacks = Attacks([Tried(bad, bad, 0.5, 0.1, bad, True, 0.5, 3)])
+    page = render(dataclasses.replace(given, ledger=ledger, facts=facts, attacks=attacks, written=bad))
+    assert bad not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_plain_values_that_were_found_are_told_before_all_else_of_the_bytes(folder: Path) -> None:
+    given = contents(folder)
+    sent = dataclasses.replace(given.sent, compared=Compared(16, {"noised": 9}, {"noised": 4}))
+    page = render(dataclasses.replace(given, sent=sent))
+    assert "PLAIN VALUES WERE FOUND: values of the noised zone at 4 places" in page
+    assert re.search(r"9 values, 16 of \d+ messages, 4 found", page)
+
+
+def test_ciphertexts_that_compress_or_repeat_stand_out(folder: Path) -> None:
+    given = contents(folder)
+    closed = Closed("encrypted", "acme.he", 8, 8, 1000, 0.5, 0.9, 6.0, 7.9, 3)
+    page = render(dataclasses.replace(given, sent=dataclasses.replace(given.sent, closed=[closed])))
+    assert "<strong>yes</strong>: 0.5000 at least" in page
+    assert "<strong>no</strong>: 3 repeat" in page
+    assert "3 ciphertexts of the encrypted zone repeat bytes that were sent before." in page
+
+
+def test_attacks_stand_beside_the_guess_that_looks_at_nothing(folder: Path) -> None:
+    tried = [
+        Tried("attacks.dlg aggregator", "PSNR", 31.25, 11.5, "mean image", False, 0.75, 4),
+        Tried("attacks.labels outsider", "error", None, None, "", True, None, 0),
+    ]
+    page = render(dataclasses.replace(contents(folder), attacks=Attacks(tried, True)))
+    assert "11.5 (mean image)" in page
+    assert "it did not apply" in page
+    assert "attacks that were not made" in page
+    assert "No attack was tried." not in page
+
+
+def test_every_party_has_a_lock_with_words(folder: Path) -> None:
+    verdict = contents(folder).ledger.verdict
+    picture = draw(verdict, {"up": {"noised": 2_000_000, "other": 10}, "key_server": {"encrypted": 5}})
+    for line in verdict.lines:
+        assert f'<g class="{line.state}">' in picture
+    assert picture.count('class="state"') == len(verdict.lines) == 5
+    assert "noised 2.0 MB" in picture
+    assert "aggregation server" in picture
+    assert words(verdict).count(".") >= 5
+    assert render(dataclasses.replace(contents(folder), ledger=dataclasses.replace(
+        contents(folder).ledger, verdict=Verdict("nothing_run")
+    )))  # fmt: skip
+
+
+def test_rounds_that_are_alike_stand_in_one_line(folder: Path) -> None:
+    given = contents(folder)
+    alike = [dataclasses.replace(given.charges.log[0], round=number) for number in (1, 2, 3)]
+    log = [*alike, dataclasses.replace(alike[0], round=3)]
+    for entries, told in ((alike, "1 to 3"), (log, "1: 4 times")):
+        charges = dataclasses.replace(given.charges, log=entries)
+        assert f'<th scope="row">{told}</th>' in render(dataclasses.replace(given, charges=charges))
