@@ -51,8 +51,8 @@ class Result(Record):
         wall_seconds, cpu_seconds, simulated_seconds: of the run; the last is None without devices in the recipe.
         bytes: of the run.
         verdict: of the ledger, in a paragraph.
-        guarantees: by party of the verdict the epsilon of a client that is guaranteed toward it, None for no guarantee;
-            a party that is not there is left out.
+        guarantees: by party of the verdict the epsilon that is guaranteed toward it, of its unit; None for no
+            guarantee; a party that is not there is left out.
         assessments: component -> fact -> value.
         added: what sections of plugins know of the run, by their keys.
     """
@@ -217,7 +217,7 @@ def result_of(run_dir: Path) -> Result:
         level_epsilons=last.level_epsilons if last else {},
         verdict=str(ledger.verdict),
         guarantees={
-            line.party: line.epsilon if line.state == "guaranteed" else None
+            line.party: line.value if line.state == "guaranteed" else None
             for line in ledger.verdict.lines
             if line.state != "absent"
         },

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Protocol
 
 from fedplug.api import units
+from fedplug.api.verdict import number
 from fedplug.recipe.catalog import Catalog
 from fedplug.runs.settings import Settings
 
 from fedplug_lab.grid import Combination
 from fedplug_lab.jobs import Job, Outcome, attempt, several
-from fedplug_lab.records import Line, result_of
+from fedplug_lab.records import Line, Result, result_of
 from fedplug_lab.sweep_watch import SweepWatch
 
 
@@ -127,6 +128,13 @@ class Runner:
         of_groups = f", in groups {units.number(found.group_accuracy.mean)}" if found.group_accuracy else ""
         of_personal = f", personal {units.number(found.personal_accuracy.mean)}" if found.personal_accuracy else ""
         watch.result(
-            f"accuracy {units.number(found.accuracy)}{of_groups}{of_personal}, epsilon {units.number(found.epsilon)}, "
+            f"accuracy {units.number(found.accuracy)}{of_groups}{of_personal}, {_protection(found)}, "
             f"{units.duration(seconds)}"
         )
+
+
+def _protection(found: Result) -> str:
+    """`protected from 2 of 4 parties, epsilon up to 8.00`, of a client; those that there are."""
+    stated = [epsilon for epsilon in found.guarantees.values() if epsilon is not None]
+    most = f", epsilon up to {number(max(stated))}" if stated else ""
+    return f"protected from {len(stated)} of {len(found.guarantees)} parties{most}"
