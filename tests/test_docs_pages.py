@@ -52,7 +52,8 @@ def test_names_and_links_exist(page: Path) -> None:
 
 def exists(dotted: str) -> bool:
     """Whether a dotted name is a module, an attribute of one, or an entry-point group."""
-    if dotted.removeprefix("fedplug.") in (*Catalog.discover().groups, ADAPTER, COMMAND, DISPLAY, RECIPES, REPORT, SECTION):
+    groups = (*Catalog.discover().groups, ADAPTER, COMMAND, DISPLAY, RECIPES, REPORT, SECTION)
+    if dotted.removeprefix("fedplug.") in groups:
         return True
     try:
         pkgutil.resolve_name(dotted)
