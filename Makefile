@@ -89,10 +89,10 @@ $(STAMP): locks/pip.txt locks/setup.txt constraints.txt $(addsuffix /pyproject.t
 	@$(PYTHON) -m venv $(VENV)
 	@# First, since that of a new environment is slower at what follows.
 	@$(BIN)/python -m pip $(LOCKED) locks/pip.txt
-	@echo "2/4 the $$(grep -c == locks/setup.txt) libraries of locks/setup.txt: 0.2 GB to fetch, 0.9 GB on disk"
+	@echo "2/4 the $$(grep -c == locks/setup.txt) libraries of locks/setup.txt: 0.2 GB to fetch, 0.8 GB on disk"
 	@$(BIN)/pip $(LOCKED) locks/setup.txt
 	@# Not locked: which build is right depends on the machine. See docs/decisions.md.
-	@echo "3/4 torch and torchvision: 0.2 GB to fetch and 0.8 GB on disk; builds with CUDA have 5 GB on disk"
+	@echo "3/4 torch and torchvision: 0.2 GB to fetch and 0.7 GB on disk; builds with CUDA have 5 GB on disk"
 	@$(BIN)/pip install --quiet --no-compile --constraint constraints.txt torch torchvision
 	@echo "4/4 fedplug's own distributions, in place; then everything is compiled"
 	@$(BIN)/pip $(OWN) $(addprefix -e ./,$(call folders,$(DISTRIBUTIONS)))
@@ -101,7 +101,7 @@ $(STAMP): locks/pip.txt locks/setup.txt constraints.txt $(addsuffix /pyproject.t
 	@touch $(STAMP)
 
 $(EXTRAS_STAMP): $(STAMP) locks/extras.txt $(addsuffix /pyproject.toml,$(EXTRAS))
-	@echo "what tests need besides, Ray and Flower among it: 0.2 GB to fetch, 0.6 GB on disk"
+	@echo "what tests need besides, Ray and Flower among it: 0.2 GB to fetch, 0.5 GB on disk"
 	@$(BIN)/pip $(LOCKED) locks/extras.txt
 	@$(BIN)/pip $(OWN) $(addprefix -e ./,$(EXTRAS))
 	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true

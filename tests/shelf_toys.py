@@ -13,7 +13,7 @@ def install(monkeypatch: pytest.MonkeyPatch, site: Path, name: str, files: Mappi
     """Puts a distribution on the path.
 
     Args:
-        site: the folder that stands for `site-packages`.
+        site: the folder that plays `site-packages`.
         name: of the distribution, without its `-recipes`.
         files: what its package has, by path.
 

@@ -156,7 +156,7 @@ def test_the_locks_have_a_version_of_all_that_is_declared() -> None:
 def test_a_distribution_has_one_version_in_all_locks() -> None:
     wide = locked("extras.txt")
     for lock in LOCKS:
-        if lock == "release.txt":  # in an environment of its own: locks/renew.py says why
+        if lock == "release.txt":  # alone in its environment: locks/renew.py says why
             continue
         assert {name: wide.get(name, version) for name, version in locked(lock).items()} == locked(lock)
     assert locked("setup.txt").items() <= wide.items()

@@ -64,7 +64,7 @@ class Shipped:
         return re.split(r"(?<! al)(?<!Fig)\. |: +fedplug ", comment, maxsplit=1)[0].rstrip(".")
 
     def copied(self) -> str:
-        """What it holds, for a file in any folder: a recipe that it extends is named, and not a path beside it."""
+        """What it holds, for a file in any folder: a recipe that it extends is named, and not given by a path."""
 
         def named(match: re.Match[str]) -> str:
             parent = Path(os.path.normpath(self.path.parent / match[2].strip("\"'")))
@@ -111,12 +111,12 @@ _HANDED: dict[Path, Shipped] = {}
 """What this process has found by name: a recipe says so in the record of its runs."""
 
 
-def located(word: Path | str, beside: Path = Path(), folders: bool = False) -> Path:
+def located(word: Path | str, seen_from: Path = Path(), folders: bool = False) -> Path:
     """The file that a word names: one that is there, or else what is shipped under that name.
 
     Args:
         word: a path, or a name such as `baselines/lwe`.
-        beside: the folder that a path is seen from.
+        seen_from: the folder that a path is relative to.
         folders: whether a folder that is there will do as well, such as that of a run.
 
     Returns:
@@ -125,7 +125,7 @@ def located(word: Path | str, beside: Path = Path(), folders: bool = False) -> P
     Raises:
         PluginError: two distributions ship something of that name.
     """
-    path = beside / word
+    path = seen_from / word
     # Not `Path.is_file`, which raises for a word too long to be the name of a file.
     if os.path.isfile(path) or (folders and os.path.exists(path)):
         return path
@@ -142,8 +142,8 @@ def origin_of(path: Path) -> str:
 
 
 def name_of(path: Path) -> str | None:
-    """The name of a shipped file; None of any other, and where this process has found none by name: whoever writes
-    paths goes on with paths.
+    """The name of a shipped file; None of any other, and where this process has found none by name: what is given paths
+    gives paths.
     """
     known = {each.path: each.name for each in shipped()} if _HANDED else {}
     return known.get(path.resolve())
