@@ -531,7 +531,7 @@ def _collusion(ledger: Ledger) -> Guarantee | Nothing:
     if bare:
         zones = listed_bare(ledger, bare)
         return Nothing(
-            f"{'see sums over clients of' if _sums_alone(ledger, bare) else 'read'} {_few(zones, bare)}, without noise",
+            f"{'sees sums over clients of' if _sums_alone(ledger, bare) else 'reads'} {_few(zones, bare)}, without noise",
             f"sees the {zones} zone without noise, {_how_bare(ledger, bare)}",
         )
     if central := [zone for zone, cost in noised.items() if cost.central]:
