@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,7 @@ from fedplug.api.files import open_private, private_folder, read_text, write_tex
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.api.roles import GroundTruth, Groups, Partition
 from fedplug.api.rows import Row
-from fedplug.privacy.ledger_record import LedgerReport
+from fedplug.privacy.ledger_record import SCHEMA, LedgerReport
 from fedplug.recipe import yaml_source
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.recipe.trust import only_trusted
@@ -204,8 +205,19 @@ def read_rows(run_dir: Path) -> list[Row]:
 
 
 def read_ledger(run_dir: Path) -> LedgerReport:
-    """The privacy ledger."""
-    return _read(LedgerReport, run_dir / "ledger.json")
+    """The privacy ledger.
+
+    Raises:
+        CheckpointError: it cannot be read, or another version of fedplug wrote it.
+    """
+    file = run_dir / "ledger.json"
+    written = re.search(r'"schema": ?(\d{1,9})\b', _contents(file)[:1000])
+    if written and int(written[1]) != SCHEMA:
+        raise CheckpointError(
+            f"{file} was written by another version of fedplug (schema {written[1]}, this one reads {SCHEMA}): run the "
+            "recipe again, or read it with that version"
+        )
+    return _read(LedgerReport, file)
 
 
 def read_summary(run_dir: Path) -> Summary:
