@@ -214,7 +214,7 @@ def test_plans_that_are_said_to_be_fixed_and_move_stop_every_client_by_name(monk
 
     def moving(ctx: Context) -> Plan:
         retained = np.arange(ctx.layout.size) < ctx.round
-        return Plan.of("clear", ctx.layout.size, ctx.zones, retained=retained)
+        return Plan.of("clear", ctx.layout.size, ctx.zones, shared=("clear", "retained"), retained=retained)
 
     monkeypatch.setattr(OddPlan, "chosen", staticmethod(moving))
     with pytest.raises(FedplugError) as caught:
