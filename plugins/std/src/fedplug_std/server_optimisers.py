@@ -114,7 +114,7 @@ class FedOpt(fedplug.Opener):
             yield (
                 f"it remembers a mean and a square of each scalar of a zone, and {use.name} may move scalars between "
                 "zones from round to round, so that it would mix them; choose a negotiation whose plans are fixed, "
-                "such as std.single_zone"
+                "such as std.single_zone or std.by_name"
             )
         if self.options.at == "server" and recipe.groups:
             yield f"{recipe.groups.name} forms groups with a model each, whose moments would mix; write at: client"
