@@ -156,11 +156,18 @@ class Plans(Checked, kw_only=True):
         zones: the zones that they can hold.
         own: of those, the zones whose positions are a client's own.
         public: whether plans follow from public facts alone: not from data, nor from who takes part.
+        fixed: whether a client's plan is the same in every round; one that moves is refused.
     """
 
     zones: frozenset[str]
     own: frozenset[str] = frozenset()
     public: bool = False
+    fixed: bool = False
+
+    @property
+    def moves(self) -> bool:
+        """Whether a scalar may be in one zone in this round and in another in the next."""
+        return len(self.zones) > 1 and not self.fixed
 
     def __post_init__(self) -> None:
         for name, zones in (("zones", self.zones), ("own", self.own)):

@@ -191,6 +191,11 @@ class Protecting(PartySteps):
         client.reports.zones = {zone: size / plan.labels.size for zone, size in sizes.items()}
         if (before := client.previous_plan) is not None:
             moved = 0 if before is plan else np.count_nonzero(plan.labels != before.labels)
+            if moved and negotiation.plans.fixed:
+                raise ProtectionError(
+                    f"component {negotiation.name}, hook negotiate_mask: it moved {moved} scalars of client "
+                    f"{client.client_id} to another zone, and says Plans(fixed=True); give the same plan in every round"
+                )
             client.reports.churn = moved / plan.labels.size
         client.reports.log = dict(client.log)
         client.log.clear()

@@ -40,7 +40,8 @@ def refuse(shape: tuple[int, ...], per: str, least: int) -> str | None:
 class Mlp(fedplug.ModelSource):
     """Multilayer perceptron with ReLU; 784-256-128-10 on MNIST has 235,146 parameters.
 
-    Fully connected layers with torch's default initial weights. `hidden: [64]` on MNIST is SenseCrypt's (50,890).
+    Fully connected layers with torch's default initial weights. `hidden: [64]` on MNIST is SenseCrypt's (50,890). It
+    takes tables as well as images: a row counts as a picture of one line (`std.arrays`).
     """
 
     class Options(fedplug.Options):
@@ -60,6 +61,30 @@ class Mlp(fedplug.ModelSource):
         from fedplug_std import _networks
 
         return build(lambda: _networks.mlp(shape, num_classes, self.options.hidden), shape, seed, device)
+
+
+class Logistic(fedplug.ModelSource):
+    """Multinomial logistic regression: p(class) = softmax(W x + b) (Bishop 2006, Sec. 4.3.4); convex, for tables too.
+
+    W and b begin at zero, so that all classes are alike before round 1. One matrix of examples by classes: 7,850
+    parameters on MNIST, which is few for noise. A row of a table counts as a picture of one line (`std.arrays`).
+    """
+
+    class Options(fedplug.Options):
+        """No options."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
+        """What needs a class a pixel."""
+        return refuse(shape, per, 0)
+
+    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
+        """Builds the model for examples of any shape, which are flattened; `seed` changes nothing."""
+        from fedplug_std import _networks
+
+        return build(lambda: _networks.logistic(shape, num_classes), shape, seed, device)
 
 
 class Cnn(fedplug.ModelSource):
