@@ -33,6 +33,7 @@ class Form(NamedTuple):
 SECTIONS: dict[str, Form] = {
     "data": Form("dataset", required=True),
     "public": Form("dataset"),
+    "task": Form("task"),
     "model": Form("model", required=True),
     "train": Form("trainer", required=True),
     "score_parameters": Form("score_parameters", "list"),

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fedplug.api.data import ClientData, Dataset, Examples, PublicData, model_problem
 from fedplug.api.errors import DataError, PluginError, SetupError, of_component
 from fedplug.api.parties import stream
-from fedplug.api.roles import DataSource, Declares, ModelSource, Partition
+from fedplug.api.roles import DataSource, Declares, ModelSource, Partition, Task
 from fedplug.recipe.check import misfit
 from fedplug.recipe.parts import Agreed
 
@@ -316,6 +316,21 @@ def _wrong(examples: Examples, agreed: Agreed) -> Iterator[str]:
         yield f"targets go up to {targets.max()}, and there are {len(agreed.classes)} classes"
 
 
+def _no_number(examples: Examples) -> str:
+    """Where an example holds what is no number, and the remedy; empty where none does."""
+    for what, array in (("inputs", examples.inputs), ("answers", examples.targets)):
+        if array is None or array.dtype.kind != "f" or np.isfinite(array).all():
+            continue
+        example, *place = np.argwhere(~np.isfinite(array))[0].tolist()
+        column = f"column {place[0]}" if len(place) == 1 else f"position {place}"
+        count = len(np.unique(np.argwhere(~np.isfinite(array))[:, 0]))
+        return (
+            f"{what} of {count} examples hold what is no number, the first {array[(example, *place)]} in {column} of "
+            f"example {example}; leave such examples out, or fill in a number"
+        )
+    return ""
+
+
 def class_counts(data: ClientData) -> list[int]:
     """How many training examples there are of each label."""
     counts: list[int] = np.bincount(data.train.labels, minlength=len(data.label_names)).tolist()
@@ -373,10 +388,11 @@ class World:
         self, recipe: Recipe, composition: Composition, data_root: str | None, site: int | None = None
     ) -> None:
         self._recipe, self._composition, self._root, self._site = recipe, composition, data_root, site
+        self._task = composition.part(recipe.task.name, Task) if recipe.task else None
         self.data: Dataset | None = None
         self.assignment: Sequence[NDArray[np.int64]] = ()
         public = self._split() if recipe.data.agreed is None else self._agreed(recipe.data.agreed)
-        self.public = public and dataclasses.replace(public, examples=read_only(public.examples))
+        self.public = public and dataclasses.replace(public, examples=read_only(public.examples), task=self._task)
         self._source = composition.part(recipe.model.name, ModelSource)
         self._models: dict[str, Model] = {}
 
@@ -385,8 +401,12 @@ class World:
         recipe = self._recipe
         data, public = load_data(recipe, self._composition.components, self._root)
         # What all share nobody can write to: one client could tell the others, and the server, of its data that way.
-        self.data = data = dataclasses.replace(data, train=read_only(data.train), test=read_only(data.test))
-        per: Literal["example", "pixel"] = "example" if data.train.targets is None else "pixel"
+        self.data = data = dataclasses.replace(
+            data, train=read_only(data.train), test=read_only(data.test), task=self._task
+        )
+        self._require_task(data)
+        targets = data.train.targets
+        per: Literal["example", "pixel"] = "example" if targets is None or targets.ndim < 3 else "pixel"
         self._holds = Declares(shape=data.shape, num_classes=len(data.classes), per=per)
         self.shape, self.mean = data.shape, data.mean
         self.classes, self.label_names = data.classes, data.label_names
@@ -396,6 +416,26 @@ class World:
             rng = stream(recipe.seed, "partition")
             self.assignment = partition.assign(data.train.labels, recipe.data.clients, rng)
         return public
+
+    def _require_task(self, data: Dataset) -> None:
+        """Refuses data that is none for the recipe's task.
+
+        Raises:
+            DataError: says what is wrong with it.
+        """
+        task, recipe = self._task, self._recipe
+        for split, examples in (("training", data.train), ("test", data.test)):
+            if wrong := _no_number(examples):
+                raise DataError(f"{recipe.data.place}: the {split} examples of {recipe.data.use}: {wrong}")
+            why: str | None = None
+            if task is not None:
+                with of_component(task.name, "refuses"):
+                    why = task.refuses(examples, data)
+            elif examples.targets is not None and examples.targets.dtype.kind == "f":
+                why = "answers are numbers, and a recipe without a task has classes; write task: std.regression"
+            if why:
+                named = f"{recipe.task.place}: {recipe.task.use}" if recipe.task else recipe.data.place
+                raise DataError(f"{named}: the {split} examples of {recipe.data.use} do not suit the task: {why}")
 
     def _agreed(self, agreed: Agreed) -> PublicData | None:
         """Takes what the recipe says of the data at all sites."""
@@ -417,7 +457,11 @@ class World:
                 folders = {self._site: Path(self._root)}
             else:
                 folders = site_folders(self._root, client_ids)
-            return load_sites(recipe, agreed, self._composition, folders)
+            found = load_sites(recipe, agreed, self._composition, folders)
+            return {
+                c: dataclasses.replace(held, data=dataclasses.replace(held.data, task=self._task))
+                for c, held in found.items()
+            }
         assert data is not None  # whatever is not at sites was loaded and split
         return {
             c: Holding(client_data(data, self.assignment, c, recipe.data.clients, recipe.seed), self._root)
