@@ -237,6 +237,10 @@ class GroupResult(Record):
     loss: Number
     figures: dict[Text, Number] = dataclasses.field(default_factory=dict)
 
+    def leading(self, leads: Figure) -> float | None:
+        """The number of the figure that leads."""
+        return self.accuracy if leads.name == ACCURACY.name else self.figures.get(leads.name)
+
 
 class Unopened(Record):
     """A sum that clients could not open."""
@@ -321,6 +325,12 @@ class Row(Record):
     def leading(self) -> float | None:
         """The number of the figure that leads; None where nobody evaluated."""
         return self.accuracy if self.leads.name == ACCURACY.name else self.figures.get(self.leads.name)
+
+    @property
+    def judged(self) -> dict[str, float | None]:
+        """All its figures by name, the leading one first; accuracy is among them where the task has one."""
+        own = {} if self.accuracy is None else {ACCURACY.name: self.accuracy}
+        return {self.leads.name: self.leading, **own, **self.figures}
 
     @property
     def group_accuracy(self) -> dict[str, float]:
