@@ -15,6 +15,7 @@ from fedplug.api.data import About, ClientData
 from fedplug.api.errors import DataError, FedplugError
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug_std import tasks, torch_model
+from fedplug_std.models import Gpt
 from fedplug_std.per_sample import per_sample_gradients
 from fedplug_std.torch_model import TorchModel, batch_of, to_tensor
 from torch import nn
@@ -236,3 +237,48 @@ def test_recipes_of_tables_run(tmp_path: Path, name: str, figure: str, least: fl
     assert last.leading is not None
     assert least < last.leading < 75
     assert (last.accuracy is None) == (figure != "accuracy")
+
+
+# -- tokens ------------------------------------------------------------------------------------------------------------
+
+
+def text(tmp_path: Path, **changed: Any) -> dict[str, Any]:
+    (tmp_path / "text.txt").write_text("the cat sat on the mat. " * 300, encoding="utf-8")
+    data = {"use": "std.text", "file": str(tmp_path / "text.txt"), "context": 16, "clients": 3}
+    return {
+        **{key: value for key, value in TABLE.items() if key != "task"},
+        "data": {**data, "partition": {"use": "std.iid"}}, "model": {"use": "std.gpt", "width": 16, "layers": 1},
+        "train": {"use": "std.sgd", "epochs": 2, "batch_size": 8, "lr": 0.5}, **changed,
+    }  # fmt: skip
+
+
+def test_a_small_transformer_learns_a_text(tmp_path: Path) -> None:
+    run = fedplug.run(Recipe.from_plain(text(tmp_path)), output=tmp_path / "runs", quiet=True)
+    assert [figure.name for figure in run.summary.figures] == ["perplexity", "tokens foreseen"]
+    assert run.metrics[-1].leading is not None
+    assert run.metrics[-1].leading < 20 < 256
+    assert run.metrics[-1].accuracy is None
+
+
+def test_dp_sgd_trains_it(tmp_path: Path) -> None:
+    train = {"use": "baselines.dp_sgd", "epochs": 1, "batch_size": 16, "lr": 0.5, "clipping_norm": 1.0,
+             "noise_multiplier": 0.5}  # fmt: skip
+    run = fedplug.run(Recipe.from_plain(text(tmp_path, train=train, rounds=1)), output=tmp_path / "runs", quiet=True)
+    assert run.metrics[-1].leading is not None
+    assert run.metrics[-1].leading < 256
+
+
+def test_no_position_sees_those_behind_it() -> None:
+    model = Gpt(Gpt.Options(width=8, heads=2)).build((6,), 11, 0, "cpu").module.eval()
+    tokens = torch.arange(6)[None]
+    other = tokens.clone()
+    other[0, 4:] = 9
+    assert torch.equal(model(tokens)[0, :4], model(other)[0, :4])
+    assert not torch.equal(model(tokens)[0, 4:], model(other)[0, 4:])
+
+
+def test_a_text_that_is_too_short_says_so(tmp_path: Path) -> None:
+    plain = text(tmp_path)
+    (tmp_path / "text.txt").write_text("short", encoding="utf-8")
+    with pytest.raises(DataError, match="holds 5 bytes, and 321 are needed"):
+        fedplug.run(Recipe.from_plain(plain), output=tmp_path / "runs", quiet=True)

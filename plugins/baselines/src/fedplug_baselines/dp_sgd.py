@@ -29,7 +29,7 @@ from fedplug_baselines.dp_sgd_apart import require_apart
 
 if TYPE_CHECKING:
     import torch
-    from fedplug import Client, Context, Examples
+    from fedplug import Client, ClientData, Context, Examples
     from fedplug_std.torch_model import TorchModel
     from numpy.typing import NDArray
 
@@ -143,7 +143,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
         expected = rate * client.num_examples
         loss, seen = 0.0, 0
         draws = seeded(int(client.rng(self, "dropout").integers(2**63)), model.device)
-        with draws, _per_sample(model, client.data.shape):
+        with draws, _per_sample(model, client.data):
             for step in range(steps):
                 if step % (steps // options.epochs) == 0:  # an epoch begins
                     loss, seen = 0.0, 0
@@ -271,7 +271,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
 
 
 @contextlib.contextmanager
-def _per_sample(model: TorchModel, shape: tuple[int, ...]) -> Iterator[None]:
+def _per_sample(model: TorchModel, data: ClientData) -> Iterator[None]:
     """Inside, backward passes leave the gradient of each example in `grad_sample` of every parameter.
 
     Raises:
@@ -289,7 +289,7 @@ def _per_sample(model: TorchModel, shape: tuple[int, ...]) -> Iterator[None]:
             f"{' (' + ', '.join(kinds) + ')' if kinds else ''}: {str(errors[0]).split('. ')[0]}; choose a model "
             "without batch norm, such as std.mlp or std.lenet5, or use group norm"
         )
-    require_apart(model, shape)
+    require_apart(model, data.shape, 0 if data.train.inputs.dtype.kind != "i" else len(data.classes))
     wrapped = GradSampleModule(model.module, loss_reduction="sum")
     try:
         with warnings.catch_warnings():

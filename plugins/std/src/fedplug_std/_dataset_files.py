@@ -148,6 +148,28 @@ def _table(name: str, skip: int = 0, delimiter: str | None = None) -> np.ndarray
         return np.loadtxt(file, delimiter=delimiter, skiprows=skip)
 
 
+PARTS = 10
+"""Of a text, by which it can be split among clients."""
+
+
+def text_pieces(path: Path, context: int, test_fraction: float) -> tuple[Examples, Examples]:
+    """The bytes of a file as tokens int64 (n, context), each with the byte behind it as its answer."""
+    if not path.is_file():
+        raise DataError(f"there is no file {path}; put it there, or name another with data: {{file: ...}}")
+    with _reading("the text", path):
+        text = np.frombuffer(path.read_bytes(), np.uint8).astype(np.int64)
+    count = max(0, len(text) - 1) // context
+    if count < 2 * PARTS:
+        least = 2 * PARTS * context + 1
+        raise DataError(f"{path} holds {len(text)} bytes, and {least} are needed; take more text or a smaller context")
+    whole = count * context
+    given, asked = (text[start : start + whole].reshape(count, context) for start in (0, 1))
+    pieces = Examples(given, np.arange(count) * PARTS // count, asked)
+    testing = [rows[-max(1, round(test_fraction * len(rows))) :] for rows in np.array_split(np.arange(count), PARTS)]
+    test = np.concatenate(testing)
+    return pieces.take(np.setdiff1d(np.arange(count), test)), pieces.take(test)
+
+
 def fifths(targets: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Labels for numbers, by which partitions can go: 0 for the lowest fifth of the first of them, to 4, int64 (n,)."""
     first = targets.reshape(len(targets), -1)[:, 0]

@@ -350,3 +350,42 @@ class ImageFolder(fedplug.DataSource):
         )
         channels = 1 if chosen.grayscale else 3
         return files.dataset(train, test, chosen, names, (chosen.mean,) * channels, (chosen.std,) * channels)
+
+
+class TextFile(fedplug.DataSource):
+    """One file of text as bytes, in pieces: at every position the next byte is to be foreseen.
+
+    The vocabulary is the 256 bytes, which anybody knows. The text is cut into pieces that do not overlap, and into ten
+    parts, which are the labels that partitions go by; the last pieces of each part are for testing.
+    """
+
+    class Options(_Sized):
+        """Which file, and how it is cut."""
+
+        file: str = Field(description="the file, absolute or inside the data folder")
+        context: int = Field(64, ge=1, description="bytes of a piece that the model is given")
+        test_fraction: float = Field(0.1, gt=0, lt=1, description="share of each part that is for testing")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @property
+    def declares(self) -> Declares:
+        """Tokens, as many as the context has."""
+        return Declares(shape=(self.options.context,), num_classes=256, task="std.language_model")
+
+    def load(self, root: str | None) -> Dataset:
+        """Reads the file.
+
+        Raises:
+            DataError: it is missing, or too short for two pieces in each part.
+        """
+        from dataclasses import replace
+
+        from fedplug_std import _dataset_files as files
+
+        chosen = self.options
+        train, test = files.text_pieces(files.data_folder(root, chosen.file), chosen.context, chosen.test_fraction)
+        parts = tuple(f"part {number}" for number in range(1, files.PARTS + 1))
+        data = files.dataset(train, test, chosen, parts, (), ())
+        return replace(data, classes=tuple(f"byte {value}" for value in range(256)), kinds=parts)
