@@ -3,13 +3,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-DISTRIBUTIONS := .[dev,exact,torch] plugins/std plugins/paraaegis plugins/selectiveshield plugins/sensecrypt plugins/baselines plugins/fas plugins/fedre plugins/lab plugins/kit plugins/attacks plugins/party plugins/trackers plugins/evidence plugins-contrib/borda plugins-contrib/rowlog
+DISTRIBUTIONS := .[dev,exact,torch] plugins/std plugins/paraaegis plugins/selectiveshield plugins/sensecrypt plugins/baselines plugins/fas plugins/fedre plugins/lab plugins/kit plugins/attacks plugins/party plugins/trackers plugins/evidence plugins/recipes plugins-contrib/borda plugins-contrib/rowlog
 # Engines and libraries that most people do without: `make test` needs them, `make run` does not.
 EXTRAS := plugins/ray plugins/flower plugins/search
 LIBRARIES := plugins/trackers[mlflow,tensorboard,wandb]
 EXTRAS_STAMP := $(VENV)/.installed-extras
 DOCS_VENV := .venv-docs
 DOCS_STAMP := $(DOCS_VENV)/.installed
+DIST_VENV := .venv-dist
+DIST_STAMP := $(DIST_VENV)/.installed
 # What no target installs; `make lock` looks for versions of it all the same.
 OTHERS := .[browser,pandas]
 # Every distribution of a lock is in it, so pip looks for none.
@@ -21,7 +23,7 @@ RECIPE ?= recipes/paraaegis-dynamic.yaml
 # Where the environment forbids it, every process of the tests would compile the program anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test types suite test-all check bench cluster federation docs setup lock clean
+.PHONY: run test types suite test-all check bench cluster federation docs dist setup lock clean
 
 run: setup
 	$(BIN)/fedplug run $(RECIPE)
@@ -66,36 +68,52 @@ $(DOCS_STAMP): locks/docs.txt
 	$(DOCS_VENV)/bin/pip $(LOCKED) locks/docs.txt
 	@touch $(DOCS_STAMP)
 
+# A wheel and a sdist of every distribution in dist/, ready to upload: docs/releasing.md. The tools are in an environment of
+# their own, as those of the documentation.
+dist: $(DIST_STAMP)
+	$(DIST_VENV)/bin/python release/build.py
+	$(DIST_VENV)/bin/twine check --strict dist/*
+
+$(DIST_STAMP): locks/release.txt
+	$(PYTHON) -m venv $(DIST_VENV)
+	$(DIST_VENV)/bin/pip $(LOCKED) locks/release.txt
+	@touch $(DIST_STAMP)
+
 setup: $(STAMP)
 
 folders = $(foreach one,$(1),$(firstword $(subst [, ,$(one))))
 
 $(STAMP): locks/pip.txt locks/setup.txt constraints.txt $(addsuffix /pyproject.toml,$(call folders,$(DISTRIBUTIONS)))
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedplug needs Python 3.11 or newer: make PYTHON=python3.12")'
-	$(PYTHON) -m venv $(VENV)
+	@echo "1/4 an environment in $(VENV)/, with pip"
+	@$(PYTHON) -m venv $(VENV)
 	@# First, since that of a new environment is slower at what follows.
-	$(BIN)/python -m pip $(LOCKED) locks/pip.txt
-	$(BIN)/pip $(LOCKED) locks/setup.txt
+	@$(BIN)/python -m pip $(LOCKED) locks/pip.txt
+	@echo "2/4 the $$(grep -c == locks/setup.txt) libraries of locks/setup.txt: 0.2 GB to fetch, 0.8 GB on disk"
+	@$(BIN)/pip $(LOCKED) locks/setup.txt
 	@# Not locked: which build is right depends on the machine. See docs/decisions.md.
-	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt torch torchvision
-	$(BIN)/pip $(OWN) $(addprefix -e ./,$(call folders,$(DISTRIBUTIONS)))
+	@echo "3/4 torch and torchvision: 0.2 GB to fetch and 0.7 GB on disk; builds with CUDA have 5 GB on disk"
+	@$(BIN)/pip install --quiet --no-compile --constraint constraints.txt torch torchvision
+	@echo "4/4 fedplug's own distributions, in place; then everything is compiled"
+	@$(BIN)/pip $(OWN) $(addprefix -e ./,$(call folders,$(DISTRIBUTIONS)))
 	@# On all cores, where pip compiles on one, and ignores likewise what is no Python 3.
 	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(STAMP)
 
 $(EXTRAS_STAMP): $(STAMP) locks/extras.txt $(addsuffix /pyproject.toml,$(EXTRAS))
-	$(BIN)/pip $(LOCKED) locks/extras.txt
-	$(BIN)/pip $(OWN) $(addprefix -e ./,$(EXTRAS))
+	@echo "what tests need besides, Ray and Flower among it: 0.2 GB to fetch, 0.5 GB on disk"
+	@$(BIN)/pip $(LOCKED) locks/extras.txt
+	@$(BIN)/pip $(OWN) $(addprefix -e ./,$(EXTRAS))
 	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(EXTRAS_STAMP)
 
 # Looks for versions of what the pyproject.toml files ask for, and notes them with the hashes of their files. Versions stay
 # as they are where they can; `make lock UPGRADE=--upgrade` takes the newest.
 lock: setup $(EXTRAS_STAMP)
-	$(BIN)/python locks/renew.py $(UPGRADE) --setup $(DISTRIBUTIONS) --extras $(EXTRAS) $(LIBRARIES) --docs .[docs] --others $(OTHERS)
-	$(MAKE) setup $(EXTRAS_STAMP) $(DOCS_STAMP)
+	$(BIN)/python locks/renew.py $(UPGRADE) --setup $(DISTRIBUTIONS) --extras $(EXTRAS) $(LIBRARIES) --docs .[docs] --release .[release] --others $(OTHERS)
+	$(MAKE) setup $(EXTRAS_STAMP) $(DOCS_STAMP) $(DIST_STAMP)
 	$(BIN)/python locks/licences.py
 	$(BIN)/python docs/generate.py
 
 clean:
-	rm -rf $(VENV) $(DOCS_VENV) site .cache runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DOCS_VENV) $(DIST_VENV) dist site .cache runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

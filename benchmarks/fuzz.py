@@ -38,7 +38,7 @@ from fedplug_kit.lies import Lies, altered
 from fedplug_kit.world import build
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("recipes", "recipes/baselines", "recipes/hybrids", "plugins-contrib/*/recipes")
+FOLDERS = ("recipes", "recipes/baselines", "recipes/hybrids", "plugins-contrib/*/src/*/recipes")
 SMALL = (
     "rounds=2", "data.use=std.digits", "data.clients=5", "min_clients=3", "model={use: std.mlp, hidden: [4]}",
     "train.epochs=1", "data.partition={use: std.iid}",

@@ -18,7 +18,7 @@ LOCKS = Path(__file__).parent
 TABLE = LOCKS / "licences.csv"
 OUTSIDE = ("torch", "torchvision")
 """In no lock."""
-PLACES = (".venv", ".venv-docs")
+PLACES = (".venv", ".venv-docs", ".venv-dist")
 """Environments of the Makefile."""
 LONGEST = 60
 """Characters of a licence's name. Some give the whole text, in place of a name."""

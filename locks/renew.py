@@ -40,6 +40,7 @@ def main() -> int:
     parser.add_argument("--setup", nargs="+", required=True, metavar="FOLDER[EXTRA,...]")
     parser.add_argument("--extras", nargs="+", required=True, metavar="FOLDER[EXTRA,...]")
     parser.add_argument("--docs", nargs="+", required=True, metavar="FOLDER[EXTRA,...]")
+    parser.add_argument("--release", nargs="+", required=True, metavar="FOLDER[EXTRA,...]")
     parser.add_argument("--others", nargs="+", required=True, metavar="FOLDER[EXTRA,...]")
     parser.add_argument("--upgrade", action="store_true", help="take the newest versions, not those of the locks")
     given = parser.parse_args()
@@ -48,6 +49,8 @@ def main() -> int:
     write("setup.txt", given.setup, within="extras.txt", upgrade=True)
     write("others.txt", given.others, within="extras.txt", upgrade=given.upgrade)
     write("docs.txt", given.docs, within="extras.txt", upgrade=given.upgrade)
+    # Not within: what reads metadata for PyPI has to know the newest form of them, and libraries hold it back.
+    write("release.txt", given.release, upgrade=given.upgrade)
     write("pip.txt", [], needs=("pip",), upgrade=given.upgrade)
     return 0
 

@@ -143,6 +143,7 @@ def test_plugins_use_the_public_api_alone() -> None:
 OUTSIDE_RUNS = {
     "fedplug_lab.new": "a project that the user asked for",
     "fedplug_flower.app_folder": "an app that the user asked for",
+    "fedplug.cli.shelf": "a copy of a shipped recipe that the user asked for",
     "fedplug.api.files": "the door",
     "fedplug_kit.hostile": "folders that are meant to be wrong",
     "fedplug_trackers.to_wandb": "a folder that the user may name; wandb writes in it",

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 PAPER = ROOT / "recipes/paper/paraaegis"
 TOP = sorted((ROOT / "recipes").glob("*.yaml"))
 SMALL = sorted((PAPER / "fashion-mnist").glob("*.yaml"))
-FOLDERS = ("recipes", "plugins/*/recipes", "plugins-contrib/*/recipes")
+FOLDERS = ("recipes", "plugins/*/recipes", "plugins-contrib/*/src/*/recipes")
 FILES = sorted(path for folder in FOLDERS for path in ROOT.glob(f"{folder}/**/*.yaml"))
 GRIDS = [path for path in FILES if path.name.endswith(".grid.yaml")]
 COMPARISONS = [path for path in FILES if path.parent.name == "comparisons"]

@@ -1,6 +1,6 @@
 """fedplug: compose, run, attack and compare privacy protocols for federated learning.
 
-    run = fedplug.run("recipes/paraaegis-dynamic.yaml", rounds=5)
+    run = fedplug.run("paraaegis-dynamic", rounds=5)
 
 The names in `__init__.pyi` are the public API, for scripts and for plugin authors. They are imported on first use:
 `fedplug list` stays fast.

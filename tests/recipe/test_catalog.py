@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fedplug.api.errors import PluginError
-from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.catalog import Catalog, package_folders
 
 RULE = '''"""A module that must not run when it is listed."""
 raise RuntimeError("imported")
@@ -146,3 +146,15 @@ def test_the_core_imports_no_plugin_and_plugins_nothing_private_of_another() -> 
                 shared = plugin in ("fedplug_std", "fedplug_kit", "fedplug_lab", "fedplug_attacks", "fedplug_party")
                 used = [module, *(names or "").split(", ")] if shared else [f"_{plugin}"]
                 assert not [name for name in used if name.startswith("_")], f"{path}: {plugin} {module} {names}"
+
+
+def test_the_folder_of_a_package_is_found_without_importing_what_is_around_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    distribution(tmp_path, "acmefolder", "")
+    (tmp_path / "acmefolder/recipes/deep").mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert package_folders("acmefolder.recipes.deep") == [tmp_path / "acmefolder/recipes/deep"]
+    assert package_folders("acmefolder.absent") == []
+    assert package_folders("acmenowhere.recipes") == []
+    assert "acmefolder" not in sys.modules

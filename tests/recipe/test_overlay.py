@@ -71,9 +71,28 @@ def test_extends_points_into_the_file_that_is_wrong(tmp_path: Path, fake_catalog
     ]
     (missing,) = problems(write(tmp_path, "extends: nope.yaml\n"), fake_catalog)[:1]
     assert missing == "r.yaml:1:10: nope.yaml: cannot read the recipe: there is no such file"
-    write(tmp_path, "extends: base.yaml\n", "middle.yaml")
-    assert "only one level" in problems(write(tmp_path, "extends: middle.yaml\n"), fake_catalog)[0]
     assert "must be the path" in problems(write(tmp_path, "extends: [a]\n"), fake_catalog)[0]
+    write(tmp_path, "- a list\n", "list.yaml")
+    assert "list.yaml is not a recipe" in problems(write(tmp_path, "extends: list.yaml\n"), fake_catalog)[0]
+
+
+def test_a_recipe_extends_through_several_files(tmp_path: Path, fake_catalog: Catalog) -> None:
+    (tmp_path / "deep").mkdir()
+    write(tmp_path, GOOD, "base.yaml")
+    write(tmp_path, "extends: ../base.yaml\nrounds: 5\nseed: 5\n", "deep/middle.yaml")
+    path = write(tmp_path, "extends: deep/middle.yaml\nseed: 6\n")
+    plain = load_recipe(path, (), fake_catalog).to_plain()
+    base = load_recipe(tmp_path / "base.yaml", (), fake_catalog).to_plain()
+    assert plain == {**base, "rounds": 5, "seed": 6}
+    write(tmp_path, "extends: ../base.yaml\nrunds: 5\n", "deep/middle.yaml")
+    assert problems(path, fake_catalog) == ["deep/middle.yaml:2:1: unknown key 'runds'; did you mean rounds?"]
+    write(tmp_path, "extends: nope.yaml\n", "deep/middle.yaml")
+    assert problems(path, fake_catalog)[0].startswith("deep/middle.yaml:1:10: deep/nope.yaml: cannot read")
+    write(tmp_path, "extends: ../r.yaml\n", "deep/middle.yaml")
+    assert problems(path, fake_catalog) == [
+        "deep/middle.yaml:1:10: a recipe cannot extend itself: r.yaml extends middle.yaml extends r.yaml; leave one of "
+        "these out"
+    ]
 
 
 def test_extends_may_drop_a_zone_with_null(tmp_path: Path, fake_catalog: Catalog) -> None:

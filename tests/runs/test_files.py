@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import CheckpointError
-from fedplug.privacy.ledger_record import RoundsReport
+from fedplug.privacy.ledger_record import SCHEMA, RoundsReport
 from fedplug.runs.folder import read_ledger, read_rows, read_summary
 from row_toys import a_ledger, a_row, a_summary, a_verdict
 
@@ -70,3 +70,10 @@ def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_bytes(b"\xff\xfe")
     with pytest.raises(CheckpointError, match=r"summary\.json cannot be read"):
         read_summary(tmp_path)
+
+
+def test_a_ledger_of_another_version_says_so(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("")
+    (tmp_path / "ledger.json").write_text('{"schema": 5, "verdict": "NO DP"}')
+    with pytest.raises(CheckpointError, match=f"another version of fedplug .schema 5, this one reads {SCHEMA}"):
+        read_ledger(tmp_path)

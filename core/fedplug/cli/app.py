@@ -9,7 +9,7 @@ import typer
 
 from fedplug.cli import completion
 from fedplug.cli.commands import Commands
-from fedplug.cli.options import Plugins, RecipeFile, RunFolder, Sets, WithEngine, takes
+from fedplug.cli.options import Plugins, RecipeFile, RecipeFiles, RunFolder, Sets, WithEngine, takes
 from fedplug.runs.settings import Settings
 
 completion.answer_zsh_at_once()
@@ -17,7 +17,7 @@ app = typer.Typer(
     name="fedplug",
     cls=Commands,
     help="Compose, run, attack and compare privacy protocols for federated learning.",
-    epilog="Example: fedplug run recipes/paraaegis-dynamic.yaml --set rounds=5",
+    epilog="Example: fedplug run paraaegis-dynamic --set rounds=5",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -107,10 +107,31 @@ def show(
     raise typer.Exit(show_component(with_files(None, plugins), component))
 
 
+@app.command("recipes", epilog="Example: fedplug recipes, or fedplug recipes paraaegis-dynamic --copy")
+def recipes_command(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="Print this one; or list those whose name has this in it.",
+                       autocompletion=completion.recipes, show_default=False),
+    ] = None,
+    copy: Annotated[bool, typer.Option("--copy", help="Write it to a file in the working directory.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --copy: the file; it must not be there yet.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="List comparisons and grids too.")] = False,
+) -> None:
+    """List the recipes that are installed, print one, or copy one to change it."""
+    from fedplug.cli.shelf import copy_recipe, list_recipes
+
+    if copy:
+        typer.echo(copy_recipe(name or "", out))
+    else:
+        typer.echo("\n".join(list_recipes(name or "", every)))
+
+
 @app.command(epilog="Example: fedplug check recipes/*.yaml")
 def check(
-    recipes: Annotated[list[Path], typer.Argument(
-        metavar="RECIPE...", help="YAML files.", show_default=False)],
+    recipes: RecipeFiles,
     sets: Sets = None,
     plugins: Plugins = None,
 ) -> None:

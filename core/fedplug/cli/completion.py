@@ -54,14 +54,43 @@ def words(incomplete: str) -> Answers:
     yield from components(incomplete)
 
 
+def _shipped(*kinds: str) -> Callable[[str], Answers]:
+    """Completes names of shipped files, one folder at a time, and files here that begin so, if there is such a name;
+    else the shell completes files itself.
+    """
+
+    def complete(incomplete: str) -> Answers:
+        from fedplug.recipe.shelf import shipped
+
+        answers: dict[str, str] = {}
+        for each in shipped():
+            if each.name.startswith(incomplete) and each.kind in kinds:
+                part, slash, _ = each.name.removeprefix(incomplete).partition("/")
+                help = "" if slash else textwrap.shorten(each.summary, _HELP, placeholder=" ...")
+                answers.setdefault(f"{incomplete}{part}{slash}", help)
+        if answers:
+            here = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
+            for path in sorted(here.glob("*")):
+                word = f"{path}/" if path.is_dir() else str(path)
+                if word.startswith(incomplete) and (path.is_dir() or path.suffix in (".yaml", ".yml")):
+                    answers.setdefault(word, "")
+        yield from answers.items()
+
+    return complete
+
+
+recipes, grids = _shipped("recipe", "comparison"), _shipped("grid")
+
+
 def values(incomplete: str) -> Answers:
     """Paths in the recipe on the line, with the values that they have; those of options left out are defaults."""
     with contextlib.suppress(Exception):  # a line or a recipe that is not right yet
         # Of a line that ends in an option without its value, click knows no arguments.
         line = shlex.split(os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or "")
-        file = next(Path(word) for word in line if word.endswith((".yaml", ".yml")))
         from fedplug.recipe.recipe import load_recipe
+        from fedplug.recipe.shelf import named
 
+        file = next(Path(word) for word in line[2:] if word.endswith((".yaml", ".yml")) or named(word))
         yield from _keys(load_recipe(file).to_plain(), incomplete)
 
 

@@ -45,9 +45,37 @@ def _whole(sets: list[str] | None) -> list[str] | None:
     return sets
 
 
-RecipeFile = Annotated[
-    Path, typer.Argument(metavar="RECIPE", help="The recipe, a YAML file.", show_default=False)
-]
+def _located(word: Path | None) -> Path | None:
+    """The file that a word names; a shell that completes a line has none yet."""
+    from fedplug.recipe.shelf import located
+
+    return word and located(word)
+
+
+def _all_located(words: list[Path]) -> list[Path]:
+    from fedplug.recipe.shelf import located
+
+    return [located(word, folders=True) for word in words]
+
+
+def _recipes(*, several: bool = False, help: str = "The recipe: a YAML file, or a name of fedplug recipes.") -> Any:
+    return typer.Argument(
+        metavar="RECIPE..." if several else "RECIPE", help=help, show_default=False,
+        callback=_all_located if several else _located, autocompletion=completion.recipes,
+    )  # fmt: skip
+
+
+RecipeFile = Annotated[Path, _recipes()]
+MaybeRecipeFile = Annotated[Path | None, _recipes()]
+"""For commands that say themselves when they need one."""
+RecipeFiles = Annotated[list[Path], _recipes(several=True, help="YAML files, or names of fedplug recipes.")]
+Compared = Annotated[list[Path], _recipes(several=True, help="Recipes, a comparison, or run folders.")]
+GridFile = Annotated[
+    Path, typer.Argument(
+        metavar="GRID", help="Values to try, a YAML file or a name: parameters, cases.", show_default=False,
+        callback=_located, autocompletion=completion.grids,
+    )
+]  # fmt: skip
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.", show_default=False)]
 Sets = Annotated[
     list[str] | None,

@@ -530,8 +530,9 @@ def _collusion(ledger: Ledger) -> Guarantee | Nothing:
     noised, bare = ledger.noised, ledger.bare
     if bare:
         zones = listed_bare(ledger, bare)
+        how = "sees sums over clients of" if _sums_alone(ledger, bare) else "reads"
         return Nothing(
-            f"{'sees sums over clients of' if _sums_alone(ledger, bare) else 'reads'} {_few(zones, bare)}, without noise",
+            f"{how} {_few(zones, bare)}, without noise",
             f"sees the {zones} zone without noise, {_how_bare(ledger, bare)}",
         )
     if central := [zone for zone, cost in noised.items() if cost.central]:

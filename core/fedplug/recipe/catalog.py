@@ -85,6 +85,16 @@ def source_file(module: str) -> Path | None:
     return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
 
 
+def package_folders(package: str) -> list[Path]:
+    """The folders of a package, without importing it or a package around it; empty where there is none. One inside
+    another package needs no `__init__.py`.
+    """
+    outer, *inner = package.split(".")
+    spec = _spec(outer)
+    folders = [Path(folder, *inner) for folder in (spec and spec.submodule_search_locations) or ()]
+    return [folder for folder in folders if folder.is_dir()]
+
+
 @functools.cache
 def _spec(module: str) -> ModuleSpec | None:
     package = module.rpartition(".")[0]
@@ -120,8 +130,10 @@ ADAPTER = "adapter"
 """The entry-point group of what makes components out of a user's own classes and functions (`recipe.own_files`)."""
 SECTION = "section"
 """The entry-point group of sections of recipes."""
+RECIPES = "recipes"
+"""The entry-point group of packages whose folders hold recipes (`recipe.shelf`)."""
 
-_OTHERS = (COMMAND, REPORT, DISPLAY, ADAPTER, SECTION)
+_OTHERS = (COMMAND, REPORT, DISPLAY, ADAPTER, SECTION, RECIPES)
 _PREFIX = "fedplug."
 
 

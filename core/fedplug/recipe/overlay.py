@@ -22,7 +22,7 @@ def extend(parent: Source, child: Source) -> Source:
     A mapping whose `use` changes drops the parent's options, which belong to another component; the keys of `data` that
     belong to the recipe (`OF_DATA`) stay.
     """
-    dropped: dict[KeyPath, Mapping[str, Any]] = {}
+    dropped = dict(parent.dropped)  # by what the parent says of what it extends itself
     data = _merge(parent.data, child.data, (), dropped)
     marks = {path: mark for path, mark in {**parent.marks, **child.marks}.items() if _has(data, path)}
     return Source(child.origin, data, marks, parent.problems + child.problems, dropped)

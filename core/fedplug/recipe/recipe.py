@@ -34,6 +34,7 @@ from fedplug.recipe.own_files import OwnFile
 from fedplug.recipe.parts import SECTIONS, DataUse, General, Sampling, Use, leaves, mapped, zone_order
 from fedplug.recipe.reader import Draft
 from fedplug.recipe.sections import Section
+from fedplug.recipe.shelf import located, origin_of
 from fedplug.recipe.yaml_source import Source
 
 
@@ -50,6 +51,8 @@ class Recipe:
         sections: what plugins' sections say, by key, sorted; those that say nothing are left out. `Section.of(recipe)`
             gives one by its class.
         notes: what whoever wrote it should know, though nothing is wrong; not part of the recipe.
+        origin: where it was read: a path, or `NAME (DISTRIBUTION VERSION)` where it was found by name; empty where it
+            was not read from a file. Not part of the recipe either.
     """
 
     name: str
@@ -75,6 +78,7 @@ class Recipe:
     extensions: tuple[Use, ...]
     sections: Mapping[str, Section]
     notes: tuple[str, ...] = dataclasses.field(default=(), compare=False, repr=False)
+    origin: str = dataclasses.field(default="", compare=False, repr=False)
 
     @classmethod
     def from_plain(
@@ -150,7 +154,7 @@ def load_recipe(
     """Reads, extends, overrides and checks a recipe file.
 
     Args:
-        path: the YAML file.
+        path: the YAML file, or the name of a shipped recipe (`recipe.shelf`).
         sets: overrides of the form `a.b.0.c=value`, or pairs of such a path and its value, applied in order.
         catalog: the components on offer; by default those installed.
         look: is handed what the file says, before anything else is read or imported; what it raises is raised.
@@ -159,37 +163,54 @@ def load_recipe(
         RecipeError: `problems` holds every mistake as `file:line:column: message`.
         PluginError: the installed plugins contradict each other.
     """
-    source = yaml_source.read(Path(path))
+    file = located(path)
+    source = read_extended(file, look)
+    overlay.override(source, sets)
+    return dataclasses.replace(_finish(source, catalog), origin=origin_of(file))
+
+
+def read_extended(path: Path, look: Callable[[Source], None] | None = None) -> Source:
+    """A recipe file as it is after what it `extends`, which may extend another; `look` as in `load_recipe`.
+
+    Raises:
+        RecipeError: what it extends is no recipe, or cannot be read; without it nobody can say what is missing.
+    """
+    source = yaml_source.read(path)
     if look is not None:
         look(source)
-    if isinstance(source.data, dict) and "extends" in source.data:
-        source = _extended(source, Path(path).parent)
-    overlay.override(source, sets)
-    return _finish(source, catalog)
+    return _over(source, (path.resolve(),))
 
 
-def _extended(source: Source, folder: Path) -> Source:
+def _over(source: Source, files: tuple[Path, ...]) -> Source:
+    """A source with what it extends below it; `files` are those that led here, itself the last."""
+    if not isinstance(source.data, dict) or "extends" not in source.data:
+        return source
     name = source.data["extends"]
-    where = source.where(("extends",))
     if not isinstance(name, str) or not name:
-        source.complain(("extends",), f"extends must be the path of a recipe, not {name!r}")
-        parent = None
-    else:
-        parent = yaml_source.read(folder / name)
-        if parent.data is None and len(parent.problems) == 1 and not parent.problems[0].position.line:
-            # The file cannot be read at all: the place to look at is the line that names it.
-            parent.problems = [yaml_source.Problem(where, f"{folder / name}: {parent.problems[0].message}")]
-    if parent is None or not isinstance(parent.data, dict) or "extends" in parent.data:
-        # Without the parent nobody can say what is missing or wrong in the child.
-        source.problems += parent.problems if parent else []
-        if parent and isinstance(parent.data, dict):
-            source.complain(("extends",), f"{name} extends another recipe itself; only one level is allowed")
-        elif not source.problems:
+        source.complain(("extends",), f"extends must be the path or the name of a recipe, not {name!r}")
+        raise RecipeError(_in_order(source))
+    file = parent_of(source)
+    if file.resolve() in files:
+        circle = " extends ".join(each.name for each in (*files[files.index(file.resolve()) :], file))
+        source.complain(("extends",), f"a recipe cannot extend itself: {circle}; leave one of these out")
+        raise RecipeError(_in_order(source))
+    parent = yaml_source.read(file)
+    if parent.data is None and len(parent.problems) == 1 and not parent.problems[0].position.line:
+        # The file cannot be read at all: the place to look at is the line that names it.
+        parent.problems = [yaml_source.Problem(source.where(("extends",)), f"{file}: {parent.problems[0].message}")]
+    if not isinstance(parent.data, dict):
+        source.problems += parent.problems
+        if not source.problems:
             source.complain(("extends",), f"{name} is not a recipe: it must be a mapping of keys")
         raise RecipeError(_in_order(source))
-    source = overlay.extend(parent, source)
+    source = overlay.extend(_over(parent, (*files, file.resolve())), source)
     del source.data["extends"]
     return source
+
+
+def parent_of(source: Source) -> Path:
+    """The file that a source extends, by a path as seen from its folder or by the name of a shipped recipe."""
+    return located(source.data["extends"], Path(source.origin).parent)
 
 
 def _finish(source: Source, catalog: Catalog | None) -> Recipe:

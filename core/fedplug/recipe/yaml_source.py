@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from fedplug.api.errors import SetupError
+from fedplug.recipe import shelf
 
 Key = str | int
 KeyPath = tuple[Key, ...]
@@ -134,14 +135,21 @@ def read(path: Path) -> Source:
 
 
 def _near(path: Path) -> str:
-    """What may have been meant: a change of a value, or a file of a close name in that folder or its `recipes`."""
+    """What may have been meant: a change of a value, a file of a close name in that folder or its `recipes`, or what
+    is shipped under such a name.
+    """
     if "=" in path.name and path.suffix != ".yaml":
         return f"; to change a value of a recipe, write --set {path.name}"
     folder = path.parent
     here = [*folder.glob("*.yaml"), *(folder / "recipes").glob("*.yaml")]
     names = {file.name: file for file in here}
     close = difflib.get_close_matches(path.with_suffix(".yaml").name, names, n=1, cutoff=0.8)
-    return f"; did you mean {names[close[0]]}?" if close else ""
+    if close:
+        return f"; did you mean {names[close[0]]}?"
+    if hint := shelf.meant(path):
+        return f", and no recipe of that name; {hint}"
+    # Without an ending, it may well have been meant as a name.
+    return "" if path.suffix else ", and no recipe of that name; fedplug recipes lists those that are installed"
 
 
 def _recipe_bytes(path: Path) -> bytes:

@@ -41,7 +41,7 @@ from fedplug.console.display import Display, show
 from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.engines.choice import engine_entry, options_of
 from fedplug.privacy.charging import ledger_of
-from fedplug.recipe import trust, yaml_source
+from fedplug.recipe import trust
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition, implemented_hooks, instantiate
 from fedplug.recipe.option_errors import explain
@@ -64,6 +64,7 @@ from fedplug.runs.folder import (
     new_folder,
     recipe_file,
     versions,
+    write_recipe,
 )
 from fedplug.runs.metrics import figures_of
 from fedplug.runs.result import Run
@@ -319,7 +320,7 @@ def start(
     """Runs a recipe from the start; gives the exit code and the run folder, named after `folder_name` or the recipe."""
     run_dir = new_folder(Path(settings.output), folder_name or recipe.name)
     with locked(run_dir), private_process():
-        write_text(run_dir / "recipe.yaml", yaml_source.dump(recipe.to_plain()))
+        write_recipe(run_dir, recipe)
         keep(recipe.own_files, run_dir)
         trust.note(recipe.own_files)  # whoever starts a recipe runs what is in it
         try:
@@ -445,6 +446,7 @@ class Execution:
             resumed=resumed,
             command=command_line(),
             parameters=layout.size,
+            origin=recipe.origin,
             figures=[figure for figure in figures_of(recipe, self.composition) if figure.name != ACCURACY.name],
         )
         self.events = Events()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -16,18 +17,18 @@ from importlib_metadata import version
 
 from fedplug.api.data import Figure
 from fedplug.api.errors import CheckpointError, SetupError, describe
-from fedplug.api.files import open_private, private_folder, read_text
+from fedplug.api.files import open_private, private_folder, read_text, write_text
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.api.roles import GroundTruth, Groups, Partition
 from fedplug.api.rows import Row
-from fedplug.privacy.ledger_record import LedgerReport
-from fedplug.recipe.recipe import load_recipe
+from fedplug.privacy.ledger_record import SCHEMA, LedgerReport
+from fedplug.recipe import yaml_source
+from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.recipe.trust import only_trusted
 
 if TYPE_CHECKING:
     from fedplug.engines.base import Engine
     from fedplug.recipe.catalog import Catalog, Entry
-    from fedplug.recipe.recipe import Recipe
     from fedplug.round.protocol import Protocol
     from fedplug.round.world import World
     from fedplug.wire.record import Wire
@@ -63,8 +64,18 @@ def recipe_file(run_dir: Path) -> Path:
     return file
 
 
+_FROM = "# Resolved from "
+
+
+def write_recipe(run_dir: Path, recipe: Recipe) -> None:
+    """Writes the recipe of a run with all defaults, and where it was read at the top."""
+    told = "".join(letter if letter.isprintable() else "?" for letter in recipe.origin)  # YAML forbids the others
+    head = f"{_FROM}{told}\n" if told else ""
+    write_text(run_dir / "recipe.yaml", head + yaml_source.dump(recipe.to_plain()))
+
+
 def load_run(run_dir: Path, catalog: Catalog | None = None, trusted: bool = False, ask: bool = False) -> Recipe:
-    """The recipe of a run, as it ran.
+    """The recipe of a run, as it ran; its `origin` is that of the recipe that the run began with.
 
     Args:
         run_dir: the run folder.
@@ -76,7 +87,11 @@ def load_run(run_dir: Path, catalog: Catalog | None = None, trusted: bool = Fals
         SetupError: it brings code that has not run here before, and nobody says that it may.
         RecipeError: its recipe cannot be read here.
     """
-    return load_recipe(recipe_file(run_dir), (), catalog, only_trusted(run_dir, trusted, ask))
+    file = recipe_file(run_dir)
+    recipe = load_recipe(file, (), catalog, only_trusted(run_dir, trusted, ask))
+    with file.open(encoding="utf-8") as lines:
+        first = lines.readline()
+    return dataclasses.replace(recipe, origin=first.removeprefix(_FROM).strip() if first.startswith(_FROM) else "")
 
 
 @contextlib.contextmanager
@@ -190,8 +205,19 @@ def read_rows(run_dir: Path) -> list[Row]:
 
 
 def read_ledger(run_dir: Path) -> LedgerReport:
-    """The privacy ledger."""
-    return _read(LedgerReport, run_dir / "ledger.json")
+    """The privacy ledger.
+
+    Raises:
+        CheckpointError: it cannot be read, or another version of fedplug wrote it.
+    """
+    file = run_dir / "ledger.json"
+    written = re.search(r'"schema": ?(\d{1,9})\b', _contents(file)[:1000])
+    if written and int(written[1]) != SCHEMA:
+        raise CheckpointError(
+            f"{file} was written by another version of fedplug (schema {written[1]}, this one reads {SCHEMA}): run the "
+            "recipe again, or read it with that version"
+        )
+    return _read(LedgerReport, file)
 
 
 def read_summary(run_dir: Path) -> Summary:
@@ -233,6 +259,7 @@ class Summary(Record):
     Attributes:
         name, digest: of the recipe.
         recipe: as plain data, with all defaults.
+        origin: where the recipe was read, as `Recipe.origin`.
         plan: hook, component and what it does here, in the order of a round.
         versions: of Python, numpy, fedplug and every plugin used.
         engine, device: that computed.
@@ -259,6 +286,7 @@ class Summary(Record):
     resumed: bool
     command: Text
     parameters: Count
+    origin: Text = ""
     assessments: dict[Text, dict[Text, Number]] = dataclasses.field(default_factory=dict)
     carried: dict[Text, Count] = dataclasses.field(default_factory=dict)
     peak_memory: Count | None = None

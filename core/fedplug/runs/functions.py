@@ -39,7 +39,7 @@ def run(
     """Runs a recipe from the start, in a run folder of its own: `fedplug.run("recipes/fedavg.yaml", rounds=5)`.
 
     Args:
-        recipe: a file, plain data as in such a file, or a recipe.
+        recipe: a file or the name of a shipped one, plain data as in such a file, or a recipe.
         sets: changes of single values, applied in order.
         settings: of this machine; by default those of the user's config file.
         display: `lines`, one a round; `terminal`, as the command line shows it; or a display of your own.
@@ -141,7 +141,8 @@ def check(
         return load_recipe(recipe, changes, catalog)
     if isinstance(recipe, Recipe):
         # Read anew in any case: whoever made a copy with other values made one that nobody has checked.
-        return Recipe.from_plain(recipe.to_plain(), catalog, sets=changes)
+        checked = Recipe.from_plain(recipe.to_plain(), catalog, sets=changes)
+        return dataclasses.replace(checked, origin=recipe.origin)
     return Recipe.from_plain(recipe, catalog, sets=changes)
 
 

@@ -166,7 +166,7 @@ class Run:
 
     @functools.cached_property
     def recipe(self) -> Recipe:
-        """What ran, with all defaults.
+        """What ran, with all defaults; `origin` says where it was read.
 
         Raises:
             SetupError: the folder brings code that has not run here before; `open_run(folder, trust=True)` runs it.

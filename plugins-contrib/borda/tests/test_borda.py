@@ -21,7 +21,7 @@ from fedplug_kit.static import check_component
 from hypothesis import given
 from hypothesis import strategies as st
 
-RECIPE = Path(__file__).parents[1] / "recipes/borda-layers.yaml"
+RECIPE = Path(__file__).parents[1] / "src/fedplug_borda/recipes/borda-layers.yaml"
 LAYOUT = Layout.of([("a.weight", (2, 2)), ("a.bias", (2,)), ("b.weight", (3,)), ("c.weight", (1, 1))])
 
 

@@ -33,7 +33,7 @@ def test_a_run_that_is_ended_on_purpose_says_why_and_can_go_on(
             raise Enough("it costs too much", run_dir, {"bytes": 7.0})
         whole(protocol, round)
 
-    job = Job(recipe.to_plain(), "short", None, settings, ())
+    job = Job(recipe.to_plain(), "short", None, settings, (), "toy (acme 1.2)")
     with monkeypatch.context() as ended:
         ended.setattr(Protocol, "round", enough)
         outcome = attempt(job, catalog, Notes())
@@ -43,6 +43,7 @@ def test_a_run_that_is_ended_on_purpose_says_why_and_can_go_on(
     assert resume(run_dir, settings, None, catalog, Notes()) == 0
 
     run = open_run(run_dir)
+    assert run.summary.origin == "toy (acme 1.2)", "it has been resumed since"
     numbers = numbers_of(Compared("short", [run]))
     assert numbers["accuracy"].value == run.result.accuracy
     sent = run.result.bytes

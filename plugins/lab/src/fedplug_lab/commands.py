@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from fedplug.cli.options import RecipeFile, RunFolder, Sets, WithEngine, command, takes
+from fedplug.cli.options import Compared, GridFile, RecipeFile, RunFolder, Sets, WithEngine, command, takes
 from fedplug.runs.settings import Settings
 
 
@@ -29,9 +29,7 @@ Jobs = Annotated[int, typer.Option(min=1, metavar="N", help="How many runs at a 
 def sweep(
     recipe: RecipeFile,
     settings: Settings,
-    grid: Annotated[
-        Path, typer.Argument(metavar="GRID", help="Values to try, a YAML file: parameters, cases.", show_default=False)
-    ],
+    grid: GridFile,
     seeds: Annotated[
         list[int] | None, typer.Option(min=0, help="Run each combination with each seed: --seeds 1 2 3")
     ] = None,
@@ -54,10 +52,7 @@ def sweep(
 @takes("plugins", "engine", "workers", "device", "data", "quiet")
 def compare(
     settings: Settings,
-    what: Annotated[
-        list[Path],
-        typer.Argument(metavar="RECIPE...", help="Recipes, a comparison file, or run folders.", show_default=False),
-    ],
+    what: Compared,
     seeds: Annotated[list[int] | None, typer.Option(min=0, help="Run each with each seed: --seeds 1 2 3")] = None,
     sets: Sets = None,
     baseline: Annotated[

@@ -52,6 +52,7 @@ class Job:
         unfinished: folder of a run of this recipe that was cut off; None: there is none.
         settings: of this machine.
         own_files: of the user's own that the recipe names; they travel with it.
+        origin: where the recipe was read.
     """
 
     recipe: dict[str, Any]
@@ -59,6 +60,7 @@ class Job:
     unfinished: Path | None
     settings: Settings
     own_files: tuple[own_files.OwnFile, ...]
+    origin: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +90,7 @@ def attempt(job: Job, catalog: Catalog, watch: Display) -> Outcome:
     """Makes the run, in this process."""
     try:
         own_files.remember(job.own_files)
-        recipe = Recipe.from_plain(job.recipe, catalog)
+        recipe = dataclasses.replace(Recipe.from_plain(job.recipe, catalog), origin=job.origin)
         resumed = job.unfinished is not None
         if job.unfinished is not None:
             try:

@@ -114,7 +114,7 @@ class Runner:
     def _job(self, one: Combination) -> Job:
         name = re.sub(r"[^A-Za-z0-9._=-]+", "-", one.label).strip("-.")[:80] or "run"
         unfinished = self._unfinished.get(one.recipe.digest)
-        return Job(one.recipe.to_plain(), name, unfinished, self.settings, one.recipe.own_files)
+        return Job(one.recipe.to_plain(), name, unfinished, self.settings, one.recipe.own_files, one.recipe.origin)
 
     def _record(self, one: Combination, outcome: Outcome, watch: SweepWatch, seconds: float) -> None:
         line = Line(one.recipe.digest, one.case, dict(one.parameters), one.recipe.seed, error=outcome.error)

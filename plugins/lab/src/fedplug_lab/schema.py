@@ -65,7 +65,7 @@ def recipe_schema(catalog: Catalog) -> tuple[dict[str, Any], list[str]]:
         "description": "The composition of a federated-learning protocol.",
         "type": "object",
         "properties": {
-            "extends": {"type": "string", "description": "recipe to start from, relative to this file; one level"},
+            "extends": {"type": "string", "description": "recipe to start from: a path seen from this file, or a name"},
             **general["properties"],
             **sections,
         },

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from fedplug.cli.options import Sets, command, takes
+from fedplug.cli.options import MaybeRecipeFile, Sets, command, takes
 from fedplug.runs.settings import Settings
 
 REPEATS = 3
@@ -18,9 +18,7 @@ crashes has a round run again, and each time costs the clients what a round cost
 @takes("data", "plugins", "device")
 def party(
     settings: Settings,
-    recipe: Annotated[
-        Path | None, typer.Argument(metavar="RECIPE", help="The recipe, a YAML file.", show_default=False)
-    ] = None,
+    recipe: MaybeRecipeFile = None,
     client: Annotated[int | None, typer.Option(min=0, metavar="N", help="Be this client.")] = None,
     key_server: Annotated[bool, typer.Option("--key-server", help="Be the key server.")] = False,
     state: Annotated[

@@ -18,7 +18,8 @@ from fedplug.api.records import json_ready
 from fedplug.recipe import overlay, yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.own_files import keep
-from fedplug.recipe.recipe import load_recipe
+from fedplug.recipe.recipe import load_recipe, parent_of, read_extended
+from fedplug.recipe.shelf import name_of
 
 from fedplug_search.answer import Answer
 from fedplug_search.measures import MEASURES, measure
@@ -117,14 +118,15 @@ def _head(answer: Answer, number: int) -> str:
 def _child(recipe: Path, sets: list[str], folder: Path) -> dict[str, Any]:
     """A recipe that extends the one that was varied, or what that one extends itself, with what differs."""
     source = yaml_source.read(recipe)
-    parent = recipe
-    if isinstance(source.data, dict) and "extends" in source.data:
-        parent = recipe.parent / source.data["extends"]
-        source = overlay.extend(yaml_source.read(parent), source)
-        del source.data["extends"]
-    data = yaml_source.read(parent).data  # anew: what is set changes what was read
+    parent = parent_of(source) if isinstance(source.data, dict) and "extends" in source.data else recipe
+    source = read_extended(recipe)
+    data = read_extended(parent).data  # anew: what is set changes what was read
     overlay.override(source, sets)
-    return {"extends": Path(os.path.relpath(parent, folder)).as_posix(), **_differing(data, source.data)}
+    return {"extends": name_of(parent) or _relative(parent, folder), **_differing(data, source.data)}
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path, folder)).as_posix()
 
 
 def _differing(base: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:

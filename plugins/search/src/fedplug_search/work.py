@@ -180,7 +180,7 @@ class Search:
             name = re.sub(r"[^A-Za-z0-9._=-]+", "-", self._label(going)).strip("-.")[:80] or "run"
             if self.plan.jobs == 1:
                 self._watch = self._begin_line(going)
-            return Job(recipe.to_plain(), name, unfinished, settings, recipe.own_files)
+            return Job(recipe.to_plain(), name, unfinished, settings, recipe.own_files, recipe.origin)
         return None
 
     def _take(self, going: Going, outcome: Outcome, seconds: float) -> Job | None:

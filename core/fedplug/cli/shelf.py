@@ -1,0 +1,76 @@
+"""The body of `fedplug recipes`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedplug.api.errors import SetupError
+from fedplug.recipe.shelf import ENDING, meant, named, shipped
+
+
+def list_recipes(word: str, every: bool) -> Iterator[str]:
+    """The lines to print.
+
+    Args:
+        word: a name, whose text is printed; or a part of those that are listed.
+        every: list comparisons and grids too.
+
+    Raises:
+        SetupError: nothing is installed, or nothing has that word in its name.
+        PluginError: two distributions ship something of that name.
+    """
+    if word and (found := named(word)):
+        yield found.text.rstrip()
+        return
+    _require_any()
+    listed = [each for each in shipped() if word in each.name and (every or word or each.kind == "recipe")]
+    if not listed:
+        raise _unknown(word)
+    width = max(len(each.name) for each in listed)
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    for each in listed:
+        line = f"{each.name:<{width}}  {each.summary}".rstrip()
+        yield line if len(line) <= columns else textwrap.shorten(line, columns, placeholder=" ...")
+
+
+def copy_recipe(name: str, out: Path | None) -> str:
+    """Writes a recipe to a file, by default with the last part of its name in the working directory; says how to go on.
+
+    Raises:
+        SetupError: there is no such recipe, it is a comparison, or the file is there already.
+        PluginError: two distributions ship something of that name.
+    """
+    _require_any()
+    found = named(name)
+    if found is None:
+        raise _unknown(name)
+    if found.kind == "comparison":
+        raise SetupError(f"{name} compares recipes by their paths, as seen from it; to run it: fedplug compare {name}")
+    file = out or Path(f"{name.rpartition('/')[2]}{ENDING}")
+    if not file.parent.is_dir():
+        raise SetupError(f"{file.parent} is no folder; make it, or name another file: --out FILE")
+    try:
+        with file.open("x", encoding="utf-8") as written:
+            written.write(found.copied())
+    except FileExistsError:
+        raise SetupError(f"{file} is there already, and stays as it is; name another file: --out FILE") from None
+    onward = f"change it, then: fedplug run {file}" if found.kind == "recipe" else f"fedplug sweep RECIPE {file}"
+    return f"{file} has {found}; {onward}"
+
+
+def _require_any() -> None:
+    if not shipped():
+        raise SetupError(
+            "nothing that is installed ships recipes; those of this project are in fedplug-recipes: "
+            "pip install fedplug-recipes"
+        )
+
+
+def _unknown(name: str) -> SetupError:
+    if not name:
+        return SetupError("say which: fedplug recipes NAME --copy; fedplug recipes lists them")
+    return SetupError(f"there is no recipe {name!r}; {meant(Path(name)) or 'fedplug recipes lists them'}")

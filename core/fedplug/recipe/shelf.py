@@ -1,0 +1,162 @@
+"""Recipes that distributions ship, and the one way from a word to a file: `located`.
+
+An entry point of the group `fedplug.recipes` names a package; every `.yaml` file in its folder, at any depth, is
+offered under its path there without the ending: `baselines/lwe`. The package needs no `__init__.py`, and nothing is
+imported.
+Commands, scripts and `extends` all ask `located`, so a name means the same everywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+
+from fedplug.api.errors import PluginError
+from fedplug.recipe.catalog import RECIPES, installed, package_folders
+
+ENDING = ".yaml"
+_GRID = ".grid"
+_COMPARISON = re.compile(r"^(recipes|question):", re.MULTILINE)
+_DESCRIPTION = re.compile(r"^description:[ \t]*(.+)$", re.MULTILINE)
+_EXTENDS = re.compile(r"^(extends:[ \t]*)(\"[^\"]*\"|'[^']*'|[^\s#]+)", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shipped:
+    """A file of a distribution that `located` finds by name.
+
+    Attributes:
+        name: its path in the package, with slashes and without `.yaml`.
+        path: the file.
+        distribution, version: of what ships it.
+    """
+
+    name: str
+    path: Path
+    distribution: str
+    version: str
+
+    @functools.cached_property
+    def text(self) -> str:
+        """What it holds."""
+        return self.path.read_text(encoding="utf-8")
+
+    @property
+    def kind(self) -> str:
+        """`recipe`; `grid`, which a sweep takes; or `comparison`."""
+        if self.name.endswith(_GRID):
+            return "grid"
+        return "comparison" if _COMPARISON.search(self.text) else "recipe"
+
+    @property
+    def summary(self) -> str:
+        """Its description, or the first sentence of the comment at its top; empty where it has neither."""
+        if said := _DESCRIPTION.search(self.text):
+            return said[1].strip("\"' ")
+        lines = self.text.splitlines()
+        end = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
+        comment = " ".join(line.lstrip("# ") for line in lines[:end])
+        return re.split(r"(?<! al)(?<!Fig)\. |: +fedplug ", comment, maxsplit=1)[0].rstrip(".")
+
+    def copied(self) -> str:
+        """What it holds, for a file in any folder: a recipe that it extends is named, and not given by a path."""
+
+        def named(match: re.Match[str]) -> str:
+            parent = Path(os.path.normpath(self.path.parent / match[2].strip("\"'")))
+            known = {each.path: each.name for each in shipped()}
+            return f"{match[1]}{known[parent]}" if parent in known else match[0]
+
+        return _EXTENDS.sub(named, self.text, count=1)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.distribution} {self.version})"
+
+
+def shipped() -> list[Shipped]:
+    """Everything that installed distributions ship, by name.
+
+    Raises:
+        PluginError: two distributions give one name to their folders.
+    """
+    return sorted(_found(), key=lambda each: (each.name.count("/"), each.name))
+
+
+def _found() -> Iterator[Shipped]:
+    for entry in installed(RECIPES).values():
+        for folder in map(Path.resolve, package_folders(entry.value)):
+            for path in folder.rglob(f"*{ENDING}"):
+                name = path.relative_to(folder).with_suffix("").as_posix()
+                yield Shipped(name, path, entry.distribution, entry.version)
+
+
+def named(name: str) -> Shipped | None:
+    """What is shipped under a name.
+
+    Raises:
+        PluginError: two distributions ship something of that name.
+    """
+    found = [each for each in shipped() if each.name == name]
+    if len(found) > 1:
+        both = " and by ".join(f"{each.distribution} {each.version} ({each.path})" for each in found)
+        raise PluginError(f"the recipe {name} is shipped by {both}; write the path of the one that you mean")
+    return found[0] if found else None
+
+
+_HANDED: dict[Path, Shipped] = {}
+"""What this process has found by name: a recipe says so in the record of its runs."""
+
+
+def located(word: Path | str, seen_from: Path = Path(), folders: bool = False) -> Path:
+    """The file that a word names: one that is there, or else what is shipped under that name.
+
+    Args:
+        word: a path, or a name such as `baselines/lwe`.
+        seen_from: the folder that a path is relative to.
+        folders: whether a folder that is there will do as well, such as that of a run.
+
+    Returns:
+        A word that names nothing comes back as a path, and reading it says what is wrong.
+
+    Raises:
+        PluginError: two distributions ship something of that name.
+    """
+    path = seen_from / word
+    # Not `Path.is_file`, which raises for a word too long to be the name of a file.
+    if os.path.isfile(path) or (folders and os.path.exists(path)):
+        return path
+    found = named(Path(word).as_posix())
+    if found is None:
+        return path
+    _HANDED[found.path] = found
+    return found.path
+
+
+def origin_of(path: Path) -> str:
+    """Where a recipe is from, for records: its name with the distribution, if it was found by name, or its path."""
+    return str(_HANDED.get(path, path))
+
+
+def name_of(path: Path) -> str | None:
+    """The name of a shipped file; None of any other, and where this process has found none by name: what is given paths
+    gives paths.
+    """
+    known = {each.path: each.name for each in shipped()} if _HANDED else {}
+    return known.get(path.resolve())
+
+
+def meant(path: Path) -> str:
+    """What may have been meant by the path of a missing file, `did you mean x or y?`: a shipped name like it as a
+    whole, or in its last part; empty where there is none.
+    """
+    names = [each.name for each in shipped()]
+    wanted = path.as_posix().removesuffix(ENDING)
+    close = get_close_matches(wanted, names, n=2, cutoff=0.8)
+    if not close:
+        lasts = {name.rpartition("/")[2]: name for name in reversed(names)}
+        close = [lasts[last] for last in get_close_matches(wanted.rpartition("/")[2], lasts, n=2, cutoff=0.8)]
+    return f"did you mean {' or '.join(close)}?" if close else ""

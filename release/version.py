@@ -1,0 +1,69 @@
+"""Gives all distributions of the project a version: in each pyproject.toml, in what is asked of one, in CITATION.cff,
+and as a heading of CHANGELOG.md.
+
+    python release/version.py 0.2.0
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+FORM = re.compile(r"(\d+)\.(\d+)\.(\d+)((a|b|rc)\d+)?")
+UNRELEASED = "## Unreleased\n"
+ASKING = (
+    "plugins-contrib/*/pyproject.toml", "plugins/lab/src/fedplug_lab/new.py",
+    "plugins/lab/src/fedplug_lab/templates/pyproject.toml.txt", "docs/writing-a-plugin.md",
+)  # fmt: skip
+"""What asks for distributions of the project and has a version of itself, or none."""
+
+
+def main() -> int:
+    """Changes the files, and says which."""
+    match = FORM.fullmatch(sys.argv[1]) if len(sys.argv) == 2 else None
+    if match is None:
+        sys.exit("say which version: python release/version.py 0.2.0, or 0.2.0rc1")
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    for path in [ROOT / "pyproject.toml", *sorted(ROOT.glob("plugins/*/pyproject.toml"))]:
+        rewrite(path, lambda text: project_with(text, match))
+    for path in (path for pattern in ASKING for path in sorted(ROOT.glob(pattern))):
+        rewrite(path, lambda text: asking_for(text, match))
+    rewrite(ROOT / "CITATION.cff", lambda text: cited_with(text, match[0], today))
+    rewrite(ROOT / "CHANGELOG.md", lambda text: text.replace(UNRELEASED, f"{UNRELEASED}\n## {match[0]} - {today}\n", 1))
+    return 0
+
+
+def rewrite(path: Path, change: Callable[[str], str]) -> None:
+    """Writes what a function makes of a file."""
+    before = path.read_text(encoding="utf-8")
+    after = change(before)
+    if after != before:
+        path.write_text(after, encoding="utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")
+
+
+def project_with(text: str, version: re.Match[str]) -> str:
+    """A pyproject.toml with another version, which asks for what goes with it of the other distributions."""
+    return asking_for(re.sub(r'^version = ".*"$', f'version = "{version[0]}"', text, count=1, flags=re.M), version)
+
+
+def asking_for(text: str, version: re.Match[str]) -> str:
+    """A text that asks for what goes with another version."""
+    major, minor = int(version[1]), int(version[2])
+    least = version[0] if version[4] else f"{major}.{minor}"  # of a pre-release only itself is as new
+    asked = rf'\g<1>>={least},<{major}.{minor + 1}"'
+    return re.sub(r'("fedplug[a-z-]*(?:\[[a-z,]*\])?)>=[^"]*"', asked, text)
+
+
+def cited_with(text: str, version: str, day: str) -> str:
+    """A CITATION.cff with another version, and the day."""
+    text = re.sub(r"^date-released: .*\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"^version: .*$", f"version: {version}\ndate-released: {day}", text, flags=re.MULTILINE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
