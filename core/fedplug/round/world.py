@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug.api.data import ClientData, Dataset, Examples, PublicData, model_problem
+from fedplug.api.data import About, ClientData, Dataset, Examples, PublicData, model_problem
 from fedplug.api.errors import DataError, PluginError, SetupError, of_component
 from fedplug.api.parties import stream
 from fedplug.api.roles import DataSource, Declares, ModelSource, Partition, Task
@@ -116,14 +116,15 @@ def load_public(
     root: str | None,
     shape: tuple[int, ...],
     num_classes: int,
-    answers: int,
+    answers: int | None,
 ) -> PublicData | None:
     """The public examples of the section `public`; None where the recipe has none.
 
     Args:
         recipe, components: whose section, and what loads it.
         root: folder of data sets, or None.
-        shape, num_classes, answers: of the clients' data: of an example, of its classes, dimensions of all answers.
+        shape, num_classes, answers: of the clients' data: of an example, of its classes, dimensions of all answers;
+            None where the task says what these are.
 
     Raises:
         DataError: they do not look like the clients' data.
@@ -137,7 +138,7 @@ def load_public(
         ("number of classes", len(other.classes), num_classes),
         ("kind of answer", other.train.answers.ndim, answers),
     ):
-        if theirs != ours:
+        if ours not in (None, theirs):
             aside = ", or set examples aside: data: {public: 32, ...}" if recipe.data.agreed is None else ""
             raise DataError(
                 f"public: {recipe.public.use} has the {what} {theirs}, data: {recipe.data.use} has {ours}; choose "
@@ -302,17 +303,19 @@ def _wrong(examples: Examples, agreed: Agreed) -> Iterator[str]:
     shape, names = tuple(inputs.shape[1:]), agreed.kinds or agreed.classes
     if shape != agreed.shape:
         yield f"inputs have the shape {list(shape)}, and data.agreed.shape says {list(agreed.shape)}"
-    if inputs.dtype not in (np.uint8, np.float32):
+    if not agreed.mean or len(shape) < 3:
+        pass  # no images
+    elif inputs.dtype not in (np.uint8, np.float32):
         yield f"inputs are {inputs.dtype}, and must be uint8 from 0 to 255 or float32 from 0 to 1"
     elif inputs.dtype == np.float32 and not (np.isfinite(inputs).all() and inputs.min() >= 0 and inputs.max() <= 1):
         yield f"inputs go from {inputs.min():g} to {inputs.max():g}, and float32 must be from 0 to 1"
     if labels.min() < 0 or labels.max() >= len(names):
         yield f"labels go from {labels.min()} to {labels.max()}, and those with a name from 0 to {len(names) - 1}"
-    targets, of_pixels = examples.targets, bool(agreed.kinds)
-    if (targets is not None) != of_pixels:
+    targets, of_pixels = examples.targets, agreed.holds.per == "pixel"
+    if (targets is not None and targets.ndim > 2) != of_pixels:
         there, said = ("no class" if targets is None else "a class"), ("one" if of_pixels else "none")
         yield f"examples have {there} for every pixel, and by data.agreed.kinds they need {said}"
-    elif targets is not None and targets.max(initial=0) >= len(agreed.classes):
+    elif targets is not None and of_pixels and targets.max(initial=0) >= len(agreed.classes):
         yield f"targets go up to {targets.max()}, and there are {len(agreed.classes)} classes"
 
 
@@ -404,7 +407,7 @@ class World:
         self.data = data = dataclasses.replace(
             data, train=read_only(data.train), test=read_only(data.test), task=self._task
         )
-        self._require_task(data)
+        self._require_task(data.train, data.test, data)
         targets = data.train.targets
         per: Literal["example", "pixel"] = "example" if targets is None or targets.ndim < 3 else "pixel"
         self._holds = Declares(shape=data.shape, num_classes=len(data.classes), per=per)
@@ -417,20 +420,20 @@ class World:
             self.assignment = partition.assign(data.train.labels, recipe.data.clients, rng)
         return public
 
-    def _require_task(self, data: Dataset) -> None:
+    def _require_task(self, train: Examples, test: Examples, about: About) -> None:
         """Refuses data that is none for the recipe's task.
 
         Raises:
             DataError: says what is wrong with it.
         """
         task, recipe = self._task, self._recipe
-        for split, examples in (("training", data.train), ("test", data.test)):
+        for split, examples in (("training", train), ("test", test)):
             if wrong := _no_number(examples):
                 raise DataError(f"{recipe.data.place}: the {split} examples of {recipe.data.use}: {wrong}")
             why: str | None = None
             if task is not None:
                 with of_component(task.name, "refuses"):
-                    why = task.refuses(examples, data)
+                    why = task.refuses(examples, about)
             elif examples.targets is not None and examples.targets.dtype.kind == "f":
                 why = "answers are numbers, and a recipe without a task has classes; write task: std.regression"
             if why:
@@ -441,7 +444,7 @@ class World:
         """Takes what the recipe says of the data at all sites."""
         self.shape, self.mean, self._holds = agreed.shape, agreed.mean, agreed.holds
         self.classes, self.label_names = agreed.classes, agreed.kinds or agreed.classes
-        of_all = 3 if agreed.kinds else 1  # one class an example, or one a pixel
+        of_all = None if self._task else 3 if agreed.kinds else 1  # one class an example, or one a pixel
         components = self._composition.components
         return load_public(self._recipe, components, self._root, self.shape, len(self.classes), of_all)
 
@@ -458,6 +461,8 @@ class World:
             else:
                 folders = site_folders(self._root, client_ids)
             found = load_sites(recipe, agreed, self._composition, folders)
+            for held in found.values():
+                self._require_task(held.data.train, held.data.own_test, held.data)
             return {
                 c: dataclasses.replace(held, data=dataclasses.replace(held.data, task=self._task))
                 for c, held in found.items()
