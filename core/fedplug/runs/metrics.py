@@ -28,7 +28,7 @@ from fedplug.api.events import (
 )  # fmt: skip
 from fedplug.api.roles import ModelSource, Task
 from fedplug.api.rows import Attendance, Compared, Evaluated, GroupResult, Reports, Row, Unopened, drawn
-from fedplug.privacy.views import level_epsilons, priced_part, unprotected, view_epsilons
+from fedplug.privacy.views import PLAIN_VALUES, level_epsilons, priced_part, unprotected, view_epsilons
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.uploads import BUFFERS
 from fedplug.wire.post_office import PostOffice, alike, listed
@@ -269,6 +269,8 @@ class Metrics:
     def _compared(self, before: Compared | None) -> Compared | None:
         """What clients have found in their own messages, beside what they had `before`."""
         said = [report.compared for _, report in self._reports if report.compared is not None]
+        if any(any(each.found.values()) for each in said):
+            self.ledger.message_uncovered(*PLAIN_VALUES.split(" ", 1))
         return sum(said, before or Compared()) if said else before
 
 

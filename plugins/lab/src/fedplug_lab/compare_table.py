@@ -255,10 +255,10 @@ def _of_party(each: Compared, party: str) -> Cell:
     line = line_of(each, party)
     if line is None:
         return Cell("nothing to judge", {"state": "nothing_run"}, note="no round was recorded")
-    values = {"": line.epsilon, "state": line.state, "delta": line.delta, "unit": line.unit}
+    values = {"": line.value, "state": line.state, "delta": line.delta, "unit": line.unit}
     if line.state != "guaranteed":
         return Cell(line.guarantee, values, line.detail if line.state != "absent" else "", line.reason)
-    delta = [f"delta {line.delta:g}"] if line.value else []
+    delta = [] if line.nothing else [f"delta {line.delta:g}"]
     given = [words for words in line.rests_on if words != EXECUTED]
     return Cell(line.guarantee, values, note=", ".join([*delta, *given]))
 

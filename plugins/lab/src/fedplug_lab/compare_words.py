@@ -81,7 +81,7 @@ def _protection(everyone: Sequence[Compared]) -> str:
     kinds: dict[tuple[bool, tuple[Party, ...]], list[Compared]] = {}
     for each in everyone:
         lines = {party: line for party in PARTIES if (line := line_of(each, party)) and line.state != "absent"}
-        safe = tuple(party for party, line in lines.items() if line.state == "guaranteed")
+        safe = tuple(party for party, line in lines.items() if line.state == "guaranteed" and line.unit == "client")
         kinds.setdefault((len(safe) == len(lines), safe), []).append(each)
     said = list[str]()
     for (whole, safe), members in sorted(kinds.items(), key=lambda kind: (not kind[0][0], -len(kind[0][1]))):

@@ -84,7 +84,7 @@ class Outcome:
 
     Attributes:
         verdict: in a paragraph; empty where the run stopped before anything could be said.
-        epsilons: by party, where one is stated.
+        epsilons: by party, where one is guaranteed, of its unit.
         reasons: the line of each party.
     """
 
@@ -99,9 +99,10 @@ def outcome_of(folder: Path) -> Outcome:
         ledger = fedplug.open_run(folder).ledger
     except FedplugError:
         return Outcome()
+    guaranteed = {name: view.value for name, view in ledger.views.items() if view.state == "guaranteed"}
     return Outcome(
         str(ledger.verdict),
-        {name: view.epsilon for name, view in ledger.views.items() if view.epsilon is not None},
+        {name: value for name, value in guaranteed.items() if value is not None},
         {name: str(view) for name, view in ledger.views.items()},
     )
 
