@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from fedplug.api import units
 from fedplug.api.blocks import Layout
+from fedplug.api.data import ACCURACY
 from fedplug.api.errors import CheckpointError, FedplugError, PluginError, SetupError, cause_of, log_error, of_component
 from fedplug.api.events import (
     Asking,
@@ -35,7 +36,7 @@ from fedplug.api.events import (
     RunStopped,
 )
 from fedplug.api.files import Files, private_process, write_text
-from fedplug.api.roles import Extension, ModelSource
+from fedplug.api.roles import Extension
 from fedplug.console.display import Display, show
 from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.engines.choice import engine_entry, options_of
@@ -65,6 +66,7 @@ from fedplug.runs.folder import (
     versions,
     write_recipe,
 )
+from fedplug.runs.metrics import figures_of
 from fedplug.runs.result import Run
 from fedplug.runs.settings import Settings
 from fedplug.runs.shown import Shown, display_of
@@ -445,7 +447,7 @@ class Execution:
             command=command_line(),
             parameters=layout.size,
             origin=recipe.origin,
-            figures=list(self.composition.part(recipe.model.name, ModelSource).judged_by),
+            figures=[figure for figure in figures_of(recipe, self.composition) if figure.name != ACCURACY.name],
         )
         self.events = Events()
         show(self.display, self.events)
