@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import CheckpointError, SetupError
-from fedplug.api.files import private_folder, read_bytes, read_text, write_bytes
+from fedplug.api.files import private_folder, read_bytes, write_bytes
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.runs.folder import read_ledger, read_rows, read_summary, recipe_file, writer_of
@@ -31,6 +31,7 @@ from fedplug_evidence.facts import (
     Tried,
     Versions,
     recipe_of,
+    written_recipe,
 )
 from fedplug_evidence.keys import fingerprint, own_key, public_bytes, public_pem
 from fedplug_evidence.manifest import MANIFEST, seal
@@ -64,18 +65,17 @@ def make_evidence(
     _require_ended(run)
     _require_free(folder, force)
     signer, made_key = own_key(key)
-    contents, written = _gathered(run, catalog)
-    files = {**contents.files(), RECIPE: written.encode(), LEDGER: read_bytes(run / "ledger.json")}
+    gathered = _gathered(run, catalog)
+    files = {**gathered.files(), RECIPE: gathered.written.encode(), LEDGER: read_bytes(run / "ledger.json")}
+    # Tables and page are made of what the files say, as they are made again to check them.
+    contents = Contents.of(files)
+    files |= {**contents.tables(), PAGE: render(contents).encode()}
     try:
         if not folder.parent.is_dir():
             private_folder(folder.parent)
         with tempfile.TemporaryDirectory(prefix=".evidence-", dir=folder.parent) as around:
             draft = private_folder(Path(around) / "made")
-            _write(draft, files)
-            # Tables and page are made of what the files say, as whoever checks them will make them.
-            there = Contents.of(draft)
-            made = {**there.tables(), PAGE: render(there).encode()}
-            _write(draft, {**made, **seal({**files, **made}, signer)})
+            _write(draft, {**files, **seal(files, signer)})
             if folder.exists():
                 folder.rename(Path(around) / "before")
             draft.rename(folder)
@@ -99,7 +99,7 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _require_ended(run: Path) -> None:
-    recipe = recipe_of(read_text(recipe_file(run)))
+    recipe = _recipe(run)
     if who := writer_of(run):
         raise CheckpointError(f"{run} is being written by {who}; evidence is of a run that has ended: wait for it")
     rows, planned = read_rows(run), recipe.get("rounds")
@@ -123,10 +123,18 @@ def _require_free(folder: Path, force: bool) -> None:
         )
 
 
-def _gathered(run: Path, catalog: Catalog | None) -> tuple[Contents, str]:
-    """What the folder will hold, and the recipe as the run has it."""
-    written = read_text(recipe_file(run))
-    recipe, rows = recipe_of(written), read_rows(run)
+def _recipe(run: Path) -> dict[str, Any]:
+    """The resolved recipe of a run."""
+    file = recipe_file(run)
+    try:
+        return recipe_of(read_bytes(file))
+    except ValueError as error:
+        raise CheckpointError(f"{file} is no resolved recipe ({error}); put it back as it was") from error
+
+
+def _gathered(run: Path, catalog: Catalog | None) -> Contents:
+    """What the folder will hold."""
+    recipe, rows = _recipe(run), read_rows(run)
     ledger, summary = read_ledger(run), read_summary(run)
     secret = any(entry.charged == "secret" for entry in ledger.log)
     accountant = recipe.get("accountant")
@@ -147,7 +155,7 @@ def _gathered(run: Path, catalog: Catalog | None) -> tuple[Contents, str]:
         ways=ways_of(rows, secret),
         ledger=ledger,
         recipe=recipe,
-        written=written,
+        written=written_recipe(recipe).decode(),
     )  # fmt: skip
     if contents.digest != summary.digest:
         raise CheckpointError(
@@ -159,7 +167,7 @@ def _gathered(run: Path, catalog: Catalog | None) -> tuple[Contents, str]:
             f"{run / 'ledger.json'} does not follow from its own log ({found[0]}); it was changed, or is of another "
             f"version of fedplug: run the recipe again: fedplug run {run / 'recipe.yaml'}"
         )
-    return contents, written
+    return contents
 
 
 def _presence(recipe: Mapping[str, Any], catalog: Catalog | None) -> float:

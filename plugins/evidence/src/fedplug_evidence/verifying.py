@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,8 +57,9 @@ def verify_folder(folder: Path, signer: bytes | None = None, catalog: Catalog | 
     checked = Checked(folder)
     problems, notes = list(checked.problems), list[str]()
     if not problems:
+        problems += [f"{name}: evidence has no such file" for name in sorted({*checked.data} - Contents.names())]
         notes.append(
-            f"{checked.files} files have the SHA-256 and size that {MANIFEST} lists, and there is no other file"
+            f"{len(checked.data)} files have the SHA-256 and size that {MANIFEST} lists, and there is no other file"
         )
     if checked.public is not None:
         named = fingerprint(checked.public)
@@ -70,10 +72,12 @@ def verify_folder(folder: Path, signer: bytes | None = None, catalog: Catalog | 
             problems.append(f"{SIGNATURE}: it was signed with the key {named}, and --signer is {fingerprint(signer)}")
         elif not problems:
             notes.append(f"Signed by the key that --signer names, {named}")
+    if problems:  # what the signer did not write is not read at all
+        return Verified(problems, [*notes, "Nothing that the files say was looked at"], checked.public)
     try:
-        contents = Contents.of(folder)
+        contents = Contents.of(checked.data)
     except SetupError as error:
-        return Verified([*problems, str(error)], [*notes, "The ledger was not reckoned again"], checked.public)
+        return Verified([str(error)], [*notes, "The ledger was not reckoned again"], checked.public)
     found = reckon(contents, catalog)
     problems += found.differences
     notes += found.notes
@@ -81,23 +85,20 @@ def verify_folder(folder: Path, signer: bytes | None = None, catalog: Catalog | 
         notes.append(
             f"The ledger follows from {len(contents.charges.log)} charges: {found.figures} figures and words agree"
         )
-    problems += [f"{name}: it does not follow from the other files" for name in _unlike_tables(folder, contents)]
+    problems += [f"{name}: it does not follow from the other files" for name in _unlike_tables(checked.data, contents)]
     if problems:
         notes.append("The page was not made again, since other things do not fit")
     else:
-        _check_page(folder, contents, problems, notes)
+        _check_page(checked.data, contents, problems, notes)
     return Verified(list(dict.fromkeys(problems)), notes, checked.public)
 
 
-def _unlike_tables(folder: Path, contents: Contents) -> list[str]:
+def _unlike_tables(files: Mapping[str, bytes], contents: Contents) -> list[str]:
     """Files that hold the same as others, for people, and do not."""
-    return [
-        name for name, data in contents.tables().items()
-        if (folder / name).is_file() and (folder / name).read_bytes() != data
-    ]  # fmt: skip
+    return [name for name, data in contents.tables().items() if files.get(name) != data]
 
 
-def _check_page(folder: Path, contents: Contents, problems: list[str], notes: list[str]) -> None:
+def _check_page(files: Mapping[str, bytes], contents: Contents, problems: list[str], notes: list[str]) -> None:
     """The page says what the files say, where it was made by the versions that are installed here."""
     others = [
         f"{name} {said}" for name in ("fedplug", "fedplug-lab", "fedplug-evidence")
@@ -107,7 +108,7 @@ def _check_page(folder: Path, contents: Contents, problems: list[str], notes: li
         notes.append(
             f"The page was made by {' and '.join(others)}, which is not installed here, and was not made again"
         )
-    elif (folder / PAGE).is_file() and (folder / PAGE).read_bytes() != render(contents).encode():
+    elif files.get(PAGE) != render(contents).encode():
         problems.append(f"{PAGE}: it does not say what the other files say")
     else:
         notes.append("The page says what the other files say")
