@@ -50,6 +50,5 @@ def verify(
         typer.echo(f"  {one_line(note, 2000)}.")
     for problem in found.problems:
         typer.echo(f"  DOES NOT FIT: {one_line(problem, 2000)}")
-    count = len(found.problems)
-    typer.echo("Everything fits." if found.ok else f"{count} thing{' does' if count == 1 else 's do'} not fit.")
-    raise typer.Exit(0 if found.ok else 1)
+    typer.echo(one_line(found.last, 4000))
+    raise typer.Exit(0 if found.ok else 1 if found.problems else 2)

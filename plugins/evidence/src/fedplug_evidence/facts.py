@@ -10,6 +10,7 @@ from typing import Any
 
 from fedplug.api.errors import SetupError
 from fedplug.api.records import Count, Number, Record, Text, one_line
+from fedplug.api.roles import Reveals
 from fedplug.api.rows import Compared
 from fedplug.privacy.ledger_record import LedgerReport, RoundEntry
 from fedplug.recipe import yaml_source
@@ -70,6 +71,7 @@ class Charges(Record):
         accountant: the component that states some epsilons, as the recipe names it; empty where it names none.
         presence: the chance that a client which is drawn is there.
         unopened: 0-based round and zone of sums that a repeated round did not open again.
+        reveals: what was shown in the run, and does not follow from the recipe, such as what sites told.
         log: a round entry for each time that clients were asked for something that costs.
     """
 
@@ -81,6 +83,7 @@ class Charges(Record):
     accountant: Text
     presence: Number
     unopened: list[tuple[Count, Text]]
+    reveals: list[Reveals]
     log: list[RoundEntry]
 
 

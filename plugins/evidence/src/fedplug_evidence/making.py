@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import re
 import tempfile
@@ -37,7 +38,7 @@ from fedplug_evidence.keys import fingerprint, own_key, public_bytes, public_pem
 from fedplug_evidence.manifest import MANIFEST, seal
 from fedplug_evidence.messages import sent_in, ways_of
 from fedplug_evidence.page import render
-from fedplug_evidence.rebuilt import reckon
+from fedplug_evidence.rebuilt import own_files, reckon, shown_in_run
 
 _DISTRIBUTION = "fedplug-evidence"
 
@@ -145,10 +146,10 @@ def _gathered(run: Path, catalog: Catalog | None) -> Contents:
             summary.device, summary.resumed, summary.plan, datetime.datetime.now(datetime.UTC).date().isoformat(),
         ),
         versions=Versions(summary.versions, dict(sorted(_needed([_DISTRIBUTION, *summary.versions]).items()))),
-        own_files=OwnFiles(dict(sorted(_own_files(recipe)))),
+        own_files=OwnFiles(dict(own_files(recipe))),
         charges=Charges(
             int(recipe["data"]["clients"]), int(recipe["rounds"]), int(recipe["min_clients"]), float(recipe["delta"]),
-            recipe["sampling"], accountant["use"] if accountant else "", presence, _unopened(run), ledger.log,
+            recipe["sampling"], accountant["use"] if accountant else "", presence, _unopened(run), [], ledger.log,
         ),
         sent=sent_in(run, rows),
         attacks=_attacks(run, recipe),
@@ -157,6 +158,8 @@ def _gathered(run: Path, catalog: Catalog | None) -> Contents:
         recipe=recipe,
         written=written_recipe(recipe).decode(),
     )  # fmt: skip
+    shown = shown_in_run(contents, catalog)
+    contents = dataclasses.replace(contents, charges=dataclasses.replace(contents.charges, reveals=shown))
     if contents.digest != summary.digest:
         raise CheckpointError(
             f"{run / 'recipe.yaml'} has the digest {contents.digest[:12]}, and the run was of {summary.digest[:12]}; "
@@ -189,18 +192,6 @@ def _unopened(run: Path) -> list[tuple[int, str]]:
         if checkpoint := Checkpoints(run).read():
             return [(int(round), str(zone)) for round, zone in checkpoint[1]["ledger"]["unopened"]]
     return []
-
-
-def _own_files(plain: Any) -> Iterator[tuple[str, str]]:
-    """Name and SHA-256 of each file of the user's own, as the resolved recipe has them."""
-    if isinstance(plain, Mapping):
-        use, digest = plain.get("use"), plain.get("sha256")
-        if isinstance(use, str) and isinstance(digest, str):
-            yield use.rpartition(":")[0], digest
-        plain = list(plain.values())
-    if isinstance(plain, list):
-        for inner in plain:
-            yield from _own_files(inner)
 
 
 def _needed(names: list[str]) -> dict[str, str]:
