@@ -11,7 +11,7 @@ import pytest
 import typer
 from cli_calls import call
 from fedplug.api.errors import CheckpointError, SetupError
-from fedplug.recipe.recipe import load_recipe
+from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.runs import execution
 from fedplug.runs.settings import Settings
 from fedplug_evidence import commands
@@ -21,6 +21,7 @@ from fedplug_evidence.manifest import Checked
 from fedplug_evidence.verifying import verify_folder
 from own_file_toys import HALVE, RECIPE
 from run_toys import stopped
+from site_toys import at_sites, write_sites
 from toy_components import recipe_of, toy_catalog
 
 CATALOG = toy_catalog()
@@ -132,6 +133,19 @@ def test_files_of_the_users_own_are_named_and_not_run_by_who_checks(
     found = verify_folder(folder, None, CATALOG)
     assert (found.problems, found.ok) == ([], False)
     assert any("names halve.py, and code of the user's own is not run here" in note for note in found.unchecked)
+
+
+def test_what_sites_told_in_the_run_is_restored(tmp_path: Path) -> None:
+    """It does not follow from the recipe: the ledger lists it once the sites have joined."""
+    sites = write_sites(tmp_path / "sites")
+    (sites / "client-2" / "site.toml").write_text('tell = ["classes"]')
+    settings = Settings(output=tmp_path / "runs", data=sites, quiet=True, device="cpu")
+    _, run = execution.start(Recipe.from_plain(at_sites(), CATALOG), settings, CATALOG)
+    folder, _ = make_evidence(run, catalog=CATALOG)
+    (shown,) = Contents.of(Checked(folder).data).charges.reveals
+    assert shown.what == "class counts"
+    found = verify_folder(folder, None, CATALOG)
+    assert found.ok, (found.problems, found.unchecked)
 
 
 def test_the_commands(runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
