@@ -279,7 +279,7 @@ def _unusable(component_class: type, group: str, reserved: tuple[str, ...]) -> s
     return f"has an option named {clash[0]}, which recipes reserve" if clash else ""
 
 
-_MACHINE = ("engine", "workers", "resident", "timeout", "device", "output", "record_wire")
+_MACHINE = ("engine", "workers", "resident", "threads", "timeout", "device", "output", "record_wire")
 """Settings that people look for in the recipe."""
 
 

@@ -159,8 +159,8 @@ def _file_in_memory(section: str, name: str, value: Any, reason: str) -> OwnFile
             asked.insert(-1, "*")
         handed.append(f"{parameter.name}={parameter.name}")
     why = (
-        f"{section if section == name else f'{section} {name}'} is in the memory of the Python session that ran this alone, since {reason}; write it in a "
-        f"file, with all that it needs, and name that: use: my_{section}.py:NAME"
+        f"{section if section == name else f'{section} {name}'} is in the memory of the Python session that ran this "
+        f"alone, since {reason}; write it in a file, with all that it needs, and name that: use: my_{section}.py:NAME"
     )
     text = (
         f'"""Stands for {name} of a Python session."""\n\nfrom fedplug.recipe.session import held as _held\n\n'
@@ -181,7 +181,8 @@ def _file_of_arrays(value: Any) -> OwnFile:
     text = (
         f'"""Arrays of a Python session: {what}."""\n\nfrom fedplug.recipe.session import arrays\n\n'
         f"SHA256 = {sha256!r}\n"
-        'ONLY_IN_MEMORY = "data: its arrays are in the memory of the Python session alone; keep_data=True keeps them in the run folder"\n\n\n'
+        'ONLY_IN_MEMORY = "data: its arrays are in the memory of the Python session alone; '
+        'keep_data=True keeps them in the run folder"\n\n\n'
         'def data(root):\n    return arrays(SHA256, globals().get("__file__"))\n'
     )
     return _own("data", text)

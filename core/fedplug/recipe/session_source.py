@@ -10,6 +10,7 @@ import __future__
 
 import ast
 import builtins
+import dataclasses
 import functools
 import inspect
 import linecache
@@ -21,7 +22,8 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 _LOADS = {"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"}
-_FUTURE = __future__.annotations.compiler_flag
+_ANNOTATIONS = __future__.annotations
+_FUTURE = _ANNOTATIONS.compiler_flag
 
 
 class NotWhole(Exception):
@@ -71,16 +73,15 @@ class _Collected:
 
     def _define(self, name: str, value: Any) -> None:
         """A function or a class of the session: what it needs, and then its source."""
-        function, own = _function(value), value.__name__
-        text = _definition(value, function)
+        place, own = _Place.of(value), value.__name__
+        text = place.definition(value)
         if own != name:
             self.need(own, value)
             self.parts.append(f"{name} = {own}")
             return
-        future = function.__code__.co_flags & _FUTURE
-        self.future |= bool(future)
-        code = compile(text, own, "exec", flags=future, dont_inherit=True)
-        around = function.__globals__
+        self.future |= bool(place.future)
+        code = compile(text, own, "exec", flags=place.future, dont_inherit=True)
+        around = place.around
         for needed in dict.fromkeys(_loaded(code)):
             if needed == "__file__":
                 raise NotWhole("it asks where its file is")
@@ -96,31 +97,46 @@ class _Collected:
 _NOTHING = object()
 
 
-def _function(value: Any) -> FunctionType:
-    """A function that stands in the source of a function or a class; it knows the file and the names around it."""
-    found = [value] if isinstance(value, FunctionType) else vars(value).values()
-    for each in found:
-        inner = inspect.unwrap(getattr(each, "__func__", each)) if callable(each) or hasattr(each, "__func__") else each
-        if isinstance(inner, FunctionType) and linecache.getlines(inner.__code__.co_filename, inner.__globals__):
-            return inner
-    raise NotWhole(f"the source of {value.__name__} is nowhere to be had")
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """Where a definition is: its file, a line in it if that is known, the names around it, how it was compiled."""
 
+    file: str
+    line: int | None
+    around: dict[str, Any]
+    future: int = 0
 
-def _definition(value: Any, function: FunctionType) -> str:
-    """The lines that define it, decorators included."""
-    code = function.__code__
-    lines = linecache.getlines(code.co_filename, function.__globals__)
-    kinds = ast.ClassDef if isinstance(value, type) else ast.FunctionDef | ast.AsyncFunctionDef
-    try:
-        nodes = ast.parse("".join(lines)).body
-    except SyntaxError as error:
-        raise NotWhole(f"the source of {value.__name__} cannot be read") from error
-    for node in nodes:
-        if isinstance(node, kinds) and node.name == value.__name__ and node.end_lineno:
-            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-            if first <= code.co_firstlineno <= node.end_lineno:
-                return "".join(lines[first - 1 : node.end_lineno]).rstrip("\n")
-    raise NotWhole(f"{value.__name__} is not defined at the top of its file or cell")
+    @classmethod
+    def of(cls, value: Any) -> _Place:
+        """A class does not know its line; a function in it does."""
+        found = [value] if isinstance(value, FunctionType) else vars(value).values()
+        for each in found:
+            inner = getattr(each, "__func__", each)
+            inner = inspect.unwrap(inner) if callable(inner) else inner
+            if isinstance(inner, FunctionType):
+                code, around = inner.__code__, inner.__globals__
+                if linecache.getlines(code.co_filename, around):
+                    return cls(code.co_filename, code.co_firstlineno, around, code.co_flags & _FUTURE)
+        module = sys.modules.get(value.__module__)
+        file = getattr(module, "__file__", None)
+        if module is not None and file and getattr(module, value.__name__, None) is value and linecache.getlines(file):
+            return cls(file, None, vars(module), _FUTURE if vars(module).get("annotations") is _ANNOTATIONS else 0)
+        raise NotWhole(f"the source of {value.__name__} is nowhere to be had")
+
+    def definition(self, value: Any) -> str:
+        """The lines that define it, decorators included."""
+        lines = linecache.getlines(self.file, self.around)
+        kinds = ast.ClassDef if isinstance(value, type) else ast.FunctionDef | ast.AsyncFunctionDef
+        try:
+            nodes = ast.parse("".join(lines)).body
+        except SyntaxError as error:
+            raise NotWhole(f"the source of {value.__name__} cannot be read") from error
+        for node in reversed(nodes):
+            if isinstance(node, kinds) and node.name == value.__name__ and node.end_lineno:
+                first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+                if self.line is None or first <= self.line <= node.end_lineno:
+                    return "".join(lines[first - 1 : node.end_lineno]).rstrip("\n")
+        raise NotWhole(f"{value.__name__} is not defined at the top of its file or cell")
 
 
 def _loaded(code: CodeType) -> Iterator[str]:
