@@ -26,7 +26,6 @@ PROGRAMS = (
 NOT_RUN = {
     r"make (run|test)\b": "it sets up the environment that the tests run in, and these are among the tests",
     r"pip install ": "it changes that environment",
-    r"python release/version\.py|make dist": "it changes the repository; the tests are in test_distributions.py",
     r"python \S*benchmarks/": "it measures for minutes to hours",
     r"python docs/": "it writes pages or draws pictures from runs that take hours; their tests are in test_draw.py and "
     "test_docs_pages.py",

@@ -67,16 +67,23 @@ def test_arrays_come_by_name_too_and_from_functions() -> None:
         ({"data": arrays()[:3]}, "data, a tuple, must be train_images, train_labels, test_images, test_labels"),
         ({"data": (*arrays()[:3], np.array([None]))}, "test_labels holds Python objects"),
         ({"model": 3}, "model=3 must be a class or a function"),
-        ({"train": "acme.adam", "loss": print}, "train='acme.adam' must be a mapping of options"),
-        (
-            {"train": {"use": "acme.adam"}, "loss": print},
-            "loss= goes with std.sgd, and this recipe trains with acme.adam",
-        ),
+        ({"model": max}, "does not say which arguments it takes"),
+        ({"train": "acme.adam", "loss": max}, "goes with an installed trainer, and the recipe has acme.adam"),
     ],
 )
 def test_what_nobody_can_use(given: dict[str, Any], message: str) -> None:
     with pytest.raises(SetupError, match=message):
         fedplug.check(PLAIN, **given)
+
+
+def test_the_loss_is_for_the_trainer_of_the_recipe() -> None:
+    made = notebook()
+    train = {"use": "std.fedprox", "mu": 0.5, "lr": 0.1}
+    recipe = fedplug.check(PLAIN, train=train, loss=made["focal"])
+    assert recipe.train.to_plain()["mu"] == 0.5
+    assert recipe.train.use == "session_loss.py:focal_by_FedProx"
+    with pytest.raises(fedplug.RecipeError, match=r"does not build on std\.sgd and takes no other loss"):
+        fedplug.check(PLAIN, train={"use": "baselines.dp_sgd", "norm": 1.0}, loss=made["focal"])
 
 
 def test_objects_without_a_source_stay_in_memory() -> None:

@@ -74,7 +74,7 @@ def list_command(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[WORD]...", help="Only what these choose: hooks, plugins, parts of names or summaries.",
+            metavar="[WORD]...", help="Only what these choose: hooks, plugins, parts of names, words of documentation.",
             autocompletion=completion.words, show_default=False,
         ),
     ] = None,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from fedplug.api.errors import PluginError, SetupError
 from fedplug.api.files import open_plain, read_bytes, write_bytes
 from fedplug.recipe import own_files
+from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.own_files import OwnFile
 from fedplug.recipe.parts import OF_DATA
 from fedplug.recipe.session_source import NotWhole, whole_source
@@ -77,27 +78,28 @@ def arrays(sha256: str, file: str | None = None) -> Arrays:
 # -- how files are made ----------------------------------------------------------------------------------------------
 
 
-def sections(written: Callable[[], Mapping[str, Any]], values: Mapping[str, Any], loss: Any = None) -> dict[str, Any]:
+def sections(
+    written: Callable[[], Mapping[str, Any]], values: Mapping[str, Any], loss: Any = None,
+    catalog: Catalog | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """`values`, sections of a recipe, with the files that stand for objects in place of these.
 
     Args:
         written: gives the recipe as plain data, without `values`: where only the data or the loss is an object, the
             split of the data and the options of the trainer stay.
-        values: by section; an object may stand for the section, or for its `use` beside options.
-        loss: a function of outputs and answers, for `train`.
+        values: by section; an object may stand for the section, or for its `use` with options.
+        loss: a function of outputs and answers, for the trainer of the recipe.
+        catalog: the components on offer; by default those installed.
 
     Raises:
         SetupError: an object that nobody can make a component of.
     """
-    given = dict(values)
+    given, trainer = dict(values), ""
     if loss is not None:
-        if "train" in given and not isinstance(given["train"], Mapping):
-            raise SetupError(f"loss=: train={given['train']!r} must be a mapping of options, or left out")
-        trainer = given.get("train", written().get("train")) or {}
-        trainer = {"use": trainer} if isinstance(trainer, str) else dict(trainer)
-        if trainer.get("use", "std.sgd") not in ("std.sgd", "sgd"):
-            raise SetupError(f"loss= goes with std.sgd, and this recipe trains with {trainer['use']}; give train=")
-        given["train"] = {**trainer, "use": loss}
+        train = given.get("train", written().get("train")) or {}
+        train = {"use": train} if isinstance(train, str) else dict(train)
+        trainer = train.pop("use", "") or ""
+        given["train"] = {**train, "use": loss}
     for section in ("model", "data", "train"):
         value = given.get(section)
         if value is None or isinstance(value, str):
@@ -111,6 +113,8 @@ def sections(written: Callable[[], Mapping[str, Any]], values: Mapping[str, Any]
         if section == "data":
             options = {key: held for key, held in (written().get("data") or {}).items() if key in OF_DATA} | options
         own, name = _file(section, value)
+        if section == "train" and trainer not in ("", "std.sgd", "sgd"):
+            own, name = _trained_by(own, name, trainer, catalog or Catalog.discover())
         own_files.remember([own])
         given[section] = {"use": f"{own.name}:{name}", "sha256": own.sha256, **options}
     return given
@@ -134,20 +138,37 @@ def _file(section: str, value: Any) -> tuple[OwnFile, str]:
     return own, name
 
 
+def _trained_by(own: OwnFile, name: str, trainer: str, catalog: Catalog) -> tuple[OwnFile, str]:
+    """The file of a loss, for a trainer of the recipe: the adapter is told this one's class."""
+    entry = catalog.get("trainer", trainer) or catalog.get("trainer", f"std.{trainer}")
+    if entry is None or entry.own is not None:
+        raise SetupError(f"loss= goes with an installed trainer, and the recipe has {trainer}; give train=")
+    home, _, kind = entry.value.partition(":")
+    wrapped = f"{name}_by_{kind}"
+    text = own.text.decode() + (
+        f"\n\ndef {wrapped}(outputs, answers):\n    return {name}(outputs, answers)\n\n\n"
+        f"from {home} import {kind} as _Trainer\n\n{wrapped}.trainer = _Trainer\n"
+    )
+    return _own("train", text), wrapped
+
+
 def _file_in_memory(section: str, name: str, value: Any, reason: str) -> OwnFile:
     """Of an object that has no source that runs by itself."""
     import torch
 
     token = secrets.token_hex(16)
-    found = value
-    if isinstance(value, torch.nn.Module):
-        found = (
-            (lambda outputs, answers: value(outputs, answers)) if section == "train" else lambda: copy.deepcopy(value)
-        )
+    if section == "train":
+        found = lambda outputs, answers: value(outputs, answers)  # noqa: E731 (its arguments are those that count)
+    else:
+        found = (lambda: copy.deepcopy(value)) if isinstance(value, torch.nn.Module) else value
     _held[token] = found
     asked: list[str] = []
     handed: list[str] = []
-    for parameter in inspect.signature(found).parameters.values():
+    try:
+        parameters = inspect.signature(found).parameters.values()
+    except ValueError as error:
+        raise SetupError(f"{section}={value!r} does not say which arguments it takes; write a function") from error
+    for parameter in parameters:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         default = parameter.default

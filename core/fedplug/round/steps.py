@@ -162,6 +162,8 @@ class Protecting(PartySteps):
             raise ProtectionError(f"component {negotiation.name}, hook negotiate_mask: {problem}")
         plan = client.plan = self._in_blocks(client.plan, client.ctx)
         blocks, sizes, stated = {}, plan.sizes(), {}
+        hidden = [RETAINED] if sizes.get(RETAINED) else []
+        between: dict[str, list[NDArray[np.float32]]] = {}
         records = bool(self.composition.keepers)
         if self.recipe.postprocess.get(RETAINED):
             where = plan.positions(RETAINED)
@@ -180,18 +182,25 @@ class Protecting(PartySteps):
                 block = Block(zone, size, values, positions, divisor=client.weight)
                 for step in steps:
                     if step.link.hook == "protect":
+                        if client.comparison is not None and hides(steps) and not hides(steps[: steps.index(step)]):
+                            between.setdefault(zone, []).append(block.plain())
                         block = execute(step, block, client, client.ctx, records=records)
                 blocks[zone], stated[zone] = block, foretold(steps)
+                hidden += [zone] if hides(steps) else []
         upload = Upload(blocks, stated, memory.buffers if self.recipe.buffers == "mean" else None)
         client.reports.zones = {zone: size / plan.labels.size for zone, size in sizes.items()}
         if (before := client.previous_plan) is not None:
             moved = 0 if before is plan else np.count_nonzero(plan.labels != before.labels)
+            if moved and negotiation.plans.fixed:
+                raise ProtectionError(
+                    f"component {negotiation.name}, hook negotiate_mask: it moved {moved} scalars of client "
+                    f"{client.client_id} to another zone, and says Plans(fixed=True); give the same plan in every round"
+                )
             client.reports.churn = moved / plan.labels.size
         client.reports.log = dict(client.log)
         client.log.clear()
         if client.comparison is not None:
-            hidden = {zone: plan.positions(zone) for zone, size in sizes.items() if size and hides(zone, client.ctx)}
-            client.comparison.hold(round, client.update, hidden)
+            client.comparison.hold(round, client.update, {zone: plan.positions(zone) for zone in hidden}, between)
         client.update = None
         return upload.to_plain()
 
@@ -210,12 +219,12 @@ class Protecting(PartySteps):
         return self.composition.aggregator.wants.positions and seal_of(steps) is None
 
 
-def hides(zone: str, ctx: Context) -> bool:
-    """Whether a client itself hides the values of a zone: it keeps them, closes them, or adds noise to them."""
-    protecting = (step for step in ctx.steps(zone) if step.link.hook == "protect") if zone != RETAINED else ()
-    return zone == RETAINED or any(
+def hides(steps: Sequence[Step]) -> bool:
+    """Whether a client itself hides the values that pass these links: it closes them, or adds noise to them."""
+    return any(
         isinstance(operation, Seal | Scramble) or (isinstance(operation, Noise) and operation.trust != "central")
-        for step in protecting
+        for step in steps
+        if step.link.hook == "protect"
         for operation in step.operations
     )
 

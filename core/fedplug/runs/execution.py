@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from fedplug.api import units
 from fedplug.api.blocks import Layout
+from fedplug.api.data import ACCURACY
 from fedplug.api.errors import CheckpointError, FedplugError, PluginError, SetupError, cause_of, log_error, of_component
 from fedplug.api.events import (
     Asking,
@@ -36,7 +37,7 @@ from fedplug.api.events import (
     RunStopped,
 )
 from fedplug.api.files import Files, private_process, write_text
-from fedplug.api.roles import Extension, ModelSource
+from fedplug.api.roles import Extension
 from fedplug.api.threads import parties_compute_with
 from fedplug.console.display import Display, show
 from fedplug.engines.base import TIMEOUT, Engine, Job
@@ -67,6 +68,7 @@ from fedplug.runs.folder import (
     versions,
     write_recipe,
 )
+from fedplug.runs.metrics import figures_of
 from fedplug.runs.result import Run
 from fedplug.runs.settings import Settings
 from fedplug.runs.shown import Shown, display_of
@@ -515,7 +517,7 @@ class Execution:
             command=command_line(),
             parameters=layout.size,
             origin=recipe.origin,
-            figures=list(self.composition.part(recipe.model.name, ModelSource).judged_by),
+            figures=[figure for figure in figures_of(recipe, self.composition) if figure.name != ACCURACY.name],
             not_repeatable=self.in_memory,
         )
         self.events = Events()

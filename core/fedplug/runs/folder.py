@@ -270,7 +270,7 @@ class Summary(Record):
         assessments: component -> fact -> value, with knowledge that no party has.
         carried: bytes that travelled in this execution: the `messages`, as the rows have them, and what was added to
             them on their way, where the engine says so; headers of networks come on top.
-        figures: what the task is judged by besides accuracy, as its model declares it.
+        figures: what the task is judged by besides accuracy, as the task and the model declare it.
         not_repeatable: why nobody can repeat the run elsewhere, a sentence for each object that was in memory alone;
             empty where everybody can.
         peak_memory: bytes that the server's process held at most in this execution, libraries and all; with the engine

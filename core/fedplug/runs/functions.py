@@ -51,8 +51,8 @@ def run(
         sets: changes of single values, applied in order.
         settings: of this machine; by default those of the user's config file.
         display: `lines`, one a round; `terminal`, as the command line shows it; or a display of your own.
-        loss: a function of outputs and answers that gives the mean loss of a batch, for a recipe that trains with
-            `std.sgd`.
+        loss: a function of outputs and answers that gives the mean loss of a batch, where the recipe trains with
+            `std.sgd` or what builds on it.
         keep_data: whether arrays that are the data are kept in the run folder, `session_data.npz`.
         stop: such as a `threading.Event`; once it is set, the run ends after the current round and is resumed like an
             interrupted one.
@@ -166,7 +166,7 @@ def check(
     if loss is not None or not all(isinstance(value, str | None) for value in map(values.get, OF_SESSION)):
         from fedplug.recipe.session import sections
 
-        values = sections(lambda: _written(recipe, changes), values, loss)
+        values = sections(lambda: _written(recipe, changes), values, loss, catalog)
     changes += values.items()
     if isinstance(recipe, Path | str):
         return load_recipe(recipe, changes, catalog)

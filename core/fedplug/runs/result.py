@@ -241,9 +241,10 @@ class Run:
         return f"<div>{title}{self._verdict_html()}{facts}{self.metrics._repr_html_()}</div>"
 
     def _facts(self) -> dict[str, str]:
-        last = units.last(row.accuracy for row in self.metrics)
-        accuracy = {} if last is None else {"accuracy": units.number(last)}
-        return {"rounds": f"{len(self.metrics)} of {self.recipe.rounds}", **accuracy, "bytes": sent(self.metrics)}
+        rows = self.metrics
+        last = units.last(row.leading for row in rows)
+        leading = {} if last is None else {rows[-1].leads.name: units.number(last)}
+        return {"rounds": f"{len(rows)} of {self.recipe.rounds}", **leading, "bytes": sent(rows)}
 
     def _verdict(self) -> list[str]:
         try:
