@@ -16,6 +16,7 @@ from fedplug.api import units
 from fedplug.api.errors import CheckpointError, PluginError, SetupError
 from fedplug.api.events import Events
 from fedplug.api.rows import Row
+from fedplug.api.threads import parties_compute_with
 from fedplug.api.verdict import MARKS
 from fedplug.console.display import cells, filled, sent, thin_out
 from fedplug.engines.base import Job
@@ -211,7 +212,8 @@ class Run:
         Raises:
             CheckpointError: as in `model`; or there is no such client.
         """
-        return final_model(self.recipe, self.folder, self.settings.data_root, client_id)
+        with parties_compute_with(self.settings.threads):
+            return final_model(self.recipe, self.folder, self.settings.data_root, client_id)
 
     def report(self) -> Path:
         """Draws the report of the run, and gives its path.

@@ -3,8 +3,9 @@
 It imports torch, so components import it inside their methods: nothing on the path of `fedplug list`, `show` and
 `check` does.
 
-Engines must agree bit for bit, so everything runs with one torch thread (parallelism comes from processes), and
-random numbers inside torch come from a generator that is seeded on entry and restored on exit.
+Engines must agree bit for bit, so everything runs with one torch thread (parallelism comes from processes) unless the
+setting `threads` says otherwise. Random numbers inside torch come from a generator that is seeded on entry and restored
+on exit.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
+from fedplug.api import threads
 from fedplug.api.blocks import Layout, is_unchangeable
 from fedplug.api.data import ClientData, Evaluation, Examples, Model
 from torch.utils.hooks import RemovableHandle
@@ -42,9 +44,11 @@ Count = Callable[[torch.Tensor, torch.Tensor], Mapping[str, float]]
 
 
 def use_one_thread() -> None:
-    """Makes torch compute with one thread in this process, so that results do not depend on the machine."""
-    if torch.get_num_threads() != 1:
-        torch.set_num_threads(1)
+    """Makes torch compute with one thread in this process, so that results do not depend on the machine; with more
+    where the setting `threads` says so.
+    """
+    if torch.get_num_threads() != (count := threads.of_a_party()):
+        torch.set_num_threads(count)
 
 
 @contextlib.contextmanager
