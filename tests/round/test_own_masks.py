@@ -378,5 +378,5 @@ def test_a_server_adds_no_noise_to_a_sum_that_it_relays_unread() -> None:
     chain = [{"use": "std.clip", "norm": 1.0}, {"use": "std.bfv", "key_holder": "key_server", "answer": "clients"}]
     noise = {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 2.0}
     plain = recipe_of("encrypted", chain, postprocess={"encrypted": ["std.bfv", noise]})
-    with pytest.raises(RecipeError, match="opens the sum for the clients alone: the server relays what it cannot read"):
+    with pytest.raises(RecipeError, match="which relays the encrypted sum and cannot read it"):
         Recipe.from_plain(plain, toy_catalog())

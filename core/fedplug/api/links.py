@@ -460,18 +460,16 @@ def misplaced_links(links: tuple[Link, ...], ctx: Context) -> list[tuple[Link, s
     """Every link that cannot run, or cannot stand, where it stands, with a sentence; folded without stopping."""
     problems: list[tuple[Link, str]] = []
     steps = fold(links, ctx, lambda link, message: problems.append((link, message)))
-    at_clients, relayed = None, None  # links
-    for step in steps:
+    at_clients: Link | None = None
+    for number, step in enumerate(steps):
         link = step.link
         if link.hook == "postprocess":
-            if relayed is not None and link.site == "server":
+            if link.site == "server" and locked(steps[:number]):
                 problems.append((
                     link,
-                    f"{link.name} runs at the aggregation server, but {relayed.name} before it opens the sum for the "
-                    "clients alone: the server relays what it cannot read; write answer: server there, or have it run "
-                    "at the key server",
+                    f"{link.name} runs at the aggregation server, which relays the {link.zone} sum and cannot read it: "
+                    "the key server answers the clients alone; write answer: server, or have it run at the clients",
                 ))
-            relayed = relayed or (link if locked([step]) else None)
             if at_clients is not None and link.site != "client":
                 where = {"server": "the aggregation server", "key_server": "the key server"}[link.site]
                 problems.append((

@@ -115,7 +115,8 @@ HOOK_GROUPS: tuple[str, ...] = (
 """Groups named after a hook, in the order of a round."""
 
 GROUPS: tuple[str, ...] = (
-    *HOOK_GROUPS, "dataset", "partition", "model", "trainer", "metric", "engine", "accountant", "groups", "extension",
+    *HOOK_GROUPS, "dataset", "partition", "task", "model", "trainer", "metric", "engine", "accountant", "groups",
+    "extension",
 )  # fmt: skip
 """Every entry-point group of components, without the prefix `fedplug.`"""
 

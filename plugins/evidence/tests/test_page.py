@@ -9,12 +9,13 @@ from pathlib import Path
 from fedplug.api.rows import Compared
 from fedplug.api.verdict import Verdict
 from fedplug_evidence.facts import Attacks, Closed, Contents, Tried
+from fedplug_evidence.manifest import Checked
 from fedplug_evidence.page import render, unprotected
 from fedplug_evidence.picture import draw, words
 
 
 def contents(folder: Path) -> Contents:
-    return Contents.of(folder)
+    return Contents.of(Checked(folder).data)
 
 
 def test_it_says_first_what_is_not_protected(folder: Path) -> None:

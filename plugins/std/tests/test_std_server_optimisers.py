@@ -134,7 +134,7 @@ def test_it_is_refused_where_it_would_not_see_the_sum() -> None:
     assert said.endswith("or have it run at the clients too")
     (said,) = problems(recipe("encrypted", [{**bfv, "key_holder": "key_server", "answer": "clients"}],
                               ["std.bfv", fedopt()]))  # fmt: skip
-    assert "the server relays what it cannot read" in said
+    assert "which relays the encrypted sum and cannot read it" in said
     (said,) = problems(recipe("encrypted", [{**bfv, "key_holder": "key_server"}], [fedopt(), "std.bfv"]))
     assert "which std.bfv has closed; open it first" in said
 

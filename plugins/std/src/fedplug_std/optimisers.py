@@ -37,7 +37,7 @@ class AdamW(Sgd):
         """Steps of Adam on the mean cross entropy: an update is no sum of gradients, and attacks are told so."""
         options = self.options
         return Learns(
-            descends="cross_entropy by AdamW", lr=self.stated_rate(ctx), batch_size=options.batch_size,
+            descends=f"{ctx.descends} by AdamW", lr=self.stated_rate(ctx), batch_size=options.batch_size,
             epochs=options.epochs, weight_decay=options.weight_decay, class_weights=options.class_weights,
         )  # fmt: skip
 
@@ -84,7 +84,7 @@ class FedProx(Sgd):
         options: Any = self.options
         if learns is None or options.mu == 0:
             return learns
-        return dataclasses.replace(learns, descends="cross_entropy and a proximal term")
+        return dataclasses.replace(learns, descends=f"{ctx.descends} and a proximal term")
 
     def local_objective(
         self, client: Client, loss: torch.Tensor, parameters: list[torch.Tensor], start: list[torch.Tensor]

@@ -57,7 +57,7 @@ class Scaffold(Sgd):
         """Sums of gradients with a correction that nobody else knows."""
         options: Any = self.options
         return Learns(
-            descends="cross_entropy with control variates", lr=self.learning_rate(ctx), batch_size=options.batch_size,
+            descends=f"{ctx.descends} with control variates", lr=self.learning_rate(ctx), batch_size=options.batch_size,
         )  # fmt: skip
 
     def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:

@@ -14,7 +14,7 @@ from fedplug.api.errors import SetupError
 if TYPE_CHECKING:
     import numpy as np
     import torch
-    from fedplug import Client, Context
+    from fedplug import Client, Context, Task
 
     from fedplug_std._perceptron import Perceptron
     from fedplug_std.torch_model import TorchModel
@@ -79,11 +79,12 @@ class Sgd(fedplug.Trainer):
         self.options = options
 
     def learns(self, ctx: Context) -> Learns | None:
-        """Sums of gradients of the mean cross entropy over batches, times the round's learning rate."""
+        """Sums of gradients of the mean loss of the task over batches, times the round's learning rate."""
         options = self.options
         return Learns(
-            lr=self.stated_rate(ctx), batch_size=options.batch_size, epochs=options.epochs,
-            momentum=options.momentum, weight_decay=options.weight_decay, class_weights=options.class_weights,
+            descends=ctx.descends, lr=self.stated_rate(ctx), batch_size=options.batch_size,
+            epochs=options.epochs, momentum=options.momentum, weight_decay=options.weight_decay,
+            class_weights=options.class_weights,
         )  # fmt: skip
 
     def learning_rate(self, ctx: Context) -> float:
@@ -144,8 +145,9 @@ class Sgd(fedplug.Trainer):
     def batch_loss(
         self, logits: torch.Tensor, answers: torch.Tensor, weights: torch.Tensor | None
     ) -> torch.Tensor:
-        """Mean loss of a batch, with class weights where there are some: here the cross entropy. A trainer with another
-        one overrides it, and says in `learns` what it descends.
+        """Mean loss of a batch of classes, with class weights where there are some: here the cross entropy. A trainer
+        with another one overrides it, and says in `learns` what it descends. A task with a loss of its own is asked in
+        its place, unless it is overridden.
         """
         import torch
 
@@ -178,7 +180,7 @@ class Sgd(fedplug.Trainer):
         lr = self.learning_rate(ctx)
         losses: list[torch.Tensor] = []
         seed = int(rng.integers(2**63))
-        if (perceptron := self._perceptron(model)) is not None:
+        if (perceptron := self._perceptron(model, client.data.task)) is not None:
             with torch.no_grad():  # it has neither a mode nor dropout
                 few = model.device.type == "cpu" and perceptron.takes_few(count * options.epochs)
                 if few and type(self).batches is Sgd.batches:
@@ -213,11 +215,13 @@ class Sgd(fedplug.Trainer):
         model.move_by(update.numpy())
         return found[-len(train) :]
 
-    def _perceptron(self, model: TorchModel) -> Perceptron | None:
+    def _perceptron(self, model: TorchModel, task: Task | None) -> Perceptron | None:
         """The model, if it is a perceptron and steps are plain, with their derivatives written out; else None."""
         from fedplug_std._perceptron import Perceptron
 
         options = self.options
+        if _own_loss(task):
+            return None
         own = type(self)
         if any(getattr(own, name) is not getattr(Sgd, name) for name in ("mover", "local_objective", "batch_loss")):
             return None
@@ -237,7 +241,7 @@ class Sgd(fedplug.Trainer):
         weights = self._class_weights(model, len(client.data.classes))
 
         def gradients_of(inputs: torch.Tensor, labels: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
-            loss = self.batch_loss(model.module(inputs), labels, weights)
+            loss = self.loss_of(client, model.module(inputs), labels, weights)
             objective = self.local_objective(client, loss, parameters, start)
             return list(torch.autograd.grad(objective, parameters, materialize_grads=True)), loss.detach() * len(labels)
 
@@ -273,6 +277,22 @@ class Sgd(fedplug.Trainer):
             )  # fmt: skip
 
         return move
+
+    def loss_of(
+        self, client: Client, outputs: torch.Tensor, answers: torch.Tensor, weights: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Mean loss of a batch in the task of the client's data, with class weights where there are some.
+
+        Raises:
+            SetupError: the task has another loss than the cross entropy, and there are class weights.
+        """
+        task = client.data.task
+        if task is None or not _own_loss(task) or type(self).batch_loss is not Sgd.batch_loss:
+            return self.batch_loss(outputs, answers, weights)
+        if weights is not None:
+            raise SetupError(f"class_weights weighs the cross entropy, and {task.name} descends the {task.descends}")
+        loss: torch.Tensor = task.losses(outputs, answers).mean()
+        return loss
 
     def _class_weights(self, model: TorchModel, classes: int) -> torch.Tensor | None:
         import torch
@@ -337,6 +357,11 @@ def batch_slices(count: int, size: int, merge_single: bool) -> list[slice]:
     if merge_single and size > 1 and len(starts) > 1 and count - starts[-1] == 1:
         starts.pop()
     return [slice(start, stop) for start, stop in zip(starts, [*starts[1:], count], strict=True)]
+
+
+def _own_loss(task: Task | None) -> bool:
+    """Whether a task has another loss than the cross entropy of classes."""
+    return task is not None and task.descends != "cross_entropy"
 
 
 def _has_batch_norm(module: torch.nn.Module) -> bool:

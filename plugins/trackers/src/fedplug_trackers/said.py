@@ -72,6 +72,7 @@ def numbers(row: Row) -> dict[str, float]:
             found |= {f"{title}/mean": sum(each) / len(each), f"{title}/worst": min(each)}
     for group, result in row.groups.items():
         found |= {f"groups/{group}/accuracy": result.accuracy, f"groups/{group}/loss": result.loss}
+        found |= {f"groups/{group}/figures/{name}": value for name, value in result.figures.items()}
     if row.simulated_seconds is not None:
         found["seconds/simulated"] = row.simulated_seconds
     return {name: float(value) for name, value in found.items() if value is not None}
