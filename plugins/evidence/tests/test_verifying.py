@@ -228,6 +228,8 @@ def set_at(place: str, value: Any) -> Callable[[Any], Any]:
         ("ledger.json", "warnings", [], "ledger.json, warnings: "),
         ("charges.json", "log.1.zones.noised.local", 50.0,
          "charges.json, log, 1, zones, noised, local: 50.0, and by its releases "),
+        ("charges.json", "log.1.zones.noised.sum_factor", 50.0,
+         "charges.json, log, 1, zones, noised, sum_factor: 50, and it can be 1 to 2"),
         ("charges.json", "log.1.charged", [0], "ledger.json, log, 1, charged: 'all', and by charges.json [0]"),
         ("charges.json", "log.1.charged", [77], "charges.json, log, 1: it charges client 77, and there are 4"),
         ("charges.json", "log.1.round", 9, "charges.json, log, 1: it is of round 9, and there are 2"),
