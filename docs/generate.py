@@ -51,6 +51,7 @@ HOOKS = {
     "attack": "what an adversary learns from what it saw",
     "dataset": "data",
     "partition": "which examples each client has",
+    "task": "what a model is for: its loss, and what it is judged by",
     "model": "models",
     "trainer": "local training",
     "groups": "groups of clients with a model each",

@@ -50,6 +50,7 @@ def a_line(party: str, state: State, epsilon: float = 1.25, **changes: Any) -> L
         "reason": reason, "detail": reason or "it adds up to little", "delta": 1e-5, "sees": f"what the {party} sees",
         "epsilons": stated if state in ("guaranteed", "beyond") else None,
         "rests_on": ["noise that fedplug itself adds"] if state == "guaranteed" else [],
+        "nothing": state == "guaranteed" and epsilon == 0,
     }  # fmt: skip
     return Line(party, state, **{**known, **changes})
 

@@ -216,13 +216,13 @@ def assert_sound(recipe: Recipe, rows: list[Row]) -> None:
     assert [row.round for row in rows] == [1, 2]
     for number, row in enumerate(rows):
         assert row.clients.answered == row.clients.asked
-        assert row.accuracy is not None
-        assert 0 <= row.accuracy <= 1
+        assert row.leading is not None
+        assert 0 <= row.leading <= (1 if row.leads.name == "accuracy" else 100)  # RMSE of the diabetes, which has 77
         share = row.zones["encrypted"]
         vote = recipe.components.get("paraaegis.vote")
         if vote is not None:
             expected = vote.options.ratio * vote.options.decay**number  # type: ignore[attr-defined]
-            assert share == pytest.approx(expected, abs=1e-3)
+            assert share == pytest.approx(expected, abs=3e-3)  # whole scalars, of a few hundred
         elif "encrypted" not in recipe.protect:
             assert share == 0
         elif recipe.negotiate_mask.use in ("std.single_zone", "baselines.batchcrypt"):

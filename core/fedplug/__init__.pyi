@@ -74,6 +74,7 @@ from fedplug.api.roles import Reveals as Reveals
 from fedplug.api.roles import Scorer as Scorer
 from fedplug.api.roles import Scoring as Scoring
 from fedplug.api.roles import Sealer as Sealer
+from fedplug.api.roles import Task as Task
 from fedplug.api.roles import Trainer as Trainer
 from fedplug.api.roles import Wants as Wants
 from fedplug.privacy.accounting import gaussian_delta as gaussian_delta

@@ -71,6 +71,30 @@ def test_its_text_has_a_line_for_each_party_with_a_sign_and_words() -> None:
     assert len({*MARKS.values()}) == 4
 
 
+def test_an_epsilon_of_zero_that_noise_bought_keeps_its_terms() -> None:
+    bought = line("client", "guaranteed", 0.0)
+    nothing = dataclasses.replace(bought, nothing=True)
+    assert bought.guarantee == "epsilon 0 for each client"
+    assert "delta 1e-05" in bought.terms
+    assert (nothing.guarantee, nothing.terms) == ("learns nothing of the updates (epsilon 0)", "")
+
+
+def test_guarantees_of_other_units_are_told_apart() -> None:
+    """Records toward one party, clients toward another: neither stands for both."""
+    record = dataclasses.replace(line("client", "guaranteed"), unit="record", epsilons=None, stated={"pld": 1.5})
+    server = dataclasses.replace(line("aggregator", "guaranteed", 0.0), nothing=True)
+    verdict = Verdict.of([server, record])
+    assert verdict.opening == "Protected from everybody named, for each client or record"
+    assert verdict.headline == (
+        "Each client's data are protected from the server: nothing of the updates can be read; each record's data are "
+        "protected from another client, with epsilon 1.50 at most."
+    )
+
+
+def test_a_large_replace_one_epsilon_is_called_useless() -> None:
+    assert line("client", "guaranteed", 11.0).terms.endswith("epsilon 22.00, which promises nothing useful")
+
+
 def test_nothing_run_says_so() -> None:
     assert str(Verdict("nothing_run")) == "Nothing to judge."
     assert Verdict("nothing_run").text() == ["Nothing to judge. No round was recorded, so nothing was released."]

@@ -33,6 +33,11 @@ def test_list_is_grouped_in_the_order_of_a_round(monkeypatch: pytest.MonkeyPatch
         (["protect", "std"], {"std.clip"}, {"std.mean", "fas.scramble"}),
         (["fedplug-std", "gaussian"], {"std.gaussian"}, {"std.mean"}),
         (["CKKS"], {"std.ckks"}, {"std.mean"}),
+        (["trainer", "adam"], {"std.adamw"}, {"std.sgd"}),  # a name
+        (["postprocess", "adam"], {"std.fedopt"}, {"std.central_gaussian"}),
+        (["momentum"], {"std.sgd", "std.fedopt"}, {"std.mean"}),  # in the body of the documentation
+        (["prox"], {"std.fedprox"}, {"std.sgd"}),
+        (["model", "tabular"], {"std.mlp", "std.logistic"}, {"std.cnn"}),  # which it calls tables
     ],
 )
 def test_list_takes_words(
@@ -59,6 +64,15 @@ def test_list_says_what_may_have_been_meant(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert said in captured.err
+
+
+def test_other_words_for_the_same_are_words_of_the_documentation() -> None:
+    """A word that a docstring of its own uses by now, or one that nothing speaks of any more, needs no entry."""
+    said = {entry.name: " ".join(f"{entry.name} {entry.docstring}".lower().split()) for entry in Catalog.discover()}
+    for word, others in catalog.SYNONYMS.items():
+        for other in others:
+            found = {name for name, text in said.items() if other in text}
+            assert found - {name for name, text in said.items() if word in text}, (word, other)
 
 
 def test_list_in_a_narrow_terminal_has_room_for_summaries(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

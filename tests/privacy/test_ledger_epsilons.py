@@ -73,7 +73,8 @@ def test_records_are_stated_apart_and_for_the_worst_client() -> None:
     assert stated.verdict.status == "protected_from_all"
     line = stated.views["aggregator"]
     assert (line.unit, line.guarantee) == ("record", "epsilon 2.00 for each record")
-    assert line.rests_on == [f"on the word of {Records(None).name}"]
+    assert line.rests_on[0] == f"on the word of {Records(None).name}"
+    assert "1 / number of records" in line.rests_on[1]
     assert line.not_covered[0] == "a client as a whole"
     assert "of a whole client: reads the clear zone of every upload, without noise" in line.detail
     assert stated.verdict.headline.startswith("Each record's data are protected from the server")

@@ -39,8 +39,8 @@ def test_hybrid_has_no_end_to_end_dp() -> None:
     ledger = ledger_of(key_holders={"encrypted": "clients"}, reveals=[mask])
     enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
     assert ledger.verdict().headline == (
-        "Each client's data are protected from the server, and not from another client, a client together with the "
-        "server or anybody who gets the model."
+        "Each client's data are protected from the server, with epsilon 11.46 at most, and not from another client, a "
+        "client together with the server or anybody who gets the model."
     )
     server = ledger.verdict().toward("aggregator")
     assert server.guarantee == "epsilon 11.46 for each client"

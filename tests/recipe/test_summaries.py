@@ -1,4 +1,4 @@
-"""Summaries out of source files: what the pattern finds is what Python says, and what it misses is parsed."""
+"""Docstrings out of source files: what the pattern finds is what Python says, and what it misses is parsed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 from pathlib import Path
 
 import pytest
-from fedplug.recipe.catalog import Catalog, source_file, summary_of
+from fedplug.recipe.catalog import Catalog, docstring_of, source_file
 
 SOURCE = '''"""A module that must not run."""
 from .other import Thing as Renamed
@@ -36,14 +36,15 @@ def command(
 
 
 @pytest.mark.parametrize(
-    ("name", "summary"),
+    ("name", "said"),
     [
-        ("Plain", "Choose by rule [x]."), ("Plain.Inner", "Choose inside."), ("Plain.Absent", ""), ("Bare", ""),
+        ("Plain", "Choose by rule [x].\n\n    More."),
+        ("Plain.Inner", "Choose inside."), ("Plain.Absent", ""), ("Bare", ""),
         ("command", "Do it."), ("Renamed", "A thing."), ("Absent", ""),
     ],
 )  # fmt: skip
-def test_summaries_are_read_without_importing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, summary: str
+def test_docstrings_are_read_without_importing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str
 ) -> None:
     package = tmp_path / "summarised"
     package.mkdir()
@@ -54,7 +55,7 @@ def test_summaries_are_read_without_importing(
     from fedplug.recipe import catalog as summaries
 
     summaries._spec.cache_clear()  # it may hold that there is no such package, or the folder of another test
-    assert summary_of("summarised.source", name) == summary
+    assert docstring_of("summarised.source", name) == said
 
 
 def test_every_installed_component_has_a_summary_as_python_reads_it() -> None:
@@ -66,4 +67,5 @@ def test_every_installed_component_has_a_summary_as_python_reads_it() -> None:
         assert path.is_file(), entry.name
         assert entry.summary, entry.name
     for entry in [entry for entry in entries if entry.distribution == "fedplug-std"]:
-        assert entry.summary == (inspect.getdoc(entry.load()) or "").partition("\n")[0], entry.name
+        assert inspect.cleandoc(entry.docstring) == inspect.getdoc(entry.load()), entry.name
+        assert entry.summary == entry.docstring.partition("\n")[0], entry.name

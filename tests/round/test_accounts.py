@@ -60,7 +60,7 @@ def test_a_link_keeps_the_account_of_a_level_that_the_core_has_never_heard_of(mo
         assert line.stated == {"epsilon_pure": pytest.approx(2 * each)}
         assert line.guarantee == f"epsilon {2 * each:.2f} for each label"
         assert line.terms.endswith("delta 1e-05, the label of one example")
-        assert line.rests_on == ["on the word of toy.labels"]
+        assert line.rests_on[0] == "on the word of toy.labels"
 
 
 def test_a_repeated_round_is_charged_at_its_level_too(monkeypatch: pytest.MonkeyPatch) -> None:

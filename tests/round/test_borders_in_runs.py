@@ -209,6 +209,19 @@ def test_a_plan_that_cannot_be_stops_every_client_by_name(
     assert f"component toy.odd, hook negotiate_mask: {said}" in str(caught.value)
 
 
+def test_plans_that_are_said_to_be_fixed_and_move_stop_every_client_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OddPlan, "plans", Plans(zones=frozenset({"clear", "retained"}), fixed=True))
+
+    def moving(ctx: Context) -> Plan:
+        retained = np.arange(ctx.layout.size) < ctx.round
+        return Plan.of("clear", ctx.layout.size, ctx.zones, shared=("clear", "retained"), retained=retained)
+
+    monkeypatch.setattr(OddPlan, "chosen", staticmethod(moving))
+    with pytest.raises(FedplugError) as caught:
+        ran(negotiate_mask={"use": "toy.odd"})
+    assert "component toy.odd, hook negotiate_mask: it moved 1 scalars of client 0 to another zone" in str(caught.value)
+
+
 def test_scores_of_another_length_stop_every_client_by_name() -> None:
     with pytest.raises(FedplugError) as caught:
         ran(score_parameters=[{"use": "toy.odd"}])

@@ -29,7 +29,7 @@ from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.compared import MOST, Comparison, Sought
 from fedplug.runs import execution
-from fedplug.runs.folder import read_rows
+from fedplug.runs.folder import read_ledger, read_rows
 from fedplug.runs.settings import Settings
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,10 +75,10 @@ def test_zeros_and_round_numbers_are_not_looked_for() -> None:
 def test_what_left_before_the_values_were_known_is_compared_once_they_are() -> None:
     comparison, leak = Comparison(), UPDATE[HALF].tobytes()
     assert comparison.look(0, b"a ballot of eight bytes" + leak) is None
-    comparison.hold(0, UPDATE, {"noised": HALF})
+    comparison.hold(0, UPDATE, {"noised": HALF}, {})
     assert comparison.look(0, b"an upload of that round") == Compared(2, {"noised": 200}, {"noised": 199})
     assert comparison.look(1, leak) == Compared(0, {}, {"noised": 199}), "with the values of the round before"
-    comparison.hold(1, -UPDATE, {"noised": HALF})
+    comparison.hold(1, -UPDATE, {"noised": HALF}, {})
     assert comparison.look(1, b"an upload of the next one") == Compared(2, {"noised": 200}, {})
 
 
@@ -86,7 +86,7 @@ def test_what_was_sent_in_a_round_without_an_upload_waits_no_longer() -> None:
     comparison = Comparison()
     assert comparison.look(0, UPDATE.tobytes()) is None
     comparison.look(1, b"12345678")
-    comparison.hold(1, UPDATE, {"noised": HALF})
+    comparison.hold(1, UPDATE, {"noised": HALF}, {})
     assert comparison.look(1, b"12345678") == Compared(2, {"noised": 200}, {})
 
 
@@ -162,6 +162,17 @@ def test_a_recorded_run_says_that_nothing_was_found(tmp_path: Path, zone: str, c
 def test_a_value_in_the_log_of_a_component_is_found(tmp_path: Path) -> None:
     said = compared(tmp_path, recipe_of("noised", [{"use": "toy.logs"}, *NOISED]))
     assert all(one and one.found.get("noised", 0) >= 3 for one in said)
+
+
+def test_a_value_that_a_link_took_behind_the_clip_is_found(tmp_path: Path) -> None:
+    clip = {"use": "std.clip", "norm": 0.01}
+    again = {**NOISED[0], "name": "again"}
+    said = compared(tmp_path, recipe_of("noised", [clip, {"use": "toy.logs"}, again, NOISED[1]]))
+    assert all(one and one.found.get("noised", 0) >= 3 for one in said)
+    (run,) = tmp_path.iterdir()
+    verdict = read_ledger(run).verdict
+    assert verdict.status == "no_protection"
+    assert verdict.toward("released_model").reason == "plain values of protected zones were found in messages"
 
 
 @pytest.mark.parametrize(("form", "places"), [("f4", 36), ("f8", 40)])

@@ -372,3 +372,11 @@ def test_ballots_that_were_sent_twice_are_paid_for_twice(source: str, times: int
     assert resume(folder, settings, 0, toy_catalog()) == 0  # round 1 again, with other noise if it is secret
     log = json.loads((folder / "ledger.json").read_text())["log"]
     assert sum("ballots of toy.halves" in entry["zones"] for entry in log) == times
+
+
+def test_a_server_adds_no_noise_to_a_sum_that_it_relays_unread() -> None:
+    chain = [{"use": "std.clip", "norm": 1.0}, {"use": "std.bfv", "key_holder": "key_server", "answer": "clients"}]
+    noise = {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 2.0}
+    plain = recipe_of("encrypted", chain, postprocess={"encrypted": ["std.bfv", noise]})
+    with pytest.raises(RecipeError, match="which relays the encrypted sum and cannot read it"):
+        Recipe.from_plain(plain, toy_catalog())

@@ -17,16 +17,20 @@ from fedplug.api.records import Checked, Record, Text
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from fedplug.api.roles import Task
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Examples:
     """Labelled examples as stored.
 
     Attributes:
-        inputs: images as uint8 or float32 (n, C, H, W).
+        inputs: of any type and shape, (n, ...): images as uint8 or float32 (n, C, H, W), rows of a table as float32
+            (n, features), tokens as int64 (n, positions).
         labels: int64 (n,), one class an example; partitions go by it.
-        targets: uint8 (n, H, W), the class of every pixel, where the task is segmentation; `labels` then say what kind
-            of image it is.
+        targets: what a model is to answer where that is not the label, (n, ...): uint8 (n, H, W), the class of every
+            pixel, where the task is segmentation; float32 (n, numbers) where it is regression. `labels` then say what
+            kind of example it is.
         regions: uint8 (n, H, W), which privacy-sensitive field a pixel shows: 0 none, else 1 + its place in the data
             set's `region_names`.
 
@@ -36,7 +40,7 @@ class Examples:
 
     inputs: NDArray[Any]
     labels: NDArray[np.int64]
-    targets: NDArray[np.uint8] | None = None
+    targets: NDArray[Any] | None = None
     regions: NDArray[np.uint8] | None = None
 
     def __post_init__(self) -> None:
@@ -49,13 +53,15 @@ class Examples:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one example: (C, H, W)."""
+        """Of one example, such as (C, H, W)."""
         return tuple(self.inputs.shape[1:])
 
     @property
     def answers(self) -> NDArray[Any]:
-        """What a model is to predict: int64 (n,) classes, or (n, H, W) classes of pixels."""
-        return self.labels if self.targets is None else self.targets.astype(np.int64)
+        """What a model is to predict: int64 (n,) classes, (n, H, W) classes of pixels, or float32 numbers."""
+        if self.targets is None:
+            return self.labels
+        return self.targets.astype(np.float32 if self.targets.dtype.kind == "f" else np.int64, copy=False)
 
     def take(self, indices: NDArray[Any] | slice) -> Examples:
         """The examples at these places."""
@@ -68,11 +74,14 @@ class About:
     """What a model needs to know about examples; whoever holds some hands it on with `about`.
 
     Attributes:
-        classes: class names; their number is the number of outputs.
+        classes: names of a model's outputs, whose number is theirs: of classes; of the numbers that a regression
+            predicts; of the labels of which an example may have several; of tokens.
         mean, std: per channel, in units of inputs scaled to [0, 1]; inputs are standardised with them when they
-            become tensors. uint8 inputs are divided by 255 first.
+            become tensors. uint8 inputs are divided by 255 first. Both empty: inputs reach the model as they are.
         kinds: names of the labels, where they are not the classes that a model predicts (segmentation).
         region_names: names of the privacy-sensitive fields that `Examples.regions` marks.
+        task: what the model is for, which says what its loss is and what it is judged by; the run fills it in. None:
+            one class an example, or a pixel, by cross entropy.
     """
 
     classes: tuple[str, ...]
@@ -80,6 +89,7 @@ class About:
     std: tuple[float, ...]
     kinds: tuple[str, ...] = ()
     region_names: tuple[str, ...] = ()
+    task: Task | None = None
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -152,10 +162,11 @@ class Evaluation:
     """Counts of one evaluation; those of several clients add up.
 
     Attributes:
-        correct: answers that are right.
+        correct: answers that are right; 0 where the task has no accuracy.
         count: of answers: one an example, or one a position of it where the model labels positions.
-        loss: summed over the answers, in nats.
-        task: whatever else a task is judged by, by name; `ModelSource.figures` makes figures of the sums.
+        loss: summed over the answers, in nats where it is a cross entropy.
+        task: whatever else a task is judged by, by name; `Task.figures`, and `ModelSource.figures`, make figures of the
+            sums.
     """
 
     correct: int
@@ -171,10 +182,10 @@ OWN_MODELS = ", own models"
 
 
 class Figure(Checked, Record):
-    """What a task is judged by besides accuracy, and how that is read.
+    """What a task is judged by, and how that is read.
 
     Attributes:
-        name: as `ModelSource.figures` has it, such as `IoU`.
+        name: as `Task.figures` or `ModelSource.figures` has it, such as `IoU`.
         better: which of two is the better one, `higher` or `lower`. Comparisons mark it, and a search looks for it.
         unit: of its numbers, such as `m`; empty for a number without one.
     """
@@ -182,6 +193,10 @@ class Figure(Checked, Record):
     name: Text
     better: Better
     unit: Text = ""
+
+
+ACCURACY = Figure("accuracy", better="higher")
+"""The share of right answers: what leads where a recipe names no other task."""
 
 
 def figure_named(name: str, figures: Iterable[Figure]) -> Figure | None:
@@ -232,7 +247,7 @@ class Model(Protocol):
         """Overwrites the named buffers."""
 
     def evaluate(self, examples: Examples, data: ClientData) -> Evaluation:
-        """Counts correct predictions in evaluation mode."""
+        """Counts, in evaluation mode, what the task of `data` is judged by: right answers where it names none."""
         ...
 
     def evaluate_each(

@@ -18,9 +18,11 @@ class FedplugError(Exception):
 
     Attributes:
         client_id: the one client whose upload is to blame; the round goes on without it. None where nobody is.
+        run_folder: of the run that it ended, with what is saved of it; None where nothing is.
     """
 
     client_id: int | None = None
+    run_folder: Path | None = None
 
     def blame(self, client_id: int) -> Self:
         """Says that this client's upload alone is at fault; for `aggregate` and `add_blocks`."""

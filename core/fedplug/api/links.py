@@ -461,16 +461,22 @@ def misplaced_links(links: tuple[Link, ...], ctx: Context) -> list[tuple[Link, s
     problems: list[tuple[Link, str]] = []
     steps = fold(links, ctx, lambda link, message: problems.append((link, message)))
     at_clients: Link | None = None
-    for step in steps:
+    for number, step in enumerate(steps):
         link = step.link
         if link.hook == "postprocess":
+            if link.site == "server" and locked(steps[:number]):
+                problems.append((
+                    link,
+                    f"{link.name} runs at the aggregation server, which relays the {link.zone} sum and cannot read it: "
+                    "the key server answers the clients alone; write answer: server, or have it run at the clients",
+                ))
             if at_clients is not None and link.site != "client":
                 where = {"server": "the aggregation server", "key_server": "the key server"}[link.site]
                 problems.append((
                     link,
                     f"{link.name} runs at {where}, but {at_clients.name} before it runs at the clients, behind which "
-                    f"nothing reaches {where}: it would never run; put it before {at_clients.name}, or have "
-                    "the sum opened at the key server (key_holder: key_server)",
+                    f"nothing reaches {where}: it would never run; put it before {at_clients.name}, have the sum "
+                    "opened at the key server (key_holder: key_server), or have it run at the clients too",
                 ))
             at_clients = at_clients or (link if link.site == "client" else None)
     # A link that is misplaced counts as if it did nothing, so what is missing behind others is not reported again.

@@ -570,6 +570,14 @@ class Context:
         return fold(self.links.get(zone, ()), dataclasses.replace(self, round=0) if self.round < 0 else self)
 
     @property
+    def descends(self) -> str:
+        """The loss of the recipe's task, for `Learns.descends`: `cross_entropy` where it names none."""
+        from fedplug.api.roles import Task
+
+        tasks = (part for part in self.components.values() if isinstance(part, Task))
+        return next((task.descends for task in tasks), "cross_entropy")
+
+    @property
     def bare_zones(self) -> tuple[str, ...]:
         """Zones that are sent, and whose sum carries no noise that counts: the model is moved by them as they are."""
         return tuple(zone for zone in self.links if not any(step.after.releases for step in self.steps(zone)[-1:]))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from fedplug.api.blocks import Block, Scores
     from fedplug.api.cohort import Cohort, KeyServerLine
-    from fedplug.api.data import Dataset, Figure, Model
+    from fedplug.api.data import About, Dataset, Examples, Figure, Model
     from fedplug.api.events import Event
     from fedplug.api.known import Known
     from fedplug.api.parties import Client, Context, Server
@@ -100,13 +100,15 @@ class Declares(Checked, kw_only=True):
 
     Attributes:
         shape: of one example, (C, H, W); None where only the files tell.
-        num_classes: how many classes a model of it tells apart; None where only the files tell.
+        num_classes: how many classes a model of it tells apart, or numbers it answers; None where only the files tell.
         per: whether a model gives one class an `example`, or one a `pixel` (segmentation).
+        task: the task of a recipe that names none, such as `std.regression`; empty: one class an example, or a pixel.
     """
 
     shape: tuple[int, ...] | None = None
     num_classes: int | None = None
     per: Literal["example", "pixel"] = "example"
+    task: str = ""
 
     def __post_init__(self) -> None:
         """Raises TypeError where it is no shape, or no number of classes; ValueError where `per` is another word."""
@@ -156,11 +158,18 @@ class Plans(Checked, kw_only=True):
         zones: the zones that they can hold.
         own: of those, the zones whose positions are a client's own.
         public: whether plans follow from public facts alone: not from data, nor from who takes part.
+        fixed: whether a client's plan is the same in every round; one that moves is refused.
     """
 
     zones: frozenset[str]
     own: frozenset[str] = frozenset()
     public: bool = False
+    fixed: bool = False
+
+    @property
+    def moves(self) -> bool:
+        """Whether a scalar may be in one zone in this round and in another in the next."""
+        return len(self.zones) > 1 and not self.fixed
 
     def __post_init__(self) -> None:
         for name, zones in (("zones", self.zones), ("own", self.own)):
@@ -805,6 +814,65 @@ class Partition(Component, role=True):
         return None
 
 
+class Task(Component, role=True):
+    """What a model is for: what its answers are, which loss its steps descend, and what it is judged by.
+
+    Whoever has a client's data has its task too, as `data.task`: trainers, scorers and models ask it, with tensors of
+    torch on the model's device. The server makes figures of the clients' counts. It keeps nothing between calls.
+    """
+
+    @property
+    @abc.abstractmethod
+    def judged_by(self) -> tuple[Figure, ...]:
+        """The figures that `figures` gives, with direction and unit; the first leads: it stands where accuracy stands
+        for classification, and a search looks for it.
+
+        One named `accuracy` is the share of right answers, for which `counts` gives `correct` and `answers`. Where none
+        is, no run, report or comparison shows an accuracy.
+        """
+
+    @property
+    def descends(self) -> str:
+        """Its loss, in words, for `Learns.descends`; `cross_entropy` where it is that over one class an answer.
+
+        Attacks that need cross entropy do not apply to another.
+        """
+        return f"the loss of {self.name}"
+
+    @abc.abstractmethod
+    def losses(self, outputs: Any, answers: Any) -> Any:
+        """The loss of each example, (n,), a mean over its positions where it has several; differentiable.
+
+        Args:
+            outputs: what the model gives for n examples, (n, ...).
+            answers: theirs, as `Examples.answers` has them, (n, ...).
+        """
+
+    @abc.abstractmethod
+    def counts(self, outputs: Any, answers: Any) -> Mapping[str, float]:
+        """What `figures` needs of a batch, by name; counts of batches and of clients are added up.
+
+        Args:
+            outputs, answers: as for `losses`.
+        """
+
+    @abc.abstractmethod
+    def figures(self, counts: Mapping[str, float]) -> dict[str, float]:
+        """Figures by name, the leading one first, from `counts` summed over the clients.
+
+        Runs at the server. Counts come from clients, so a name may be missing; what raises is noted and left out.
+        """
+
+    def refuses(self, examples: Examples, about: About) -> str | None:
+        """Why it cannot be the task of this data, and the remedy; None: it can. Asked before the first round.
+
+        Args:
+            examples: some of the data.
+            about: the names of its outputs, and what it is standardised with.
+        """
+        return None
+
+
 class ModelSource(Component, role=True):
     """Builds the model."""
 
@@ -934,6 +1002,7 @@ ROLES: dict[str, type[Component]] = {
     "attack": Attack,
     "dataset": DataSource,
     "partition": Partition,
+    "task": Task,
     "model": ModelSource,
     "trainer": Trainer,
     "metric": Metric,

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 import numpy as np
 from pydantic import AfterValidator, Field
 
+from fedplug.api.data import ACCURACY, Figure
 from fedplug.api.records import Amount, Count, Number, Record, Text, one_line, shown
 from fedplug.api.units import spread
 
@@ -224,10 +225,21 @@ class Attendance(Record):
 
 
 class GroupResult(Record):
-    """How a group's own model does: accuracy, 0 to 1, and loss in nats."""
+    """How a group's own model does.
 
-    accuracy: Number
+    Attributes:
+        accuracy: 0 to 1; None where the task has none.
+        loss: in nats where it is a cross entropy.
+        figures: of the task, by name.
+    """
+
+    accuracy: Number | None
     loss: Number
+    figures: dict[Text, Number] = dataclasses.field(default_factory=dict)
+
+    def leading(self, leads: Figure) -> float | None:
+        """The number of the figure that leads."""
+        return self.accuracy if leads.name == ACCURACY.name else self.figures.get(leads.name)
 
 
 class Unopened(Record):
@@ -244,8 +256,8 @@ class Row(Record):
     Attributes:
         round: counted from 1.
         accuracy: of the global model on the public test set, 0 to 1; of several groups, their mean. None where no
-            client evaluated it.
-        loss: mean cross entropy of the same, in nats; NaN after a diverged round, null in JSON.
+            client evaluated it, and where the task has none.
+        loss: mean loss of the same, in nats where it is a cross entropy; NaN after a diverged round, null in JSON.
         train_loss: mean over the clients' local training, in nats.
         client_accuracy: by client, of the global model on test data with the class mix of its training data.
         clients: who took part.
@@ -260,8 +272,9 @@ class Row(Record):
         epsilon: spent so far, of a client; None where nothing is priced, infinite where the noise does not protect.
         mask_churn: share of the encrypted zone that changed since the round before, mean over the clients.
         log: what components logged: means over the clients, and what the server logged.
-        figures: what the task's model says of its own counts, by name; see `ModelSource.figures`. Of the clients' own
+        figures: what the task and the model say of their counts, by name; see `Task.figures`. Of the clients' own
             models, whose counts are added up too, with `, own models` behind the name.
+        leads: the figure that leads, with its direction; `leading` is its number.
         epsilon_prices: the zones that epsilon prices, where that is not everything that was released.
         view_epsilons: spent so far of a client, by the parties of the verdict for which an epsilon is stated.
         unprotected: the parties for which none is.
@@ -306,6 +319,18 @@ class Row(Record):
     added: dict[Text, Any] = dataclasses.field(default_factory=dict)
     cpu_seconds: Number | None = None
     compared: Compared | None = None
+    leads: Figure = ACCURACY
+
+    @property
+    def leading(self) -> float | None:
+        """The number of the figure that leads; None where nobody evaluated."""
+        return self.accuracy if self.leads.name == ACCURACY.name else self.figures.get(self.leads.name)
+
+    @property
+    def judged(self) -> dict[str, float | None]:
+        """All its figures by name, the leading one first; accuracy is among them where the task has one."""
+        own = {} if self.accuracy is None else {ACCURACY.name: self.accuracy}
+        return {self.leads.name: self.leading, **own, **self.figures}
 
     @property
     def group_accuracy(self) -> dict[str, float]:
@@ -324,7 +349,7 @@ class Row(Record):
     def from_json(cls, text: str) -> Self:
         """Reads what `to_json` gave. Raises as there."""
         row = super().from_json(text)
-        if row.accuracy is not None and row.loss is None:  # whoever counts answers has a loss: JSON has no NaN
+        if row.leading is not None and row.loss is None:  # whoever counts answers has a loss: JSON has no NaN
             row.loss = math.nan
         return row
 

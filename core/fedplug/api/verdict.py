@@ -113,6 +113,7 @@ class Line(Priced, Record):
         not_covered: what this party sees besides that follows from clients' data.
         nominal: what the noise would give if it did not follow from the recipe's seed.
         colluders: how many clients put their heads together; None where the party has no client.
+        nothing: nothing of the updates was released to it, so that there is nothing to price.
     """
 
     party: Text
@@ -129,6 +130,7 @@ class Line(Priced, Record):
     not_covered: list[Text] = dataclasses.field(default_factory=list)
     nominal: Epsilons | None = None
     colluders: Count | None = None
+    nothing: bool = False
 
     @property
     def who(self) -> str:
@@ -147,7 +149,7 @@ class Line(Priced, Record):
             return "no such party"
         if self.state != "guaranteed" or self.value is None:
             return "no guarantee"
-        if self.value == 0:
+        if self.nothing:
             return "learns nothing of the updates (epsilon 0)"
         if self.unit != "client":
             return f"epsilon {number(self.value)} for each {self.unit}"
@@ -156,13 +158,14 @@ class Line(Priced, Record):
     @property
     def terms(self) -> str:
         """What belongs to the epsilon: delta and both adjacencies; empty where nothing is guaranteed."""
-        if self.state != "guaranteed" or not self.value:
+        if self.state != "guaranteed" or self.nothing or self.value is None:
             return ""
         odds = f"the odds of a guess change {times(self.value)} at most; delta {self.delta:g}"
         if self.epsilons is None or self.stated:
             return f"{odds}, {self.adjacency}" if self.adjacency else odds
         replaced = quoted(self.epsilons.replace_one)
-        return f"{odds}, add-or-remove one client; replace-one: epsilon {number(replaced)}"
+        useless = ", which promises nothing useful" if replaced > LARGEST_MEANINGFUL else ""
+        return f"{odds}, add-or-remove one client; replace-one: epsilon {number(replaced)}{useless}"
 
     @property
     def rest(self) -> str:
@@ -205,31 +208,38 @@ class Verdict(Record):
 
     @property
     def opening(self) -> str:
-        """The status in words."""
-        return STATUSES[self.status]
+        """The status in words, with the unit where a guarantee is not one for clients."""
+        units = self._by_unit()
+        whose = f", for each {' or '.join(units)}" if {*units} - {"client"} else ""
+        return f"{STATUSES[self.status]}{whose}"
 
     @property
     def headline(self) -> str:
         """One plain sentence: from whom a client is protected, and from whom not."""
         if self.status == "nothing_run":
             return "No round was recorded, so nothing was released."
-        safe = [line.who for line in self.lines if line.state == "guaranteed"]
         open_to = [line.who for line in self.lines if line.state in ("beyond", "none")]
-        whose = self._units()
-        if not open_to:
-            most = max((line.value or 0.0) for line in self.lines if line.state == "guaranteed")
-            if most == 0:
-                return f"{whose} data are protected from {named(safe)}: nothing of the updates can be read."
-            return f"{whose} data are protected from {named(safe)}, with epsilon {number(most)} at most."
+        safe = []
+        for unit, lines in self._by_unit().items():
+            priced = [line.value or 0.0 for line in lines if not line.nothing]
+            what = f", with epsilon {number(max(priced))} at most" if priced else ""
+            # Where nothing can be read it need not be said, if others read something.
+            nothing = ": nothing of the updates can be read" if not priced and not open_to else ""
+            safe.append(f"each {unit}'s data are protected from {named(line.who for line in lines)}{what}{nothing}")
         if safe:
-            return f"{whose} data are protected from {named(safe)}, and not from {named(open_to, 'or')}."
-        if self.status == "no_meaningful_guarantee":
-            return f"What {named(open_to, 'or')} can learn of a client has no useful limit."
-        return f"What {named(open_to, 'or')} can learn of a client has no guaranteed limit."
+            rest = f", and not from {named(open_to, 'or')}" if open_to else ""
+            said = f"{'; '.join(safe)}{rest}."
+            return said[0].upper() + said[1:]
+        useful = "useful" if self.status == "no_meaningful_guarantee" else "guaranteed"
+        return f"What {named(open_to, 'or')} can learn of a client has no {useful} limit."
 
-    def _units(self) -> str:
-        units = dict.fromkeys(line.unit for line in self.lines if line.state == "guaranteed")
-        return "Each client's" if [*units] in ([], ["client"]) else f"Each {' and '.join(units)}'s"
+    def _by_unit(self) -> dict[str, list[Line]]:
+        """The lines with a guarantee, by its unit."""
+        found: dict[str, list[Line]] = {}
+        for line in self.lines:
+            if line.state == "guaranteed":
+                found.setdefault(line.unit, []).append(line)
+        return found
 
     def toward(self, party: Party) -> Line:
         """The line of this party.

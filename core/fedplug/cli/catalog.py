@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,15 @@ _BOUNDS = {
 }  # fmt: skip
 
 
+SYNONYMS = {
+    "batchnorm": ("batch norm",), "homomorphic": ("bfv", "ckks", "paillier"), "mia": ("member",),
+    "non-iid": ("dirichlet",), "noniid": ("dirichlet",), "normalization": ("batch norm",),
+    "optimizer": ("optimiser", "adam", "sgd"), "personalization": ("of the clients' own", "personal"),
+    "quantization": ("quantised",), "secagg": ("secret shares",), "tabular": ("table",),
+}  # fmt: skip
+"""What people look for under a word that the documentation does not use."""
+
+
 def list_components(catalog: Catalog, as_json: bool, verify: bool, words: Sequence[str] = ()) -> int:
     """Prints the components that some words choose (see `chosen`), grouped by hook; without words, all. Gives the exit
     code.
@@ -37,7 +47,8 @@ def list_components(catalog: Catalog, as_json: bool, verify: bool, words: Sequen
     Raises:
         PluginError: a word chooses nothing.
     """
-    entries = chosen(functions.components(catalog=catalog), words)
+    said = {(entry.group, entry.name): entry.docstring for entry in catalog} if words else {}
+    entries = chosen(functions.components(catalog=catalog), words, said)
     if as_json:
         print(json.dumps([dataclasses.asdict(entry) for entry in entries], indent=2, ensure_ascii=False))
     else:
@@ -45,11 +56,19 @@ def list_components(catalog: Catalog, as_json: bool, verify: bool, words: Sequen
     return _verify(catalog) if verify else 0
 
 
-def chosen(entries: Sequence[functions.ComponentRecord], words: Sequence[str]) -> list[functions.ComponentRecord]:
+def chosen(
+    entries: Sequence[functions.ComponentRecord], words: Sequence[str], said: Mapping[tuple[str, str], str]
+) -> list[functions.ComponentRecord]:
     """The components that words choose.
 
-    A word is a hook, a plugin (`std` or `fedplug-std`), or a part of a name or summary. Of several hooks a component
-    has one, of several plugins likewise; all parts must be in it.
+    A word is a hook, a plugin (`std` or `fedplug-std`), a part of a name or summary, or the beginning of a word in the
+    documentation; other words for the same count too. Of several hooks a component has one, of several plugins
+    likewise; all parts must be in it.
+
+    Args:
+        entries: to choose from.
+        words: as they were given.
+        said: the documentation, by group and name.
 
     Raises:
         PluginError: nothing is left; the message names the word that is to blame, and what may have been meant.
@@ -60,7 +79,11 @@ def chosen(entries: Sequence[functions.ComponentRecord], words: Sequence[str]) -
     parts = [word for word in words if word not in GROUPS and not {word, f"fedplug-{word}"} & plugins]
 
     def speaks(entry: functions.ComponentRecord, word: str) -> bool:
-        return word.lower() in f"{entry.name} {entry.summary}".lower()
+        text = " ".join(said.get((entry.group, entry.name), "").lower().split())
+        return any(
+            each in f"{entry.name} {entry.summary}".lower() or re.search(rf"\b{re.escape(each)}", text)
+            for each in (word.lower(), *SYNONYMS.get(word.lower(), ()))
+        )
 
     for word in parts:
         if not any(speaks(entry, word) for entry in entries):

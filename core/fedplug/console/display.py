@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO, TypeVar
 
 from fedplug.api import units
+from fedplug.api.data import ACCURACY
 from fedplug.api.events import Event, Events, Note, ReplyArrived, RowComplete, RunFinished, RunStarted, RunStopped
 from fedplug.api.rows import Row
 from fedplug.api.verdict import BRIEF, Verdict, number
@@ -175,8 +176,10 @@ def columns(row: Row) -> dict[str, str]:
     return {
         # Where groups have a model each, what counts is how each does on what its clients have.
         **({GROUPED: units.number(math.fsum(groups.values()) / len(groups))} if groups else {}),
-        "on all classes" if groups else "accuracy": units.number(row.accuracy),
-        **{title: units.number(value) for title, value in row.figures.items()},
+        **{
+            "on all classes" if groups and title == ACCURACY.name else title: units.number(value)
+            for title, value in row.judged.items()
+        },
         "personal mean": units.number(personal[1] if personal else None),
         "loss": units.number(row.loss),
         "HE": units.percent(row.zones.get("encrypted")),
@@ -232,12 +235,14 @@ def totals(rows: Sequence[Row]) -> dict[str, str]:
     result = {"rounds": str(len(rows))}
     if grouped := [row for row in rows if row.group_accuracy]:
         result[GROUPED] = in_groups(grouped[-1])
-    if measured := [row for row in rows if row.accuracy is not None and not math.isnan(row.accuracy)]:
-        best, final = best_of(measured), units.number(measured[-1].accuracy)
-        title = "accuracy on all classes" if grouped else "accuracy"
-        result[title] = f"{final} (best {units.number(best.accuracy)} after round {best.round})"
-    for title, value in next((row.figures for row in reversed(rows) if row.figures), {}).items():
-        result[title] = units.number(value)
+    if measured := [row for row in rows if row.leading is not None and not math.isnan(row.leading)]:
+        best, last = best_of(measured), measured[-1]
+        title = "accuracy on all classes" if grouped and last.leads == ACCURACY else last.leads.name
+        final = units.number(last.leading) + (f" {last.leads.unit}" if last.leads.unit else "")
+        result[title] = f"{final} (best {units.number(best.leading)} after round {best.round})"
+    for name, value in next((row.judged for row in reversed(rows) if row.figures), {}).items():
+        if name != rows[-1].leads.name:
+            result[name] = units.number(value)
     if personal := [spread_of for row in rows if (spread_of := units.spread(row.personal_accuracy))]:
         low, mean, high = map(units.number, personal[-1])
         result["personal mean"] = f"{mean} ({low} to {high})"
@@ -249,8 +254,15 @@ def totals(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def best_of(rows: Sequence[Row]) -> Row:
-    """The row with the highest accuracy; of several the first."""
-    return max(rows, key=lambda row: -math.inf if row.accuracy is None or math.isnan(row.accuracy) else row.accuracy)
+    """The row whose leading figure is the best; of several the first."""
+
+    def worth(row: Row) -> float:
+        known = row.leading
+        if known is None or math.isnan(known):
+            return -math.inf
+        return known if row.leads.better == "higher" else -known
+
+    return max(rows, key=worth)
 
 
 def in_groups(row: Row) -> str:

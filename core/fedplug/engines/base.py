@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from fedplug.api.blocks import Layout
 from fedplug.api.component import Options
+from fedplug.api.threads import set_of_a_party
 from fedplug.recipe import own_files
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
@@ -24,11 +25,12 @@ def shares(num_clients: int, workers: int) -> list[list[int]]:
 
 
 def host_of(job: Job, client_ids: list[int] | None) -> ClientHost | KeyServerHost:
-    """Builds the host of some clients, or of the key server where there are none.
+    """Builds the host of some clients, or of the key server where there are none, in a process that is for it alone.
 
     Raises:
         FedplugError: this process cannot build them; the message says why.
     """
+    set_of_a_party(job.threads)
     recipe, composition = job.build()
     if client_ids is None:
         return KeyServerHost(recipe, composition, job.layout, job.run_dir)
@@ -71,6 +73,7 @@ class Job:
         timeout: seconds that a party may take for an answer; then it is lost to the round. 0: as long as it likes.
         own_files: of the user's own that the recipe names; they travel with it.
         options: those of the engine itself, an instance of its class `Options` where it has one.
+        threads: that a party computes with, in a process that the engine starts.
     """
 
     recipe: dict[str, Any]
@@ -86,6 +89,7 @@ class Job:
     timeout: int = TIMEOUT
     own_files: tuple[own_files.OwnFile, ...] = ()
     options: Options = dataclasses.field(default_factory=Options)
+    threads: int = 1
 
     def build(self) -> tuple[Recipe, Composition]:
         """A fresh copy of recipe and components for one party."""

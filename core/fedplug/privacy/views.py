@@ -179,6 +179,8 @@ def _chance_of_fewer(count: int, trials: int, rate: float) -> float:
     )
 
 
+PLAIN_VALUES = "clients found plain values of zones that they protect in their own messages"
+"""What a recorded run says of itself where its clients found some; see `fedplug.round.compared`."""
 SEED_IS_KNOWN = "reproducible noise protects nobody: anyone who knows the seed can subtract it"
 
 
@@ -232,7 +234,7 @@ def _line(ledger: Ledger, party: Party, view: Guarantee | Nothing) -> Line:
     return Line(
         party, "none" if math.isinf(stated.epsilon) else "beyond" if limit else "guaranteed", limit, view.because,
         ledger.delta, _seen(ledger, party), stated, rests_on=[*view.rests_on],
-        not_covered=_not_covered(ledger, party), colluders=colluders,
+        not_covered=_not_covered(ledger, party), colluders=colluders, nothing=not view.zero_out.any(),
     )  # fmt: skip
 
 
@@ -249,7 +251,10 @@ def _with_levels(ledger: Ledger, line: Line, kept: dict[str, dict[str, float]]) 
             line = dataclasses.replace(
                 line, state=state, reason=limit, epsilons=None, unit=level, adjacency=keeper.account.unit,
                 stated=stated, detail=f"{keeper.account.covers}; of a whole client: {line.reason}",
-                rests_on=[f"on the word of {keeper.name}"],
+                rests_on=[
+                    f"on the word of {keeper.name}",
+                    f"as long as delta {ledger.delta:g} is far below 1 / number of {level}s, which is not known here",
+                ],
                 not_covered=["a client as a whole", *_not_covered(ledger, cast(Party, line.party))],
             )  # fmt: skip
     return line
@@ -399,6 +404,8 @@ def _unsaid(ledger: Ledger) -> Nothing | None:
     if ledger.uncovered:
         # Groups, plans and models may follow from the answers, so that even the released model may repeat them.
         first = ledger.uncovered[0]
+        if PLAIN_VALUES in ledger.uncovered:
+            return Nothing("plain values of protected zones were found in messages", PLAIN_VALUES)
         return Nothing(
             f"{first.partition(' ')[0]} has answers sent that no statement covers",
             f"{first}, so nothing is promised to anybody",

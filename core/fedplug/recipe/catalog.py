@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 _CLASS = re.compile(
-    r"^class[ \t]+(\w+)\b[^\n:(]*(?:\([^)]*\))?\s*:[^\n\"']*\n\s*[rR]?(\"\"\"|''')[ \t]*([^\n]*)", re.MULTILINE
+    r"^class[ \t]+(\w+)\b[^\n:(]*(?:\([^)]*\))?\s*:[^\n\"']*\n\s*[rR]?(\"\"\"|''')(.*?)\2", re.MULTILINE | re.DOTALL
 )
 _MOST_HOPS = 4
 
 
-def summary_of(module: str, qualname: str, hops: int = 0) -> str:
-    """The first docstring line of a class or a function; empty where there is no source file or no docstring."""
+def docstring_of(module: str, qualname: str, hops: int = 0) -> str:
+    """The docstring of a class or a function, as it is written; empty where there is no source file or no docstring."""
     path = source_file(module)
     if path is None or hops > _MOST_HOPS:
         return ""
@@ -49,8 +49,8 @@ def _text(path: Path) -> str:
 
 @functools.cache
 def _by_pattern(path: Path) -> dict[str, str]:
-    """The classes at the top of a file, with their summaries."""
-    return {match[1]: match[3].partition(match[2])[0].strip() for match in _CLASS.finditer(_text(path))}
+    """The classes at the top of a file, with their docstrings."""
+    return {match[1]: match[3].strip() for match in _CLASS.finditer(_text(path))}
 
 
 def _by_parsing(path: Path, module: str, qualname: str, hops: int) -> str:
@@ -68,14 +68,14 @@ def _by_parsing(path: Path, module: str, qualname: str, hops: int) -> str:
                 if not nested:
                     return ""
                 node = nested[0]
-            return next(iter((ast.get_docstring(node) or "").splitlines()), "").strip()
+            return (ast.get_docstring(node) or "").strip()
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 if (alias.asname or alias.name) == outer:
                     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
                     base = package[: len(package) - node.level + 1] if node.level else []
                     origin = ".".join([*base, *filter(None, [node.module])])
-                    return summary_of(origin, ".".join(filter(None, [alias.name, inner])), hops + 1)
+                    return docstring_of(origin, ".".join(filter(None, [alias.name, inner])), hops + 1)
     return ""
 
 
@@ -115,7 +115,8 @@ HOOK_GROUPS: tuple[str, ...] = (
 """Groups named after a hook, in the order of a round."""
 
 GROUPS: tuple[str, ...] = (
-    *HOOK_GROUPS, "dataset", "partition", "model", "trainer", "metric", "engine", "accountant", "groups", "extension",
+    *HOOK_GROUPS, "dataset", "partition", "task", "model", "trainer", "metric", "engine", "accountant", "groups",
+    "extension",
 )  # fmt: skip
 """Every entry-point group of components, without the prefix `fedplug.`"""
 
@@ -165,10 +166,15 @@ class Entry:
     @property
     def summary(self) -> str:
         """First line of the class's docstring; empty where there is no source file. Imports nothing."""
+        return next(iter(self.docstring.splitlines()), "").strip()
+
+    @property
+    def docstring(self) -> str:
+        """The class's docstring, as it is written; empty where there is no source file. Imports nothing."""
         if self._class is not None:
-            return next(iter((self._class.__doc__ or "").strip().splitlines()), "").strip()
+            return (self._class.__doc__ or "").strip()
         module, _, name = self.value.partition(":")
-        return summary_of(module.strip(), name.partition("[")[0].strip())  # "[extra]" names optional requirements
+        return docstring_of(module.strip(), name.partition("[")[0].strip())  # "[extra]" names optional requirements
 
     def imported(self) -> Any:
         """What the entry point names.

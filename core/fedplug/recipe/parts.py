@@ -33,6 +33,7 @@ class Form(NamedTuple):
 SECTIONS: dict[str, Form] = {
     "data": Form("dataset", required=True),
     "public": Form("dataset"),
+    "task": Form("task"),
     "model": Form("model", required=True),
     "train": Form("trainer", required=True),
     "score_parameters": Form("score_parameters", "list"),
@@ -56,7 +57,9 @@ class Agreed(Options):
 
     shape: tuple[_Length, ...] = Field(min_length=1, description="of one example: channels, height, width")
     classes: tuple[str, ...] = Field(min_length=1, description="their names, in the order of the labels")
-    mean: tuple[_Finite, ...] = Field(description="subtracted from inputs in [0, 1], one a channel; a public constant")
+    mean: tuple[_Finite, ...] = Field(
+        description="subtracted from inputs in [0, 1], one a channel; a public constant; none: inputs stay as they are"
+    )
     std: tuple[_Positive, ...] = Field(description="inputs are then divided by it, one a channel; public as well")
     kinds: tuple[str, ...] = Field((), description="names of the labels, where classes are those of pixels")
     regions: tuple[str, ...] = Field((), description="names of the privacy-sensitive fields that are marked")
@@ -64,13 +67,13 @@ class Agreed(Options):
     @property
     def holds(self) -> Declares:
         """The same as a data set declares it."""
-        per: Literal["example", "pixel"] = "pixel" if self.kinds else "example"
+        per: Literal["example", "pixel"] = "pixel" if self.kinds and len(self.shape) > 2 else "example"
         return Declares(shape=self.shape, num_classes=len(self.classes), per=per)
 
     @model_validator(mode="after")
     def _one_a_channel(self) -> Self:
         for name in ("mean", "std"):
-            if len(given := getattr(self, name)) != self.shape[0]:
+            if (given := getattr(self, name)) and len(given) != self.shape[0]:
                 raise ValueError(
                     f"agreed.{name} has {len(given)} numbers, but examples of shape={list(self.shape)} have "
                     f"{self.shape[0]} channels; write one a channel"

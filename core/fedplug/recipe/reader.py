@@ -10,9 +10,10 @@ from typing import Any
 
 from fedplug.api.component import Options
 from fedplug.api.errors import PluginError
-from fedplug.api.roles import ROLES, Component
+from fedplug.api.roles import ROLES, Component, DataSource
 from fedplug.recipe import own_files
 from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.composition import instantiate
 from fedplug.recipe.option_errors import meant, validated
 from fedplug.recipe.parts import OF_DATA, SECTIONS, DataUse, General, Split, Use, leaves, mapped, zone_order
 from fedplug.recipe.sections import Section, list_model, unknown
@@ -279,7 +280,18 @@ def _unusable(component_class: type, group: str, reserved: tuple[str, ...]) -> s
     return f"has an option named {clash[0]}, which recipes reserve" if clash else ""
 
 
-_MACHINE = ("engine", "workers", "resident", "timeout", "device", "output", "record_wire")
+def _task_of(data: Use | None) -> str:
+    """The task that a data set declares, for a recipe that names none; empty where it declares none."""
+    if data is None or data.options is None:
+        return ""
+    try:
+        source = instantiate(data)
+        return source.declares.task if isinstance(source, DataSource) else ""
+    except Exception:  # the rules between the parts say what is wrong with it
+        return ""
+
+
+_MACHINE = ("engine", "workers", "resident", "threads", "timeout", "device", "output", "record_wire")
 """Settings that people look for in the recipe."""
 
 
@@ -311,6 +323,8 @@ class Draft:
         self.split = self._split()
         plain = {key: self._section_options(key, section_class) for key, section_class in offered.items()}
         self.known = defined(source, catalog, found)
+        if self.known.get("task") is None and "task" not in found and (name := _task_of(self.known.get("data"))):
+            self.known |= defined(source, catalog, {"task": Place(("task",), "task", name)})
         self.uses: list[Use] = [*leaves(self.known)]
         zones = [*self.known["protect"].items(), *self.known["postprocess"].items()]
         self.unreadable = {zone for zone, chain in zones if None in chain}

@@ -44,8 +44,8 @@ class Recipe:
 
     Attributes:
         name, description, seed, rounds, min_clients, sampling, buffers, delta: the key of that name.
-        data, public, model, train, groups, negotiate_mask, aggregate, accountant: the component under that key; None
-            where the recipe has none.
+        data, public, task, model, train, groups, negotiate_mask, aggregate, accountant: the component under that key;
+            None where the recipe has none.
         score_parameters, extensions: the components under that key.
         protect, postprocess: the components under that key, in order, by zone.
         sections: what plugins' sections say, by key, sorted; those that say nothing are left out. `Section.of(recipe)`
@@ -65,6 +65,7 @@ class Recipe:
     delta: float
     data: DataUse
     public: Use | None
+    task: Use | None
     model: Use
     train: Use
     score_parameters: tuple[Use, ...]
@@ -106,6 +107,8 @@ class Recipe:
             plain[field] = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
         for section in SECTIONS:
             plain[section] = mapped(getattr(self, section), lambda use: use.to_plain(), list)
+        if self.task is None:  # as in recipes from before there were tasks, whose digests stay what they are
+            del plain["task"]
         return plain | {key: section.to_plain() for key, section in self.sections.items()}
 
     @functools.cached_property
@@ -257,6 +260,8 @@ def plan_of(recipe: Recipe, composition: Composition) -> list[tuple[str, str, st
         plan.append(line("public", recipe.public.name))
     elif recipe.data.public:
         plan.append(("public", recipe.data.name, f"{recipe.data.public} training examples set aside for everybody"))
+    if recipe.task:
+        plan.append(line("task", recipe.task.name))
     plan += [line("model", recipe.model.name), line("train", recipe.train.name)]
     plan += [line("score_parameters", use.name) for use in recipe.score_parameters]
     if recipe.groups:

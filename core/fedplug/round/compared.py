@@ -5,14 +5,15 @@ before a message leaves, and says how many values it looked for and how many it 
 
 A value is found in three forms, at any byte, in either order of bytes: as float32 beside its neighbour in the zone, as
 float32 beside its neighbour in the model, and alone as float64. One float32 alone is too short: 4 bytes agree by
-chance. Zeros and numbers of few significant bits, such as 0.5, are left out for the same reason, and so are pairs of
-equal values. What is scaled, rounded or encoded otherwise before it is sent is not found.
+chance. The values are those of the update, and those between the links of a zone before they are hidden, such as
+clipped ones. Zeros and numbers of few significant bits, such as 0.5, are left out for the same reason, and so are pairs
+of equal values. What is scaled, rounded or encoded otherwise before it is sent is not found.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -105,31 +106,46 @@ class Comparison:
 
     def __init__(self) -> None:
         self._round, self._holds = -1, False
-        self._sought: Sought | None = None
+        self._sought: list[Sought] = []
         self._waiting: list[bytes] = []
         self._said = Compared()
 
-    def hold(self, round: int, update: NDArray[np.float32], zones: Mapping[str, NDArray[np.integer]]) -> None:
-        """Takes the plain values of a round (0-based), and looks for them in what was sent in it already."""
+    def hold(
+        self, round: int, update: NDArray[np.float32], zones: Mapping[str, NDArray[np.integer]],
+        between: Mapping[str, Sequence[NDArray[np.float32]]],
+    ) -> None:  # fmt: skip
+        """Takes the plain values of a round (0-based), and looks for them in what was sent in it already.
+
+        Args:
+            round: the round.
+            update: of the client, (P,).
+            zones: by zone that the client protects, the positions whose values are looked for.
+            between: by zone, the values as they were between its links before they were hidden, such as clipped ones.
+        """
         self._at(round)
-        self._sought, self._holds = Sought(update, zones), True
-        self._said = self._said + Compared(values=self._sought.values)
+        clipped = [Sought(values, {zone: np.arange(values.size)}) for zone, each in between.items() for values in each]
+        self._sought, self._holds = [Sought(update, zones), *clipped], True
+        self._said = self._said + Compared(values=self._sought[0].values)
         waiting, self._waiting = self._waiting, []
         for data in waiting:
-            self._look(self._sought, data)
+            self._look(data)
 
     def look(self, round: int, data: bytes) -> Compared | None:
         """Compares a message of a round that is about to leave; gives what there is to say since the last time."""
         self._at(round)
-        if self._sought is not None:
-            self._look(self._sought, data)
+        if self._sought:
+            self._look(data)
         if not self._holds:
             self._waiting.append(data)
         said, self._said = self._said, Compared()
         return said if said.messages or said.found else None
 
-    def _look(self, sought: Sought, data: bytes) -> None:
-        self._said = self._said + Compared(messages=int(self._holds), found=dict(sought.found_in(data)))
+    def _look(self, data: bytes) -> None:
+        # The same values may be there as they were trained and as they were clipped: the form that tells more counts.
+        found: Counter[str] = Counter()
+        for sought in self._sought:
+            found |= sought.found_in(data)
+        self._said = self._said + Compared(messages=int(self._holds), found=dict(found))
 
     def _at(self, round: int) -> None:
         if round != self._round:

@@ -163,6 +163,7 @@ class Protecting(PartySteps):
         plan = client.plan = self._in_blocks(client.plan, client.ctx)
         blocks, sizes, stated = {}, plan.sizes(), {}
         hidden = [RETAINED] if sizes.get(RETAINED) else []
+        between: dict[str, list[NDArray[np.float32]]] = {}
         records = bool(self.composition.keepers)
         if self.recipe.postprocess.get(RETAINED):
             where = plan.positions(RETAINED)
@@ -181,6 +182,8 @@ class Protecting(PartySteps):
                 block = Block(zone, size, values, positions, divisor=client.weight)
                 for step in steps:
                     if step.link.hook == "protect":
+                        if client.comparison is not None and hides(steps) and not hides(steps[: steps.index(step)]):
+                            between.setdefault(zone, []).append(block.plain())
                         block = execute(step, block, client, client.ctx, records=records)
                 blocks[zone], stated[zone] = block, foretold(steps)
                 hidden += [zone] if hides(steps) else []
@@ -188,11 +191,16 @@ class Protecting(PartySteps):
         client.reports.zones = {zone: size / plan.labels.size for zone, size in sizes.items()}
         if (before := client.previous_plan) is not None:
             moved = 0 if before is plan else np.count_nonzero(plan.labels != before.labels)
+            if moved and negotiation.plans.fixed:
+                raise ProtectionError(
+                    f"component {negotiation.name}, hook negotiate_mask: it moved {moved} scalars of client "
+                    f"{client.client_id} to another zone, and says Plans(fixed=True); give the same plan in every round"
+                )
             client.reports.churn = moved / plan.labels.size
         client.reports.log = dict(client.log)
         client.log.clear()
         if client.comparison is not None:
-            client.comparison.hold(round, client.update, {zone: plan.positions(zone) for zone in hidden})
+            client.comparison.hold(round, client.update, {zone: plan.positions(zone) for zone in hidden}, between)
         client.update = None
         return upload.to_plain()
 

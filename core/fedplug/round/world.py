@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug.api.data import ClientData, Dataset, Examples, PublicData, model_problem
+from fedplug.api.data import About, ClientData, Dataset, Examples, PublicData, model_problem
 from fedplug.api.errors import DataError, PluginError, SetupError, of_component
 from fedplug.api.parties import stream
-from fedplug.api.roles import DataSource, Declares, ModelSource, Partition
+from fedplug.api.roles import DataSource, Declares, ModelSource, Partition, Task
 from fedplug.recipe.check import misfit
 from fedplug.recipe.parts import Agreed
 
@@ -116,14 +116,15 @@ def load_public(
     root: str | None,
     shape: tuple[int, ...],
     num_classes: int,
-    answers: int,
+    answers: int | None,
 ) -> PublicData | None:
     """The public examples of the section `public`; None where the recipe has none.
 
     Args:
         recipe, components: whose section, and what loads it.
         root: folder of data sets, or None.
-        shape, num_classes, answers: of the clients' data: of an example, of its classes, dimensions of all answers.
+        shape, num_classes, answers: of the clients' data: of an example, of its classes, dimensions of all answers;
+            None where the task says what these are.
 
     Raises:
         DataError: they do not look like the clients' data.
@@ -137,7 +138,7 @@ def load_public(
         ("number of classes", len(other.classes), num_classes),
         ("kind of answer", other.train.answers.ndim, answers),
     ):
-        if theirs != ours:
+        if ours not in (None, theirs):
             aside = ", or set examples aside: data: {public: 32, ...}" if recipe.data.agreed is None else ""
             raise DataError(
                 f"public: {recipe.public.use} has the {what} {theirs}, data: {recipe.data.use} has {ours}; choose "
@@ -302,18 +303,35 @@ def _wrong(examples: Examples, agreed: Agreed) -> Iterator[str]:
     shape, names = tuple(inputs.shape[1:]), agreed.kinds or agreed.classes
     if shape != agreed.shape:
         yield f"inputs have the shape {list(shape)}, and data.agreed.shape says {list(agreed.shape)}"
-    if inputs.dtype not in (np.uint8, np.float32):
+    if not agreed.mean or len(shape) < 3:
+        pass  # no images
+    elif inputs.dtype not in (np.uint8, np.float32):
         yield f"inputs are {inputs.dtype}, and must be uint8 from 0 to 255 or float32 from 0 to 1"
     elif inputs.dtype == np.float32 and not (np.isfinite(inputs).all() and inputs.min() >= 0 and inputs.max() <= 1):
         yield f"inputs go from {inputs.min():g} to {inputs.max():g}, and float32 must be from 0 to 1"
     if labels.min() < 0 or labels.max() >= len(names):
         yield f"labels go from {labels.min()} to {labels.max()}, and those with a name from 0 to {len(names) - 1}"
-    targets, of_pixels = examples.targets, bool(agreed.kinds)
-    if (targets is not None) != of_pixels:
+    targets, of_pixels = examples.targets, agreed.holds.per == "pixel"
+    if (targets is not None and targets.ndim > 2) != of_pixels:
         there, said = ("no class" if targets is None else "a class"), ("one" if of_pixels else "none")
         yield f"examples have {there} for every pixel, and by data.agreed.kinds they need {said}"
-    elif targets is not None and targets.max(initial=0) >= len(agreed.classes):
+    elif targets is not None and of_pixels and targets.max(initial=0) >= len(agreed.classes):
         yield f"targets go up to {targets.max()}, and there are {len(agreed.classes)} classes"
+
+
+def _no_number(examples: Examples) -> str:
+    """Where an example holds what is no number, and the remedy; empty where none does."""
+    for what, array in (("inputs", examples.inputs), ("answers", examples.targets)):
+        if array is None or array.dtype.kind != "f" or np.isfinite(array).all():
+            continue
+        example, *place = np.argwhere(~np.isfinite(array))[0].tolist()
+        column = f"column {place[0]}" if len(place) == 1 else f"position {place}"
+        count = len(np.unique(np.argwhere(~np.isfinite(array))[:, 0]))
+        return (
+            f"{what} of {count} examples hold what is no number, the first {array[(example, *place)]} in {column} of "
+            f"example {example}; leave such examples out, or fill in a number"
+        )
+    return ""
 
 
 def class_counts(data: ClientData) -> list[int]:
@@ -373,10 +391,11 @@ class World:
         self, recipe: Recipe, composition: Composition, data_root: str | None, site: int | None = None
     ) -> None:
         self._recipe, self._composition, self._root, self._site = recipe, composition, data_root, site
+        self._task = composition.part(recipe.task.name, Task) if recipe.task else None
         self.data: Dataset | None = None
         self.assignment: Sequence[NDArray[np.int64]] = ()
         public = self._split() if recipe.data.agreed is None else self._agreed(recipe.data.agreed)
-        self.public = public and dataclasses.replace(public, examples=read_only(public.examples))
+        self.public = public and dataclasses.replace(public, examples=read_only(public.examples), task=self._task)
         self._source = composition.part(recipe.model.name, ModelSource)
         self._models: dict[str, Model] = {}
 
@@ -385,8 +404,12 @@ class World:
         recipe = self._recipe
         data, public = load_data(recipe, self._composition.components, self._root)
         # What all share nobody can write to: one client could tell the others, and the server, of its data that way.
-        self.data = data = dataclasses.replace(data, train=read_only(data.train), test=read_only(data.test))
-        per: Literal["example", "pixel"] = "example" if data.train.targets is None else "pixel"
+        self.data = data = dataclasses.replace(
+            data, train=read_only(data.train), test=read_only(data.test), task=self._task
+        )
+        self._require_task(data.train, data.test, data)
+        targets = data.train.targets
+        per: Literal["example", "pixel"] = "example" if targets is None or targets.ndim < 3 else "pixel"
         self._holds = Declares(shape=data.shape, num_classes=len(data.classes), per=per)
         self.shape, self.mean = data.shape, data.mean
         self.classes, self.label_names = data.classes, data.label_names
@@ -397,11 +420,31 @@ class World:
             self.assignment = partition.assign(data.train.labels, recipe.data.clients, rng)
         return public
 
+    def _require_task(self, train: Examples, test: Examples, about: About) -> None:
+        """Refuses data that is none for the recipe's task.
+
+        Raises:
+            DataError: says what is wrong with it.
+        """
+        task, recipe = self._task, self._recipe
+        for split, examples in (("training", train), ("test", test)):
+            if wrong := _no_number(examples):
+                raise DataError(f"{recipe.data.place}: the {split} examples of {recipe.data.use}: {wrong}")
+            why: str | None = None
+            if task is not None:
+                with of_component(task.name, "refuses"):
+                    why = task.refuses(examples, about)
+            elif examples.targets is not None and examples.targets.dtype.kind == "f":
+                why = "answers are numbers, and a recipe without a task has classes; write task: std.regression"
+            if why:
+                named = f"{recipe.task.place}: {recipe.task.use}" if recipe.task else recipe.data.place
+                raise DataError(f"{named}: the {split} examples of {recipe.data.use} do not suit the task: {why}")
+
     def _agreed(self, agreed: Agreed) -> PublicData | None:
         """Takes what the recipe says of the data at all sites."""
         self.shape, self.mean, self._holds = agreed.shape, agreed.mean, agreed.holds
         self.classes, self.label_names = agreed.classes, agreed.kinds or agreed.classes
-        of_all = 3 if agreed.kinds else 1  # one class an example, or one a pixel
+        of_all = None if self._task else 3 if agreed.kinds else 1  # one class an example, or one a pixel
         components = self._composition.components
         return load_public(self._recipe, components, self._root, self.shape, len(self.classes), of_all)
 
@@ -417,7 +460,13 @@ class World:
                 folders = {self._site: Path(self._root)}
             else:
                 folders = site_folders(self._root, client_ids)
-            return load_sites(recipe, agreed, self._composition, folders)
+            found = load_sites(recipe, agreed, self._composition, folders)
+            for held in found.values():
+                self._require_task(held.data.train, held.data.own_test, held.data)
+            return {
+                c: dataclasses.replace(held, data=dataclasses.replace(held.data, task=self._task))
+                for c, held in found.items()
+            }
         assert data is not None  # whatever is not at sites was loaded and split
         return {
             c: Holding(client_data(data, self.assignment, c, recipe.data.clients, recipe.seed), self._root)

@@ -24,7 +24,6 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TypedDict
 from fedplug.api.errors import CheckpointError, FedplugError
 from fedplug.api.files import append_line, open_private, private_folder, read_bytes, shorten, write_text
 from fedplug.api.records import Count, Record
-from fedplug.api.roles import ModelSource
 from fedplug.api.rows import Row
 from fedplug.privacy.charging import Charging
 from fedplug.privacy.ledger_record import RoundEntry
@@ -224,10 +223,9 @@ class Bookkeeping:
     def __init__(self, protocol: Protocol, ledger: Ledger) -> None:
         recipe, events = protocol.recipe, protocol.events
         self.protocol, self.ledger = protocol, ledger
-        model = protocol.composition.part(recipe.model.name, ModelSource)
         self.charging = Charging(recipe, protocol.composition, protocol.server, ledger, protocol.layout.size)
         self.charging.subscribe(events)
-        self.metrics = Metrics(recipe, model, protocol.office, ledger, protocol.server, events)
+        self.metrics = Metrics(recipe, protocol.composition, protocol.office, ledger, protocol.server, events)
         for section in recipe.sections.values():
             section.attach(protocol)
 

@@ -13,7 +13,8 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+import typing
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from pydantic import ValidationError
 
 from fedplug.api import units
 from fedplug.api.blocks import Layout
+from fedplug.api.data import ACCURACY
 from fedplug.api.errors import CheckpointError, FedplugError, PluginError, SetupError, cause_of, log_error, of_component
 from fedplug.api.events import (
     Asking,
@@ -35,12 +37,13 @@ from fedplug.api.events import (
     RunStopped,
 )
 from fedplug.api.files import Files, private_process, write_text
-from fedplug.api.roles import Extension, ModelSource
+from fedplug.api.roles import Extension
+from fedplug.api.threads import parties_compute_with
 from fedplug.console.display import Display, show
 from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.engines.choice import engine_entry, options_of
 from fedplug.privacy.charging import ledger_of
-from fedplug.recipe import trust
+from fedplug.recipe import session, trust
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition, implemented_hooks, instantiate
 from fedplug.recipe.option_errors import explain
@@ -65,13 +68,14 @@ from fedplug.runs.folder import (
     versions,
     write_recipe,
 )
+from fedplug.runs.metrics import figures_of
 from fedplug.runs.result import Run
 from fedplug.runs.settings import Settings
 from fedplug.runs.shown import Shown, display_of
 from fedplug.wire.record import Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 
 def command_line() -> str:
@@ -198,6 +202,48 @@ def terminated_like_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+class _OfSession(Extension):
+    """Hears for an object of a script that is no extension: one with `observe(event)`, or a function of an event."""
+
+    def __init__(self, listener: Any) -> None:
+        self.name = str(getattr(listener, "__name__", None) or type(listener).__name__)
+        self.hears = tuple(getattr(listener, "hears", ()))  # type: ignore[misc]
+        self._listener = listener
+
+    def observe(self, event: Event) -> Iterable[str] | None:
+        """What a function gives is no note: `list.append` and `print` are functions too."""
+        if hasattr(self._listener, "observe"):
+            notes: Iterable[str] | None = self._listener.observe(event)
+            return notes
+        self._listener(event)
+        return None
+
+
+def of_session(given: Iterable[Any]) -> list[Extension]:
+    """The objects among `listeners`; names of extensions, and mappings with one, are left out.
+
+    Raises:
+        SetupError: one is neither.
+    """
+    objects = [each for each in given if not isinstance(each, str | Mapping)]
+    for each in objects:
+        if isinstance(each, type) or not callable(getattr(each, "observe", each)):
+            raise SetupError(
+                f"listeners: {each!r} must be the name of an extension, an object with observe(event), or a function"
+            )
+    return [each if isinstance(each, Extension) else _OfSession(each) for each in objects]
+
+
+class Stop(typing.Protocol):
+    """What tells a run to end, such as a `threading.Event`."""
+
+    def is_set(self) -> bool: ...
+
+
+class _Enough(Exception):
+    """A round is over, and the run was told to stop."""
+
+
 def listen(
     extensions: Iterable[Extension], events: Events, run_dir: Path | None = None, outside: bool = True
 ) -> None:
@@ -313,18 +359,25 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 
 def start(
     recipe: Recipe, settings: Settings, catalog: Catalog | None = None, folder_name: str | None = None,
-    watch: Shown | Display = "terminal",
+    watch: Shown | Display = "terminal", keep_data: bool = False, stop: Stop | None = None,
 ) -> tuple[int, Path]:  # fmt: skip
-    """Runs a recipe from the start; gives the exit code and the run folder, named after `folder_name` or the recipe."""
+    """Runs a recipe from the start; gives the exit code and the run folder, named after `folder_name` or the recipe.
+
+    With `keep_data` the arrays of a script that are its data are kept there. `stop` ends it after a round.
+    """
     run_dir = new_folder(Path(settings.output), folder_name or recipe.name)
     with locked(run_dir), private_process():
-        write_recipe(run_dir, recipe)
-        keep(recipe.own_files, run_dir)
-        trust.note(recipe.own_files)  # whoever starts a recipe runs what is in it
         try:
-            return Execution(recipe, run_dir, settings, catalog, watch).execute(None), run_dir
+            write_recipe(run_dir, recipe)
+            keep(recipe.own_files, run_dir)
+            if keep_data:
+                session.keep_arrays(recipe.own_files, run_dir)
+            trust.note(recipe.own_files)  # whoever starts a recipe runs what is in it
+            return Execution(recipe, run_dir, settings, catalog, watch, stop).execute(None), run_dir
         except (FedplugError, KeyboardInterrupt) as error:
             saved = bool(Checkpoints(run_dir).rounds())
+            if isinstance(error, FedplugError):
+                error.run_folder = run_dir if saved else None
             if not saved:  # nothing ran, so there is nothing to keep
                 shutil.rmtree(run_dir, ignore_errors=True)
             if isinstance(error, KeyboardInterrupt):  # before the first round, or after the last
@@ -336,41 +389,55 @@ def start(
 
 def resume(
     run_dir: Path, settings: Settings, round: int | None = None, catalog: Catalog | None = None,
-    watch: Shown | Display = "terminal",
+    watch: Shown | Display = "terminal", stop: Stop | None = None,
 ) -> int:  # fmt: skip
     """Continues an interrupted run from its last checkpoint, or from that of `round`; gives the exit code.
+
+    `stop` is as of `start`.
 
     Raises:
         CheckpointError: there is no run there, its checkpoint is damaged, or its charging.jsonl is not whole.
         SetupError: another process writes in its folder; or this brings code that nobody says may run.
     """
     recipe_file(run_dir)
-    with locked(run_dir), private_process():
-        recipe = load_run(run_dir, catalog, settings.trust, ask=True)
-        checkpoint = Checkpoints(run_dir).read(round)
-        execution = Execution(recipe, run_dir, settings, catalog, watch)
-        execution.archive.charges.require(execution.archive.checkpoints)
-        return execution.execute(checkpoint)
+    try:
+        with locked(run_dir), private_process():
+            recipe = load_run(run_dir, catalog, settings.trust, ask=True)
+            checkpoint = Checkpoints(run_dir).read(round)
+            execution = Execution(recipe, run_dir, settings, catalog, watch, stop)
+            execution.archive.charges.require(execution.archive.checkpoints)
+            return execution.execute(checkpoint)
+    except FedplugError as error:
+        error.run_folder = run_dir
+        raise
 
 
 class Execution:
     """One execution of a recipe in a run folder, with the components of `catalog` or those installed; `watch` hears of
-    progress, by default what suits this process's standard output.
+    progress, by default what suits this process's standard output. `stop` ends it after a round.
 
     Raises:
-        SetupError: as `Equipment`.
+        SetupError: as `Equipment`; or objects of this process do not travel to those of the engine.
     """
 
     def __init__(
         self, recipe: Recipe, run_dir: Path, settings: Settings, catalog: Catalog | None,
-        watch: Shown | Display = "terminal",
-    ) -> None:
+        watch: Shown | Display = "terminal", stop: Stop | None = None,
+    ) -> None:  # fmt: skip
         self.recipe, self.run_dir, self.settings = recipe, run_dir, settings
         self.injected, self.display, self.in_terminal = catalog, display_of(watch, settings.quiet), watch == "terminal"
         # Attacks on earlier rounds need their messages, and what the parties had.
         looked_at = any(section.keeps_messages for section in recipe.sections.values())
         self.archive = Archive(recipe, run_dir, settings.record_wire or looked_at)
-        self.equipment = Equipment(settings, catalog)
+        self.equipment, self._stop = Equipment(settings, catalog), stop
+        self.in_memory = session.only_in_memory(recipe.own_files, run_dir)
+        stays_here = session.only_in_memory(recipe.own_files)
+        if stays_here and not self.equipment.engine_class.in_process:
+            raise SetupError(
+                f"engine {settings.engine} runs parties in other processes, and what is in memory here does not travel "
+                f"there: {'; '.join(stays_here)}. Arrays: write them with numpy.savez, and name the file: data="
+                "{'use': 'std.arrays', 'file': 'data.npz', ...}; or take the engine local"
+            )
         self.engine: Engine | None = None
         self.books: Bookkeeping | None = None
 
@@ -381,8 +448,10 @@ class Execution:
             SetupError: the run folder cannot be written; says what is safe, and how to go on.
             FedplugError: the run failed.
         """
+        resolve_device(self.settings.device)  # which imports torch, in the way that costs least
         try:
-            return self._execute(checkpoint)
+            with parties_compute_with(self.settings.threads):
+                return self._execute(checkpoint)
         except BrokenPipeError:  # of the standard output
             raise
         except OSError as error:
@@ -400,6 +469,9 @@ class Execution:
         except KeyboardInterrupt:
             self._stopped(None)
             return INTERRUPTED
+        except _Enough:
+            self._stopped(None)
+            return 0
         except (FedplugError, OSError) as error:
             self._stopped(error)
             log_error(self.run_dir, "server", error)
@@ -445,7 +517,8 @@ class Execution:
             command=command_line(),
             parameters=layout.size,
             origin=recipe.origin,
-            figures=list(self.composition.part(recipe.model.name, ModelSource).judged_by),
+            figures=[figure for figure in figures_of(recipe, self.composition) if figure.name != ACCURACY.name],
+            not_repeatable=self.in_memory,
         )
         self.events = Events()
         show(self.display, self.events)
@@ -457,10 +530,11 @@ class Execution:
         settings, recipe = self.settings, self.recipe
         inside = {use.use for use in recipe.extensions if use.own is None}  # hear it already
         catalog = with_files(self.equipment.catalog, settings.plugins)
-        others = listeners(catalog, settings.listeners, (*settings.muted, *inside), self.events.note, recipe)
+        named = [each for each in settings.listeners if isinstance(each, str | Mapping)]
+        others = listeners(catalog, named, (*settings.muted, *inside), self.events.note, recipe)
         extensions = [part for part in self.composition.components.values() if isinstance(part, Extension)]
         listen(extensions, self.events, self.run_dir, settings.allow_outside)
-        listen(others, self.events, self.run_dir)  # the user's word
+        listen([*others, *of_session(settings.listeners)], self.events, self.run_dir)  # the user's word
 
     def _run(self, checkpoint: Checkpoint | None) -> None:
         """From the first round or from a checkpoint to the last, up to what is known at the end alone."""
@@ -473,7 +547,7 @@ class Execution:
         files = Files(self.run_dir, self.settings.allow_outside)
         about = RunStarted(summary.plan, facts, self.run_dir, summary.recipe, recipe.digest, summary.versions, files)
         events.tell(about)
-        for note in recipe.notes:
+        for note in (*recipe.notes, *(f"nobody can repeat this run elsewhere: {why}" for why in self.in_memory)):
             events.note(note)
         self.engine = engine = self.equipment.engine_class(self._job())
         wire = Wire(keep=recording is not None, sink=recording.add if recording else None)
@@ -485,6 +559,7 @@ class Execution:
         events.subscribe(RowComplete, lambda event: self.archive.add_row(event.row))
         end_of_round = functools.partial(self.archive.end_of_round, books, engine)
         events.subscribe(RoundClosed, lambda event: end_of_round(event.round + 1))
+        events.subscribe(RoundClosed, self._end_if_told)
         if checkpoint is None:
             if len(self.archive.charges):
                 so = f"{self.archive.checkpoints.folder} holds no checkpoint, though clients have uploaded in this"
@@ -505,6 +580,11 @@ class Execution:
         summary.assessments = assessments(protocol, summary.class_distribution)
         summary.carried, summary.peak_memory = carried(wire, engine), self.memory.bytes()
 
+    def _end_if_told(self, event: RoundClosed) -> None:
+        """Once a round is saved; after the last one there is nothing to leave out."""
+        if self._stop is not None and self._stop.is_set() and event.round + 1 < self.recipe.rounds:
+            raise _Enough
+
     def _job(self) -> Job:
         settings = self.settings
         return Job(
@@ -521,6 +601,7 @@ class Execution:
             timeout=TIMEOUT if settings.timeout is None else settings.timeout,
             own_files=self.recipe.own_files,
             options=self.equipment.options,
+            threads=settings.threads,
         )
 
     def _how_to_go_on(self, error: FedplugError) -> str:

@@ -270,7 +270,9 @@ class Summary(Record):
         assessments: component -> fact -> value, with knowledge that no party has.
         carried: bytes that travelled in this execution: the `messages`, as the rows have them, and what was added to
             them on their way, where the engine says so; headers of networks come on top.
-        figures: what the task is judged by besides accuracy, as its model declares it.
+        figures: what the task is judged by besides accuracy, as the task and the model declare it.
+        not_repeatable: why nobody can repeat the run elsewhere, a sentence for each object that was in memory alone;
+            empty where everybody can.
         peak_memory: bytes that the server's process held at most in this execution, libraries and all; with the engine
             `local` those of all parties. None where the system does not tell.
     """
@@ -291,6 +293,7 @@ class Summary(Record):
     carried: dict[Text, Count] = dataclasses.field(default_factory=dict)
     peak_memory: Count | None = None
     figures: list[Figure] = dataclasses.field(default_factory=list)
+    not_repeatable: list[Text] = dataclasses.field(default_factory=list)
 
 
 def versions(recipe: Recipe, catalog: Catalog, engine: Entry) -> dict[str, str]:

@@ -1,12 +1,14 @@
 """What a script or a notebook calls: `fedplug.run`, `resume`, `open_run`, `check`, `components`. The commands of those
 names are these functions too.
 
-Keywords of `run` are settings of this machine or top-level keys of the recipe. One name is both: `data` is the recipe's
-section where it is a mapping, and else the folder of data sets.
+Keywords of `run` are settings of this machine or top-level keys of the recipe. One name is both: `data` is the folder
+of data sets where it is a path, and else the recipe's section. `model`, `data` and the loss may be objects of the
+script, see `fedplug.recipe.session`.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from fedplug.console.display import Display
     from fedplug.recipe.catalog import Catalog
     from fedplug.recipe.recipe import Recipe
+    from fedplug.runs.execution import Stop
     from fedplug.runs.result import Run
     from fedplug.runs.shown import Shown
 
@@ -26,6 +29,8 @@ Sets = Iterable[str] | Mapping[str, Any]
 """Changes of a recipe: texts such as `protect.noised.0.norm=0.5`, or such paths with their values."""
 SETTINGS = tuple(row.name for row in TABLE)
 """The settings that `run` takes as keywords."""
+OF_SESSION = ("model", "data", "train")
+"""The sections of a recipe for which an object may stand."""
 
 
 def run(
@@ -34,6 +39,9 @@ def run(
     *,
     settings: Settings | None = None,
     display: Shown | Display = "lines",
+    loss: Any = None,
+    keep_data: bool = False,
+    stop: Stop | None = None,
     **keywords: Any,
 ) -> Run:
     """Runs a recipe from the start, in a run folder of its own: `fedplug.run("recipes/fedavg.yaml", rounds=5)`.
@@ -43,26 +51,37 @@ def run(
         sets: changes of single values, applied in order.
         settings: of this machine; by default those of the user's config file.
         display: `lines`, one a round; `terminal`, as the command line shows it; or a display of your own.
+        loss: a function of outputs and answers that gives the mean loss of a batch, where the recipe trains with
+            `std.sgd` or what builds on it.
+        keep_data: whether arrays that are the data are kept in the run folder, `session_data.npz`.
+        stop: such as a `threading.Event`; once it is set, the run ends after the current round and is resumed like an
+            interrupted one.
         keywords: single settings (`engine`, `workers`, `device`, `output`, ...: see `Settings`), where `listeners`,
             `muted` and `plugins` are beside those of `settings`; and top-level keys of the recipe, each as a whole,
-            over `sets`: `rounds=5`. `data` is the folder of data sets; a mapping is the recipe's section `data`.
+            over `sets`: `rounds=5`. `model` may be a class, a function or a module, `data` four arrays or a function.
+            `data` is the folder of data sets where it is a path. Among `listeners` may be objects with
+            `observe(event)`, and functions of an event.
+
+    Returns:
+        The run; `complete` is False where `stop` ended it.
 
     Raises:
         RecipeError: the recipe is wrong; `problems` has every mistake.
         SetupError: a keyword is neither a setting nor a key of recipes, or this machine lacks something.
-        FedplugError: the run failed; the message says what to do.
+        FedplugError: the run failed; the message says what to do, and `run_folder` is its folder.
         KeyboardInterrupt: it was interrupted; everything up to the last round is saved, `resume` goes on.
     """
     changes = {key: value for key, value in keywords.items() if key in SETTINGS}
-    if isinstance(changes.get("data"), Mapping):
+    if not isinstance(changes.get("data"), str | Path | None):
         del changes["data"]
     values = {key: value for key, value in keywords.items() if key not in changes}
     _require(values, [*_keys(), *SETTINGS], "neither a setting nor a key of recipes")
     chosen = _settings(settings, changes)
     from fedplug.runs import execution
 
-    checked = check(recipe, sets, plugins=chosen.plugins, **values)
-    code, folder = execution.start(checked, chosen, watch=display)
+    checked = check(recipe, sets, plugins=chosen.plugins, loss=loss, **values)
+    execution.of_session(chosen.listeners)  # before there is a folder
+    code, folder = execution.start(checked, chosen, watch=display, keep_data=keep_data, stop=stop)
     return _ended(code, folder, chosen)
 
 
@@ -72,6 +91,7 @@ def resume(
     *,
     settings: Settings | None = None,
     display: Shown | Display = "lines",
+    stop: Stop | None = None,
     **changes: Any,
 ) -> Run:
     """Continues an interrupted run from its last checkpoint.
@@ -79,21 +99,26 @@ def resume(
     Args:
         folder: of the run, or the run.
         round: go back to the checkpoint after this many rounds.
-        settings, display, changes: as in `run`; the recipe and the folder are those of the run.
+        settings, display, stop, changes: as in `run`; the recipe and the folder are those of the run. Where its data
+            are arrays that another session had, `data` gives them again.
 
     Raises:
         CheckpointError: there is no run there, or its checkpoint is damaged.
         SetupError: another process writes in its folder, or this machine lacks something.
-        FedplugError: the run failed; the message says what to do.
+        FedplugError: the run failed; the message says what to do, and `run_folder` is its folder.
         KeyboardInterrupt: as in `run`.
     """
     settable = [key for key in SETTINGS if key not in ("output", "plugins")]
     _require(changes, settable, "not a setting of a run that goes on")
+    path = Path(folder) if isinstance(folder, Path | str) else folder.folder
+    if not isinstance(changes.get("data"), str | Path | None):
+        from fedplug.recipe.session import give_again
+
+        give_again(path, changes.pop("data"))
     chosen = _settings(settings, changes)
     from fedplug.runs import execution
 
-    path = Path(folder) if isinstance(folder, Path | str) else folder.folder
-    code = execution.resume(path, chosen, round, watch=display)
+    code = execution.resume(path, chosen, round, watch=display, stop=stop)
     return _ended(code, path, chosen)
 
 
@@ -117,12 +142,13 @@ def check(
     *,
     catalog: Catalog | None = None,
     plugins: Sequence[Path | str] = (),
+    loss: Any = None,
     **values: Any,
 ) -> Recipe:
     """The recipe with all defaults, checked and not run.
 
     Args:
-        recipe, sets, values: as in `run`.
+        recipe, sets, loss, values: as in `run`.
         catalog: the components on offer; by default what is installed.
         plugins: as in `run`.
 
@@ -136,7 +162,12 @@ def check(
 
     _require(values, _keys(), "not a key of recipes")
     catalog = with_files(catalog, plugins)
-    changes = [*(sets.items() if isinstance(sets, Mapping) else sets or ()), *values.items()]
+    changes = [*(sets.items() if isinstance(sets, Mapping) else sets or ())]
+    if loss is not None or not all(isinstance(value, str | None) for value in map(values.get, OF_SESSION)):
+        from fedplug.recipe.session import sections
+
+        values = sections(lambda: _written(recipe, changes), values, loss, catalog)
+    changes += values.items()
     if isinstance(recipe, Path | str):
         return load_recipe(recipe, changes, catalog)
     if isinstance(recipe, Recipe):
@@ -144,6 +175,21 @@ def check(
         checked = Recipe.from_plain(recipe.to_plain(), catalog, sets=changes)
         return dataclasses.replace(checked, origin=recipe.origin)
     return Recipe.from_plain(recipe, catalog, sets=changes)
+
+
+def _written(recipe: Path | str | Mapping[str, Any] | Recipe, changes: Sequence[Any]) -> Mapping[str, Any]:
+    """A recipe as plain data, changed; whether it is right nobody has looked yet."""
+    from fedplug.recipe import overlay
+    from fedplug.recipe.recipe import Recipe, read_extended
+    from fedplug.recipe.shelf import located
+    from fedplug.recipe.yaml_source import Source
+
+    if isinstance(recipe, Path | str):
+        source = read_extended(located(recipe))
+    else:
+        source = Source("recipe", copy.deepcopy(recipe.to_plain() if isinstance(recipe, Recipe) else recipe))
+    overlay.override(source, changes)
+    return source.data if isinstance(source.data, Mapping) else {}
 
 
 @dataclasses.dataclass(frozen=True)

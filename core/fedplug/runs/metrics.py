@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fedplug.api.data import OWN_MODELS
+from fedplug.api.data import ACCURACY, OWN_MODELS
 from fedplug.api.errors import cause_of
 from fedplug.api.events import (
     Events,
@@ -26,16 +26,30 @@ from fedplug.api.events import (
     SumWithheld,
     Uploaded,
 )  # fmt: skip
+from fedplug.api.roles import ModelSource, Task
 from fedplug.api.rows import Attendance, Compared, Evaluated, GroupResult, Reports, Row, Unopened, drawn
-from fedplug.privacy.views import level_epsilons, priced_part, unprotected, view_epsilons
+from fedplug.privacy.views import PLAIN_VALUES, level_epsilons, priced_part, unprotected, view_epsilons
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.uploads import BUFFERS
 from fedplug.wire.post_office import PostOffice, alike, listed
 
 if TYPE_CHECKING:
+    from fedplug.api.data import Figure
     from fedplug.api.parties import Server
-    from fedplug.api.roles import ModelSource
     from fedplug.privacy.ledger import Ledger
+    from fedplug.recipe.composition import Composition
+
+
+def judges_of(recipe: Recipe, composition: Composition) -> list[Task | ModelSource]:
+    """Who says by which figures a recipe's models are judged: its task, if it names one, and its model."""
+    task = [composition.part(recipe.task.name, Task)] if recipe.task else []
+    return [*task, composition.part(recipe.model.name, ModelSource)]
+
+
+def figures_of(recipe: Recipe, composition: Composition) -> list[Figure]:
+    """What they are judged by, the leading figure first: accuracy, where the recipe names no task."""
+    said = [figure for judge in judges_of(recipe, composition) for figure in judge.judged_by]
+    return said if recipe.task else [ACCURACY, *said]
 
 
 class Metrics:
@@ -47,9 +61,12 @@ class Metrics:
     """
 
     def __init__(
-        self, recipe: Recipe, model: ModelSource, office: PostOffice, ledger: Ledger, server: Server, events: Events
-    ) -> None:
-        self.recipe, self.model, self.office, self.ledger, self.events = recipe, model, office, ledger, events
+        self, recipe: Recipe, composition: Composition, office: PostOffice, ledger: Ledger, server: Server,
+        events: Events,
+    ) -> None:  # fmt: skip
+        self.recipe, self.office, self.ledger, self.events = recipe, office, ledger, events
+        self.judges, self.leads = judges_of(recipe, composition), figures_of(recipe, composition)[0]
+        self.has_accuracy = ACCURACY.name in [figure.name for figure in figures_of(recipe, composition)]
         self.rows: list[Row] = []
         self.awaiting: Row | None = None
         self.server = server
@@ -92,17 +109,21 @@ class Metrics:
                 )
             inside = [(public[client_id], worth[client_id]) for client_id in ids if client_id in public]
             if total := sum(count.count * by for count, by in inside):
-                right = sum(count.correct * by for count, by in inside)
-                results[group] = GroupResult(right / total, sum(count.loss * by for count, by in inside) / total)
+                right = sum(count.correct * by for count, by in inside) / total if self.has_accuracy else None
+                loss = sum(count.loss * by for count, by in inside) / total
+                results[group] = GroupResult(right, loss)
+                if len(groups) > 1:
+                    results[group].figures = self._figures([(count.task, by) for count, by in inside])
         row.figures = self._figures([(count.task, worth[client_id]) for client_id, count in public.items()])
         own = self._figures([(count.personal_task, worth[client_id]) for client_id, count in public.items()])
         row.figures |= {f"{title}{OWN_MODELS}": value for title, value in own.items()}
-        row.accuracy = _mean(result.accuracy for result in results.values())
+        row.accuracy = _mean(result.accuracy for result in results.values() if result.accuracy is not None)
         row.loss = _mean(result.loss for result in results.values())
         row.groups = results if len(results) > 1 else {}
-        row.client_accuracy = _shares(counts, lambda count: (count.own_correct, count.own_count))
-        row.personal_accuracy = _shares(counts, lambda count: (count.personal_own_correct, count.own_count))
-        row.personal_public_accuracy = _shares(counts, lambda count: (count.personal_correct, count.count))
+        if self.has_accuracy:
+            row.client_accuracy = _shares(counts, lambda count: (count.own_correct, count.own_count))
+            row.personal_accuracy = _shares(counts, lambda count: (count.personal_own_correct, count.own_count))
+            row.personal_public_accuracy = _shares(counts, lambda count: (count.personal_correct, count.count))
         row.group_members = {group: list(ids) for group, ids in groups.items()} if len(groups) > 1 else {}
         row.unopened = self._unopened()
         self.rows.append(row)
@@ -139,6 +160,7 @@ class Metrics:
             log=self._with_server_log(means_by_name(report.log for report in reports)),
             skipped=event.skipped,
             compared=self._compared(None),
+            leads=self.leads,
         )
         self.events.tell(RowMade(event.round, self.awaiting, self._reports, event.own))
         self._reports = []
@@ -213,17 +235,18 @@ class Metrics:
         return {c: weights[c] / count.count if count.count else 0.0 for c, count in counts.items()}
 
     def _figures(self, counts: Iterable[tuple[Mapping[str, float], float]]) -> dict[str, float]:
-        """What the task's model makes of the clients' counts. Those may be anything, so its errors cost no round."""
+        """What the task, and the model, make of the clients' counts. These may be anything, so errors cost no round."""
         total: Counter[str] = Counter()
         for count, by in counts:
             total.update({name: value * by for name, value in count.items()})
-        if not total:
-            return {}
-        try:
-            return {title: float(value) for title, value in self.model.figures(dict(total)).items()}
-        except Exception as error:
-            self.events.note(f"figures of {self.model.name} are left out: {cause_of(error)}")
-            return {}
+        found: dict[str, float] = {}
+        for judge in self.judges if total else ():
+            try:
+                found |= {title: float(value) for title, value in judge.figures(dict(total)).items()}
+            except Exception as error:
+                self.events.note(f"figures of {judge.name} are left out: {cause_of(error)}")
+        found.pop(ACCURACY.name, None)  # has a place of its own in a row
+        return found
 
     def _seconds(self, own: Mapping[str, float]) -> dict[str, float]:
         """By phase, summed over the parties."""
@@ -246,6 +269,8 @@ class Metrics:
     def _compared(self, before: Compared | None) -> Compared | None:
         """What clients have found in their own messages, beside what they had `before`."""
         said = [report.compared for _, report in self._reports if report.compared is not None]
+        if any(any(each.found.values()) for each in said):
+            self.ledger.message_uncovered(*PLAIN_VALUES.split(" ", 1))
         return sum(said, before or Compared()) if said else before
 
 

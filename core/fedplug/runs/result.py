@@ -16,6 +16,7 @@ from fedplug.api import units
 from fedplug.api.errors import CheckpointError, PluginError, SetupError
 from fedplug.api.events import Events
 from fedplug.api.rows import Row
+from fedplug.api.threads import parties_compute_with
 from fedplug.api.verdict import MARKS
 from fedplug.console.display import cells, filled, sent, thin_out
 from fedplug.engines.base import Job
@@ -211,7 +212,8 @@ class Run:
         Raises:
             CheckpointError: as in `model`; or there is no such client.
         """
-        return final_model(self.recipe, self.folder, self.settings.data_root, client_id)
+        with parties_compute_with(self.settings.threads):
+            return final_model(self.recipe, self.folder, self.settings.data_root, client_id)
 
     def report(self) -> Path:
         """Draws the report of the run, and gives its path.
@@ -239,9 +241,10 @@ class Run:
         return f"<div>{title}{self._verdict_html()}{facts}{self.metrics._repr_html_()}</div>"
 
     def _facts(self) -> dict[str, str]:
-        last = units.last(row.accuracy for row in self.metrics)
-        accuracy = {} if last is None else {"accuracy": units.number(last)}
-        return {"rounds": f"{len(self.metrics)} of {self.recipe.rounds}", **accuracy, "bytes": sent(self.metrics)}
+        rows = self.metrics
+        last = units.last(row.leading for row in rows)
+        leading = {} if last is None else {rows[-1].leads.name: units.number(last)}
+        return {"rounds": f"{len(rows)} of {self.recipe.rounds}", **leading, "bytes": sent(rows)}
 
     def _verdict(self) -> list[str]:
         try:

@@ -50,12 +50,16 @@ class Settings:
         metavar="NAME",
     )  # fmt: skip
     workers: int | None = _setting(int, None, "Worker processes, for engines that have them.")
+    threads: int = _setting(
+        int, 1, "Threads that a party computes with. Results may depend on it and on the machine where it is not 1.",
+        metavar="N",
+    )  # fmt: skip
     device: str = _setting(str, "auto", "auto (CUDA if there is any), cpu, cuda, cuda:1, ...")
     output: Path = _setting(Path, Path("runs"), "Folder in which the run gets its own folder.")
     data: Path | None = _setting(Path, None, "Folder of data sets; else FEDPLUG_DATA or the config file.")
     record_wire: bool = _setting(bool, False, "Keep every message.", "--record-wire/--no-record-wire")
     quiet: bool = _setting(bool, False, "Print only warnings, and what it came to at the end.", "--quiet", "-q", key="")
-    listeners: tuple[str | Mapping[str, Any], ...] = _setting(
+    listeners: tuple[Any, ...] = _setting(
         list, (), "An extension that hears it: NAME, or '{use: NAME, option: value}'", "--with", key="with",
         metavar="NAME",
     )  # fmt: skip
@@ -132,6 +136,7 @@ class Settings:
             given |= {"engine": name, "engine_options": {**before, **options}}
         for key, least, remedy in (
             ("workers", 1, "leave it out to let the engine decide"),
+            ("threads", 1, "leave it out for 1"),
             ("resident", 1, "leave it out to have all clients in memory"),
             ("timeout", 0, "it is in seconds, and 0 means no limit"),
         ):
@@ -150,7 +155,7 @@ class Settings:
             if isinstance(changes[key], str | Path | Mapping):
                 raise SetupError(f"{key}={changes[key]!r} must be a list")
         more = {
-            key: (*getattr(self, key), *(word if isinstance(word, Mapping) else str(word) for word in changes[key]))
+            key: (*getattr(self, key), *(str(word) if isinstance(word, Path) else word for word in changes[key]))
             for key in lists
         }
         settings = self.replace({**changes, **more})

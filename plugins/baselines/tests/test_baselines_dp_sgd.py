@@ -284,7 +284,7 @@ def test_the_ledger_states_records_and_says_that_clients_are_not_protected(tmp_p
     for line in ledger["verdict"]["lines"]:
         if line["state"] != "absent":
             assert (line["unit"], line.get("epsilons")) == ("record", None)
-            assert line["rests_on"] == ["on the word of baselines.dp_sgd"]
+            assert line["rests_on"][0] == "on the word of baselines.dp_sgd"
             assert "of a whole client: " in line["detail"]
             assert "without noise" in line["detail"]
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from fedplug import Block, Examples, KeyServer, Known, Layout, Seal
 from fedplug.api import codec
+from fedplug.api.data import About
 from fedplug.api.errors import ProtectionError, RecipeError, TooFewClients
 from fedplug.api.links import Link
 from fedplug.recipe.recipe import Recipe
@@ -49,7 +50,7 @@ def case() -> Any:
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2), torch.nn.Tanh(), torch.nn.Linear(2, 3))
     rng = np.random.default_rng(0)
     examples = Examples(rng.random((6, 1, 2, 2), np.float32), np.array([0, 1, 2, 2, 1, 0]))
-    data = SimpleNamespace(classes=("a", "b", "c"), mean=(0.5,), std=(0.25,))
+    data = About(classes=("a", "b", "c"), mean=(0.5,), std=(0.25,))
     model = TorchModel(network)
     return SimpleNamespace(model=model, examples=examples, data=data, vector=model.get_vector())
 

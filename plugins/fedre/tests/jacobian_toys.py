@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import copy
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 from fedplug import Examples
+from fedplug.api.data import About
 from fedplug_std.torch_model import TorchModel
 from numpy.typing import NDArray
 from torch import nn
 
-PLAIN = SimpleNamespace(mean=(0.0,), std=(1.0,))
+PLAIN = About(classes=(), mean=(0.0,), std=(1.0,))
 
 
 def plain(channels: int) -> Any:
     """Inputs become tensors as they are."""
-    return SimpleNamespace(mean=(0.0,) * channels, std=(1.0,) * channels)
+    return About(classes=(), mean=(0.0,) * channels, std=(1.0,) * channels)
 
 
 def images(shape: tuple[int, ...], classes: int, seed: int = 0, pixelwise: bool = False) -> Examples:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from fedplug import Examples
+from fedplug.api.data import About
 from fedplug.api.errors import DataError, SetupError
 from fedplug_fedre.jacobian import psi_scores
 from fedplug_std.models import Cnn
@@ -112,7 +112,7 @@ def test_standardised_inputs_are_what_the_score_is_about() -> None:
     model, examples = small_conv(1), images((2, 1, 4, 4), 3)
     scaled = Examples(2 * examples.inputs + 1, examples.labels)
     expected = psi_scores(model, examples, whole(examples), PLAIN).mean
-    found = psi_scores(model, scaled, whole(examples), SimpleNamespace(mean=(1.0,), std=(2.0,))).mean
+    found = psi_scores(model, scaled, whole(examples), About(classes=(), mean=(1.0,), std=(2.0,))).mean
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 

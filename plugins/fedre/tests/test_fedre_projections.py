@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fedplug.api.data import About
 from fedplug_fedre import jacobian
 from fedplug_fedre.jacobian import jackknife, psi_scores
 from fedplug_kit.static import import_problems
@@ -25,7 +25,7 @@ def test_both_agree_on_lenet5_within_the_stated_error() -> None:
     examples = images((3, 1, 28, 28), 10)
     regions = np.zeros((3, 28, 28), np.bool_)
     regions[:, 8:20, 6:18] = True
-    data = SimpleNamespace(mean=(0.5,), std=(0.3,))
+    data = About(classes=(), mean=(0.5,), std=(0.3,))
     exact = psi_scores(model, examples, regions, data, method="exact")
     guessed = psi_scores(model, examples, regions, data, method="projections", projections=16, seed=4)
     assert (exact.exact_passes, guessed.projection_passes) == (3 * 144, 3 * 5 * 16)

@@ -56,7 +56,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "std.gaussian": GAUSSIAN, "std.laplace": GAUSSIAN,
     "sensecrypt.select": {"budget": 0.5},
     "std.categories": {"categories": 5},
-    "std.image_folder": {"path": "absent"},
+    "std.image_folder": {"path": "absent"}, "std.text": {"file": "absent"},
 }  # fmt: skip
 RECIPES: dict[str, dict[str, Any]] = {
     "selectiveshield.hide_support": {
@@ -80,7 +80,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "std.paillier": {"model": {"use": "kit.two_layers", "hidden": 8}},  # milliseconds a hundred of them
 }  # fmt: skip
 """What a component needs around it that the kit's own recipe has not."""
-SHAPES = {"std.densenet121": (1, 32, 32), "std.alexnet": (3, 64, 64)}
+SHAPES: dict[str, tuple[int, ...]] = {"std.densenet121": (1, 32, 32), "std.alexnet": (3, 64, 64), "std.gpt": (8,)}
 
 
 SLOW = ("sensecrypt.paillier",)  # std.paillier is the same scheme

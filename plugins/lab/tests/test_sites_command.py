@@ -101,3 +101,21 @@ def test_a_recipe_with_a_component_of_a_file_is_split_too(
     assert call(monkeypatch, *words) == 1
     assert call(monkeypatch, *words, "--plugin", str(tmp_path / "mine.py")) == 0
     assert (tmp_path / "trial/client-2/data.npz").is_file()
+
+
+def test_a_table_keeps_its_columns_and_its_answers_at_sites(
+    split: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    table = yaml.safe_load(SPLIT)
+    table["data"] = {"use": "std.diabetes", "clients": 3, "partition": {"use": "iid"}}
+    split.write_text(yaml.safe_dump(table))
+    assert call(monkeypatch, "sites", str(split), "--out", str(tmp_path / "trial")) == 0
+    out = capsys.readouterr().out
+    written = yaml.safe_load(out[out.index("data:") :])
+    at_sites = tmp_path / "sites.yaml"
+    at_sites.write_text(yaml.safe_dump(table | written | {"task": "std.regression"}))
+    dealt, found = world_of(split).holdings([1])[1].data, world_of(at_sites, tmp_path / "trial").holdings([1])[1].data
+    assert np.array_equal(found.train.inputs, dealt.train.inputs)
+    assert np.array_equal(found.train.answers, dealt.train.answers)
+    assert found.mean == dealt.mean
+    assert found.task is not None

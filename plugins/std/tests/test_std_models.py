@@ -25,6 +25,10 @@ def build(component: Any, shape: tuple[int, ...], classes: int = 10, seed: int =
         (models.Mlp, (1, 28, 28), {}, 235_146),  # SelectiveShield's
         (models.Mlp, (1, 28, 28), {"hidden": [64]}, 50_890),  # SenseCrypt's, table 4
         (models.Mlp, (1, 8, 8), {"hidden": []}, 650),
+        (models.Mlp, (13,), {"hidden": [4]}, 14 * 4 + 50),
+        (models.Logistic, (1, 28, 28), {}, 7_850),
+        (models.Logistic, (1, 1, 13), {}, 140),
+        (models.Logistic, (13,), {}, 140),
         (models.Cnn, (3, 32, 32), {}, 896 + 64 + 18_496 + 128 + 1_048_832 + 2_570),
         (models.Cnn, (1, 28, 28), {"hidden": 8}, 320 + 64 + 18_496 + 128 + 25_096 + 90),
         (models.Cnn, (1, 28, 28), {"hidden": 8, "norm": "group"}, 320 + 64 + 18_496 + 128 + 25_096 + 90),
@@ -62,6 +66,20 @@ def test_number_of_parameters(component: Any, shape: tuple[int, ...], options: d
         logits = model.module(torch.zeros(2, *shape))
     assert logits.shape == (2, classes)
     assert torch.isfinite(logits).all()
+
+
+def test_logistic_regression_begins_with_all_classes_alike_and_descends_its_own_gradient() -> None:
+    """dL/dW = (p - y) x^T (Bishop 2006, eq. 4.109), at W = 0, where p = 1/3 of each class."""
+    model = build(models.Logistic, (1, 1, 2), classes=3, seed=5)
+    assert not model.get_vector().any()
+    example, label = torch.tensor([[[[2.0, -1.0]]]]), torch.tensor([2])
+    loss = torch.nn.functional.cross_entropy(model.module(example), label)
+    assert loss.item() == pytest.approx(np.log(3))
+    loss.backward()
+    weight, bias = (parameter.grad.numpy() for parameter in model.module.parameters())
+    off = np.array([1 / 3, 1 / 3, -2 / 3])
+    np.testing.assert_allclose(weight, np.outer(off, [2, -1]), rtol=1e-6)
+    np.testing.assert_allclose(bias, off, rtol=1e-6)
 
 
 def test_layer_names_of_the_mlp() -> None:

@@ -13,7 +13,7 @@ import torch
 from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import SetupError
 from fedplug.recipe.catalog import Catalog
-from fedplug_std import per_sample
+from fedplug_std import per_sample, torch_model
 from fedplug_std.per_sample import mean_gradient, mean_squared_gradients, per_sample_gradients
 from fedplug_std.torch_model import TorchModel, as_tensor, to_tensor
 from torch import nn
@@ -150,7 +150,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for budget, expected in ((4 * size * 7 + 3, [7, 7, 7, 2]), (5, [1] * 23)):
         monkeypatch.setattr(per_sample, "_GRADIENT_BYTES", budget)
         assert [len(chunk) for chunk in per_sample_gradients(model, part, data_of(part))] == expected
-    monkeypatch.setattr(per_sample, "_INPUT_VALUES", 3 * 64)
+    monkeypatch.setattr(torch_model, "_EVALUATION_VALUES", 3 * 64)
     assert [len(labels) for _, labels in per_sample._batches(model, part, data_of(part))] == [3] * 7 + [2]
 
 

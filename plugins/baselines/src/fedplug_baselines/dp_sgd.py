@@ -29,7 +29,7 @@ from fedplug_baselines.dp_sgd_apart import require_apart
 
 if TYPE_CHECKING:
     import torch
-    from fedplug import Client, Context, Examples
+    from fedplug import Client, ClientData, Context, Examples
     from fedplug_std.torch_model import TorchModel
     from numpy.typing import NDArray
 
@@ -103,8 +103,9 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
         """
         options = self.options
         return Learns(
-            lr=options.lr, batch_size=options.batch_size, epochs=options.epochs, momentum=options.momentum,
-            noise=0.0 if options.noise_multiplier == 0 else None, repeats=options.source == "reproducible",
+            descends=ctx.descends, lr=options.lr, batch_size=options.batch_size, epochs=options.epochs,
+            momentum=options.momentum, noise=0.0 if options.noise_multiplier == 0 else None,
+            repeats=options.source == "reproducible",
         )  # fmt: skip
 
     def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
@@ -142,7 +143,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
         expected = rate * client.num_examples
         loss, seen = 0.0, 0
         draws = seeded(int(client.rng(self, "dropout").integers(2**63)), model.device)
-        with draws, _per_sample(model, client.data.shape):
+        with draws, _per_sample(model, client.data):
             for step in range(steps):
                 if step % (steps // options.epochs) == 0:  # an epoch begins
                     loss, seen = 0.0, 0
@@ -161,6 +162,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
     def _clipped_sum(self, client: Client, model: TorchModel, batch: Examples) -> tuple[NDArray[np.float32], float]:
         """Sum over the batch of g / max(1, |g| / C), (P,), and the sum of its losses."""
         import torch
+        from fedplug_std.tasks import cross_entropies
         from fedplug_std.torch_model import as_tensor, to_tensor
 
         data, bound = client.data, self.options.clipping_norm
@@ -170,9 +172,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
             some = batch.take(slice(start, start + part))
             answers = as_tensor(some.answers).to(model.device)
             logits = model.module(to_tensor(some.inputs, data.mean, data.std, model.device))
-            # Of a segmentation, an example's loss is the mean over its pixels.
-            losses = torch.nn.functional.cross_entropy(logits, answers, reduction="none")
-            each = losses.reshape(len(some), -1).mean(1)
+            each = data.task.losses(logits, answers) if data.task else cross_entropies(logits, answers)
             torch.autograd.grad(each.sum(), model.parameters, materialize_grads=True)
             gradients = [_taken(parameter, len(some)) for parameter in model.parameters]
             norms = torch.linalg.vector_norm(torch.stack([_norms(each) for each in gradients], 1), dim=1)
@@ -271,7 +271,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
 
 
 @contextlib.contextmanager
-def _per_sample(model: TorchModel, shape: tuple[int, ...]) -> Iterator[None]:
+def _per_sample(model: TorchModel, data: ClientData) -> Iterator[None]:
     """Inside, backward passes leave the gradient of each example in `grad_sample` of every parameter.
 
     Raises:
@@ -289,7 +289,7 @@ def _per_sample(model: TorchModel, shape: tuple[int, ...]) -> Iterator[None]:
             f"{' (' + ', '.join(kinds) + ')' if kinds else ''}: {str(errors[0]).split('. ')[0]}; choose a model "
             "without batch norm, such as std.mlp or std.lenet5, or use group norm"
         )
-    require_apart(model, shape)
+    require_apart(model, data.shape, 0 if data.train.inputs.dtype.kind != "i" else len(data.classes))
     wrapped = GradSampleModule(model.module, loss_reduction="sum")
     try:
         with warnings.catch_warnings():

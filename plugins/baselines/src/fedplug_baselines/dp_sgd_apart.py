@@ -19,7 +19,7 @@ _APART: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
 """Modules that were looked at and answer each example by itself."""
 
 
-def require_apart(model: TorchModel, shape: tuple[int, ...]) -> None:
+def require_apart(model: TorchModel, shape: tuple[int, ...], tokens: int = 0) -> None:
     """Tries a module in training mode, on inputs of noise; once for each module.
 
     Two copies get a batch each that agrees in its first example alone, with the same coins, and then the same batch. A
@@ -28,6 +28,7 @@ def require_apart(model: TorchModel, shape: tuple[int, ...]) -> None:
     Args:
         model: left as it is.
         shape: of one example's inputs.
+        tokens: how many there are, where inputs are tokens, which are then drawn in place of noise.
 
     Raises:
         SetupError: an example changes what the module answers to others, in its batch or later.
@@ -38,7 +39,10 @@ def require_apart(model: TorchModel, shape: tuple[int, ...]) -> None:
     if model.module in _APART:
         return
     with torch.no_grad(), seeded(0, model.device):
-        first, second, later = (torch.randn(_ROWS, *shape, device=model.device) for _ in range(3))
+        size, device = (_ROWS, *shape), model.device
+        first, second, later = (
+            torch.randint(tokens, size, device=device) if tokens else torch.randn(size, device=device) for _ in range(3)
+        )
         second[0] = first[0]
         answers = []
         for batch in (first, second):

@@ -89,7 +89,7 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
         """Adam on a loss with penalties, once through the examples for what is personal and once for the rest."""
         options = self.options
         return Learns(
-            descends="cross_entropy and penalties by Adam", lr=options.lr, batch_size=options.batch_size,
+            descends=f"{ctx.descends} and penalties by Adam", lr=options.lr, batch_size=options.batch_size,
             epochs=2 * options.epochs,
         )  # fmt: skip
 
@@ -151,7 +151,7 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
         for _ in range(self.options.epochs):
             total.zero_()
             for inputs, labels in self.batches(client, model, rng):
-                loss = torch.nn.functional.cross_entropy(model.module(inputs), labels)
+                loss = self.loss_of(client, model.module(inputs), labels)
                 moved = zip(model.parameters, starts, weights, strict=True)
                 length = torch.stack([((now - then) * weight).norm() for now, then, weight in moved]).sum()
                 adam.step(loss + self.penalty(length, first))

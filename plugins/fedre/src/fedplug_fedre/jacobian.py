@@ -19,18 +19,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from fedplug import stream
 from fedplug.api.errors import DataError
-from fedplug_std.per_sample import checked_model, evaluation_mode, parameters_at
+from fedplug_std.per_sample import checked_model, evaluation_mode, parameters_at, summed_loss
 
 from fedplug_fedre.frozen import activations, statistics_of
 
 if TYPE_CHECKING:
     import torch
     from fedplug import Examples
+    from fedplug.api.data import About
     from fedplug_std.torch_model import TorchModel
     from numpy.typing import NDArray
 
@@ -47,15 +48,6 @@ _CHEAP = 1 << 24
 _DEARER = 4
 """An exact pass takes the time of 2 to 4 projections with models below a million parameters, of 17 with AlexNet; the
 README has the times."""
-
-
-class Standardised(Protocol):
-    """What says how inputs become tensors: a `ClientData`, a `PublicData` or a `Dataset`."""
-
-    @property
-    def mean(self) -> tuple[float, ...]: ...
-    @property
-    def std(self) -> tuple[float, ...]: ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -83,7 +75,7 @@ class PsiScores:
 
 
 def psi_scores(
-    model: Any, examples: Examples, regions: NDArray[np.bool_], data: Standardised, *, method: Method = "auto",
+    model: Any, examples: Examples, regions: NDArray[np.bool_], data: About, *, method: Method = "auto",
     projections: int = PROJECTIONS, seed: int = 0, vector: NDArray[np.float32] | None = None,
     batch_norm: Literal["model", "examples"] = "model",
 ) -> PsiScores:  # fmt: skip
@@ -91,7 +83,7 @@ def psi_scores(
 
     Args:
         model: a `TorchModel`; left as it is.
-        examples: whose cross entropy, that of `examples.answers`: for segmentation its mean over the pixels.
+        examples: whose loss in the task of `data`: of classes the cross entropy, for segmentation its mean over pixels.
         regions: bool (n, H, W), the privacy-sensitive pixels of each example.
         data: whose `mean` and `std` standardise the inputs.
         method: `exact`, `projections`, or `auto`: exact for each example where that is cheap, or cheaper.
@@ -137,6 +129,7 @@ def psi_scores(
                 as_tensor(one.answers).to(checked.device),
                 torch.from_numpy(np.flatnonzero(regions[index])).to(checked.device),
                 max(1, _BYTES // (4 * 3 * values)),  # a pass holds gradients and activations a few times
+                data,
             )
             cheap = task.exact_passes * values <= _CHEAP
             cheaper = task.exact_passes * _DEARER <= task.projected_passes(projections)
@@ -180,12 +173,14 @@ class _Task:
         answers: (1,) or (1, H, W).
         pixels: (p,), the region's places in the flattened (H, W).
         at_once: how many passes run together.
+        data: whose task has the loss; cross entropy where it has none.
     """
 
     def __init__(
         self, model: TorchModel, state: dict[str, torch.Tensor], inputs: torch.Tensor, answers: torch.Tensor,
-        pixels: torch.Tensor, at_once: int,
+        pixels: torch.Tensor, at_once: int, data: About,
     ) -> None:  # fmt: skip
+        self.data = data
         self.model, self.inputs, self.answers, self.pixels, self.at_once = model, inputs, answers, pixels, at_once
         names = [place.name for place in model.layout.parameters]
         self.parameters = {name: state[name] for name in names}
@@ -195,12 +190,11 @@ class _Task:
 
     def gradient(self, names: list[str]) -> Callable[[torch.Tensor], dict[str, torch.Tensor]]:
         """g(x), eq. 3's inner derivative, by the named parameters: a function of the input."""
-        import torch
         from torch.func import functional_call, grad
 
         def loss(moving: dict[str, torch.Tensor], inputs: torch.Tensor) -> torch.Tensor:
             logits = functional_call(self.model.module, self.parameters | self.buffers | moving, (inputs,))
-            return torch.nn.functional.cross_entropy(logits, self.answers)
+            return summed_loss(logits, self.answers, self.data)
 
         by_parameters = grad(loss)
         own = {name: self.parameters[name] for name in names}

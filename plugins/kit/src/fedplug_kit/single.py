@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from fedplug.api.data import ClientData, Dataset, Examples, model_problem
 from fedplug.api.errors import DataError, SetupError
+from fedplug_std.tasks import LanguageModel
 
 if TYPE_CHECKING:
     from fedplug.api.roles import Accountant, DataSource, ModelSource, Partition
@@ -26,14 +27,15 @@ def data_problems(source: DataSource, root: str | None) -> Iterator[str]:
     for what, split in (("train", data.train), ("test", data.test)):
         if not len(split):
             yield f"{what} has no examples"
-        elif split.inputs.ndim != 4 or split.inputs.dtype not in (np.uint8, np.float32):
-            yield f"inputs of {what} are {split.inputs.dtype}{list(split.inputs.shape)}; they must be (n, C, H, W)"
+        elif data.mean and (split.inputs.ndim < 2 or split.inputs.dtype not in (np.uint8, np.float32)):
+            rule = "to be standardised they must be uint8 or float32 (n, C, ...)"
+            yield f"inputs of {what} are {split.inputs.dtype}{list(split.inputs.shape)}; {rule}"
         elif split.inputs.shape[1:] != data.shape:
             yield f"examples of {what} have another shape than {data.shape}"
         elif split.labels.min() < 0 or split.labels.max() >= len(data.label_names):
             yield f"labels of {what} must be 0 to {len(data.label_names) - 1}"
     declares = source.declares
-    per = "example" if data.train.targets is None else "pixel"
+    per = "example" if data.train.targets is None or data.train.targets.ndim < 3 else "pixel"
     for what, said, there in (
         ("shape", declares.shape, data.shape), ("num_classes", declares.num_classes, len(data.classes)),
         ("per", declares.per if declares.shape else per, per),
@@ -41,8 +43,8 @@ def data_problems(source: DataSource, root: str | None) -> Iterator[str]:
         if said not in (None, there):
             yield f"declares says {what}={said}, and what load gives has {there}"
     channels = data.shape[0]
-    if len(data.mean) != channels or len(data.std) != channels or not min(data.std) > 0:
-        yield f"mean and std must have one number for each of {channels} channels, std > 0"
+    if (data.mean or data.std) and not (len(data.mean) == len(data.std) == channels and min(data.std) > 0):
+        yield f"mean and std must have one number for each of {channels} channels, std > 0, or both none"
     if not np.array_equal(data.train.labels, again.train.labels):
         yield "load gives other examples the second time"
 
@@ -103,11 +105,16 @@ def model_problems(source: Any, shape: tuple[int, ...], num_classes: int = 5) ->
 def _evaluation_problems(model: Any, shape: tuple[int, ...], num_classes: int) -> Iterator[str]:
     rng = np.random.default_rng(5)
     examples = Examples(rng.integers(0, 256, (4, *shape), np.uint8), np.arange(4) % num_classes)
-    if labels_pixels(model, shape, num_classes):
+    names, scaled = tuple(map(str, range(num_classes))), (0.5,) * shape[0]
+    data = ClientData(examples, examples, examples, classes=names, mean=scaled, std=scaled)
+    if takes_tokens(model, shape):
+        tokens = rng.integers(0, num_classes, (4, *shape))
+        examples = Examples(tokens, examples.labels, tokens)
+        task = LanguageModel(LanguageModel.Options())
+        data = ClientData(examples, examples, examples, classes=names, mean=(), std=(), task=task)
+    elif labels_pixels(model, shape, num_classes):
         targets = rng.integers(0, num_classes, (4, *shape[1:])).astype(np.uint8)
         examples = Examples(examples.inputs, examples.labels, targets)
-    names = tuple(map(str, range(num_classes)))
-    data = ClientData(examples, examples, examples, classes=names, mean=(0.5,) * shape[0], std=(0.3,) * shape[0])
     try:
         found = model.evaluate(examples, data)
     except Exception as error:
@@ -117,10 +124,26 @@ def _evaluation_problems(model: Any, shape: tuple[int, ...], num_classes: int) -
         yield f"evaluate gave {found.correct} correct of {found.count}, with a loss of {found.loss}"
 
 
+def takes_tokens(model: Any, shape: tuple[int, ...]) -> bool:
+    """Whether a torch model takes whole numbers alone, which stand for tokens."""
+    import torch
+
+    if len(shape) != 1:
+        return False
+    with torch.no_grad():
+        try:
+            model.module.eval()(torch.zeros(1, *shape))
+        except (RuntimeError, TypeError):
+            return True
+    return False
+
+
 def labels_pixels(model: Any, shape: tuple[int, ...], num_classes: int) -> bool:
     """Whether a torch model gives a class to every pixel."""
     import torch
 
+    if len(shape) == 1:
+        return False
     with torch.no_grad():
         return tuple(model.module.eval()(torch.zeros(1, *shape)).shape) == (1, num_classes, *shape[1:])
 

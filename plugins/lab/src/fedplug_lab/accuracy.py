@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from fedplug.api.rows import Row
 from fedplug.api.units import number, spread
-from fedplug.console.display import in_groups
+from fedplug.console.display import best_of, in_groups
 
 from fedplug_lab.canvas import (
     GLOBAL_COLOUR,
@@ -115,9 +115,28 @@ def _of_groups(rows: Rows) -> Chart:
     return Chart("accuracy", "Accuracy", note, alt, tuple(legend), drawing.svg("accuracy", alt), True)
 
 
+def leading_chart(rows: Rows) -> Chart | None:
+    """The figure that leads, on an axis for itself; None where that is accuracy, or nobody evaluated."""
+    leads, rounds = rows[-1].leads, rounds_of(rows)
+    curve = curve_of(rows, lambda row: row.figures.get(leads.name))
+    known = np.flatnonzero(np.isfinite(curve))
+    if not known.size:
+        return None
+    drawing = Drawing(HALF, 3.0)
+    (panel,) = drawing.panels
+    draw_line(panel, rounds, curve, GLOBAL_COLOUR)
+    panel.y_label = f"{leads.name} ({leads.unit})" if leads.unit else leads.name
+    round_axis(panel, rounds)
+    best = [*rows].index(best_of(rows))
+    alt = (f"{leads.name} of the global model is {number(curve[known[-1]])} after round {rounds[known[-1]]:.0f}; the "
+           f"best is {number(curve[best])} after round {rounds[best]:.0f}, and {leads.better} is better.")  # fmt: skip
+    return Chart("leading", leads.name, f"{leads.better.capitalize()} is better.", alt, (), drawing.svg("leading", alt))
+
+
 def figures_chart(rows: Rows) -> Chart | None:
-    """What the task is judged by beside accuracy, as its model says; None where it says nothing."""
-    curves = curves_of(rows, lambda row: row.figures)
+    """What the task is judged by beside the figure that leads; None where that is all."""
+    leads = rows[-1].leads.name
+    curves = curves_of(rows, lambda row: {title: value for title, value in row.figures.items() if title != leads})
     known = np.concatenate([np.zeros(0), *curves.values()])
     known = known[np.isfinite(known)]
     if not known.size:

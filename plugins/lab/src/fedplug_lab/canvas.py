@@ -131,7 +131,7 @@ def draw_band(panel: Panel, x: Curve, low: Curve, high: Curve, colour: str = GLO
         panel.area(x[few], low[few], high[few], colour, 0.22)
 
 
-def draw_groups(panel: Panel, rows: Rows, read: Callable[[GroupResult], float]) -> bool:
+def draw_groups(panel: Panel, rows: Rows, read: Callable[[GroupResult], float | None]) -> bool:
     """One thin line for each group's own model, if there is more than one group; says whether there is."""
     groups = curves_of(rows, lambda row: {group: read(result) for group, result in row.groups.items()})
     for curve in groups.values() if len(groups) > 1 else ():

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from fedplug.api import units
+from fedplug.api.data import ACCURACY
 from fedplug.api.verdict import named
 
 from fedplug_lab.axis import Axis
@@ -25,15 +26,15 @@ from fedplug_lab.canvas import (
     round_axis,
     tint,
 )
-from fedplug_lab.compare_table import by_seed, worst_epsilon
-from fedplug_lab.compare_words import all_bytes, goal_of
+from fedplug_lab.compare_table import by_seed, goal_of, worst_epsilon
+from fedplug_lab.compare_words import all_bytes
 from fedplug_lab.compared import Compared, OneRun
 from fedplug_lab.drawing import Drawing
 from fedplug_lab.figures import DIRECTIONS
 from fedplug_lab.fronts import Point, Scale, draw_front, height_axis
 from fedplug_lab.intervals import spread_of
 from fedplug_lab.leakage import worst_of
-from fedplug_lab.panel import MUTED
+from fedplug_lab.panel import MUTED, Panel
 
 COLOURS = (
     "#3b7dd8", "#e39a2d", "#3fa672", "#d9534f", "#8661c1", "#2aa198", "#c2557f", "#8c6b4a", "#64748b", "#a3b52e",
@@ -151,6 +152,8 @@ def _known(value: float | None) -> bool:
 def _curves(everyone: Sequence[Compared]) -> Chart | None:
     longest = max(len(run.rows) for each in everyone for run in each.runs)
     rounds = np.arange(1, longest + 1, dtype=np.float64)
+    goal = goal_of(everyone)
+    name = goal[0] if goal else ACCURACY.name
     drawing = Drawing(HALF, 3.2)
     (panel,) = drawing.panels
     said, legend = [], list[tuple[str, str, str]]()
@@ -158,8 +161,8 @@ def _curves(everyone: Sequence[Compared]) -> Chart | None:
         found = np.full((len(each.runs), longest), np.nan)
         for number, run in enumerate(each.runs):
             for row in run.rows:
-                if row.accuracy is not None and row.round <= longest:
-                    found[number, row.round - 1] = row.accuracy
+                if (value := row.judged.get(name)) is not None and row.round <= longest:
+                    found[number, row.round - 1] = value
         low, mean, high = _over_runs(found)
         if not np.isfinite(mean).any():
             continue
@@ -173,11 +176,22 @@ def _curves(everyone: Sequence[Compared]) -> Chart | None:
         return None
     if any(len(each.runs) > 1 for each in everyone) and len(everyone) <= _BAND:
         legend.append(("lowest to highest over seeds", tint(MUTED), "area"))
-    panel.y.low, panel.y.high = 0.0, 1.0
-    panel.y_label = "accuracy (share of test examples)"
+    panel.y_label = _upright(panel, name)
     round_axis(panel, rounds)
-    alt = f"Mean accuracy over seeds after the last round: {', '.join(said)}."
-    return Chart("curves", "Accuracy over rounds", "", alt, tuple(legend), drawing.svg("curves", alt))
+    alt = f"Mean {name} over seeds after the last round: {', '.join(said)}."
+    return Chart("curves", f"{_title(name)} over rounds", "", alt, tuple(legend), drawing.svg("curves", alt))
+
+
+def _upright(panel: Panel, name: str) -> str:
+    """What the axis of a leading figure is called; that of accuracy goes from 0 to 1."""
+    if name != ACCURACY.name:
+        return name
+    panel.y.low, panel.y.high = 0.0, 1.0
+    return "accuracy (share of test examples)"
+
+
+def _title(name: str) -> str:
+    return name[:1].upper() + name[1:]
 
 
 def _over_runs(found: Curve) -> tuple[Curve, Curve, Curve]:
@@ -191,22 +205,23 @@ def _over_bytes(everyone: Sequence[Compared]) -> Chart | None:
     drawing = Drawing(HALF, 3.2)
     (panel,) = drawing.panels
     smallest, largest, said = math.inf, 0.0, []
+    goal = goal_of(everyone)
+    name = goal[0] if goal else ACCURACY.name
     for place, each in enumerate(everyone):
         for run in each.runs:
             sent = np.cumsum([sum(of(row.bytes).total for _, of in DIRECTIONS.values()) for row in run.rows]) / 1e6
-            accuracy = np.array([row.accuracy for row in run.rows], np.float64)
-            accuracy[~np.isfinite(accuracy)] = np.nan
-            draw_line(panel, sent, accuracy, colour_of(place), thin=len(each.runs) > 1)
+            curve = np.array([row.judged.get(name) for row in run.rows], np.float64)
+            curve[~np.isfinite(curve)] = np.nan
+            draw_line(panel, sent, curve, colour_of(place), thin=len(each.runs) > 1)
             smallest, largest = min(smallest, float(sent[0])), max(largest, float(sent[-1]))
         said.append(f"{each.name} {_total(each):.1f}")
     if not largest > 0 or not smallest > 0:
         return None
     log_axis(panel.x, smallest, largest)
-    panel.y.low, panel.y.high = 0.0, 1.0
-    panel.y_label, panel.x_label = "accuracy (share of test examples)", "MB sent so far, all ways"
+    panel.y_label, panel.x_label = _upright(panel, name), "MB sent so far, all ways"
     alt = f"MB sent in all: {', '.join(said)}."
     note = "Logarithmic scale. A line for each seed."
-    return Chart("accuracy-bytes", "Accuracy over bytes", note, alt, tuple(_legend(everyone)),
+    return Chart("accuracy-bytes", f"{_title(name)} over bytes", note, alt, tuple(_legend(everyone)),
                  drawing.svg("accuracy-bytes", alt))  # fmt: skip
 
 

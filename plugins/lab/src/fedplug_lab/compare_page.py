@@ -139,9 +139,9 @@ def _runs(here: Path, everyone: Sequence[Compared], about: Mapping[str, Any]) ->
                 link = f'<a href="{text(os.path.relpath(report, here))}">{link}</a>'
             body.append([
                 _named(place, each.name), str(run.seed), link, f"<code>{text(run.summary.digest[:12])}</code>",
-                units.number(run.result.accuracy), text(run.ledger.verdict.opening),
+                f"{text(run.result.leads.name)} {units.number(run.result.leading)}", text(run.ledger.verdict.opening),
                 f"{text(run.summary.engine)}, {text(run.summary.device)}",
             ])  # fmt: skip
-    header = ["protocol", "seed", "run, with its report", "digest", "accuracy", "privacy", "machine"]
+    header = ["protocol", "seed", "run, with its report", "digest", "leading figure", "privacy", "machine"]
     again = f"<h3>Do it again</h3><pre><code>{text(about['command'])}</code></pre>" if about["command"] else ""
     return html_table("Each run; its report has everything.", header, body, whole=True) + again

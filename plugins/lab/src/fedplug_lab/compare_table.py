@@ -71,14 +71,21 @@ def columns(everyone: Sequence[Compared], baseline: Compared, spoiled: Collectio
         baseline: the one of them that the others are set against.
         spoiled: groups of numbers that do not compare, so that none of them is called the best.
     """
+    goal = goal_of(everyone)
+    name, read = goal[:2] if goal else ("accuracy", lambda run: run.result.accuracy)
+    figures = _figures(everyone)
+    leading = [column for column in figures if column.key == f"figure_{name}"]
+    accuracy = _column(everyone, "accuracy", "accuracy", lambda run: run.result.accuracy, units.number,
+                       "no client evaluated the global model", ACCURACY, "higher")  # fmt: skip
+    has_none = leading and all(run.result.accuracy is None for each in everyone for run in each.runs)
     found = [
         Column("protocol", "protocol", [Cell(each.name, {"": each.name}) for each in everyone], text=True),
         Column("seeds", "seeds", [_seeds(each) for each in everyone], text=True),
-        _column(everyone, "accuracy", "accuracy", lambda run: run.result.accuracy, units.number,
-                "no client evaluated the global model", ACCURACY, "higher"),
-        Column("difference", f"accuracy against {baseline.name}", [_against(each, baseline) for each in everyone],
-               ACCURACY),
-        *_figures(everyone),
+        *leading,
+        *([] if has_none else [accuracy]),
+        Column("difference", f"{name} against {baseline.name}",
+               [_against(each, baseline, name, read) for each in everyone], ACCURACY),
+        *(column for column in figures if column not in leading),
         *(Column(f"epsilon_{party}", who, _marked_guarantees([_of_party(each, party) for each in everyone]), PRIVACY)
           for party, who in PARTIES.items()),
         *_levels(everyone),
@@ -127,11 +134,6 @@ def worst_epsilon(each: Compared, party: str) -> float | None:
     return line.epsilon if line and line.state == "guaranteed" else None
 
 
-def accuracies(each: Compared) -> dict[int, float | None]:
-    """Accuracy after the last round, by seed."""
-    return by_seed(each, lambda run: run.result.accuracy)
-
-
 def by_seed(each: Compared, read: Read) -> dict[int, float | None]:
     """A number of each of its runs."""
     return {seed: read(run) for seed, run in each.by_seed.items()}
@@ -142,6 +144,30 @@ def figure_better(everyone: Sequence[Compared], name: str) -> Better | None:
     declared = {found.better if (found := figure_named(name, run.summary.figures)) else None
                 for each in everyone for run in each.runs if name in run.result.figures}  # fmt: skip
     return declared.pop() if len(declared) == 1 else None
+
+
+def goal_of(everyone: Sequence[Compared]) -> tuple[str, Read, Better] | None:
+    """By what the protocols are judged: its name, the number of a run, and which way it is better.
+
+    What leads in all of them; where that is not one figure, or no run has it, accuracy; else the first figure of which
+    the task says which way it is better.
+    """
+    names = dict.fromkeys(name for each in everyone for run in each.runs for name in run.result.figures)
+    figures: list[tuple[str, Read, Better]] = [
+        (name, lambda run, name=name: run.result.figures.get(name), better)  # type: ignore[misc]
+        for name in names if (better := figure_better(everyone, name))
+    ]  # fmt: skip
+    asked: list[tuple[str, Read, Better]] = [("accuracy", lambda run: run.result.accuracy, "higher"), *figures]
+    if len(leads := {run.result.leads for each in everyone for run in each.runs}) == 1:
+        (leading,) = leads
+        asked = [(leading.name, lambda run: run.result.leading, leading.better), *asked]
+    return next((goal for goal in asked if any(mean_of(each, goal[1]) is not None for each in everyone)), None)
+
+
+def mean_of(each: Compared, read: Read) -> float | None:
+    """Mean over the seeds of a number of its runs; None where no run has it."""
+    found = spread_of([*by_seed(each, read).values()])
+    return found.mean if found else None
 
 
 def leaders(values: Sequence[Mapping[int, float | None]], better: Better) -> set[int]:
@@ -176,12 +202,12 @@ def _seeds(each: Compared) -> Cell:
     return Cell(text, {"": len(seeds), "list": " ".join(map(str, seeds))})
 
 
-def _against(each: Compared, baseline: Compared) -> Cell:
+def _against(each: Compared, baseline: Compared, name: str, read: Read) -> Cell:
     if each is baseline:
         return Cell("baseline", {"mean": 0.0, "n": len(each.runs)})
-    found = paired(accuracies(each), accuracies(baseline))
+    found = paired(by_seed(each, read), by_seed(baseline, read))
     values = {"mean": found.mean, "low": found.low, "high": found.high, "n": found.count}
-    return Cell(difference_words(found), values, _no_interval(found))
+    return Cell(difference_words(found), values, _no_interval(found, name))
 
 
 def difference_words(found: Difference) -> str:
@@ -192,11 +218,11 @@ def difference_words(found: Difference) -> str:
     return f"{found.mean:+.3f}{interval} n={found.count}"
 
 
-def _no_interval(found: Difference) -> str:
+def _no_interval(found: Difference, name: str) -> str:
     if found.low is not None:
         return ""
     if found.mean is None:
-        return "no seed has an accuracy for both"
+        return f"no seed has {'an accuracy' if name == 'accuracy' else name} for both"
     if found.count > 1:
         return "all differences are alike, from which no interval can be claimed"
     return f"one seed in common, so that no {LEVEL:.0%} interval is claimed"
@@ -229,10 +255,10 @@ def _of_party(each: Compared, party: str) -> Cell:
     line = line_of(each, party)
     if line is None:
         return Cell("nothing to judge", {"state": "nothing_run"}, note="no round was recorded")
-    values = {"": line.epsilon, "state": line.state, "delta": line.delta, "unit": line.unit}
+    values = {"": line.value, "state": line.state, "delta": line.delta, "unit": line.unit}
     if line.state != "guaranteed":
         return Cell(line.guarantee, values, line.detail if line.state != "absent" else "", line.reason)
-    delta = [f"delta {line.delta:g}"] if line.value else []
+    delta = [] if line.nothing else [f"delta {line.delta:g}"]
     given = [words for words in line.rests_on if words != EXECUTED]
     return Cell(line.guarantee, values, note=", ".join([*delta, *given]))
 

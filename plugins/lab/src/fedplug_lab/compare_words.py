@@ -8,36 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from fedplug.api import units
-from fedplug.api.data import Better
 from fedplug.api.operations import Party
 from fedplug.api.verdict import PARTIES, named, number
 
 from fedplug_lab.comparable import ACCURACY, PRIVACY, TIME, TRAFFIC
-from fedplug_lab.compare_table import Read, by_seed, figure_better, leaders, line_of
+from fedplug_lab.compare_table import Read, by_seed, goal_of, leaders, line_of, mean_of
 from fedplug_lab.compared import Compared, OneRun
 from fedplug_lab.intervals import paired, spread_of
 
 _ABOUT = 1.05  # what costs less than so many times as much costs about the same
 _NOT_ALIKE = {ACCURACY: "accuracies", PRIVACY: "epsilons", TRAFFIC: "bytes", TIME: "seconds"}
-
-
-def goal_of(everyone: Sequence[Compared]) -> tuple[str, Read, Better] | None:
-    """By what the protocols are judged: its name, the number of a run, and which way it is better.
-
-    Accuracy; where no run has one, the first figure of which the task says which way it is better.
-    """
-    names = dict.fromkeys(name for each in everyone for run in each.runs for name in run.result.figures)
-    figures: list[tuple[str, Read, Better]] = [
-        (name, lambda run, name=name: run.result.figures.get(name), better)  # type: ignore[misc]
-        for name in names if (better := figure_better(everyone, name))
-    ]  # fmt: skip
-    asked: list[tuple[str, Read, Better]] = [("accuracy", lambda run: run.result.accuracy, "higher"), *figures]
-    return next((goal for goal in asked if any(_mean(each, goal[1]) is not None for each in everyone)), None)
-
-
-def _mean(each: Compared, read: Read) -> float | None:
-    found = spread_of([*by_seed(each, read).values()])
-    return found.mean if found else None
 
 
 def all_bytes(run: OneRun) -> float:
@@ -101,7 +81,7 @@ def _protection(everyone: Sequence[Compared]) -> str:
     kinds: dict[tuple[bool, tuple[Party, ...]], list[Compared]] = {}
     for each in everyone:
         lines = {party: line for party in PARTIES if (line := line_of(each, party)) and line.state != "absent"}
-        safe = tuple(party for party, line in lines.items() if line.state == "guaranteed")
+        safe = tuple(party for party, line in lines.items() if line.state == "guaranteed" and line.unit == "client")
         kinds.setdefault((len(safe) == len(lines), safe), []).append(each)
     said = list[str]()
     for (whole, safe), members in sorted(kinds.items(), key=lambda kind: (not kind[0][0], -len(kind[0][1]))):
@@ -119,7 +99,7 @@ def _costs(
     show: Callable[[float], str],
 ) -> list[str]:  # fmt: skip
     """Who costs most, and how much less the cheapest costs; nothing where the seeds do not tell the two apart."""
-    found = {place: mean for place, each in enumerate(everyone) if (mean := _mean(each, read)) is not None}
+    found = {place: mean for place, each in enumerate(everyone) if (mean := mean_of(each, read)) is not None}
     if len(found) < 2 or min(found.values()) <= 0:
         return []
     low, high = (everyone[pick(found, key=lambda place: found[place])] for pick in (min, max))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api import units
+from fedplug.api.data import ACCURACY
 
 from fedplug_lab.canvas import (
     GLOBAL_COLOUR,
@@ -163,14 +164,14 @@ def groups_table(rows: Rows) -> str:
     if not known:
         return ""
     row, body = known[-1], []
-    own = row.group_accuracy
+    own, leads = row.group_accuracy, row.leads
     for group, ids in row.group_members.items():
-        measured = [each.groups[group].accuracy for each in rows if group in each.groups]
-        result = row.groups.get(group)
+        measured = [each.groups[group].leading(leads) for each in rows if group in each.groups]
+        result, best = row.groups.get(group), max if leads.better == "higher" else min
         body.append([
             text(group), str(len(ids)), text(", ".join(map(str, ids))), units.number(own.get(group)),
-            *(units.number(value) for value in ((result.accuracy, result.loss) if result else (None, None))),
-            units.number(max(units.finite(measured), default=None)),
+            *(units.number(value) for value in ((result.leading(leads), result.loss) if result else (None, None))),
+            units.number(best(units.finite(measured), default=None)),
         ])  # fmt: skip
     changes = sum(before.group_members != after.group_members for before, after in pairwise(known))
     caption = (
@@ -178,7 +179,8 @@ def groups_table(rows: Rows) -> str:
         "like its own clients'; the public test set has classes that these may never have seen. "
     )
     caption += f"They changed {changes} times." if changes > 1 else "They changed once." if changes else ""
-    header = ["group", "size", "clients", "accuracy", "on the public test set", "loss there", "best there"]
+    title = "on the public test set" if leads == ACCURACY else f"{leads.name} on the public test set"
+    header = ["group", "size", "clients", "accuracy", title, "loss there", "best there"]
     return table(caption.rstrip(), header, body, numeric=3)
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api import units
+from fedplug.api.data import ACCURACY
 from fedplug.api.rows import Row
 from fedplug.api.verdict import MARKS, State, Verdict
 from fedplug.console.display import GROUPED, best_of, cells, interruption, resume_command, thin_out, totals
@@ -234,12 +235,13 @@ def rounds_table(rows: Sequence[Row], waiting: Sequence[int] = (), width: int | 
     """
     shown = {"round": [str(row.round) for row in rows] + [str(round) for round in waiting]} | cells(rows)
     shown = {title: texts for title, texts in shown.items() if title not in _OPTIONAL or {*texts} - {units.NOTHING}}
-    if GROUPED in shown and not {*shown.get("accuracy", [])} - {units.NOTHING}:
-        shown.pop("accuracy", None)  # of rounds that nobody evaluated, in a run whose groups have models each
-    shown.setdefault(GROUPED if GROUPED in shown else "accuracy", []).extend([_WAITING] * len(waiting))
+    leads = rows[-1].leads.name if rows else ACCURACY.name
+    if GROUPED in shown and not {*shown.get(leads, [])} - {units.NOTHING}:
+        shown.pop(leads, None)  # of rounds that nobody evaluated, in a run whose groups have models each
+    shown.setdefault(GROUPED if GROUPED in shown else leads, []).extend([_WAITING] * len(waiting))
     wide = {title: max(map(len, [title, *texts])) + _GAP for title, texts in shown.items()}
     # Columns that say nothing go before any that do; of the task's figures the first stays longest.
-    figures = [title for title in reversed(shown) if title not in (*_LEAST_FIRST, "round", "accuracy", GROUPED)]
+    figures = [title for title in reversed(shown) if title not in (*_LEAST_FIRST, "round", leads, GROUPED)]
     droppable = [title for title in (*_LEAST_FIRST, *figures) if title in shown]
     for title in sorted(droppable, key=lambda title: bool(set(shown[title]) - {units.NOTHING})):
         if width is not None and sum(wide.values()) - _GAP > width:

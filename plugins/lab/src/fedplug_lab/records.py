@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api import units
+from fedplug.api.data import ACCURACY, Figure
 from fedplug.api.errors import RecipeError, SetupError
 from fedplug.api.files import open_private, private_folder, read_text, write_text
 from fedplug.api.records import Count, Number, Record, Text
@@ -44,6 +45,7 @@ class Result(Record):
         rounds: how many have their numbers.
         accuracy, loss, figures, zones, log, epsilon, level_epsilons: of the last round.
         best_accuracy: of any round.
+        leads: the figure that leads; `leading` is its number after the last round.
         client_accuracy: of the last round, over clients, of the model that each was sent, on test data like its own.
         group_accuracy: of the last round, over groups, each on test data like its clients'; None without groups.
         personal_accuracy, personal_public_accuracy: of the last round, over clients; None without personal models.
@@ -78,7 +80,13 @@ class Result(Record):
     assessments: dict[Text, dict[Text, Number]] = dataclasses.field(default_factory=dict)
     added: dict[Text, Any] = dataclasses.field(default_factory=dict)
     cpu_seconds: Number | None = None
+    leads: Figure = ACCURACY
     guarantees: dict[Text, Number | None] = dataclasses.field(default_factory=dict)
+
+    @property
+    def leading(self) -> float | None:
+        """The number of the figure that leads."""
+        return self.accuracy if self.leads.name == ACCURACY.name else self.figures.get(self.leads.name)
 
 
 class Line(Record):
@@ -197,6 +205,7 @@ def result_of(run_dir: Path) -> Result:
         accuracy=last.accuracy if last else None,
         best_accuracy=max(units.finite(row.accuracy for row in rows), default=None),
         loss=last.loss if last else None,
+        leads=last.leads if last else ACCURACY,
         figures=last.figures if last else {},
         client_accuracy=_spread(last.client_accuracy) if last else None,
         group_accuracy=_spread(dict(enumerate(last.group_accuracy.values()))) if last else None,

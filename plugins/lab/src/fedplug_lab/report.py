@@ -16,6 +16,7 @@ from fedplug.api import units
 from fedplug.api.blocks import CLEAR, ENCRYPTED, NOISED
 from fedplug.api.rows import Row
 from fedplug.api.verdict import Line, Verdict
+from fedplug.console.display import best_of
 from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.runs.folder import Summary, read_ledger, read_rows, read_summary
 
@@ -127,8 +128,7 @@ def _banner(rows: Sequence[Row], planned: int) -> str:
 def _key_numbers(rows: Sequence[Row], planned: int, resumed: bool) -> str:
     if not rows:
         return ""
-    measured = [(row.accuracy, row.round) for row in rows if row.accuracy is not None and math.isfinite(row.accuracy)]
-    best, when = max(measured, key=lambda pair: pair[0], default=(math.nan, None))
+    measured = [row for row in rows if row.leading is not None and math.isfinite(row.leading)]
     grouped = next((row for row in reversed(rows) if row.group_accuracy), None)
     work = sum(units.total(row.seconds.values()) for row in rows)
     training = units.percent(units.total(row.seconds.get("train") for row in rows) / work) if work else ""
@@ -138,8 +138,11 @@ def _key_numbers(rows: Sequence[Row], planned: int, resumed: bool) -> str:
     share = units.percent(units.last(row.zones.get(zone) for row in rows))
     personal = [found for row in rows if (found := units.spread(row.personal_accuracy))]
     models = f"; personal models {units.number(personal[-1][1])} on average" if personal else ""
-    final = units.number(measured[-1][0]) if measured else units.NOTHING
-    accuracy = ("Accuracy", final, (f"best {units.number(best)} after round {when}" if measured else "not measured"))
+    final, leads = units.number(measured[-1].leading) if measured else units.NOTHING, rows[-1].leads
+    best = best_of(measured) if measured else None
+    note = f"best {units.number(best.leading)} after round {best.round}" if best else "not measured"
+    title = f"{leads.name[:1].upper()}{leads.name[1:]}{f' ({leads.unit})' if leads.unit else ''}"
+    accuracy = (title, final, note)
     if grouped is not None:
         low, mean, high = map(units.number, units.spread(dict(enumerate(grouped.group_accuracy.values()))) or ())
         each = f"{len(grouped.group_accuracy)} models, {low} to {high}, each on test data like its clients'"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fedplug.api import units
 from fedplug.api.rows import Row, Sent
+from fedplug.console.display import best_of
 
 from fedplug_lab.canvas import curves_of
 from fedplug_lab.figures import DIRECTIONS, zone_shares
@@ -22,12 +23,7 @@ def _shown(rows: Sequence[Row]) -> list[int]:
     if len(rows) <= _MOST_ROWS:
         return list(range(len(rows)))
     step = math.ceil(len(rows) / (_MOST_ROWS - 2))
-
-    def accuracy(i: int) -> float:
-        known = rows[i].accuracy
-        return -math.inf if known is None or math.isnan(known) else known
-
-    best = max(range(len(rows)), key=accuracy)
+    best = [*rows].index(best_of(rows))
     return sorted({*range(0, len(rows), step), best, len(rows) - 1})
 
 
@@ -37,15 +33,17 @@ def rounds_tables(rows: Sequence[Row]) -> str:
         return "<p>No round is complete.</p>"
     number, grouped = units.number, any(row.group_accuracy for row in rows)
     figures = dict.fromkeys(title for row in rows for title in row.figures)
+    leads = [title for title in figures if title == rows[-1].leads.name]
     columns: list[tuple[str, Callable[[Row], str]]] = [
         ("accuracy in groups", lambda row: number(_mean(row.group_accuracy))),
+        *((title, lambda row, title=title: number(row.figures.get(title))) for title in leads),
         ("accuracy on all classes" if grouped else "accuracy", lambda row: number(row.accuracy)),
         ("loss", lambda row: number(row.loss)),
         ("train loss", lambda row: number(row.train_loss)),
         ("client accuracy", lambda row: _spread(row.client_accuracy)),
         ("personal models", lambda row: _mean_and_spread(row.personal_accuracy)),
         ("personal, public set", lambda row: _mean_and_spread(row.personal_public_accuracy)),
-        *((title, lambda row, title=title: number(row.figures.get(title))) for title in figures),
+        *((title, lambda row, title=title: number(row.figures.get(title))) for title in figures if title not in leads),
         ("clients", lambda row: f"{row.clients.answered}/{row.clients.asked}"),
         *((zone, lambda row, zone=zone: units.percent(row.zones.get(zone))) for zone in zone_shares(rows)),
         ("up", lambda row: units.size(row.bytes.up.total)),
@@ -65,7 +63,9 @@ def rounds_tables(rows: Sequence[Row]) -> str:
     filled = {title: cells for title, cells in filled.items() if not {*cells} <= {units.NOTHING, "0 B"}}
     body = [[str(rows[i].round), *(text(cells[i]) for cells in filled.values())] for i in _shown(rows)]
     caption = f"Of {len(rows)} rounds some; metrics.jsonl has all. " if len(body) < len(rows) else ""
-    caption += "Client accuracy: lowest and highest. Clients: answered/asked. Zones: mean share over clients."
+    if any(row.client_accuracy for row in rows):
+        caption += "Client accuracy: lowest and highest. "
+    caption += "Clients: answered/asked. Zones: mean share over clients."
     if grouped:
         caption += " Accuracy in groups: mean over the groups' models, each on test data like its clients'."
     if "personal models" in filled or "personal, public set" in filled:

@@ -128,7 +128,7 @@ class Runner:
         of_groups = f", in groups {units.number(found.group_accuracy.mean)}" if found.group_accuracy else ""
         of_personal = f", personal {units.number(found.personal_accuracy.mean)}" if found.personal_accuracy else ""
         watch.result(
-            f"accuracy {units.number(found.accuracy)}{of_groups}{of_personal}, {_protection(found)}, "
+            f"{found.leads.name} {units.number(found.leading)}{of_groups}{of_personal}, {_protection(found)}, "
             f"{units.duration(seconds)}"
         )
 

@@ -77,7 +77,8 @@ def arrays_of(data: ClientData) -> dict[str, Any]:
     """What a client has, as `std.arrays` reads it."""
     arrays: dict[str, Any] = {"classes": data.classes, "kinds": data.kinds, "region_names": data.region_names}
     for split, examples in (("train", data.train), ("test", data.own_test)):
-        arrays |= {f"{split}_images": examples.inputs, f"{split}_labels": examples.labels}
+        what = "images" if examples.inputs.ndim == 4 else "inputs"
+        arrays |= {f"{split}_{what}": examples.inputs, f"{split}_labels": examples.labels}
         arrays |= {f"{split}_targets": examples.targets, f"{split}_regions": examples.regions}
     return {name: array for name, array in arrays.items() if array is not None and len(array)}
 
@@ -86,7 +87,7 @@ def _onward(path: Path, out: Path, wanted: Recipe, found: Agreed) -> str:
     """How to run a recipe on these folders."""
     if wanted.data.agreed is not None:
         return f"fedplug run {path} --data {out}"
-    agreed = {key: value for key, value in plain_options(found).items() if value}
+    agreed = {key: value for key, value in plain_options(found).items() if value or key in ("mean", "std")}
     section = {"use": "std.arrays", "at": "sites", "clients": wanted.clients, "agreed": agreed}
     return (
         f"a recipe that reads them, with --data {out}, says in place of its data:\n"

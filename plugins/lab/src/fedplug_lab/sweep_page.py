@@ -77,7 +77,7 @@ def _runs(folder: Path, lines: Sequence[Line]) -> str:
         body.append([
             name, text(line.case or units.NOTHING), text(parameter_words(line) or units.NOTHING), str(line.seed),
             text(line.error) if found is None else
-            f"accuracy {units.number(found.accuracy)}; {text(found.verdict.partition('.')[0])}",
+            f"{found.leads.name} {units.number(found.leading)}; {text(found.verdict.partition('.')[0])}",
         ])  # fmt: skip
     return table("Each run; its report has everything.", ["run", "case", "parameters", "seed", "what came of it"], body)
 

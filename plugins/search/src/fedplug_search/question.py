@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedplug.api.data import Better, Figure
+from fedplug.api.data import ACCURACY, Better, Figure
 from fedplug.api.errors import RecipeError
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
@@ -29,7 +29,7 @@ from fedplug_search.measures import DIRECTIONS, FIGURE, NAMES, Constraint, bette
 from fedplug_search.space import Dimension, Space, misfits, read_dimension
 
 KEYS = ("over", "min", "max", "objectives")
-FALLBACK: Mapping[str, Better] = {"accuracy": "higher", "bytes": "lower"}
+FALLBACK: Mapping[str, Better] = {"bytes": "lower"}
 """Objectives where constraints and flags name fewer than two: every protocol has them."""
 
 
@@ -228,8 +228,9 @@ class _Reader:
         declared = _figures_of(base)
         if not given:
             wishes = {one.name: wish for one in constraints if (wish := _wish(one.name, constraints, declared))}
-            named: dict[str, Better] = {"accuracy": "higher", **wishes}
-            return named if len(named) > 1 else dict(FALLBACK)
+            leads = _leading(base)
+            named: dict[str, Better] = {**leads, **wishes}
+            return named if len(named) > 1 else {**leads, **FALLBACK}
         chosen: dict[str, Better] = {}
         for text in given:
             name, _, word = (part.strip() for part in text.partition("="))
@@ -244,12 +245,14 @@ class _Reader:
             if better is not None:
                 chosen[name] = better
             elif base is not None:
+                judge = (base.task or base.model).use
                 self.problems.append(
-                    f"{place} {name}: {base.model.use} does not declare whether more or less of it is better; write "
+                    f"{place} {name}: {judge} does not declare whether more or less of it is better; write "
                     f"{name}=min or {name}=max{_declared(declared)}"
                 )
         if len(chosen) == len(given) == 1:
-            remedy = f"add another, such as --objective {next(name for name in FALLBACK if name not in chosen)}"
+            other = next(name for name in (*_leading(base), *FALLBACK) if name not in chosen)
+            remedy = f"add another, such as --objective {other}"
             self.problems.append(f"{place}: a search weighs two things or more against each other; {remedy}")
         return chosen
 
@@ -261,8 +264,15 @@ class _Reader:
 
 
 def _figures_of(base: Recipe | None) -> tuple[Figure, ...]:
-    """What the recipe's task is judged by, as its model declares it."""
-    return instantiate(base.model).judged_by if base is not None else ()
+    """What the recipe is judged by, as its task and its model declare it."""
+    uses = [use for use in (base.task, base.model) if use is not None] if base is not None else []
+    return tuple(figure for use in uses for figure in instantiate(use).judged_by)
+
+
+def _leading(base: Recipe | None) -> dict[str, Better]:
+    """The measure of the figure that leads, and which way it is better: accuracy, where the recipe names no task."""
+    leads = _figures_of(base)[0] if base is not None and base.task is not None else ACCURACY
+    return {leads.name if leads.name == ACCURACY.name else f"{FIGURE}{leads.name}": leads.better}
 
 
 def _side(name: str, constraints: Sequence[Constraint]) -> Better | None:

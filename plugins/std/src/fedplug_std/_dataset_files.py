@@ -119,14 +119,62 @@ def digits() -> tuple[Examples, Examples]:
 
 @functools.cache
 def _digits() -> tuple[Examples, Examples]:
-    """As they are, read and split once a process. The file is scikit-learn's; importing that takes a second."""
-    found = importlib.util.find_spec("sklearn")
-    if found is None or found.origin is None:
-        raise DataError("scikit-learn is not installed, which brings the digits; pip install scikit-learn")
-    with gzip.open(Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt") as file:
-        rows = np.loadtxt(file, delimiter=",")  # 64 pixels of 0 to 16, and the digit
+    """As they are, read and split once a process."""
+    rows = _table("digits.csv.gz", delimiter=",")  # 64 pixels of 0 to 16, and the digit
     images = np.rint(rows[:, :-1].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)[:, None]
     return _split(Examples(images, rows[:, -1].astype(np.int64)), 0.2, 0)
+
+
+def diabetes() -> tuple[Examples, Examples]:
+    """Scikit-learn's diabetes, in the units of its measurements, split 80/20 within every fifth of the answers."""
+    rows, answers = (_table(f"diabetes_{what}.csv.gz") for what in ("data_raw", "target"))
+    targets = answers.astype(np.float32).reshape(-1, 1)
+    return _split(Examples(rows.astype(np.float32), fifths(targets), targets), 0.2, 0)
+
+
+def breast_cancer() -> tuple[Examples, Examples]:
+    """Scikit-learn's breast cancer, in the units of its measurements, split 80/20 within both classes."""
+    rows = _table("breast_cancer.csv", skip=1, delimiter=",")
+    return _split(Examples(rows[:, :-1].astype(np.float32), rows[:, -1].astype(np.int64)), 0.2, 0)
+
+
+def _table(name: str, skip: int = 0, delimiter: str | None = None) -> np.ndarray[Any, Any]:
+    """Numbers of a file that scikit-learn brings; importing it takes a second."""
+    found = importlib.util.find_spec("sklearn")
+    if found is None or found.origin is None:
+        raise DataError(f"scikit-learn is not installed, which brings {name}; pip install scikit-learn")
+    path = Path(found.origin).parent / "datasets" / "data" / name
+    with gzip.open(path, "rt") if name.endswith(".gz") else path.open(encoding="utf-8") as file:
+        return np.loadtxt(file, delimiter=delimiter, skiprows=skip)
+
+
+PARTS = 10
+"""Of a text, by which it can be split among clients."""
+
+
+def text_pieces(path: Path, context: int, test_fraction: float) -> tuple[Examples, Examples]:
+    """The bytes of a file as tokens int64 (n, context), each with the byte behind it as its answer."""
+    if not path.is_file():
+        raise DataError(f"there is no file {path}; put it there, or name another with data: {{file: ...}}")
+    with _reading("the text", path):
+        text = np.frombuffer(path.read_bytes(), np.uint8).astype(np.int64)
+    count = max(0, len(text) - 1) // context
+    if count < 2 * PARTS:
+        least = 2 * PARTS * context + 1
+        raise DataError(f"{path} holds {len(text)} bytes, and {least} are needed; take more text or a smaller context")
+    whole = count * context
+    given, asked = (text[start : start + whole].reshape(count, context) for start in (0, 1))
+    pieces = Examples(given, np.arange(count) * PARTS // count, asked)
+    testing = [rows[-max(1, round(test_fraction * len(rows))) :] for rows in np.array_split(np.arange(count), PARTS)]
+    test = np.concatenate(testing)
+    return pieces.take(np.setdiff1d(np.arange(count), test)), pieces.take(test)
+
+
+def fifths(targets: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Labels for numbers, by which partitions can go: 0 for the lowest fifth of the first of them, to 4, int64 (n,)."""
+    first = targets.reshape(len(targets), -1)[:, 0]
+    bounds = np.quantile(first, (0.2, 0.4, 0.6, 0.8))
+    return np.searchsorted(bounds, first, side="left").astype(np.int64)
 
 
 def _split(examples: Examples, test_fraction: float, seed: int) -> tuple[Examples, Examples]:

@@ -17,6 +17,14 @@ def mlp(shape: tuple[int, ...], num_classes: int, hidden: Sequence[int]) -> nn.M
     return nn.Sequential(OrderedDict([("flatten", nn.Flatten()), *_dense(math.prod(shape), hidden, num_classes)]))
 
 
+def logistic(shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """One fully connected layer `fc1`, all zeros."""
+    module = mlp(shape, num_classes, ())
+    for parameter in module.parameters():
+        nn.init.zeros_(parameter)
+    return module
+
+
 def cnn(shape: tuple[int, ...], num_classes: int, hidden: int, norm: str = "batch") -> nn.Module:
     """C->32->64 with 3x3 kernels, batch or group norm, ReLU and 2x2 pooling; then `hidden` and the logits."""
     channels, height, width = shape

@@ -1,15 +1,22 @@
 """A data set as arrays in one `.npz` file: what a site brings that has no folder of images.
 
+    numpy.savez("data.npz", train_inputs=..., train_targets=..., test_inputs=..., test_targets=...)
+
+are a table or tokens: inputs of any numbers and shape, (n, ...), which reach the model as they are, and what it is to
+answer, numbers or whole numbers (n, ...), or labels as below. `classes` then names the outputs of the model.
+
     numpy.savez("data.npz", train_images=..., train_labels=..., test_images=..., test_labels=...,
                 classes=["normal", "pneumonia"])
 
-Images are uint8 from 0 to 255 or float32 from 0 to 1, (n, H, W) or (n, C, H, W); labels whole numbers from 0, (n,) or
-(n, 1). For segmentation there are `train_targets` and `test_targets` beside them, (n, H, W), and `kinds`, the names of
-the labels; `train_regions` and `test_regions` mark privacy-sensitive fields, which `region_names` names.
+are images, which are standardised: they are uint8 from 0 to 255 or float32 from 0 to 1, (n, H, W) or (n, C, H, W);
+labels whole numbers from 0, (n,) or (n, 1). For segmentation there are `train_targets` and `test_targets` beside them,
+(n, H, W), and `kinds`, the names of the labels; `train_regions` and `test_regions` mark privacy-sensitive fields, which
+`region_names` names.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import zipfile
 from pathlib import Path
@@ -20,17 +27,19 @@ import numpy as np
 from fedplug import Dataset, Examples, Field
 from fedplug.api.errors import DataError
 
-from fedplug_std.datasets import _Sized
+from fedplug_std.datasets import FIFTHS, _Sized
 
 _NAMES = ("classes", "kinds", "region_names")
 
 
 class Arrays(fedplug.DataSource):
-    """Arrays in one `.npz` file: images and labels for training and for testing.
+    """Arrays in one `.npz` file: images, tables or tokens, with what is to be answered, for training and for testing.
 
-    It holds `train_images`, `train_labels`, `test_images`, `test_labels` and perhaps `classes`, the names of the
-    labels; for segmentation also `train_targets`, `test_targets` and `kinds`, and for marked fields `train_regions`,
-    `test_regions` and `region_names`.
+    Of a table or of tokens it holds `train_inputs`, `test_inputs`, of any numbers and shape, and `train_targets`,
+    `test_targets`, or labels; the recipe names the task. Of images it holds `train_images`, `train_labels`,
+    `test_images`, `test_labels`; for segmentation also `train_targets`, `test_targets` and `kinds`, and for marked
+    fields `train_regions`, `test_regions` and `region_names`. `classes` holds the names of the labels, or of a model's
+    outputs.
     """
 
     class Options(_Sized):
@@ -41,6 +50,9 @@ class Arrays(fedplug.DataSource):
             description="the file, absolute or inside the data folder; where none is named, in the working directory",
         )
         classes: tuple[str, ...] = Field((), description="names of the classes, where the file has no array of them")
+        outputs: int | None = Field(
+            None, ge=1, description="how many outputs a model has, where nothing names them: the size of a vocabulary"
+        )
         mean: float = Field(
             0.5,
             ge=0,
@@ -73,14 +85,17 @@ class Arrays(fedplug.DataSource):
         stored = _read(path)
         train, test = (examples_of(stored, split, path) for split in ("train", "test"))
         named, kinds, regions = (_texts(stored, name, path) for name in _NAMES)
-        classes = named or self.options.classes
+        classes = named or self.options.classes or outputs_of(stored, self.options.outputs)
         if not classes:
             raise DataError(
                 f"{path} has no array classes, the names of the labels in their order; add it, or write "
                 "data: {classes: [...]} in the recipe"
             )
-        channels = train.inputs.shape[1]
+        # One value a channel; inputs that are no images stay as they are.
+        channels = 0 if "train_inputs" in stored else train.inputs.shape[1]
         mean, std = (self.options.mean,) * channels, (self.options.std,) * channels
+        if not kinds and train.targets is not None and "train_labels" not in stored:
+            kinds = FIFTHS
         data = files.dataset(train, test, self.options, kinds or classes, mean, std)
         return replace(data, classes=classes, kinds=kinds, region_names=regions)
 
@@ -109,6 +124,8 @@ def examples_of(stored: dict[str, np.ndarray[Any, Any]], split: str, path: Path 
     Raises:
         DataError: an array is missing, or not what it must be; names `path`, where they come from.
     """
+    if f"{split}_inputs" in stored:
+        return _plain(stored, split, path)
     inputs, labels = (_array(stored, f"{split}_{what}", path) for what in ("images", "labels"))
     if inputs.dtype not in (np.uint8, np.float32) or inputs.ndim not in (3, 4):
         raise DataError(
@@ -123,6 +140,46 @@ def examples_of(stored: dict[str, np.ndarray[Any, Any]], split: str, path: Path 
     inputs = inputs[:, None] if inputs.ndim == 3 else inputs
     of_pixels = (_of_pixels(stored, f"{split}_{what}", inputs, path) for what in ("targets", "regions"))
     return Examples(inputs, labels.reshape(-1).astype(np.int64), *of_pixels)
+
+
+def outputs_of(stored: dict[str, np.ndarray[Any, Any]], count: int | None) -> tuple[str, ...]:
+    """Names of a model's outputs that nothing names: so many, or one for each number of a target; else none."""
+    targets = stored.get("train_targets", np.empty(0))
+    if count is None and "train_inputs" in stored and targets.dtype.kind == "f":
+        count = math.prod(targets.shape[1:])
+    return tuple(map(str, range(count or 0)))
+
+
+def _plain(stored: dict[str, np.ndarray[Any, Any]], split: str, path: Path | str) -> Examples:
+    """Inputs of any numbers and shape, with targets, or labels, or both.
+
+    Without labels, partitions go by the fifths of numbers; examples with other targets are all of one kind.
+    """
+    from fedplug_std._dataset_files import fifths
+
+    inputs, targets, labels = (stored.get(f"{split}_{what}") for what in ("inputs", "targets", "labels"))
+    if targets is None and labels is None:
+        raise DataError(f"{path} has {split}_inputs and neither {split}_targets nor {split}_labels; add one of them")
+    for what, array in (("inputs", inputs), ("targets", targets), ("labels", labels)):
+        kinds = "iu" if what == "labels" else "fiub"
+        if array is not None and (array.dtype.kind not in kinds or not array.ndim):
+            raise DataError(f"{path}: {split}_{what} is {array.dtype} {array.shape}, and must be numbers (n, ...)")
+    assert inputs is not None
+    inputs = _narrow(inputs)
+    if targets is not None:
+        targets = _narrow(targets.reshape(-1, 1) if targets.ndim == 1 else targets)
+    if labels is None:
+        assert targets is not None
+        numbers = targets.dtype.kind == "f" and np.isfinite(targets).all()
+        labels = fifths(targets) if numbers else np.zeros(len(targets), np.int64)
+    if len({len(array) for array in (inputs, targets, labels) if array is not None}) > 1:
+        raise DataError(f"{path}: the arrays of {split} must be equally long, and have {len(inputs)} inputs")
+    return Examples(inputs, labels.reshape(-1).astype(np.int64), targets)
+
+
+def _narrow(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Numbers as models take them: float32, or int64."""
+    return array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
 
 
 def _remedy(inputs: np.ndarray[Any, Any]) -> str:

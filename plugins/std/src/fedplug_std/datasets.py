@@ -18,6 +18,7 @@ DIGIT_NAMES = tuple("0123456789")
 FASHION_NAMES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
 )  # fmt: skip
+FIFTHS = ("lowest fifth", "second fifth", "third fifth", "fourth fifth", "highest fifth")
 STL10_NAMES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -54,6 +55,74 @@ class Digits(fedplug.DataSource):
 
         train, test = files.digits()
         return files.dataset(train, test, self.options, DIGIT_NAMES, (0.3053,), (0.3759,))
+
+
+class Diabetes(fedplug.DataSource):
+    """Scikit-learn's 442 diabetes patients: ten measurements, and how the disease went on; a table for regression.
+
+    Efron et al. 2004, "Least Angle Regression": age, sex, body mass index, blood pressure, and six blood values; the
+    answer is a measure of disease progression after a year, 25 to 346. Split 80/20 within the fifths of the answers,
+    which are also the labels that partitions go by: 353 for training, 89 for testing.
+    """
+
+    declares = Declares(shape=(10,), num_classes=1, task="std.regression")
+
+    class Options(_Sized):
+        """How much of it."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def load(self, root: str | None) -> Dataset:
+        """Gives the data set; `root` is not needed.
+
+        Raises:
+            DataError: scikit-learn is not installed.
+        """
+        from dataclasses import replace
+
+        from fedplug_std import _dataset_files as files
+
+        train, test = files.diabetes()
+        mean = (48.5, 1.47, 26.4, 94.6, 189.0, 115.0, 49.8, 4.07, 4.64, 91.3)
+        std = (13.1, 0.499, 4.41, 13.8, 34.6, 30.4, 12.9, 1.29, 0.522, 11.5)
+        data = files.dataset(train, test, self.options, FIFTHS, mean, std)
+        return replace(data, classes=("progression",), kinds=FIFTHS)
+
+
+class BreastCancer(fedplug.DataSource):
+    """Scikit-learn's 569 breast tumours: thirty measurements, malignant or benign; a table for classification.
+
+    The UCI set "Breast Cancer Wisconsin (Diagnostic)" (Wolberg et al. 1995). Split 80/20 within both classes.
+    """
+
+    declares = Declares(shape=(30,), num_classes=2)
+
+    class Options(_Sized):
+        """How much of it."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def load(self, root: str | None) -> Dataset:
+        """Gives the data set; `root` is not needed.
+
+        Raises:
+            DataError: scikit-learn is not installed.
+        """
+        from fedplug_std import _dataset_files as files
+
+        train, test = files.breast_cancer()
+        mean = (
+            14.1, 19.3, 92.0, 655.0, 0.0964, 0.104, 0.0888, 0.0489, 0.181, 0.0628, 0.405, 1.22, 2.87, 40.3, 0.00704,
+            0.0255, 0.0319, 0.0118, 0.0205, 0.00379, 16.3, 25.7, 107.0, 881.0, 0.132, 0.254, 0.272, 0.115, 0.29, 0.0839,
+        )  # fmt: skip
+        std = (
+            3.52, 4.3, 24.3, 352.0, 0.0141, 0.0528, 0.0796, 0.0388, 0.0274, 0.00705, 0.277, 0.551, 2.02, 45.5, 0.003,
+            0.0179, 0.0302, 0.00616, 0.00826, 0.00264, 4.83, 6.14, 33.6, 569.0, 0.0228, 0.157, 0.208, 0.0657, 0.0618,
+            0.018,
+        )  # fmt: skip
+        return files.dataset(train, test, self.options, ("malignant", "benign"), mean, std)
 
 
 class Mnist(fedplug.DataSource):
@@ -281,3 +350,42 @@ class ImageFolder(fedplug.DataSource):
         )
         channels = 1 if chosen.grayscale else 3
         return files.dataset(train, test, chosen, names, (chosen.mean,) * channels, (chosen.std,) * channels)
+
+
+class TextFile(fedplug.DataSource):
+    """One file of text as bytes, in pieces: at every position the next byte is to be foreseen.
+
+    The vocabulary is the 256 bytes, which anybody knows. The text is cut into pieces that do not overlap, and into ten
+    parts, which are the labels that partitions go by; the last pieces of each part are for testing.
+    """
+
+    class Options(_Sized):
+        """Which file, and how it is cut."""
+
+        file: str = Field(description="the file, absolute or inside the data folder")
+        context: int = Field(64, ge=1, description="bytes of a piece that the model is given")
+        test_fraction: float = Field(0.1, gt=0, lt=1, description="share of each part that is for testing")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @property
+    def declares(self) -> Declares:
+        """Tokens, as many as the context has."""
+        return Declares(shape=(self.options.context,), num_classes=256, task="std.language_model")
+
+    def load(self, root: str | None) -> Dataset:
+        """Reads the file.
+
+        Raises:
+            DataError: it is missing, or too short for two pieces in each part.
+        """
+        from dataclasses import replace
+
+        from fedplug_std import _dataset_files as files
+
+        chosen = self.options
+        train, test = files.text_pieces(files.data_folder(root, chosen.file), chosen.context, chosen.test_fraction)
+        parts = tuple(f"part {number}" for number in range(1, files.PARTS + 1))
+        data = files.dataset(train, test, chosen, parts, (), ())
+        return replace(data, classes=tuple(f"byte {value}" for value in range(256)), kinds=parts)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import fedplug
 from fedplug import Field
+from pydantic import model_validator
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +41,8 @@ def refuse(shape: tuple[int, ...], per: str, least: int) -> str | None:
 class Mlp(fedplug.ModelSource):
     """Multilayer perceptron with ReLU; 784-256-128-10 on MNIST has 235,146 parameters.
 
-    Fully connected layers with torch's default initial weights. `hidden: [64]` on MNIST is SenseCrypt's (50,890).
+    Fully connected layers with torch's default initial weights. `hidden: [64]` on MNIST is SenseCrypt's (50,890). It
+    takes tables as well as images: a row counts as a picture of one line (`std.arrays`).
     """
 
     class Options(fedplug.Options):
@@ -60,6 +62,30 @@ class Mlp(fedplug.ModelSource):
         from fedplug_std import _networks
 
         return build(lambda: _networks.mlp(shape, num_classes, self.options.hidden), shape, seed, device)
+
+
+class Logistic(fedplug.ModelSource):
+    """Multinomial logistic regression: p(class) = softmax(W x + b) (Bishop 2006, Sec. 4.3.4); convex, for tables too.
+
+    W and b begin at zero, so that all classes are alike before round 1. One matrix of examples by classes: 7,850
+    parameters on MNIST, which is few for noise. A row of a table counts as a picture of one line (`std.arrays`).
+    """
+
+    class Options(fedplug.Options):
+        """No options."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
+        """What needs a class a pixel."""
+        return refuse(shape, per, 0)
+
+    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
+        """Builds the model for examples of any shape, which are flattened; `seed` changes nothing."""
+        from fedplug_std import _networks
+
+        return build(lambda: _networks.logistic(shape, num_classes), shape, seed, device)
 
 
 class Cnn(fedplug.ModelSource):
@@ -274,8 +300,49 @@ class MobileNetV2(fedplug.ModelSource):
         return build(lambda: _networks.from_torchvision("mobilenet_v2", shape, num_classes), shape, seed, device)
 
 
-def build(make: Callable[[], torch.nn.Module], shape: tuple[int, ...], seed: int, device: str) -> TorchModel:
-    """Makes the module with weights of this seed and checks that it takes an example of this shape.
+class Gpt(fedplug.ModelSource):
+    """A small transformer that foresees the next token (Radford et al. 2019, GPT-2's blocks), built from its widths.
+
+    Token and position embeddings, pre-norm blocks of causal attention and a GELU layer four times as wide, a last norm,
+    and a linear layer over the vocabulary. It mixes no examples, so DP-SGD can train it. For the task
+    `std.language_model`.
+    """
+
+    class Options(fedplug.Options):
+        """Its widths."""
+
+        width: int = Field(64, ge=1, description="of the embedding; the heads share it")
+        layers: int = Field(2, ge=1, description="how many blocks")
+        heads: int = Field(2, ge=1, description="of attention in a block; they divide the width")
+
+        @model_validator(mode="after")
+        def _divided(self) -> Self:
+            if self.width % self.heads:
+                raise ValueError(f"heads={self.heads} must divide width={self.width}")
+            return self
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
+        """What is no sequence of tokens."""
+        return None if len(shape) == 1 else "it takes tokens (positions); use data such as std.text"
+
+    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
+        """Builds the model for tokens (positions) of a vocabulary of `num_classes`."""
+        from fedplug_std import _gpt
+
+        chosen = self.options
+        return build(
+            lambda: _gpt.Gpt(num_classes, shape[0], chosen.width, chosen.layers, chosen.heads), shape, seed, device,
+            tokens=True,
+        )  # fmt: skip
+
+
+def build(
+    make: Callable[[], torch.nn.Module], shape: tuple[int, ...], seed: int, device: str, tokens: bool = False
+) -> TorchModel:
+    """Makes the module with weights of this seed and checks that it takes an example of this shape, or such tokens.
 
     Raises:
         DataError: it does not.
@@ -290,7 +357,7 @@ def build(make: Callable[[], torch.nn.Module], shape: tuple[int, ...], seed: int
         try:
             module = make()
             with torch.no_grad():
-                module.eval()(torch.zeros(1, *shape))
+                module.eval()(torch.zeros(1, *shape, dtype=torch.int64 if tokens else torch.float32))
         except (RuntimeError, ValueError, MemoryError) as error:
             # torch has no class of its own for this.
             if isinstance(error, MemoryError) or re.search("allocate|enough memory|overflow", str(error)):

@@ -163,11 +163,16 @@ def dataset(found: Any, name: str) -> type[Component] | None:
 
 
 def trainer(found: Any, name: str) -> type[Component] | None:
-    """The component that trains as `std.sgd` does, with a loss of one's own."""
+    """The component that trains as `std.sgd` does, with a loss of one's own; or as a class that builds on it, which the
+    function has as its attribute `trainer`.
+    """
     if not inspect.isfunction(found):
         return None
+    base: Any = getattr(found, "trainer", Sgd)
+    if not (isinstance(base, type) and issubclass(base, Sgd)):
+        raise TypeError(f"its trainer is {base!r}, which does not build on std.sgd and takes no other loss")
 
-    class Own(Sgd):
+    class Own(base):  # type: ignore[misc]
         def batch_loss(
             self, logits: torch.Tensor, answers: torch.Tensor, weights: torch.Tensor | None
         ) -> torch.Tensor:
@@ -183,8 +188,9 @@ def trainer(found: Any, name: str) -> type[Component] | None:
             """As for `std.sgd`, but for what the steps descend: nobody may take their gradients for another loss's."""
             from dataclasses import replace
 
-            said = super().learns(ctx)
-            return said and replace(said, descends=f"the loss {name}")
+            said: Learns | None = super().learns(ctx)
+            by = "" if base is Sgd else f" by {base.__name__}"
+            return said and replace(said, descends=f"the loss {name}{by}")
 
     return _named(Own, found, name)
 

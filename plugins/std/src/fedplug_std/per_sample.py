@@ -1,4 +1,4 @@
-"""Gradients of the cross entropy on single examples of a torch model: vectorised, and in bounded memory.
+"""Gradients of the task's loss on single examples of a torch model: vectorised, and in bounded memory.
 
 Everything runs in evaluation mode: batch norm uses its running statistics and dropout does nothing. In training mode
 batch norm mixes the examples of a batch, and no example would have a gradient of its own.
@@ -18,7 +18,7 @@ from fedplug.api.errors import SetupError
 
 if TYPE_CHECKING:
     import torch
-    from fedplug.api.data import ClientData, Examples
+    from fedplug.api.data import About, ClientData, Examples
     from numpy.typing import NDArray
 
     from fedplug_std.torch_model import TorchModel
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 _GRADIENT_BYTES = 32 << 20
 """What the gradients of one chunk may take; the backward pass needs two to three times as much in all. Larger chunks
 are slower on a CPU: their memory is fetched from the system and returned each time."""
-_INPUT_VALUES, _MOST_EXAMPLES = 1 << 21, 1024
-"""The same for passes that hold activations only, as in `TorchModel.evaluate`: fixed, so that sums are reproducible."""
+_MOST_EXAMPLES = 1024
 _CHECKED = 32
 """Examples on which it is checked that outer products are a layer's gradients."""
 
@@ -36,12 +35,12 @@ def per_sample_gradients(
     model: Any, examples: Examples, data: ClientData, *, vector: NDArray[np.float32] | None = None,
     chunk: int | None = None,
 ) -> Iterator[torch.Tensor]:  # fmt: skip
-    """The gradient of each example's cross entropy, a chunk of examples at a time, by `torch.func`.
+    """The gradient of each example's loss, a chunk of examples at a time, by `torch.func`.
 
     Args:
         model: a `TorchModel`, such as `client.model`.
         examples: whose loss; inputs as stored.
-        data: whose `mean` and `std` standardise the inputs.
+        data: whose `mean` and `std` standardise the inputs, and whose task has the loss; without one, cross entropy.
         vector: float32 (P,), the parameters at which to differentiate; default: those that the model has.
         chunk: examples at a time; by default as many as keep their gradients below 32 MiB, at least one.
 
@@ -101,7 +100,7 @@ def mean_squared_gradients(
 def mean_gradient(
     model: Any, examples: Examples, data: ClientData, *, vector: NDArray[np.float32] | None = None
 ) -> NDArray[np.float32]:
-    """The gradient of the mean cross entropy over all examples, (P,): one full batch, in evaluation mode.
+    """The gradient of the mean loss over all examples, (P,): one full batch, in evaluation mode.
 
     Args:
         model, examples, data, vector: as for `per_sample_gradients`.
@@ -118,7 +117,7 @@ def mean_gradient(
     total = torch.zeros(checked.layout.size, dtype=torch.float64, device=checked.device)
     with evaluation_mode(checked):
         for inputs, labels in _batches(checked, examples, data):
-            loss = _summed_loss(functional_call(checked.module, parameters, (inputs,)), labels)
+            loss = summed_loss(functional_call(checked.module, parameters, (inputs,)), labels, data)
             gradients = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
             total += torch.cat([gradient.reshape(-1) for gradient in gradients])
     mean: NDArray[np.float32] = (total / len(examples)).to(torch.float32).cpu().numpy()
@@ -137,7 +136,6 @@ def _gradients(
     chunk: int | None,
 ) -> Iterator[tuple[int, dict[str, torch.Tensor]]]:
     """Per-sample gradients with respect to the named parameters: (n, {name: (n, *shape)}) for each chunk."""
-    import torch
     from torch.func import functional_call, grad, vmap
 
     wanted = {name: parameters[name] for name in names}
@@ -147,7 +145,7 @@ def _gradients(
 
     def loss(moving: dict[str, torch.Tensor], inputs: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
         logits = functional_call(model.module, fixed | moving, (inputs.unsqueeze(0),))
-        return torch.nn.functional.cross_entropy(logits, label.unsqueeze(0))
+        return summed_loss(logits, label.unsqueeze(0), data)
 
     each = vmap(grad(loss), in_dims=(None, 0, 0))
     size = sum(parameter.numel() for parameter in wanted.values())
@@ -176,7 +174,7 @@ def _squares_of_linear_layers(
         def loss(inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
             seen.clear()
             logits = functional_call(model.module, live, (inputs,))
-            return _summed_loss(logits, labels)
+            return summed_loss(logits, labels, data)
 
         layers = _exact_layers(loss(*next(_batches(model, examples, data, _CHECKED))), seen, live)
         for inputs, labels in _batches(model, examples, data) if layers else ():
@@ -297,20 +295,24 @@ def _batches(
     model: TorchModel, examples: Examples, data: ClientData, chunk: int | None = None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Standardised inputs and labels on the model's device, in order."""
-    from fedplug_std.torch_model import as_tensor, to_tensor
+    from fedplug_std.torch_model import as_tensor, batch_of, to_tensor
 
-    values = max(1, int(np.prod(examples.inputs.shape[1:])))
-    most = max(1, min(_MOST_EXAMPLES, _INPUT_VALUES // values))
+    most = batch_of(examples, data)
     step = most if chunk is None else min(chunk, most)
     for start in range(0, len(examples), step):
         part = examples.take(slice(start, start + step))
         yield to_tensor(part.inputs, data.mean, data.std, model.device), as_tensor(part.answers).to(model.device)
 
 
-def _summed_loss(logits: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
-    """The sum over examples of their cross entropy, which is a mean over pixels where those have answers."""
+def summed_loss(logits: torch.Tensor, answers: torch.Tensor, data: About) -> torch.Tensor:
+    """The sum over examples of their loss in the task of `data`; where it has none, of their cross entropy, which is a
+    mean over pixels where those have answers.
+    """
     import torch
 
+    if data.task is not None:
+        total: torch.Tensor = data.task.losses(logits, answers).sum()
+        return total
     return torch.nn.functional.cross_entropy(logits, answers, reduction="sum") / answers[0].numel()
 
 

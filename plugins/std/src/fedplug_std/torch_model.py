@@ -3,8 +3,9 @@
 It imports torch, so components import it inside their methods: nothing on the path of `fedplug list`, `show` and
 `check` does.
 
-Engines must agree bit for bit, so everything runs with one torch thread (parallelism comes from processes), and
-random numbers inside torch come from a generator that is seeded on entry and restored on exit.
+Engines must agree bit for bit, so everything runs with one torch thread (parallelism comes from processes) unless the
+setting `threads` says otherwise. Random numbers inside torch come from a generator that is seeded on entry and restored
+on exit.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
+from fedplug.api import threads
 from fedplug.api.blocks import Layout, is_unchangeable
 from fedplug.api.data import ClientData, Evaluation, Examples, Model
 from torch.utils.hooks import RemovableHandle
@@ -25,12 +27,15 @@ from fedplug_std._perceptron import Perceptron
 from fedplug_std.attributes import Attributes
 
 if TYPE_CHECKING:
+    from fedplug import Task
     from numpy.typing import NDArray
 
 # Evaluation takes as many examples at once as hold this many input values: large enough for speed, small enough that
 # the activations of a deep network on 128x128 images stay below 1 GiB. A fixed rule, so that sums are reproducible.
 _EVALUATION_VALUES = 1 << 21
 _EVALUATION_BATCH = 1024
+# The same of the numbers that a model gives: 64 MiB, of which a loss makes two or three copies.
+_OUTPUT_VALUES = 1 << 24
 _MODELESS = {torch.nn.Sequential, torch.nn.Flatten, torch.nn.Linear, torch.nn.ReLU}
 """Modules that compute the same in training and in evaluation; a change of mode would go through each of them."""
 
@@ -39,9 +44,11 @@ Count = Callable[[torch.Tensor, torch.Tensor], Mapping[str, float]]
 
 
 def use_one_thread() -> None:
-    """Makes torch compute with one thread in this process, so that results do not depend on the machine."""
-    if torch.get_num_threads() != 1:
-        torch.set_num_threads(1)
+    """Makes torch compute with one thread in this process, so that results do not depend on the machine; with more
+    where the setting `threads` says so.
+    """
+    if torch.get_num_threads() != (count := threads.of_a_party()):
+        torch.set_num_threads(count)
 
 
 @contextlib.contextmanager
@@ -70,13 +77,16 @@ def to_tensor(
 
     Args:
         inputs: (n, C, ...), uint8 in 0 to 255 or float in [0, 1]; left untouched.
-        mean, std: one value a channel, in units of inputs scaled to [0, 1].
+        mean, std: one value a channel, in units of inputs scaled to [0, 1]; empty: the tensor is the inputs as they
+            are, of their own type and shape, but float64 becomes float32.
         device: where the tensor is made. uint8 inputs travel there as they are, a quarter of the bytes.
 
     Returns:
         float32 tensor of the same shape: (inputs - mean) / std per channel.
     """
     stored = as_tensor(inputs)
+    if not mean:
+        return stored.to(device, torch.float32 if stored.is_floating_point() else stored.dtype, copy=True)
     if stored.dtype == torch.uint8:
         values = stored.to(device).to(torch.float32).div_(255.0)
     else:
@@ -111,7 +121,8 @@ class TorchModel(Model):
     On a CUDA device cuDNN is told to use deterministic algorithms, for the whole process.
 
     Args:
-        module: takes float32 (n, C, ...) and gives logits (n, classes, ...); moved to `device`.
+        module: takes inputs, such as float32 (n, C, ...), and gives what the task asks for, such as logits (n, classes,
+            ...); moved to `device`.
         device: as `fedplug.runs.execution.resolve_device` gives it.
         count: of predicted classes and answers of a batch, int64 alike in shape, the counts by which the task is judged
             beside accuracy, by name; summed into `Evaluation.task`.
@@ -295,14 +306,15 @@ class TorchModel(Model):
         self._attributes.begin_anew()
 
     def evaluate(self, examples: Examples, data: ClientData) -> Evaluation:
-        """Counts correct predictions in evaluation mode: of examples, or of positions where the examples have targets.
+        """Counts, in evaluation mode, what the task of `data` is judged by, in batches of bounded memory.
 
         Args:
             examples: what to evaluate on; may be empty.
-            data: whose `mean` and `std` standardise the inputs.
+            data: whose `mean` and `std` standardise the inputs, and whose task counts. Where it has none, correct
+                predictions are counted: of examples, or of positions where the examples have targets.
 
         Returns:
-            Counts, and the summed cross entropy in nats.
+            Counts, and the summed loss; without a task, the cross entropy in nats.
         """
         return self._evaluated([examples], data)[0]
 
@@ -320,8 +332,7 @@ class TorchModel(Model):
         self, sets: Sequence[Examples], data: ClientData, kept: dict[str, torch.Tensor] | None = None
     ) -> list[Evaluation]:
         use_one_thread()
-        shape = sets[0].inputs.shape[1:]
-        step = max(1, min(_EVALUATION_BATCH, _EVALUATION_VALUES // max(1, math.prod(shape))))
+        step = batch_of(sets[0], data)
         self._settle()
         module = self._module
         was_training, toggled = module.training, not self.noted(kinds) <= _MODELESS
@@ -330,7 +341,8 @@ class TorchModel(Model):
             module.eval()
         # Where a module draws in evaluation too, what it draws must not depend on who used this process before.
         with torch.no_grad(), seeded(0, self.device) if toggled else contextlib.nullcontext():
-            if len(sets) > 1 and sum(map(len, sets)) <= step and (not toggled or self._answers_each(sets, data)):
+            few = len(sets) > 1 and data.task is None and sum(map(len, sets)) <= step
+            if few and (not toggled or self._answers_each(sets, data)):
                 found = self._together(sets, data, kept)
             else:
                 found = [self._in_batches(examples, data, step) for examples in sets]
@@ -384,11 +396,22 @@ class TorchModel(Model):
         task: dict[str, float] = {}
         for start in range(0, len(examples), step):
             batch = examples.take(slice(start, start + step))
-            found = self._counted(self._module(to_tensor(batch.inputs, data.mean, data.std, self.device)), batch)
+            outputs = self._module(to_tensor(batch.inputs, data.mean, data.std, self.device))
+            found = self._counted(outputs, batch) if data.task is None else self._judged(outputs, batch, data.task)
             correct, count, loss = correct + found.correct, count + found.count, loss + found.loss
             for name, number in found.task.items():
                 task[name] = task.get(name, 0) + number
         return Evaluation(correct, count, loss, task)
+
+    def _judged(self, outputs: torch.Tensor, examples: Examples, task: Task) -> Evaluation:
+        """By the task; the model's own counts, where it has any, are of classes."""
+        answers = as_tensor(examples.answers).to(self.device)
+        loss = float(task.losses(outputs, answers).double().sum())
+        counts = dict(task.counts(outputs, answers))
+        if self._count:
+            counts |= self._count(outputs.argmax(1), answers)
+        correct, asked = int(counts.get("correct", 0)), int(counts.get("answers", len(examples)))
+        return Evaluation(correct, asked, loss * asked / len(examples), counts)
 
     def _counted(self, logits: torch.Tensor, examples: Examples) -> Evaluation:
         answers = as_tensor(examples.answers).to(self.device)
@@ -396,6 +419,16 @@ class TorchModel(Model):
         loss = float(torch.nn.functional.cross_entropy(logits, answers, reduction="sum"))
         task = dict(self._count(predicted, answers)) if self._count else {}
         return Evaluation(int((predicted == answers).sum()), answers.numel(), loss, task)
+
+
+def batch_of(examples: Examples, data: ClientData) -> int:
+    """How many examples pass a model at once where nothing is kept for a gradient: a fixed number, at least 1.
+
+    Bounded by what goes in, and by what comes out: a number for each class, at each position that has an answer.
+    """
+    inputs, positions = math.prod(examples.inputs.shape[1:]), math.prod(examples.answers.shape[1:])
+    bounds = (_EVALUATION_VALUES // max(1, inputs), _OUTPUT_VALUES // max(1, positions * len(data.classes)))
+    return max(1, min(_EVALUATION_BATCH, *bounds))
 
 
 def kinds(module: torch.nn.Module) -> set[type[torch.nn.Module]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import fedplug
 from fedplug import Field, Learns
@@ -12,13 +13,15 @@ from fedplug.api.errors import SetupError
 if TYPE_CHECKING:
     import numpy as np
     import torch
-    from fedplug import Client, Context
+    from fedplug import Client, Context, Task
 
     from fedplug_std._perceptron import Perceptron
     from fedplug_std.torch_model import TorchModel
 
     Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     """Takes a batch, moves the model, and gives the summed loss of the batch."""
+    Move = Callable[[list[torch.Tensor]], None]
+    """Moves the parameters, given the gradient of each."""
 
 ClassWeight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -27,6 +30,25 @@ _CACHE_BYTES = 1 << 30
 
 _EPOCH_BYTES = 1 << 18
 """Inputs of at most so many bytes are put in order at once, and stay in the processor's cache."""
+
+
+class Common(fedplug.Options):
+    """What local training has whichever way it steps."""
+
+    epochs: int = Field(1, ge=1, description="times a client goes through its examples in a round")
+    batch_size: int = Field(32, ge=1, description="examples a step")
+    lr: float = Field(0.01, gt=0, allow_inf_nan=False, description="learning rate of the first round")
+    lr_decay: float = Field(1.0, gt=0, le=1, description="factor on the learning rate after every round")
+    schedule: Literal["constant", "cosine"] = Field(
+        "constant", description="of the learning rate over the rounds; cosine: down to 0 behind the last round"
+    )
+    warm_up: int = Field(0, ge=0, description="rounds over which the learning rate grows to what it is then")
+    micro_batch: int | None = Field(
+        None, ge=1, description="examples that are computed at once; their gradients add up to that of the batch"
+    )
+    class_weights: tuple[ClassWeight, ...] | None = Field(
+        None, description="weight of each class in the loss, for rare ones such as tampered pixels; null: all alike"
+    )
 
 
 class Sgd(fedplug.Trainer):
@@ -39,19 +61,12 @@ class Sgd(fedplug.Trainer):
     before; a client that only has batches of one trains with the running statistics it was given.
     """
 
-    class Options(fedplug.Options):
+    class Options(Common):
         """The usual ones."""
 
-        epochs: int = Field(1, ge=1, description="times a client goes through its examples in a round")
-        batch_size: int = Field(32, ge=1, description="examples a step")
-        lr: float = Field(0.01, gt=0, allow_inf_nan=False, description="learning rate of the first round")
         momentum: float = Field(0.0, ge=0, lt=1, description="share of the previous step that is kept")
         weight_decay: float = Field(
             0.0, ge=0, allow_inf_nan=False, description="L2 penalty: this times the parameter is added to its gradient"
-        )
-        lr_decay: float = Field(1.0, gt=0, le=1, description="factor on the learning rate after every round")
-        class_weights: tuple[ClassWeight, ...] | None = Field(
-            None, description="weight of each class in the loss, for rare ones such as tampered pixels; null: all alike"
         )
 
     name: str
@@ -60,12 +75,28 @@ class Sgd(fedplug.Trainer):
         self.options = options
 
     def learns(self, ctx: Context) -> Learns | None:
-        """Sums of gradients of the mean cross entropy over batches, times the round's learning rate."""
+        """Sums of gradients of the mean loss of the task over batches, times the round's learning rate."""
         options = self.options
         return Learns(
-            lr=options.lr * options.lr_decay**ctx.round, batch_size=options.batch_size, epochs=options.epochs,
-            momentum=options.momentum, weight_decay=options.weight_decay, class_weights=options.class_weights,
+            descends=ctx.descends, lr=self.learning_rate(ctx), batch_size=options.batch_size,
+            epochs=options.epochs, momentum=options.momentum, weight_decay=options.weight_decay,
+            class_weights=options.class_weights,
         )  # fmt: skip
+
+    def learning_rate(self, ctx: Context) -> float:
+        """Of the round: it grows linearly over the first `warm_up` rounds, and falls as `lr_decay` and `schedule` say.
+
+        Cosine: lr (1 + cos(pi t)) / 2 for t from 0 in the first round behind the warm-up to 1 behind the last one
+        (Loshchilov and Hutter 2017, eq. 5, one cycle).
+        """
+        options = self.options
+        lr = float(options.lr * options.lr_decay**ctx.round)
+        if ctx.round < options.warm_up:
+            return lr * float((ctx.round + 1) / (options.warm_up + 1))
+        if options.schedule == "constant":
+            return lr
+        passed = (ctx.round - options.warm_up) / max(1, ctx.rounds - options.warm_up)
+        return lr * (1 + math.cos(math.pi * passed)) / 2
 
     def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
         """One epoch over a batch that is all there is: one step, without momentum."""
@@ -88,8 +119,9 @@ class Sgd(fedplug.Trainer):
     def batch_loss(
         self, logits: torch.Tensor, answers: torch.Tensor, weights: torch.Tensor | None
     ) -> torch.Tensor:
-        """Mean loss of a batch, with class weights where there are some: here the cross entropy. A trainer with another
-        one overrides it, and says in `learns` what it descends.
+        """Mean loss of a batch of classes, with class weights where there are some: here the cross entropy. A trainer
+        with another one overrides it, and says in `learns` what it descends. A task with a loss of its own is asked in
+        its place, unless it is overridden.
         """
         import torch
 
@@ -119,10 +151,10 @@ class Sgd(fedplug.Trainer):
         use_one_thread()
         rng = client.rng(self)
         count = client.num_examples
-        lr = options.lr * options.lr_decay**ctx.round
+        lr = self.learning_rate(ctx)
         losses: list[torch.Tensor] = []
         seed = int(rng.integers(2**63))
-        if (perceptron := self._perceptron(model)) is not None:
+        if (perceptron := self._perceptron(model, client.data.task)) is not None:
             with torch.no_grad():  # it has neither a mode nor dropout
                 few = model.device.type == "cpu" and perceptron.takes_few(count * options.epochs)
                 if few and type(self).batches is Sgd.batches:
@@ -157,15 +189,17 @@ class Sgd(fedplug.Trainer):
         model.move_by(update.numpy())
         return found[-len(train) :]
 
-    def _perceptron(self, model: TorchModel) -> Perceptron | None:
+    def _perceptron(self, model: TorchModel, task: Task | None) -> Perceptron | None:
         """The model, if it is a perceptron and steps are plain, with their derivatives written out; else None."""
         from fedplug_std._perceptron import Perceptron
 
         options = self.options
-        if options.momentum or options.weight_decay or options.class_weights is not None:
+        if _own_loss(task):
             return None
         own = type(self)
-        if own.local_objective is not Sgd.local_objective or own.batch_loss is not Sgd.batch_loss:
+        if any(getattr(own, name) is not getattr(Sgd, name) for name in ("mover", "local_objective", "batch_loss")):
+            return None
+        if options.momentum or options.weight_decay or options.class_weights is not None or options.micro_batch:
             return None
         return model.noted(Perceptron.of)
 
@@ -173,28 +207,64 @@ class Sgd(fedplug.Trainer):
         """Steps on any module and any objective."""
         import torch
 
+        parameters: list[torch.Tensor] = list(model.parameters)
+        move = self.mover(parameters, lr)
+        start = [parameter.detach().clone() for parameter in parameters]
+        weights = self._class_weights(model, len(client.data.classes))
+
+        def gradients_of(inputs: torch.Tensor, labels: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
+            loss = self.loss_of(client, model.module(inputs), labels, weights)
+            objective = self.local_objective(client, loss, parameters, start)
+            return list(torch.autograd.grad(objective, parameters, materialize_grads=True)), loss.detach() * len(labels)
+
+        def take_step(inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            at_once = self.options.micro_batch or len(labels)
+            gradients, loss = gradients_of(inputs[:at_once], labels[:at_once])
+            if len(labels) > at_once:
+                gradients = [gradient * (at_once / len(labels)) for gradient in gradients]
+                rest = torch.split(inputs[at_once:], at_once), torch.split(labels[at_once:], at_once)
+                for part, answers in zip(*rest, strict=True):
+                    more, more_loss = gradients_of(part, answers)
+                    torch._foreach_add_(gradients, more, alpha=len(answers) / len(labels))
+                    loss = loss + more_loss
+            with torch.no_grad():
+                move(gradients)
+            return loss
+
+        return take_step
+
+    def mover(self, parameters: list[torch.Tensor], lr: float) -> Move:
+        """What a gradient does to the parameters in one step of a round, whose state begins anew here."""
         # The functional form, which torch.optim.SGD itself calls: building the class imports torch's compiler, which
         # costs every worker process about a second.
         from torch.optim.sgd import sgd
 
         options = self.options
-        parameters: list[torch.Tensor] = list(model.parameters)
         velocities: list[torch.Tensor | None] = [None] * len(parameters)
-        start = [parameter.detach().clone() for parameter in parameters]
-        weights = self._class_weights(model, len(client.data.classes))
 
-        def take_step(inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-            loss = self.batch_loss(model.module(inputs), labels, weights)
-            objective = self.local_objective(client, loss, parameters, start)
-            gradients = list(torch.autograd.grad(objective, parameters, materialize_grads=True))
-            with torch.no_grad():
-                sgd(
-                    parameters, gradients, velocities, foreach=True, lr=lr, momentum=options.momentum,
-                    weight_decay=options.weight_decay, dampening=0.0, nesterov=False, maximize=False,
-                )  # fmt: skip
-            return loss.detach() * len(labels)
+        def move(gradients: list[torch.Tensor]) -> None:
+            sgd(
+                parameters, gradients, velocities, foreach=True, lr=lr, momentum=options.momentum,
+                weight_decay=options.weight_decay, dampening=0.0, nesterov=False, maximize=False,
+            )  # fmt: skip
 
-        return take_step
+        return move
+
+    def loss_of(
+        self, client: Client, outputs: torch.Tensor, answers: torch.Tensor, weights: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Mean loss of a batch in the task of the client's data, with class weights where there are some.
+
+        Raises:
+            SetupError: the task has another loss than the cross entropy, and there are class weights.
+        """
+        task = client.data.task
+        if task is None or not _own_loss(task) or type(self).batch_loss is not Sgd.batch_loss:
+            return self.batch_loss(outputs, answers, weights)
+        if weights is not None:
+            raise SetupError(f"class_weights weighs the cross entropy, and {task.name} descends the {task.descends}")
+        loss: torch.Tensor = task.losses(outputs, answers).mean()
+        return loss
 
     def _class_weights(self, model: TorchModel, classes: int) -> torch.Tensor | None:
         import torch
@@ -259,6 +329,11 @@ def batch_slices(count: int, size: int, merge_single: bool) -> list[slice]:
     if merge_single and size > 1 and len(starts) > 1 and count - starts[-1] == 1:
         starts.pop()
     return [slice(start, stop) for start, stop in zip(starts, [*starts[1:], count], strict=True)]
+
+
+def _own_loss(task: Task | None) -> bool:
+    """Whether a task has another loss than the cross entropy of classes."""
+    return task is not None and task.descends != "cross_entropy"
 
 
 def _has_batch_norm(module: torch.nn.Module) -> bool:

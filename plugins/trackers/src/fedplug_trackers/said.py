@@ -72,6 +72,7 @@ def numbers(row: Row) -> dict[str, float]:
             found |= {f"{title}/mean": sum(each) / len(each), f"{title}/worst": min(each)}
     for group, result in row.groups.items():
         found |= {f"groups/{group}/accuracy": result.accuracy, f"groups/{group}/loss": result.loss}
+        found |= {f"groups/{group}/figures/{name}": value for name, value in result.figures.items()}
     if row.simulated_seconds is not None:
         found["seconds/simulated"] = row.simulated_seconds
     return {name: float(value) for name, value in found.items() if value is not None}
@@ -83,7 +84,7 @@ class Outcome:
 
     Attributes:
         verdict: in a paragraph; empty where the run stopped before anything could be said.
-        epsilons: by party, where one is stated.
+        epsilons: by party, where one is guaranteed, of its unit.
         reasons: the line of each party.
     """
 
@@ -98,9 +99,10 @@ def outcome_of(folder: Path) -> Outcome:
         ledger = fedplug.open_run(folder).ledger
     except FedplugError:
         return Outcome()
+    guaranteed = {name: view.value for name, view in ledger.views.items() if view.state == "guaranteed"}
     return Outcome(
         str(ledger.verdict),
-        {name: view.epsilon for name, view in ledger.views.items() if view.epsilon is not None},
+        {name: value for name, value in guaranteed.items() if value is not None},
         {name: str(view) for name, view in ledger.views.items()},
     )
 

@@ -81,7 +81,8 @@ class Needs:
         if self.model and (view.model is None or view.vector is None):
             return f"the model at that time is not known to the adversary {view.adversary}"
         if self.classification and view.segmentation:
-            return "the model labels pixels, and the attack is for one label an example"
+            what = f"the task is {view.task}" if view.task else "the model labels pixels"
+            return f"{what}, and the attack is for one label an example"
         if self.candidates and view.candidates is None:
             return "there is no challenge of candidate examples for this target"
         if self.public and public is None:

@@ -38,7 +38,8 @@ class View:
         num_classes: outputs of the model.
         shape: (C, H, W) of one example.
         mean, std: per channel; inputs in [0, 1] are standardised with them.
-        segmentation: True where the model labels pixels.
+        segmentation: True where the model gives something else than one class an example, such as one a pixel.
+        task: what the recipe calls its task; empty where it names none.
         candidates: of a membership challenge: examples, of which some were the target's; None without one.
         heard: what clients sent besides their updates, all of them, as far as it was read: see `told` and `told_by`.
         seed: for the attack's own randomness; another one for each target.
@@ -57,6 +58,7 @@ class View:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     segmentation: bool = False
+    task: str = ""
     candidates: Examples | None = None
     heard: tuple[Told, ...] = ()
     seed: int = 0

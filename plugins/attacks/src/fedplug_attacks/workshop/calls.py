@@ -82,7 +82,7 @@ class Calls:
             view,
             messages=known.messages, update=known.update, vector=known.vector, personal=known.personal, model=model,
             num_classes=len(data.classes), shape=data.shape, mean=data.mean, std=data.std,
-            segmentation=data.train.targets is not None, heard=known.heard,
+            segmentation=data.train.targets is not None, heard=known.heard, task=data.task.name if data.task else "",
         )  # fmt: skip
         if component.finds.needs.candidates and view.target is not None:
             candidates, members = self.truths.challenge(view.target, view.seed, self.scope.candidates, batch)

@@ -255,7 +255,8 @@ class AttackRun:
         if found:
             private_folder(self.folder)
             self._draw_strip(result, truth, reports)
-        if not found or self._drawn[kind] >= self.stage.pictures:
+        of_images = truth.images.ndim == 4  # a row of a table is no picture
+        if not found or not of_images or self._drawn[kind] >= self.stage.pictures:
             result.picture = None
             return
         self._drawn[kind] += 1
@@ -270,7 +271,9 @@ class AttackRun:
         """What was recovered, or else came nearest, beside the truth, as the form that learnt more has it."""
         form = result.headline or next(iter(reports))
         found, outcome = reports[form], result.forms[form]
-        if "images" not in result.finds or found.images is None or (pairs := matched(found, truth)) is None:
+        if "images" not in result.finds or found.images is None or truth.images.ndim != 4:
+            return
+        if (pairs := matched(found, truth)) is None:
             return
         errors = np.square(truth.images[pairs[0]] - np.nan_to_num(found.images[pairs[1]])).reshape(len(pairs[0]), -1)
         # Recovered ones first; of the rest, those that came nearest.

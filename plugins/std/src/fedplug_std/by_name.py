@@ -1,0 +1,154 @@
+"""Zones by the names of parameters: normalisation or heads that stay with the clients, layers that are encrypted."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, cast
+
+import fedplug
+import numpy as np
+from fedplug import Client, Cohort, Context, Field, Known, Map, Misplaced, Operations, Plan, Plans, at_client, hookimpl
+from fedplug.api.blocks import CLEAR, RETAINED
+from fedplug.api.errors import SetupError
+
+if TYPE_CHECKING:
+    from fedplug import Block, KeyServerLine, Layout, Party, Recipe
+    from numpy.typing import NDArray
+
+
+class ByName(fedplug.Negotiation, fedplug.Opener):
+    """Put parameters into zones by their names: personal heads, FedBN, layers that are encrypted.
+
+    * FedBN (Li et al. 2021): `norm: retained`. Scales and shifts of batch norm stay with each client, as its running
+      statistics do with `buffers: local`, the default.
+    * Heads of the clients' own (FedPer, Arivazhagan et al. 2019): `zones: {retained: [fc2.*]}`.
+    * Layers in zones of other kinds: `zones: {encrypted: [conv*, fc1.weight]}`.
+
+    What a client retains it goes on with, beside the global values of the rest: name this component under postprocess
+    too, `postprocess: {retained: [std.by_name]}`. The global model keeps its first values there, so read the accuracy
+    of the clients' own models. Plans are public, the same for all clients, and fixed.
+    """
+
+    class Options(fedplug.Options):
+        """Which names go where."""
+
+        zones: dict[str, tuple[str, ...]] = Field(
+            default_factory=dict,
+            description="patterns of names by zone, such as {retained: [fc2.*, '*.bias']}; * is any text, and a "
+            "parameter goes to the first zone with a pattern of its name",
+        )
+        norm: str | None = Field(
+            None, description="zone of normalisation layers, which are those whose weight is a vector; null: as others"
+        )
+        rest: str = Field(CLEAR, description="zone of all other parameters")
+
+    name: str
+
+    def __init__(self, options: Options) -> None:
+        self.options: ByName.Options = options
+
+    @property
+    def plans(self) -> Plans:
+        """The zones that are named, whoever takes part and whatever the data is."""
+        norm = set() if self.options.norm is None else {self.options.norm}
+        return Plans(zones=frozenset({*self.options.zones, self.options.rest, *norm}), public=True, fixed=True)
+
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
+        """Checks that the model has what is named.
+
+        Raises:
+            SetupError: a pattern is of no parameter, no layer is a normalisation, or nothing is left to send.
+        """
+        names = [parameter.name for parameter in ctx.layout.parameters]
+        there = f"the model has {', '.join(names)}"
+        for zone, patterns in self.options.zones.items():
+            for pattern in patterns:
+                if not fnmatch.filter(names, pattern):
+                    raise SetupError(f"{self.name}: zones.{zone}: no parameter has a name like {pattern!r}; {there}")
+        placed = self.placed(ctx.layout)
+        if self.options.norm is not None and not _norms(ctx.layout):
+            raise SetupError(
+                f"{self.name}: norm={self.options.norm}, and no layer of the model is a normalisation; {there}; name "
+                "another model, such as std.cnn, or leave norm out"
+            )
+        if set(placed.values()) == {RETAINED}:
+            raise SetupError(f"{self.name}: all parameters stay with the clients, and none is sent; {there}")
+
+    def placed(self, layout: Layout) -> dict[str, str]:
+        """The zone of each parameter, by name."""
+        options, norms = self.options, _norms(layout)
+        found = {}
+        for parameter in layout.parameters:
+            named = (
+                zone
+                for zone, patterns in options.zones.items()
+                if any(fnmatch.fnmatchcase(parameter.name, pattern) for pattern in patterns)
+            )
+            normal = options.norm if parameter.layer in norms else None
+            found[parameter.name] = next(named, normal or options.rest)
+        return found
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Nothing to ask: every client tells itself the plan."""
+        cohort.tell(self.adopt)
+
+    @at_client
+    def adopt(self, client: Client) -> None:
+        """Sets this round's plan, the same in every round."""
+        ctx, placed = client.ctx, self.placed(client.ctx.layout)
+        held: dict[str, list[NDArray[np.intp]]] = {}
+        for parameter in ctx.layout.parameters:
+            zone = placed[parameter.name]
+            held.setdefault(zone, []).append(np.arange(parameter.slice.start, parameter.slice.stop))
+        positions = {zone: np.concatenate(parts) for zone, parts in held.items()}
+        client.plan = Plan.of(self.options.rest, ctx.layout.size, ctx.zones, shared=ctx.zones, **positions)
+
+    @hookimpl
+    def postprocess(self, known: Known, ctx: Context) -> Operations:
+        """The client goes on with what it retained; the values stay as they are.
+
+        Raises:
+            Misplaced: the zone is not that of the retained values.
+        """
+        if known.zone != RETAINED:
+            raise Misplaced(
+                f"{self.name} puts what a client retained back, and not zone {known.zone}; write postprocess: "
+                f"{{retained: [{self.name}]}}"
+            )
+        return (Map(self.put_back),)
+
+    def put_back(self, block: Block, party: Party, ctx: Context) -> Block:
+        """Sets `client.personal`: the new global model, with the values that the client retained."""
+        client = cast("Client", party)
+        personal = client.vector.copy()
+        personal[block.positions] = block.plain()
+        client.personal = personal
+        return block
+
+    def check(self, recipe: Recipe) -> Iterable[str]:
+        """What is retained is put back; statistics of batch norm stay where its scales do."""
+        if RETAINED not in self.plans.zones:
+            return
+        if not recipe.postprocess.get(RETAINED):
+            yield f"what clients retain is lost after a round; write postprocess: {{retained: [{self.name}]}}"
+        if self.options.norm == RETAINED and recipe.buffers == "mean":
+            remedy = "remove buffers, or norm"
+            yield f"norm=retained keeps batch norm at the clients, and buffers: mean sends its statistics; {remedy}"
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        options = self.options
+        parts = [f"{', '.join(patterns)}: {zone}" for zone, patterns in options.zones.items()]
+        norm = [] if options.norm is None else [f"normalisation: {options.norm}"]
+        return "; ".join([*parts, *norm, f"the rest: {options.rest}"])
+
+
+def _norms(layout: Layout) -> set[str]:
+    """The layers that scale and shift: a fully connected or convolutional weight has two dimensions or more."""
+    return {
+        parameter.layer
+        for parameter in layout.parameters
+        if parameter.name == f"{parameter.layer}.weight" and len(parameter.shape) == 1
+    }

@@ -1,0 +1,134 @@
+"""Server optimisers: the mean update of a round as the gradient of momentum, Adagrad, Adam or Yogi."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import fedplug
+import numpy as np
+from fedplug import Context, Field, Known, Misplaced, Operations, Post, Public, hookimpl
+from fedplug.api.blocks import RETAINED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fedplug import Plans, Recipe
+    from numpy.typing import NDArray
+
+_NAMES = {"momentum": "FedAvgM", "adagrad": "FedAdagrad", "adam": "FedAdam", "yogi": "FedYogi"}
+
+
+class FedOpt(fedplug.Opener):
+    """Move the model by an optimiser whose gradient is the mean update (FedAdam, FedYogi, FedAdagrad, FedAvgM).
+
+    Reddi et al. 2021, Adaptive federated optimization, Algorithm 2. With the round's mean update d, scalar by scalar:
+
+    * m = beta1 m + (1 - beta1) d, from m = 0;
+    * Adagrad: v = v + m^2; Adam: v = beta2 v + (1 - beta2) m^2; Yogi: v = v - (1 - beta2) m^2 sign(v - m^2), each from
+      v = tau^2;
+    * the model moves by lr m / (sqrt(v) + tau). There is no correction of the bias, as in the paper.
+
+    `momentum` is FedAvgM (Hsu et al. 2019): m = beta1 m + d, and the model moves by lr m.
+
+    It belongs at the end of `postprocess`, behind decryption and behind noise on the sum, and is handed the mean alone:
+    what noise promises stays as it is. m and v belong to one scalar each, so masks must not move from round to round:
+    `check` refuses those that may. A round whose sum does not open leaves m and v alone.
+
+    `at: server` keeps m and v once; `at: client` has every client do the same with the mean that it opened, for sums
+    that only clients open, and for groups with models of their own.
+    """
+
+    class Options(fedplug.Options):
+        """The optimiser, and where it runs."""
+
+        optimiser: Literal["momentum", "adagrad", "adam", "yogi"] = Field("adam", description="what the step is")
+        lr: float = Field(0.1, gt=0, allow_inf_nan=False, description="learning rate of the server, eta")
+        beta1: float | None = Field(
+            None, ge=0, lt=1, description="share of the first moment, or momentum, that is kept; null: 0.9, and 0 for "
+            "adagrad, as in the paper"
+        )  # fmt: skip
+        beta2: float = Field(0.99, ge=0, lt=1, description="share of the second moment that adam and yogi keep")
+        tau: float = Field(
+            1e-3, gt=0, allow_inf_nan=False, description="degree of adaptivity: larger is closer to plain momentum"
+        )
+        at: Literal["server", "client"] = Field(
+            "server", description="where it runs: client where clients open the sum, or where groups have own models"
+        )
+
+        @property
+        def first(self) -> float:
+            """beta1, as it is used."""
+            if self.beta1 is None:
+                return 0.0 if self.optimiser == "adagrad" else 0.9
+            return self.beta1
+
+    name: str
+
+    def __init__(self, options: Options) -> None:
+        self.options: FedOpt.Options = options
+
+    @property
+    def site(self) -> Literal["server", "client"]:
+        """As the options say."""
+        return self.options.at
+
+    @hookimpl
+    def postprocess(self, known: Known, ctx: Context) -> Operations:
+        """The step, which keeps the price of noise before it.
+
+        Raises:
+            Misplaced: the zone is what clients keep to themselves.
+        """
+        if known.zone == RETAINED:
+            raise Misplaced(f"{self.name} steps along a mean, and zone {RETAINED} has none; remove it from there")
+        return (Post(self.step),)
+
+    def step(self, mean: NDArray[np.float32], public: Public) -> NDArray[np.float32]:
+        """How far the model moves, (n,), and the moments of the next round into the memory of this zone."""
+        options, memory = self.options, public.memory
+        before = memory.get("first", np.zeros_like(mean))
+        if options.optimiser == "momentum":
+            memory["first"] = first = _scaled(before, options.first) + mean
+            return _scaled(first, options.lr)
+        first = _scaled(before, options.first) + _scaled(mean, 1 - options.first)
+        second = self._second(memory.get("second", np.full_like(mean, options.tau**2)), np.square(first))
+        memory.update(first=first, second=second)
+        root: NDArray[np.float32] = np.sqrt(second) + np.float32(options.tau)
+        return _scaled(first, options.lr) / root
+
+    def _second(self, before: NDArray[np.float32], square: NDArray[np.float32]) -> NDArray[np.float32]:
+        beta2 = self.options.beta2
+        match self.options.optimiser:
+            case "adagrad":
+                return before + square
+            case "yogi":
+                sign: NDArray[np.float32] = np.sign(before - square)
+                return before - _scaled(square, 1 - beta2) * sign
+        return _scaled(before, beta2) + _scaled(square, 1 - beta2)
+
+    def check(self, recipe: Recipe) -> Iterable[str]:
+        """Masks stay where they are; where the server keeps moments, it has one model and sees the means."""
+        use = recipe.negotiate_mask
+        plans: Plans = use.made_of(use.options).plans  # type: ignore[misc]
+        if plans.moves:
+            yield (
+                f"it remembers a mean and a square of each scalar of a zone, and {use.name} may move scalars between "
+                "zones from round to round, so that it would mix them; choose a negotiation whose plans are fixed, "
+                "such as std.single_zone or std.by_name"
+            )
+        if self.options.at == "server" and recipe.groups:
+            yield f"{recipe.groups.name} forms groups with a model each, whose moments would mix; write at: client"
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        options: Any = self.options
+        second = "" if options.optimiser == "momentum" else f", tau {options.tau:g}"
+        if options.optimiser in ("adam", "yogi"):
+            second = f", beta2 {options.beta2:g}{second}"
+        where = "the server" if options.at == "server" else "each client"
+        return f"{_NAMES[options.optimiser]} at {where}: lr {options.lr:g}, beta1 {options.first:g}{second}"
+
+
+def _scaled(values: NDArray[np.float32], factor: float) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = values * np.float32(factor)
+    return found

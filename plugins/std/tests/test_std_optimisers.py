@@ -1,0 +1,100 @@
+"""AdamW and FedProx: steps are those of torch and of the paper; rates and small batches."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fedplug_std.optimisers import AdamW, FedProx
+from fedplug_std.training import Sgd
+from test_std_training import client_with, data_of, mlp, sgd, train
+from torch import nn
+
+
+def made(kind: type[Sgd], **options: Any) -> Any:
+    trainer = kind(kind.Options(**options))
+    trainer.name = "train"
+    return trainer
+
+
+def test_steps_of_adamw_are_those_of_torch_optim_adamw() -> None:
+    data, model, reference = data_of(40), mlp(), mlp()
+    party = client_with(model, data)
+    trainer = made(AdamW, epochs=2, batch_size=16, lr=0.01, weight_decay=0.1, beta1=0.8, beta2=0.95, eps=1e-6)
+    train(trainer, party)
+    rng = party.rng(trainer)
+    rng.integers(2**63)
+    optimiser = torch.optim.AdamW(
+        reference.module.parameters(), lr=0.01, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1
+    )
+    for _ in range(2):
+        order = rng.permutation(40)
+        for start in range(0, 40, 16):
+            batch = data.train.take(order[start : start + 16])
+            inputs = torch.tensor((batch.inputs / 255 - 0.3) / 0.4, dtype=torch.float32)
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(reference.module(inputs), torch.tensor(batch.labels)).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+    np.testing.assert_allclose(model.get_vector(), reference.get_vector(), atol=2e-6)
+
+
+def test_adamw_begins_anew_in_every_round() -> None:
+    data = data_of(20)
+    once, again = mlp(), mlp()
+    party = client_with(again, data)
+    trainer = made(AdamW, batch_size=20, lr=0.01)
+    train(trainer, client_with(once, data))
+    train(trainer, party)
+    start = again.get_vector().copy()
+    again.set_vector(mlp().get_vector())
+    train(trainer, party)
+    np.testing.assert_array_equal(again.get_vector(), start)
+
+
+def test_the_proximal_term_pulls_back_as_its_equation_says() -> None:
+    """One full batch twice: the second step has the gradient of mu/2 |w - w_t|^2, mu (w_1 - w_t), on top."""
+    data, lr, mu = data_of(16), 0.1, 0.5
+    plain, pulled = mlp(), mlp()
+    start = plain.get_vector().copy()
+    train(sgd(epochs=1, batch_size=16, lr=lr, micro_batch=16), client_with(plain, data))
+    first = plain.get_vector().copy()
+    plain.set_vector(start)
+    train(sgd(epochs=2, batch_size=16, lr=lr, micro_batch=16), client_with(plain, data))
+    train(made(FedProx, epochs=2, batch_size=16, lr=lr, mu=mu), client_with(pulled, data))
+    np.testing.assert_allclose(pulled.get_vector(), plain.get_vector() - lr * mu * (first - start), atol=2e-6)
+
+
+def test_without_a_pull_fedprox_is_sgd() -> None:
+    data, one, other = data_of(30), mlp(), mlp()
+    train(sgd(batch_size=8, lr=0.1, micro_batch=8), client_with(one, data))
+    train(made(FedProx, batch_size=8, lr=0.1, mu=0.0), client_with(other, data))
+    np.testing.assert_allclose(one.get_vector(), other.get_vector(), atol=1e-6)
+
+
+@pytest.mark.parametrize("at_once", [1, 5, 16, 100])
+def test_gradients_of_small_batches_add_up_to_that_of_the_batch(at_once: int) -> None:
+    data, whole, parts = data_of(40), mlp(), mlp()
+    told = train(sgd(epochs=2, batch_size=16, lr=0.1, momentum=0.5), client_with(whole, data))
+    same = train(sgd(epochs=2, batch_size=16, lr=0.1, momentum=0.5, micro_batch=at_once), client_with(parts, data))
+    np.testing.assert_allclose(parts.get_vector(), whole.get_vector(), atol=5e-6)
+    assert same["loss"] == pytest.approx(told["loss"], rel=1e-5)
+
+
+def test_the_rate_warms_up_and_follows_half_a_cosine() -> None:
+    """9 rounds, 2 of them of warm-up: 1/3, 2/3, then (1 + cos(pi t / 7)) / 2."""
+    trainer = sgd(lr=1.0, schedule="cosine", warm_up=2)
+    rates = [trainer.learning_rate(client_with(mlp(), data_of(4), round=round).ctx) for round in range(9)]
+    after = [(1 + math.cos(math.pi * t / 7)) / 2 for t in range(7)]
+    assert rates == pytest.approx([1 / 3, 2 / 3, *after])
+    plain = sgd(lr=1.0, lr_decay=0.5)
+    assert plain.learning_rate(client_with(mlp(), data_of(4), round=3).ctx) == 0.125
+
+
+def test_attacks_are_told_what_is_descended() -> None:
+    ctx = client_with(mlp(), data_of(4)).ctx
+    assert made(AdamW).learns(ctx).descends == "cross_entropy by AdamW"
+    assert made(FedProx, mu=0.1).learns(ctx).descends == "cross_entropy and a proximal term"
+    assert made(FedProx, mu=0.0).learns(ctx).descends == "cross_entropy"
