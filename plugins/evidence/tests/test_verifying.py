@@ -235,6 +235,7 @@ def set_at(place: str, value: Any) -> Callable[[Any], Any]:
         ("charges.json", "log.1.round", 9, "charges.json, log, 1: it is of round 9, and there are 2"),
         ("charges.json", "delta", 1e-3, "charges.json, delta: 0.001, and by recipe.yaml 1e-05"),
         ("charges.json", "clients", 5, "charges.json, clients: 5, and by recipe.yaml 4"),
+        ("charges.json", "clients", 10**12, "charges.json, clients: 1000000000000, and no run has so many"),
         ("run.json", "digest", "0" * 64, "run.json, digest: '000"),
         ("run.json", "parameters", 3, "run.json, parameters: 3, and by charges.json, log, 0 650"),
         ("run.json", "rounds", 999, "run.json, rounds: 999, and by recipe.yaml 2"),
