@@ -157,6 +157,7 @@ def _file_in_memory(section: str, name: str, value: Any, reason: str) -> OwnFile
     import torch
 
     token = secrets.token_hex(16)
+    found: Any
     if section == "train":
         found = lambda outputs, answers: value(outputs, answers)  # noqa: E731 (its arguments are those that count)
     else:

@@ -30,6 +30,8 @@ from fedplug_evidence.facts import Charges, Contents
 
 CLOSE = 1e-6
 """By how much a number may differ, relative: other versions of numpy and scipy round otherwise."""
+MOST_CLIENTS = 1_000_000
+"""A ledger has a number for each, and who checks has a small machine."""
 _OF_EPSILON = {"epsilons", "zones"}
 """What of a ledger holds epsilons, beside the verdict."""
 
@@ -80,6 +82,8 @@ def reckon(contents: Contents, catalog: Catalog | None = None) -> Reckoned:
     charges, stated = contents.charges, contents.ledger
     differences, notes = [*_unlike_recipe(contents), *_unlike_log(charges, stated)], list[str]()
     unchecked: list[str] = []
+    if charges.clients > MOST_CLIENTS:
+        return Reckoned([*differences, f"charges.json, clients: {charges.clients}, and no run has so many"], notes, [])
     try:
         begun = _begun(contents, catalog or Catalog.discover())
         unchecked += begun.unchecked
@@ -296,7 +300,7 @@ def _unlike_noise(
 ) -> Iterator[str]:
     """Where charges name noise that the recipe does not have; numbers that are others are `unchecked`.
 
-    Numbers may follow from the model's layers, and from what happened in a run, which nobody has here.
+    Numbers may follow from what happened in a run, which nobody has here.
     """
     doubts: dict[str, None] = {}
     for number, entry in enumerate(charges.log):
@@ -313,7 +317,11 @@ def _unlike_noise(
                 kinds = [", ".join(map(_kind, each)) or "none" for each in (said, found)]
                 yield f"{at}, zones, {zone}, releases: the noise is {kinds[0]}, and by recipe.yaml {kinds[1]}"
                 continue
-            pairs = [[release.to_plain(for_json=True) for release in each] for each in (said, found)]
+            # Bounds and steps follow from the model's layers too, which are not here; they cost nothing themselves.
+            pairs = [
+                [dataclasses.replace(release, clipping_norm=0.0, step=0.0).to_plain(for_json=True) for release in each]
+                for each in (said, found)
+            ]
             place = f"of the {zone} zone, releases"
             doubts |= dict.fromkeys(unlike(pairs[0], pairs[1], place, "by recipe.yaml here"))
         if entry.secret_cohort and not {*entry.zones} <= amplified(recipe.sampling, now):
@@ -342,6 +350,11 @@ def _unlike_log(charges: Charges, stated: LedgerReport) -> Iterator[str]:
         if not 1 <= entry.round <= charges.rounds:
             yield f"{place}: it is of round {entry.round}, and there are {charges.rounds}"
         yield from _unlike_releases(entry, place)
+        for zone, facts in entry.zones.items():
+            most = 1.0 if facts.uncredited else math.sqrt(charges.clients) * (1 + CLOSE)
+            for name in ("sum_factor", "peer_factor"):
+                if (factor := getattr(facts, name)) is not None and not 1 <= factor <= most:
+                    yield f"{place}, zones, {zone}, {name}: {factor:g}, and it can be 1 to {most:g}"
 
 
 def _unlike_releases(entry: RoundEntry, place: str) -> Iterator[str]:

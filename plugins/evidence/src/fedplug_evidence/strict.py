@@ -47,9 +47,9 @@ def read_yaml(data: bytes) -> Any:
                 raise ValueError("it is nested too deeply")
     except yaml.YAMLError as error:
         raise ValueError(str(error).splitlines()[0]) from error
-    source = yaml_source.read_text(text, "it")
+    source = yaml_source.read_text(text, "line")
     if source.problems:
-        raise ValueError(str(source.problems[0]))
+        raise ValueError(f"line {source.problems[0].position.line}: {source.problems[0].message}")
     return _sound(source.data)
 
 
