@@ -403,8 +403,8 @@ def _unsaid(ledger: Ledger) -> Nothing | None:
         )
     if ledger.uncovered:
         # Groups, plans and models may follow from the answers, so that even the released model may repeat them.
-        first = ledger.uncovered[0]
-        if PLAIN_VALUES in ledger.uncovered:
+        first = next((note for note in ledger.uncovered if note != PLAIN_VALUES), PLAIN_VALUES)
+        if first == PLAIN_VALUES:
             return Nothing("plain values of protected zones were found in messages", PLAIN_VALUES)
         return Nothing(
             f"{first.partition(' ')[0]} has answers sent that no statement covers",
