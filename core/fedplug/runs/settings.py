@@ -50,10 +50,6 @@ class Settings:
         metavar="NAME",
     )  # fmt: skip
     workers: int | None = _setting(int, None, "Worker processes, for engines that have them.")
-    threads: int = _setting(
-        int, 1, "Threads that a party computes with. Results may depend on it and on the machine where it is not 1.",
-        metavar="N",
-    )  # fmt: skip
     device: str = _setting(str, "auto", "auto (CUDA if there is any), cpu, cuda, cuda:1, ...")
     output: Path = _setting(Path, Path("runs"), "Folder in which the run gets its own folder.")
     data: Path | None = _setting(Path, None, "Folder of data sets; else FEDPLUG_DATA or the config file.")
@@ -83,6 +79,10 @@ class Settings:
     allow_outside: bool = _setting(
         bool, False, "Let extensions of the recipe write outside the run folder.", "--allow-outside", key=""
     )
+    threads: int = _setting(
+        int, 1, "Threads that a party computes with. With more than 1, results may depend on the machine.",
+        metavar="N",
+    )  # fmt: skip
     engine_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Of this engine alone; written with it, `{use: NAME, option: value}`."""
 
