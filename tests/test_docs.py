@@ -421,8 +421,7 @@ def test_python_on_pages_runs(
 def test_the_page_on_python_is_one_session(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     session: dict[str, Any] = {"__name__": "__main__"}
     for block in SCRIPTS:
-        if block.page.name == "python.md":
-            # A notebook keeps the text of its cells, and `fedplug.run` looks it up there.
+        if block.page.name == "python.md":  # a notebook keeps the text of its cells: `fedplug.run` looks it up there
             lines = block.text.splitlines(keepends=True)
             linecache.cache[block.id] = (len(block.text), None, lines, block.id)
             exec(compile(block.text, block.id, "exec", dont_inherit=True), session)

@@ -354,9 +354,7 @@ class Sums:
             plain = [z for z, other in ready.items() if other.positions is not None and other.values is not None]
             plain = plain if block.positions is not None else []
             fewest = fewest_in(block)
-            if block.values is not None:
-                block = self._constant(block, weights, ctx)
-            found = self._open_zone(group, block, senders[zone], [ready[z] for z in plain], ctx, clock)
+            found = self._open_zone(group, block, senders[zone], [ready[z] for z in plain], weights, ctx, clock)
             del block
             if found is None:
                 continue
@@ -365,7 +363,9 @@ class Sums:
             for other in plain if met else []:
                 del ready[other]
         for zone, block in list(share_divisors(ready).items()):
-            ready[zone] = block = self._constant(block, weights, ctx)
+            # Those at the same positions share a divisor that was just made; any other plain sum has its constant.
+            if block.values is None or block.positions is not None:
+                ready[zone] = block = self._constant(block, weights, ctx)
             if block.values is not None:
                 mean = block.mean()
                 last = [step for step in ctx.steps(zone) if step.link.hook != "protect" and step.link.site != "client"]
@@ -389,13 +389,25 @@ class Sums:
         return block.replace(divisor=rate * sum(weights.values()), contributors=1)
 
     def _open_zone(
-        self, group: str, block: Block, senders: list[int], plain: list[Block], ctx: Context, clock: ServerClock
+        self,
+        group: str,
+        block: Block,
+        senders: list[int],
+        plain: list[Block],
+        weights: dict[int, float],
+        ctx: Context,
+        clock: ServerClock,
     ) -> tuple[Block, bool] | None:
         """One zone's sum as far as the server and the key server open it, and whether `plain` met it there.
+
+        A plain sum of sampled clients has its constant divisor, once: a link behind it may have made it a mean.
 
         None if it stays closed.
         """
         zone, met, least = block.zone, False, self.recipe.min_clients
+        divided = block.values is not None
+        if divided:
+            block = self._constant(block, weights, ctx)
         steps = ctx.steps(zone)
         if block.sealed_by is not None and seal_of(steps) is not None and block.contributors < least:
             self.skip(f"zone {zone}", f"its sum holds {block.contributors} updates")
@@ -407,6 +419,8 @@ class Sums:
                 if step.link.site == "client":
                     break
                 if step.link.site == "server":
+                    if block.values is not None and not divided:  # a link before has opened it
+                        block, divided = self._constant(block, weights, ctx), True
                     try:
                         block = execute(step, block, ctx.party, ctx)
                     except ProtectionError as error:
@@ -429,4 +443,6 @@ class Sums:
                     self._close(zone, ClientError("the key server opened its sum as something else"))
                     return None
                 block, met = opened, bool(plain)
+        if block.values is not None and not divided:
+            block = self._constant(block, weights, ctx)
         return block, met

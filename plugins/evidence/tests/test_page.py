@@ -8,13 +8,15 @@ from pathlib import Path
 
 from fedplug.api.rows import Compared
 from fedplug.api.verdict import Verdict
+from fedplug.privacy.ledger_record import LevelReport
 from fedplug_evidence.facts import Attacks, Closed, Contents, Tried
+from fedplug_evidence.manifest import Checked
 from fedplug_evidence.page import render, unprotected
 from fedplug_evidence.picture import draw, words
 
 
 def contents(folder: Path) -> Contents:
-    return Contents.of(folder)
+    return Contents.of(Checked(folder).data)
 
 
 def test_it_says_first_what_is_not_protected(folder: Path) -> None:
@@ -100,3 +102,31 @@ def test_rounds_that_are_alike_stand_in_one_line(folder: Path) -> None:
     for entries, told in ((alike, "1 to 3"), (log, "1: 4 times")):
         charges = dataclasses.replace(given.charges, log=entries)
         assert f'<th scope="row">{told}</th>' in render(dataclasses.replace(given, charges=charges))
+
+
+def test_a_guarantee_for_records_is_none_for_a_client(folder: Path) -> None:
+    """In the words that come first, and at the lock."""
+    given = contents(folder)
+    line = dataclasses.replace(
+        given.ledger.verdict.lines[0], state="guaranteed", unit="record", stated={"epsilon_rdp": 2.0}, epsilons=None,
+        reason="", detail="training alone; of a whole client: no noise hides it",
+    )  # fmt: skip
+    verdict = Verdict.of([line, *given.ledger.verdict.lines[1:]])
+    given = dataclasses.replace(given, ledger=dataclasses.replace(given.ledger, verdict=verdict))
+    first = next(unprotected(given))
+    assert first.startswith("Nothing limits in a useful way what the server can learn of a client as a whole: the guar")
+    picture = draw(verdict, {})
+    assert '<g class="part">' in picture
+    assert ">locked for each record;<" in picture
+    assert ">a client as a whole is open<" in picture
+    assert ">LOCKED<" not in picture
+    assert "the server: locked for each record; a client as a whole is open, epsilon 2.00 for each record." in picture
+    assert "Locked in part: a guarantee holds for what is named, and none for a client as a whole" in render(given)
+
+
+def test_the_epsilon_of_a_level_is_the_one_that_the_verdict_quotes(folder: Path) -> None:
+    """The first, and not the least."""
+    given = contents(folder)
+    level = LevelReport("record: one example", "the client", "training", 1e-5, {"epsilon_rdp": 3.0, "epsilon_pld": 2.0})
+    page = render(dataclasses.replace(given, ledger=dataclasses.replace(given.ledger, levels={"record": level})))
+    assert 'Level record: record: one example; training; epsilon <span class="whole">3.000.</span>' in page

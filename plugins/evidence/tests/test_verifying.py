@@ -7,18 +7,24 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from examples import examples
 from fedplug.api.errors import SetupError
+from fedplug.api.known import Release
+from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.recipe.catalog import Catalog
+from fedplug_evidence import commands
+from fedplug_evidence.facts import Charges
 from fedplug_evidence.keys import own_key, public_bytes
 from fedplug_evidence.making import make_evidence
-from fedplug_evidence.manifest import MANIFEST, SIGNATURE, Checked, seal
+from fedplug_evidence.manifest import MANIFEST, SIGNATURE, Checked, canonical, seal
 from fedplug_evidence.verifying import Verified, verify_folder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -92,18 +98,76 @@ def test_a_file_that_was_removed_or_added_is_named(folder: Path, copy: Path) -> 
         (copy / name).unlink()
         assert any(problem.startswith(f"{name}: it is missing") for problem in verify(copy).problems), name
         (copy / name).write_bytes(whole)
-    (copy / "deep").mkdir()
     for name in ("more.txt", ".hidden", "deep/er.json"):
+        (copy / name).parent.mkdir(exist_ok=True)
         (copy / name).write_text("x")
         assert f"{name}: it was added" in verify(copy).problems
         (copy / name).unlink()
     assert "deep: it was added" in verify(copy).problems
+    (copy / "deep").rmdir()
     (copy / "run.json").unlink()
     os.mkfifo(copy / "run.json")
     assert any(problem.startswith("run.json: it cannot be read") for problem in verify(copy).problems)
-    (copy / "index.html").unlink()
-    (copy / "index.html").symlink_to(folder / "index.html")
-    assert any("index.html: it is a link" in problem for problem in verify(copy).problems)
+
+
+def test_a_link_is_named_and_not_followed(folder: Path, copy: Path) -> None:
+    """Whatever it leads to, also to the very file."""
+    for name in names_of(folder):
+        (copy / name).unlink()
+        (copy / name).symlink_to(folder / name)
+        assert verify(copy).problems == [f"{name}: it is a link, and no file of the folder"]
+        (copy / name).unlink()
+        shutil.copy(folder / name, copy / name)
+    (copy / "more").symlink_to("/")
+    assert verify(copy).problems == ["more: it is a link, and no file of the folder"]
+
+
+_DEEP = b"[" * 200_000
+_ALIASES = b"".join(
+    b"a%d: &a%d [%s]\n" % (n, n, b",".join([b"*a%d" % (n - 1)] * 9 if n else [b"1"] * 9)) for n in range(12)
+)
+_TWICE = b'{"sha256": {}, "sha256": {}}\n'
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        *((name, _DEEP) for name in ("manifest.sig", "manifest.json", "recipe.yaml", "run.json", "ledger.json")),
+        *(("recipe.yaml", data) for data in (
+            b"a: &a [*a]\n", b"a: 2020-01-01\n", b"a: !!binary aGk=\n", b"1: 2\n", b"? [a]\n: 1\n", _ALIASES, b"[]\n",
+            b'a: "\\ud800"\n', b"a: .inf\n", b"a: .nan\n", b"\xff", b"a: 1\na: 2\n", b"a:  1\n", b"a: 1\n---\nb: 1\n",
+            b"",
+            b"a: " + b"9" * 5000 + b"\n", b'"' + b"\\" * 99_999, b"- " * 100_000,
+        )),
+        *(("own_files.json", data) for data in (
+            _TWICE, b'{"sha256": {"a": NaN}}', b'{"sha256": {"a": "\\ud800"}}', b'{"sha256": 1e999}', b"\xff", b"[]",
+            b"", b'{"sha256":{}}', b'"' + b'\\"' * 200_000, b"9" * 5000, b"x" * 2**20,
+        )),
+        ("messages.csv", b"round,way,zone,bytes\n1,up\n"), ("messages.csv", b""),
+        ("messages.csv", "round,way,zone,bytes\n\uff11,up,a,1\n".encode()),
+        ("charges.csv", b"\xff"), ("index.html", b"\xff"),
+    ],
+)  # fmt: skip
+def test_hostile_files_are_named_soon(copy: Path, name: str, data: bytes, signed: bool) -> None:
+    """What was not signed is not read; what was is read so that nothing crashes or hangs."""
+    (copy / name).write_bytes(data)
+    begun = time.monotonic()
+    found = signed_again(copy) if signed and name not in (MANIFEST, SIGNATURE) else verify(copy)
+    assert any(name in problem for problem in found.problems), found.problems
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize("name", [MANIFEST, SIGNATURE, "recipe.yaml"])
+def test_files_that_are_too_large_are_not_opened(copy: Path, name: str) -> None:
+    with (copy / name).open("ab") as opened:
+        opened.truncate(2_000_000)
+    assert verify(copy).problems[0].startswith(f"{name}: it has 2000000 bytes, and no such file has more than ")
+
+
+def test_files_that_evidence_does_not_have_are_named(copy: Path) -> None:
+    (copy / "more.txt").write_text("x")
+    assert signed_again(copy).problems == ["more.txt: evidence has no such file"]
 
 
 def test_the_signer_is_who_was_named(folder: Path, home: Path) -> None:
@@ -120,8 +184,17 @@ def test_the_signer_is_who_was_named(folder: Path, home: Path) -> None:
 
 def forged(copy: Path, name: str, change: Callable[[Any], Any]) -> Verified:
     """After a change by somebody who signs the folder again with a key of their own."""
-    plain = json.loads((copy / name).read_text())
-    (copy / name).write_text(json.dumps(change(plain)))
+    rewrite(copy / name, change)
+    return signed_again(copy)
+
+
+def rewrite(file: Path, change: Callable[[Any], Any]) -> None:
+    """In the form in which fedplug writes it."""
+    plain = change(json.loads(file.read_text()))
+    file.write_bytes(json.dumps(plain, indent=2).encode() if file.name == "ledger.json" else canonical(plain))
+
+
+def signed_again(copy: Path) -> Verified:
     files = {path.name: path.read_bytes() for path in copy.iterdir() if path.name not in (MANIFEST, SIGNATURE)}
     for file, data in seal(files, Ed25519PrivateKey.generate()).items():
         (copy / file).write_bytes(data)
@@ -155,28 +228,40 @@ def set_at(place: str, value: Any) -> Callable[[Any], Any]:
         ("ledger.json", "warnings", [], "ledger.json, warnings: "),
         ("charges.json", "log.1.zones.noised.local", 50.0,
          "charges.json, log, 1, zones, noised, local: 50.0, and by its releases "),
+        ("charges.json", "log.1.zones.noised.sum_factor", 50.0,
+         "charges.json, log, 1, zones, noised, sum_factor: 50, and it can be 1 to 2"),
         ("charges.json", "log.1.charged", [0], "ledger.json, log, 1, charged: 'all', and by charges.json [0]"),
         ("charges.json", "log.1.charged", [77], "charges.json, log, 1: it charges client 77, and there are 4"),
         ("charges.json", "log.1.round", 9, "charges.json, log, 1: it is of round 9, and there are 2"),
         ("charges.json", "delta", 1e-3, "charges.json, delta: 0.001, and by recipe.yaml 1e-05"),
         ("charges.json", "clients", 5, "charges.json, clients: 5, and by recipe.yaml 4"),
+        ("charges.json", "clients", 10**12, "charges.json, clients: 1000000000000, and no run has so many"),
         ("run.json", "digest", "0" * 64, "run.json, digest: '000"),
-        ("run.json", "parameters", 3, "run.json"),
-        ("messages.json", "answers", 1, "index.html: it does not say what the other files say"),
+        ("run.json", "parameters", 3, "run.json, parameters: 3, and by charges.json, log, 0 650"),
+        ("run.json", "rounds", 999, "run.json, rounds: 999, and by recipe.yaml 2"),
+        ("run.json", "plan", [["protect", "std.bfv", "encrypts everything"]], "run.json, plan: [['protect'"),
+        ("run.json", "plan.0.2", "nothing", "run.json, plan, 0, 2: 'nothing', and by recipe.yaml "),
+        ("own_files.json", "sha256", {"x.py": "0"}, "own_files.json: {'x.py': '0'}, and by recipe.yaml {}"),
+        ("charges.json", "accountant", "std.pld", "charges.json, accountant: 'std.pld', and by recipe.yaml ''"),
+        ("charges.json", "presence", 0.01, "charges.json, presence: 0.01, and by recipe.yaml 1.0"),
+        ("charges.json", "log.0.secret_cohort", True, "charges.json, log, 0, secret_cohort: true, and by recipe.yaml"),
+        ("charges.json", "log.0.charged", "secret", "charges.json, log: it hides who took part, and by the recipe"),
+        ("messages.json", "compared.values", {"x": 5}, "messages.json, compared, values: it names the zone x, and"),
+        ("messages.json", "compared.found", {"clear": 5}, "messages.json, compared, found: values of the clear zone"),
+        ("messages.json", "answers", 1, "messages.json, compared, messages: 16, and there are 1 of clients"),
+        ("messages.json", "bytes", 1, "index.html: it does not say what the other files say"),
         ("leakage.json", "awaited", True, "index.html: it does not say what the other files say"),
     ],
 )  # fmt: skip
 def test_what_somebody_else_signed_again_is_reckoned_and_does_not_fit(
     copy: Path, name: str, place: str, value: Any, problem: str
 ) -> None:
-    if (name, place) == ("run.json", "parameters"):  # only the page and sizes follow from it
-        problem = "index.html: it does not say"
     found = forged(copy, name, set_at(place, value))
     assert any(said.startswith(problem) for said in found.problems), found.problems
 
 
 def test_a_charge_that_was_left_out_everywhere_changes_the_figures(copy: Path) -> None:
-    (copy / "charges.json").write_text(json.dumps(cut(json.loads((copy / "charges.json").read_text()))))
+    rewrite(copy / "charges.json", cut)
     found = forged(copy, "ledger.json", cut)
     assert any(said.startswith("ledger.json, rounds, actual: 2, and reckoned again 1") for said in found.problems)
     assert any(said.startswith("ledger.json, epsilons, ") for said in found.problems)
@@ -201,14 +286,98 @@ def test_other_ledgers_are_reckoned_too(runs: dict[str, Path], tmp_path: Path, k
 def test_without_the_plugins_what_components_say_is_taken_as_stated(folder: Path, runs: Any, tmp_path: Path) -> None:
     nothing = Catalog({}, (), {})
     found = verify_folder(folder, None, nothing)
-    assert found.ok, found.problems
+    assert not found.problems
+    assert not found.ok
+    assert found.last.startswith("What was checked fits; not everything was checked: What the components say was taken")
     said = "What the components say was taken as it is stated, since the recipe cannot be read here"
-    assert any(note.startswith(said) for note in found.notes)
+    assert any(note.startswith(said) for note in found.unchecked)
     assert any(note.startswith("The ledger follows from 2 charges") for note in found.notes)
     made, _ = make_evidence(runs["laplace"], tmp_path / "made", catalog=CATALOG)
     found = verify_folder(made, None, nothing)
-    assert found.ok, found.problems
-    assert "The accountant std.pld is not installed here, so no epsilon was reckoned" in found.notes
+    assert not found.problems
+    assert "The accountant std.pld is not installed here, so no epsilon was reckoned" in found.unchecked
+
+
+def protects(plain: Any) -> Any:
+    """A ledger whose verdict promises everything."""
+    plain["verdict"]["status"] = "protected_from_all"
+    for line in plain["verdict"]["lines"]:
+        if line["state"] != "absent":
+            both = {"zero_out": {"epsilon_exact": 0.0}, "replace_one": {"epsilon_exact": 0.0}}
+            line |= {"state": "guaranteed", "reason": "", "detail": "", "epsilons": both}
+    return as_written(plain)
+
+
+def as_written(plain: Any) -> Any:
+    """In the order in which a ledger is written."""
+    return json.loads(LedgerReport.from_json(json.dumps(plain)).to_json())
+
+
+def secret_in(plain: Any) -> Any:
+    for entry in plain["log"]:
+        entry["charged"] = "secret"
+    return plain
+
+
+@pytest.mark.parametrize("catalog", [CATALOG, Catalog({}, (), {})], ids=["all", "nothing"])
+@pytest.mark.parametrize("kind", ["clear", "laplace"])
+def test_a_verdict_that_was_rewritten_does_not_fit(
+    runs: dict[str, Path], tmp_path: Path, kind: str, catalog: Catalog
+) -> None:
+    """Neither with a cohort that is called secret nor with a level that nobody keeps an account of."""
+    made, _ = make_evidence(runs[kind], tmp_path / "made", catalog=CATALOG)
+
+    def forge(plain: Any) -> Any:
+        level = {"unit": "x", "trust": "x", "covers": "x", "delta": 0.001, "epsilons": {"e": 1.0}}
+        return protects(secret_in(plain | {"levels": {"x": level}}))
+
+    rewrite(made / "charges.json", secret_in)
+    rewrite(made / "ledger.json", forge)
+    signed_again(made)
+    problems = verify_folder(made, None, catalog).problems
+    assert any(said.startswith("charges.json, log: it hides who took part") for said in problems), problems
+    if kind == "clear":  # the other has a price, which an accountant states that is not there
+        assert any(said.startswith("ledger.json, verdict, lines, 0, state: 'guaranteed'") for said in problems), (
+            problems
+        )
+    if catalog is CATALOG:
+        assert "ledger.json, levels: x, and no component of recipe.yaml keeps an account of it" in problems
+
+
+def test_noise_that_the_recipe_does_not_have_does_not_fit(runs: dict[str, Path], tmp_path: Path) -> None:
+    made, _ = make_evidence(runs["clear"], tmp_path / "made", catalog=CATALOG)
+
+    def forge(plain: Any) -> Any:
+        release = {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 50.0, "trust": "local",
+                   "source": "secure"}  # fmt: skip
+        plain = json.loads(json.dumps(plain))
+        for entry in plain["log"]:
+            entry["zones"]["clear"] |= {
+                "releases": [Release.from_plain(release).to_plain(for_json=True)],
+                "local": 50.0,
+            }
+        return plain
+
+    rewrite(made / "charges.json", lambda plain: Charges.from_plain(forge(plain)).to_plain(for_json=True))
+    rewrite(made / "ledger.json", lambda plain: as_written(forge(plain)))
+    problems = signed_again(made).problems
+    said = "charges.json, log, 0, zones, clear, releases: the noise is gaussian (local), and by recipe.yaml none"
+    assert said in problems, problems
+
+
+def test_a_page_that_was_not_made_again_is_said_at_the_end(copy: Path) -> None:
+    """Whatever it says, and whatever versions its maker names."""
+    rewrite(copy / "versions.json", set_at("made.fedplug-evidence", "99"))
+    (copy / "index.html").write_text("<h1>Protected from everybody named</h1>")
+    found = signed_again(copy)
+    assert (found.problems, found.ok) == ([], False)
+    said = "What was checked fits; not everything was checked: The page was made by fedplug-evidence 99, which is not"
+    assert found.last.startswith(said)
+    with pytest.raises(typer.Exit) as left:
+        commands.verify(copy)
+    assert left.value.exit_code == 2
+    rewrite(copy / "versions.json", lambda plain: plain | {"made": {}})
+    assert not signed_again(copy).ok
 
 
 def test_neither_torch_nor_data_is_needed(folder: Path) -> None:
@@ -231,7 +400,10 @@ def test_a_folder_without_evidence_says_so(tmp_path: Path, runs: dict[str, Path]
 
 def test_files_that_are_something_else_are_named(copy: Path) -> None:
     (copy / "charges.json").write_text("[]")
+    assert signed_again(copy).problems[0].startswith("charges.json: it holds something else")
     (copy / "manifest.json").write_text("7")
-    found = verify(copy).problems
-    assert any(problem.startswith("charges.json: it holds something else") for problem in found)
-    assert any(problem.startswith("manifest.json: it was changed; it is no list of files") for problem in found)
+    found = verify(copy)
+    assert any(
+        problem.startswith("manifest.json: it was changed; it is no list of files") for problem in found.problems
+    )
+    assert "Nothing that the files say was looked at" in found.notes

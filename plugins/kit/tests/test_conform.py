@@ -76,6 +76,10 @@ RECIPES: dict[str, dict[str, Any]] = {
         "postprocess": {"encrypted": ["std.bfv"], "retained": [{"use": "selectiveshield.merge"}]},
     },
     "fedre.pixel_noise": {"model": "std.mlp"},
+    "std.by_name": {
+        "negotiate_mask": {"use": "std.by_name", "zones": {"retained": ["*.bias"]}},
+        "postprocess": {"retained": ["std.by_name"]},
+    },
     "sensecrypt.paillier": {"model": {"use": "kit.two_layers", "hidden": 1}},  # milliseconds a scalar
     "std.paillier": {"model": {"use": "kit.two_layers", "hidden": 8}},  # milliseconds a hundred of them
 }  # fmt: skip

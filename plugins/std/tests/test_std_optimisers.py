@@ -93,6 +93,39 @@ def test_the_rate_warms_up_and_follows_half_a_cosine() -> None:
     assert plain.learning_rate(client_with(mlp(), data_of(4), round=3).ctx) == 0.125
 
 
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+def test_a_schedule_over_the_steps_of_a_round_is_torchs_anew_in_every_round(kind: str) -> None:
+    """2 epochs of 3 batches: one step of warm-up at half the rate, then torch's cosine over the five others."""
+    data, model, reference = data_of(40), mlp(), mlp()
+    options: Any = {"epochs": 2, "batch_size": 16, "lr": 0.1, "schedule": "cosine", "warm_up": 1}
+    trainer = made({"sgd": Sgd, "adamw": AdamW}[kind], schedule_over="steps", weight_decay=0.01, **options)
+    party = client_with(model, data, round=3)
+    train(trainer, party)
+    rng = party.rng(trainer)
+    rng.integers(2**63)
+    made_of = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[kind]
+    optimiser: Any = made_of(reference.module.parameters(), lr=0.1, weight_decay=0.01)  # type: ignore[operator]
+    after = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=5)
+    for number, start in enumerate([0, 16, 32] * 2):
+        if start == 0:
+            order = rng.permutation(40)
+        batch = data.train.take(order[start : start + 16])
+        inputs = torch.tensor((batch.inputs / 255 - 0.3) / 0.4, dtype=torch.float32)
+        kept = optimiser.param_groups[0]["lr"]
+        if number == 0:
+            optimiser.param_groups[0]["lr"] = kept / 2
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(reference.module(inputs), torch.tensor(batch.labels)).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        optimiser.param_groups[0]["lr"] = kept
+        if number > 0:
+            after.step()
+    np.testing.assert_allclose(model.get_vector(), reference.get_vector(), atol=5e-6)
+    said = trainer.learns(party.ctx)
+    assert said is not None
+    assert said.lr is None
+
+
 def test_attacks_are_told_what_is_descended() -> None:
     ctx = client_with(mlp(), data_of(4)).ctx
     assert made(AdamW).learns(ctx).descends == "cross_entropy by AdamW"

@@ -134,7 +134,7 @@ def test_it_is_refused_where_it_would_not_see_the_sum() -> None:
     assert said.endswith("or have it run at the clients too")
     (said,) = problems(recipe("encrypted", [{**bfv, "key_holder": "key_server", "answer": "clients"}],
                               ["std.bfv", fedopt()]))  # fmt: skip
-    assert "relays the encrypted sum and cannot read it" in said
+    assert "which relays the encrypted sum and cannot read it" in said
     (said,) = problems(recipe("encrypted", [{**bfv, "key_holder": "key_server"}], [fedopt(), "std.bfv"]))
     assert "which std.bfv has closed; open it first" in said
 
@@ -162,3 +162,32 @@ def test_noise_on_the_sum_keeps_its_price() -> None:
     released = with_it["released_model"]
     assert released is not None
     assert released < 10
+
+
+@pytest.mark.parametrize("at", ["server", "client"])
+@pytest.mark.parametrize(
+    ("zone", "chain", "opening"),
+    [
+        ("noised", [], [{"use": "std.central_gaussian", "norm": 0.5}]),
+        ("encrypted", [{"use": "std.gaussian"}, {"use": "std.bfv"}], ["std.bfv"]),
+    ],
+)
+def test_behind_sums_of_sampled_clients_it_is_handed_their_mean_and_moves_by_what_it_gives(
+    zone: str, chain: list[Any], opening: list[Any], at: str
+) -> None:
+    """With lr 1 and without momentum FedAvgM is FedAvg; sums of sampled clients are divided by a constant, once.
+
+    Who is sampled is secret and differs from run to run, so the rate is such that all are.
+    """
+    drawn = {"noise_multiplier": 0.01, "source": "reproducible"}
+    chain, opening = (
+        [{**use, **drawn} if isinstance(use, dict) and "gaussian" in use["use"] else use for use in uses]
+        for uses in ([{"use": "std.clip", "norm": 0.5}, *chain], opening)
+    )
+    sampled: dict[str, Any] = {
+        "sampling": {"scheme": "poisson", "rate": 1 - 1e-12}, "aggregate": {"use": "std.mean", "weighting": "uniform"},
+    }  # fmt: skip
+    same = fedopt(at, optimiser="momentum", lr=1.0, beta1=0.0)
+    np.testing.assert_array_equal(
+        final(recipe(zone, chain, [*opening, same], **sampled)), final(recipe(zone, chain, opening, **sampled))
+    )

@@ -40,14 +40,15 @@ def verify(
     ] = None,
 ) -> None:
     """Check evidence: every file, the signature, and the ledger, reckoned again; needs neither data nor torch."""
+    from fedplug.api.records import one_line
+
     from fedplug_evidence.keys import read_public
     from fedplug_evidence.verifying import verify_folder
 
     found = verify_folder(folder, None if signer is None else read_public(signer))
     for note in found.notes:
-        typer.echo(f"  {note}.")
+        typer.echo(f"  {one_line(note, 2000)}.")
     for problem in found.problems:
-        typer.echo(f"  DOES NOT FIT: {problem}")
-    count = len(found.problems)
-    typer.echo("Everything fits." if found.ok else f"{count} thing{' does' if count == 1 else 's do'} not fit.")
-    raise typer.Exit(0 if found.ok else 1)
+        typer.echo(f"  DOES NOT FIT: {one_line(problem, 2000)}")
+    typer.echo(one_line(found.last, 4000))
+    raise typer.Exit(0 if found.ok else 1 if found.problems else 2)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import yaml
 from fedplug.api.errors import SetupError
-from fedplug.api.files import read_text
-from fedplug.api.records import Count, Number, Record, Text
+from fedplug.api.records import Count, Number, Record, Text, one_line
+from fedplug.api.roles import Reveals
 from fedplug.api.rows import Compared
 from fedplug.privacy.ledger_record import LedgerReport, RoundEntry
+from fedplug.recipe import yaml_source
 
 from fedplug_evidence.manifest import canonical
+from fedplug_evidence.strict import read_json, read_yaml
 
 PAGE, RECIPE, LEDGER = "index.html", "recipe.yaml", "ledger.json"
 
@@ -71,6 +71,7 @@ class Charges(Record):
         accountant: the component that states some epsilons, as the recipe names it; empty where it names none.
         presence: the chance that a client which is drawn is there.
         unopened: 0-based round and zone of sums that a repeated round did not open again.
+        reveals: what was shown in the run, and does not follow from the recipe, such as what sites told.
         log: a round entry for each time that clients were asked for something that costs.
     """
 
@@ -82,6 +83,7 @@ class Charges(Record):
     accountant: Text
     presence: Number
     unopened: list[tuple[Count, Text]]
+    reveals: list[Reveals]
     log: list[RoundEntry]
 
 
@@ -175,7 +177,7 @@ _RECORDS: dict[str, tuple[str, type[Record]]] = {
     "facts": ("run.json", Facts), "versions": ("versions.json", Versions), "own_files": ("own_files.json", OwnFiles),
     "charges": ("charges.json", Charges), "sent": ("messages.json", Sent), "attacks": ("leakage.json", Attacks),
 }  # fmt: skip
-_WAYS = "messages.csv"
+_WAYS, _CHARGES = "messages.csv", "charges.csv"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -206,40 +208,62 @@ class Contents:
 
     def tables(self) -> dict[str, bytes]:
         """Files that hold for people what others hold for programs, by name."""
-        return {"charges.csv": charges_table(self.charges)}
+        return {_CHARGES: charges_table(self.charges)}
 
     @classmethod
-    def of(cls, folder: Path) -> Contents:
-        """What a folder holds.
+    def of(cls, files: Mapping[str, bytes]) -> Contents:
+        """What files hold, by name. Each must be, byte for byte, what this program writes for what it says.
 
         Raises:
-            SetupError: a file is missing, or holds something else.
+            SetupError: a file is missing, holds something else, or is written otherwise.
         """
         found: dict[str, Any] = {}
         for name, (file, kind) in _RECORDS.items():
-            found[name] = _read(folder / file, kind.from_json)
-        ledger = _read(folder / LEDGER, LedgerReport.from_json)
-        written = _read(folder / RECIPE, str)
-        recipe = _read(folder / RECIPE, recipe_of)
-        return cls(**found, ways=_read(folder / _WAYS, _ways), ledger=ledger, recipe=recipe, written=written)
+            found[name] = _read(files, file, _of_json(kind), lambda record: canonical(record.to_plain(for_json=True)))
+        ledger = _read(files, LEDGER, _of_json(LedgerReport), lambda record: record.to_json(indent=2).encode())
+        recipe = _read(files, RECIPE, recipe_of, written_recipe)
+        ways = _read(files, _WAYS, _ways, _table)
+        return cls(**found, ways=ways, ledger=ledger, recipe=recipe, written=files[RECIPE].decode())
+
+    @classmethod
+    def names(cls) -> set[str]:
+        """Of all files that a folder has, without the manifest and its signature."""
+        return {*(file for file, _ in _RECORDS.values()), LEDGER, RECIPE, _WAYS, _CHARGES, PAGE}
 
 
-def _read(file: Path, read: Any) -> Any:
+def _read(files: Mapping[str, bytes], name: str, read: Callable[[bytes], Any], write: Callable[[Any], bytes]) -> Any:
     try:
-        return read(read_text(file))
-    except OSError as error:
-        raise SetupError(f"{file.name}: it cannot be read ({error.strerror or error})") from error
-    except (ValueError, yaml.YAMLError) as error:
-        raise SetupError(f"{file.name}: it holds something else ({str(error).splitlines()[0]})") from error
+        data = files[name]
+        found = read(data)
+        if write(found) != data:
+            raise ValueError("it says what it says in another form than fedplug writes")
+    except KeyError as error:
+        raise SetupError(f"{name}: it is missing") from error
+    except ValueError as error:
+        raise SetupError(f"{name}: it holds something else ({one_line(str(error), 200)})") from error
+    return found
 
 
-def recipe_of(written: str) -> dict[str, Any]:
+def _of_json(kind: type[Record]) -> Callable[[bytes], Record]:
+    def read(data: bytes) -> Record:
+        read_json(data)  # which refuses what the record would read in one of several ways
+        return kind.from_json(data.decode())
+
+    return read
+
+
+def written_recipe(plain: Mapping[str, Any]) -> bytes:
+    """A resolved recipe as its file."""
+    return yaml_source.dump(plain).encode()
+
+
+def recipe_of(written: bytes) -> dict[str, Any]:
     """A resolved recipe as plain data.
 
     Raises:
-        ValueError: it is no mapping.
+        ValueError: it is no mapping, or no plain YAML; see `strict.read_yaml`.
     """
-    plain = yaml.safe_load(written)
+    plain = read_yaml(written)
     if not isinstance(plain, dict):
         raise ValueError("no mapping of keys")
     return plain
@@ -277,8 +301,8 @@ def _table(ways: tuple[Way, ...]) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def _ways(text: str) -> tuple[Way, ...]:
-    head, *lines = text.splitlines()
+def _ways(data: bytes) -> tuple[Way, ...]:
+    head, *lines = data.decode().splitlines()
     if head != "round,way,zone,bytes":
         raise ValueError(f"its first line is {head[:40]!r}")
     cells = [line.split(",") for line in lines]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import re
 import tempfile
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import CheckpointError, SetupError
-from fedplug.api.files import private_folder, read_bytes, read_text, write_bytes
+from fedplug.api.files import private_folder, read_bytes, write_bytes
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.runs.folder import read_ledger, read_rows, read_summary, recipe_file, writer_of
@@ -31,12 +32,13 @@ from fedplug_evidence.facts import (
     Tried,
     Versions,
     recipe_of,
+    written_recipe,
 )
 from fedplug_evidence.keys import fingerprint, own_key, public_bytes, public_pem
 from fedplug_evidence.manifest import MANIFEST, seal
 from fedplug_evidence.messages import sent_in, ways_of
 from fedplug_evidence.page import render
-from fedplug_evidence.rebuilt import reckon
+from fedplug_evidence.rebuilt import own_files, reckon, shown_in_run
 
 _DISTRIBUTION = "fedplug-evidence"
 
@@ -64,18 +66,17 @@ def make_evidence(
     _require_ended(run)
     _require_free(folder, force)
     signer, made_key = own_key(key)
-    contents, written = _gathered(run, catalog)
-    files = {**contents.files(), RECIPE: written.encode(), LEDGER: read_bytes(run / "ledger.json")}
+    gathered = _gathered(run, catalog)
+    files = {**gathered.files(), RECIPE: gathered.written.encode(), LEDGER: read_bytes(run / "ledger.json")}
+    # Tables and page are made of what the files say, as they are made again to check them.
+    contents = Contents.of(files)
+    files |= {**contents.tables(), PAGE: render(contents).encode()}
     try:
         if not folder.parent.is_dir():
             private_folder(folder.parent)
         with tempfile.TemporaryDirectory(prefix=".evidence-", dir=folder.parent) as around:
             draft = private_folder(Path(around) / "made")
-            _write(draft, files)
-            # Tables and page are made of what the files say, as whoever checks them will make them.
-            there = Contents.of(draft)
-            made = {**there.tables(), PAGE: render(there).encode()}
-            _write(draft, {**made, **seal({**files, **made}, signer)})
+            _write(draft, {**files, **seal(files, signer)})
             if folder.exists():
                 folder.rename(Path(around) / "before")
             draft.rename(folder)
@@ -99,7 +100,7 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _require_ended(run: Path) -> None:
-    recipe = recipe_of(read_text(recipe_file(run)))
+    recipe = _recipe(run)
     if who := writer_of(run):
         raise CheckpointError(f"{run} is being written by {who}; evidence is of a run that has ended: wait for it")
     rows, planned = read_rows(run), recipe.get("rounds")
@@ -123,10 +124,18 @@ def _require_free(folder: Path, force: bool) -> None:
         )
 
 
-def _gathered(run: Path, catalog: Catalog | None) -> tuple[Contents, str]:
-    """What the folder will hold, and the recipe as the run has it."""
-    written = read_text(recipe_file(run))
-    recipe, rows = recipe_of(written), read_rows(run)
+def _recipe(run: Path) -> dict[str, Any]:
+    """The resolved recipe of a run."""
+    file = recipe_file(run)
+    try:
+        return recipe_of(read_bytes(file))
+    except ValueError as error:
+        raise CheckpointError(f"{file} is no resolved recipe ({error}); put it back as it was") from error
+
+
+def _gathered(run: Path, catalog: Catalog | None) -> Contents:
+    """What the folder will hold."""
+    recipe, rows = _recipe(run), read_rows(run)
     ledger, summary = read_ledger(run), read_summary(run)
     secret = any(entry.charged == "secret" for entry in ledger.log)
     accountant = recipe.get("accountant")
@@ -137,18 +146,20 @@ def _gathered(run: Path, catalog: Catalog | None) -> tuple[Contents, str]:
             summary.device, summary.resumed, summary.plan, datetime.datetime.now(datetime.UTC).date().isoformat(),
         ),
         versions=Versions(summary.versions, dict(sorted(_needed([_DISTRIBUTION, *summary.versions]).items()))),
-        own_files=OwnFiles(dict(sorted(_own_files(recipe)))),
+        own_files=OwnFiles(dict(own_files(recipe))),
         charges=Charges(
             int(recipe["data"]["clients"]), int(recipe["rounds"]), int(recipe["min_clients"]), float(recipe["delta"]),
-            recipe["sampling"], accountant["use"] if accountant else "", presence, _unopened(run), ledger.log,
+            recipe["sampling"], accountant["use"] if accountant else "", presence, _unopened(run), [], ledger.log,
         ),
         sent=sent_in(run, rows),
         attacks=_attacks(run, recipe),
         ways=ways_of(rows, secret),
         ledger=ledger,
         recipe=recipe,
-        written=written,
+        written=written_recipe(recipe).decode(),
     )  # fmt: skip
+    shown = shown_in_run(contents, catalog)
+    contents = dataclasses.replace(contents, charges=dataclasses.replace(contents.charges, reveals=shown))
     if contents.digest != summary.digest:
         raise CheckpointError(
             f"{run / 'recipe.yaml'} has the digest {contents.digest[:12]}, and the run was of {summary.digest[:12]}; "
@@ -159,7 +170,7 @@ def _gathered(run: Path, catalog: Catalog | None) -> tuple[Contents, str]:
             f"{run / 'ledger.json'} does not follow from its own log ({found[0]}); it was changed, or is of another "
             f"version of fedplug: run the recipe again: fedplug run {run / 'recipe.yaml'}"
         )
-    return contents, written
+    return contents
 
 
 def _presence(recipe: Mapping[str, Any], catalog: Catalog | None) -> float:
@@ -181,18 +192,6 @@ def _unopened(run: Path) -> list[tuple[int, str]]:
         if checkpoint := Checkpoints(run).read():
             return [(int(round), str(zone)) for round, zone in checkpoint[1]["ledger"]["unopened"]]
     return []
-
-
-def _own_files(plain: Any) -> Iterator[tuple[str, str]]:
-    """Name and SHA-256 of each file of the user's own, as the resolved recipe has them."""
-    if isinstance(plain, Mapping):
-        use, digest = plain.get("use"), plain.get("sha256")
-        if isinstance(use, str) and isinstance(digest, str):
-            yield use.rpartition(":")[0], digest
-        plain = list(plain.values())
-    if isinstance(plain, list):
-        for inner in plain:
-            yield from _own_files(inner)
 
 
 def _needed(names: list[str]) -> dict[str, str]:

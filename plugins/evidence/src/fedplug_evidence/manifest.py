@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.files import read_bytes
-from fedplug.api.records import Count, Record, Text
+from fedplug.api.records import Count, Record, Text, one_line
 
 from fedplug_evidence.keys import public_bytes, signs
+from fedplug_evidence.strict import read_json
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
 MANIFEST, SIGNATURE = "manifest.json", "manifest.sig"
 _PURPOSE = b"fedplug evidence 1\n"
 """Comes before what is signed, so that no signature over something else counts here."""
+
+_LARGEST = {MANIFEST: 2**16, SIGNATURE: 2**12, "recipe.yaml": 10**6}
+_LARGEST_OTHER, _MOST_FILES = 2**28, 64
+"""Bytes of a file, and how many files a folder may have before nobody looks at it."""
 
 
 class Held(Record):
@@ -49,7 +55,7 @@ def _signature(public: bytes, signature: bytes) -> bytes:
 
 
 class Checked:
-    """A folder beside its manifest.
+    """A folder beside its manifest. Links, pipes and sizes are looked at before any file is opened.
 
     Args:
         folder: that holds both.
@@ -57,14 +63,17 @@ class Checked:
     Attributes:
         problems: what does not fit, each with the name of the file.
         public: the key that signed, 32 bytes; None where the signature cannot be read.
-        files: how many the manifest lists.
+        data: what the files hold that the manifest lists, by name; complete where there is no problem.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.problems: list[str] = []
         self.public: bytes | None = None
-        self.files = 0
+        self.data: dict[str, bytes] = {}
+        self.problems += _wrong_kinds(folder)
+        if self.problems:
+            return
         manifest = self._bytes(MANIFEST)
         self._check_signature(manifest)
         if manifest is not None:
@@ -75,7 +84,8 @@ class Checked:
             return read_bytes(self.folder / name)
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
-            self.problems.append(f"{name}: it is missing" if missing else f"{name}: it cannot be read ({error})")
+            why = "it is missing" if missing else f"it cannot be read ({error.strerror or error})"
+            self.problems.append(f"{name}: {why}")
             return None
 
     def _check_signature(self, manifest: bytes | None) -> None:
@@ -83,7 +93,7 @@ class Checked:
         if written is None:
             return
         try:
-            plain = json.loads(written)
+            plain = read_json(written)
             public, signature = bytes.fromhex(plain["public_key"]), bytes.fromhex(plain["signature"])
         except (ValueError, TypeError, KeyError):
             self.problems.append(f"{SIGNATURE}: it was changed; it holds no signature that can be read")
@@ -97,24 +107,39 @@ class Checked:
 
     def _wrong_files(self, manifest: bytes) -> Iterator[str]:
         try:
-            listed = {name: Held.from_plain(plain) for name, plain in json.loads(manifest).items()}
+            listed = {name: Held.from_plain(plain) for name, plain in read_json(manifest).items()}
         except (ValueError, AttributeError) as error:
             yield f"{MANIFEST}: it was changed; it is no list of files ({error})"
             return
-        self.files = len(listed)
-        there = {path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*")}
-        yield from (f"{name}: it is missing" for name in sorted(listed.keys() - there))
-        yield from (f"{name}: it was added" for name in sorted(there - listed.keys() - {MANIFEST, SIGNATURE}))
+        if canonical({name: each.to_plain() for name, each in listed.items()}) != manifest:
+            yield f"{MANIFEST}: it was changed; a list of files is written in one form alone"
+            return
+        there = {path.name for path in self.folder.iterdir()} - {MANIFEST, SIGNATURE}
+        yield from (f"{one_line(name)}: it is missing" for name in sorted(listed.keys() - there))
+        yield from (f"{one_line(name)}: it was added" for name in sorted(there - listed.keys()))
         for name in sorted(listed.keys() & there):
-            path, said = self.folder / name, listed[name]
-            if path.is_symlink():
-                yield f"{name}: it is a link, and no file of the folder"
+            said, data = listed[name], self._bytes(name)
+            if data is None:
                 continue
-            try:
-                now = held(read_bytes(path))
-            except OSError as error:
-                yield f"{name}: it cannot be read ({error.strerror or error})"
-                continue
-            if now != said:
+            self.data[name] = data
+            if (now := held(data)) != said:
                 size = "" if now.size == said.size else f", and has {now.size} bytes, not {said.size}"
                 yield f"{name}: it was changed; its SHA-256 is {now.sha256[:16]}..., not {said.sha256[:16]}...{size}"
+
+
+def _wrong_kinds(folder: Path) -> Iterator[str]:
+    """What is no file of a sensible size; nothing is opened, and no link followed."""
+    for number, path in enumerate(sorted(folder.rglob("*"))):
+        name, found = one_line(path.relative_to(folder).as_posix()), path.lstat()
+        most = _LARGEST.get(name, _LARGEST_OTHER)
+        if number >= _MOST_FILES:
+            yield f"{name}: it was added, and so were more files than evidence has"
+            return
+        if stat.S_ISLNK(found.st_mode):
+            yield f"{name}: it is a link, and no file of the folder"
+        elif stat.S_ISDIR(found.st_mode) or path.parent != folder:
+            yield f"{name}: it was added"
+        elif not stat.S_ISREG(found.st_mode):
+            yield f"{name}: it cannot be read (it is not a file)"
+        elif found.st_size > most:
+            yield f"{name}: it has {found.st_size} bytes, and no such file has more than {most}"

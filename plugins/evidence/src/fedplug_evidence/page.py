@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fedplug.api import units
-from fedplug.api.verdict import PARTIES, Line, named
+from fedplug.api.verdict import PARTIES, Line, named, quoted
 from fedplug.privacy.ledger_record import RoundEntry, ZoneEntry
 from fedplug_lab.api import glossary, page_html, sentence, table, text, verdict_html, zone_label
 
@@ -68,6 +68,11 @@ def unprotected(contents: Contents) -> Iterator[str]:
     for line in ledger.verdict.lines:
         if line.state in ("none", "beyond"):
             yield f"Nothing limits in a useful way what {line.who} can learn of a client: {line.detail or line.reason}."
+        elif line.state == "guaranteed" and line.unit != "client":
+            yield (
+                f"Nothing limits in a useful way what {line.who} can learn of a client as a whole: the guarantee is "
+                f"for each {line.unit}; {line.detail}."
+            )
     if found := sent.compared and sent.compared.found:
         for zone, places in found.items():
             yield f"PLAIN VALUES WERE FOUND: values of the {zone} zone at {places} places of clients' own messages."
@@ -109,8 +114,7 @@ def _picture(contents: Contents) -> str:
     if not verdict.lines:
         return ""
     caption = (
-        f"Bytes are those of all rounds and clients. {legend(line.state for line in verdict.lines)[:1].upper()}"
-        f"{legend(line.state for line in verdict.lines)[1:]}"
+        f"Bytes are those of all rounds and clients. {legend(verdict.lines)[:1].upper()}{legend(verdict.lines)[1:]}"
     )
     return f'<div class="pan">{draw(verdict, ways)}</div><p class="note">{sentence(caption)}</p>'
 
@@ -257,7 +261,7 @@ def _ledger(contents: Contents) -> str:
     )  # fmt: skip
     parts.append(f"<p>{sentence(_who_paid(contents))}</p>")
     for level, kept in ledger.levels.items():
-        told = f"Level {level}: {kept.unit}; {kept.covers}; epsilon {units.number(min(kept.epsilons.values()))}."
+        told = f"Level {level}: {kept.unit}; {kept.covers}; epsilon {units.number(quoted(kept.epsilons))}."
         parts.append(f"<p>{sentence(told)}</p>")
     return "".join(parts)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from fedplug.api import units
 from fedplug.api.verdict import Line, State, Verdict
@@ -12,11 +13,15 @@ from fedplug.api.verdict import Line, State, Verdict
 _WIDTH, _HEIGHT = 960, 560
 _LETTERS = 34
 """Of a line of text in a box."""
-_WORDS: dict[State, str] = {
-    "guaranteed": "LOCKED", "beyond": "HALF OPEN", "none": "OPEN", "absent": "NO SUCH PARTY",
+Lock = State | Literal["part"]
+"""That of a line: its state, or `part` where a guarantee is not for a client as a whole."""
+_WORDS: dict[Lock, str] = {
+    "guaranteed": "LOCKED", "part": "LOCKED IN PART", "beyond": "HALF OPEN", "none": "OPEN", "absent": "NO SUCH PARTY",
 }  # fmt: skip
-LOCKS: dict[State, str] = {
-    "guaranteed": "a guarantee holds", "beyond": "an epsilon is stated, and promises too little",
+LOCKS: dict[Lock, str] = {
+    "guaranteed": "a guarantee holds for each client",
+    "part": "a guarantee holds for what is named, and none for a client as a whole",
+    "beyond": "an epsilon is stated, and promises too little",
     "none": "nothing is promised", "absent": "this protocol has no such party",
 }  # fmt: skip
 """What each lock means."""
@@ -27,6 +32,7 @@ STYLE = """
 .round rect.box { fill: var(--raised); stroke: var(--line); } .round .ways { stroke: var(--muted); fill: none; }
 .round .head { fill: var(--muted); } .round .back { fill: var(--paper); }
 .round .guaranteed { --lock: var(--good); } .round .beyond { --lock: var(--warn); } .round .none { --lock: var(--bad); }
+.round .part { --lock: var(--warn); }
 .round .absent { --lock: var(--muted); } .round .lock { stroke: var(--lock); fill: none; }
 .round .body { fill: var(--lock); stroke: var(--lock); } .round .state { fill: var(--lock); font-weight: 700; }
 .round .absent rect.box { stroke-dasharray: 4 4; }
@@ -69,7 +75,19 @@ def draw(verdict: Verdict, ways: Mapping[str, Mapping[str, int]]) -> str:
 
 def words(verdict: Verdict) -> str:
     """The picture in a sentence a party."""
-    return " ".join(f"{line.who}: {_WORDS[line.state].lower()}, {line.guarantee}." for line in verdict.lines)
+    return " ".join(f"{line.who}: {' '.join(_locked(line)).lower()}, {line.guarantee}." for line in verdict.lines)
+
+
+def lock_of(line: Line) -> Lock:
+    """Which lock a line has."""
+    return "part" if line.state == "guaranteed" and line.unit != "client" else line.state
+
+
+def _locked(line: Line) -> list[str]:
+    """The words at a lock, in one line or two."""
+    if lock_of(line) == "part":
+        return [f"locked for each {line.unit};", "a client as a whole is open"]
+    return [_WORDS[line.state]]
 
 
 def _whose() -> str:
@@ -87,22 +105,24 @@ def _party(party: str, line: Line) -> str:
     said = textwrap.wrap(line.guarantee, _LETTERS) if line.state == "guaranteed" else []
     why = line.reason or "; ".join(filter(None, [line.terms, ", ".join(line.rests_on)]))
     said += textwrap.wrap(why, _LETTERS)
-    room = (height - 84) // 18
+    state, top = _locked(line), y + 60 + 18 * len(_locked(line))
+    room = (y + height - top + 12) // 18
     said = said if len(said) <= room else [*said[: room - 1], said[room - 1][: _LETTERS - 1] + "…"]
     return (
-        f'<g class="{line.state}"><rect class="box" x="{x}" y="{y}" width="{width}" height="{height}" rx="8"/>'
-        f'{_lock(x + 24, y + 14, line.state)}<text class="name" x="{x + 60}" y="{y + 30}">{html.escape(name)}</text>'
-        f'<text class="state" x="{x + 60}" y="{y + 50}">{_WORDS[line.state]}</text>'
-        f"{_lines(x + 16, y + 78, said, 'soft')}</g>"
+        f'<g class="{lock_of(line)}"><rect class="box" x="{x}" y="{y}" width="{width}" height="{height}" rx="8"/>'
+        f'{_lock(x + 24, y + 14, lock_of(line))}<text class="name" x="{x + 60}" y="{y + 30}">{html.escape(name)}</text>'
+        f"{_lines(x + 60, y + 50, state, 'state')}{_lines(x + 16, top, said, 'soft')}</g>"
     )
 
 
-def _lock(x: int, y: int, state: State) -> str:
-    """A padlock of 26 by 36: shut; with its shackle half way up; hanging open; for nobody, an empty ring."""
+def _lock(x: int, y: int, state: Lock) -> str:
+    """A padlock of 26 by 36: shut; shut and hollow; its shackle half way up; hanging open; for nobody, a ring."""
     if state == "absent":
         return f'<circle class="lock" cx="{x + 13}" cy="{y + 20}" r="11" stroke-width="2.5" stroke-dasharray="3 4"/>'
+    shut = f"M{x + 5} {y + 17}V{y + 11}a8 8 0 0 1 16 0V{y + 17}"
     shackles = {
-        "guaranteed": f"M{x + 5} {y + 17}V{y + 11}a8 8 0 0 1 16 0V{y + 17}",
+        "guaranteed": shut,
+        "part": shut,
         "beyond": f"M{x + 5} {y + 17}V{y + 7}a8 8 0 0 1 16 0V{y + 11}",
         "none": f"M{x + 5} {y + 17}V{y + 9}a8 8 0 0 0 -16 0V{y + 15}",
     }
@@ -134,7 +154,7 @@ def _lines(x: int, y: int, texts: Sequence[str], kind: str, anchor: str = "start
     )
 
 
-def legend(states: Iterable[State]) -> str:
+def legend(lines: Iterable[Line]) -> str:
     """What the locks mean, in a line, for those that the picture shows."""
-    there = {*states}
+    there = {*map(lock_of, lines)}
     return "; ".join(f"{_WORDS[state].lower()}: {meaning}" for state, meaning in LOCKS.items() if state in there) + "."

@@ -7,25 +7,33 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fedplug.api.blocks import Layout
+from fedplug.api.blocks import RETAINED, Layout
 from fedplug.api.errors import FedplugError
+from fedplug.api.known import Release
+from fedplug.api.links import released
 from fedplug.api.operations import OF_EPSILON
-from fedplug.api.roles import Accountant
-from fedplug.privacy.charging import ledger_of
+from fedplug.api.parties import Context, Server
+from fedplug.api.roles import Accountant, Reveals
+from fedplug.api.rows import Compared
+from fedplug.api.verdict import Verdict
+from fedplug.privacy.charging import ledger_of, releases_of
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_record import LedgerReport, RoundEntry, strongest, strongest_other
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import Composition, instantiate
+from fedplug.recipe.composition import Composition, amplified, instantiate
 from fedplug.recipe.own_files import is_own
 from fedplug.recipe.parts import Sampling, Use
-from fedplug.recipe.recipe import Recipe
+from fedplug.recipe.recipe import Recipe, plan_of
+from fedplug.round.base import make_context
 
 from fedplug_evidence.facts import Charges, Contents
 
 CLOSE = 1e-6
 """By how much a number may differ, relative: other versions of numpy and scipy round otherwise."""
-_OF_EPSILON = {"epsilons", "verdict", "zones"}
-"""What of a ledger holds epsilons."""
+MOST_CLIENTS = 1_000_000
+"""A ledger has a number for each, and who checks has a small machine."""
+_OF_EPSILON = {"epsilons", "zones"}
+"""What of a ledger holds epsilons, beside the verdict."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,13 +42,34 @@ class Reckoned:
 
     Attributes:
         differences: place, stated and reckoned, in words.
-        notes: what could not be reckoned again, and why; what the figures go by.
+        notes: what the figures go by.
+        unchecked: what could not be reckoned again, and why.
         figures: how many numbers and texts were compared.
     """
 
     differences: list[str]
     notes: list[str]
-    figures: int
+    unchecked: list[str]
+    figures: int = 0
+
+
+@dataclasses.dataclass(eq=False)
+class _Begun:
+    """An empty ledger of a recipe.
+
+    Attributes:
+        ledger: without a round.
+        protocol: the recipe, its components and the public facts of a round; None where they cannot be read here.
+        left_out: keys of a ledger that cannot be reckoned with it.
+        unpriced: whether no epsilon can be.
+        unchecked: why.
+    """
+
+    ledger: Ledger
+    protocol: tuple[Recipe, Composition, Context] | None = None
+    left_out: set[str] = dataclasses.field(default_factory=set)
+    unpriced: bool = False
+    unchecked: list[str] = dataclasses.field(default_factory=list)
 
 
 def reckon(contents: Contents, catalog: Catalog | None = None) -> Reckoned:
@@ -51,65 +80,126 @@ def reckon(contents: Contents, catalog: Catalog | None = None) -> Reckoned:
         catalog: the components on offer; by default what is installed.
     """
     charges, stated = contents.charges, contents.ledger
-    differences = [*_unlike_recipe(contents), *_unlike_log(charges, stated)]
-    ledger, left_out, notes = _begun(contents, catalog or Catalog.discover())
-    if any(entry.charged == "secret" for entry in charges.log):
+    differences, notes = [*_unlike_recipe(contents), *_unlike_log(charges, stated)], list[str]()
+    unchecked: list[str] = []
+    if charges.clients > MOST_CLIENTS:
+        return Reckoned([*differences, f"charges.json, clients: {charges.clients}, and no run has so many"], notes, [])
+    try:
+        begun = _begun(contents, catalog or Catalog.discover())
+        unchecked += begun.unchecked
+        # Who took part is secret in a ledger that states everything as if all had been asked.
+        log = [dataclasses.replace(each, charged="all") if each.charged == "secret" else each for each in charges.log]
+        reveals = [shown.to_plain() for shown in charges.reveals]
+        unopened = [list(place) for place in charges.unopened]
+        begun.ledger.restore({"uncovered": stated.uncovered_messages, "unopened": unopened, "reveals": reveals}, log)
+        again = begun.ledger.report()
+        if begun.protocol:
+            differences += _unlike_protocol(contents, *begun.protocol[:2])
+            differences += _unlike_noise(charges, *begun.protocol, unchecked)
+    except ImportError as error:
+        return Reckoned(differences, notes, [*unchecked, f"The ledger cannot be reckoned here: {error}"])
+    except (FedplugError, ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
+        # What nobody wrote: charges of a run can always be reckoned.
+        return Reckoned([*differences, f"charges.json: no ledger follows from it ({error})"], notes, unchecked)
+    secret = {each.charged == "secret" for each in charges.log}
+    if True in secret:
         notes.append(
             "Who took part is secret in this run, so no charge names a client: every figure is reckoned as if all had "
             "been asked in every round, as the ledger states it"
         )
-        if stated.levels:
-            left_out |= {"levels", "verdict"}
-            notes.append("What single clients released at levels of a component's own is secret too, and not reckoned")
-    log = [dataclasses.replace(entry, charged="all") if entry.charged == "secret" else entry for entry in charges.log]
-    unopened = [list(place) for place in charges.unopened]
-    try:
-        ledger.restore({"uncovered": stated.uncovered_messages, "unopened": unopened, "reveals": []}, log)
-        again = ledger.report().to_plain(for_json=True)
-    except ImportError as error:
-        return Reckoned(differences, [*notes, f"The ledger cannot be reckoned here: {error}"], 0)
-    except (FedplugError, ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
-        # What nobody wrote: charges of a run can always be reckoned.
-        return Reckoned([*differences, f"charges.json: no ledger follows from it ({error})"], notes, 0)
-    said = stated.to_plain(for_json=True)
-    for key in ("log", *left_out):  # the log was compared as it is
-        again.pop(key, None)
+    if begun.unpriced:  # whether coins hide who took part then depends on an accountant that is not here
+        sampled = begun.ledger.sampling
+        may_hide = sampled is not None and (sampled.scheme, sampled.source) == ("poisson", "secure")
+        hides = {True, False} if may_hide else {False}
+    else:
+        hides = {again.sampling.amplified}
+    if len(secret) > 1 or not secret <= hides:
+        differences.append(
+            f"charges.json, log: it {'hides' if True in secret else 'names'} who took part, and by the recipe and what "
+            f"was released that {'is' if True in hides else 'cannot be'} secret"
+        )
+    said, reckoned = stated.to_plain(for_json=True), again.to_plain(for_json=True)
+    left_out = {"log", *begun.left_out}  # the log was compared as it is
+    untold = {*stated.levels} & ({*begun.ledger.keepers} if begun.protocol else {*stated.levels})
+    if untold and (secret == {True} or not begun.protocol):
+        left_out.add("levels")
+        why = "of clients is secret" if begun.protocol else "is kept by a component that cannot be read here"
+        unchecked.append(f"The account of levels ({', '.join(sorted(untold))}) {why}, and was not reckoned")
+    else:
+        untold = set()
+    if untold or begun.unpriced:
+        left_out.add("verdict")
+        differences += _unlike_lines(stated.verdict, again.verdict, untold, begun.unpriced)
+    for key in left_out:
+        reckoned.pop(key, None)
         said.pop(key, None)
-    return Reckoned([*differences, *unlike(said, again, "ledger.json")], notes, _leaves(said))
+    return Reckoned([*differences, *unlike(said, reckoned, "ledger.json")], notes, unchecked, _leaves(said))
 
 
-def _begun(contents: Contents, catalog: Catalog) -> tuple[Ledger, set[str], list[str]]:
-    """An empty ledger of this recipe, which of its keys cannot be reckoned with it, and why."""
+def shown_in_run(contents: Contents, catalog: Catalog | None = None) -> list[Reveals]:
+    """What a ledger lists as shown that does not follow from the recipe."""
+    follows = _begun(contents, catalog or Catalog.discover()).ledger.reveals
+    return [shown for shown in contents.ledger.reveals if shown not in follows]
+
+
+def _unlike_lines(stated: Verdict, again: Verdict, untold: set[str], unpriced: bool) -> Iterator[str]:
+    """Where a verdict differs in lines that can be reckoned: all but those of levels, or with an epsilon.
+
+    Args:
+        stated, again: the two.
+        untold: levels that nobody reckoned.
+        unpriced: whether no epsilon was reckoned.
+    """
+    if [line.party for line in stated.lines] != [line.party for line in again.lines]:
+        yield "ledger.json, verdict, lines: their parties are others, or in another order"
+        return
+    for number, (line, reckoned) in enumerate(zip(stated.lines, again.lines, strict=True)):
+        of_level = line.unit in untold and reckoned.state != "absent"
+        if not (of_level or (unpriced and reckoned.epsilons is not None)):
+            one, other = line.to_plain(for_json=True), reckoned.to_plain(for_json=True)
+            yield from unlike(one, other, f"ledger.json, verdict, lines, {number}")
+    if (status := Verdict.of(stated.lines).status) != stated.status:
+        yield f"ledger.json, verdict, status: {stated.status!r}, and by its lines {status!r}"
+
+
+def _begun(contents: Contents, catalog: Catalog) -> _Begun:
+    """An empty ledger of this recipe."""
     charges, stated, plain = contents.charges, contents.ledger, contents.recipe
     if not (own := sorted(own_uses(plain))):
         try:
             recipe = Recipe.from_plain(plain, catalog)
-            layout = Layout.of([("all", (contents.facts.parameters,))])
-            return ledger_of(recipe, Composition(recipe), layout), set(), []
+            composition, layout = Composition(recipe), Layout.of([("all", (contents.facts.parameters,))])
+            ctx = make_context(recipe, composition, layout, 0, Server())
+            ctx.party.ctx = ctx
+            return _Begun(ledger_of(recipe, composition, layout), (recipe, composition, ctx))
         except (FedplugError, ImportError) as error:
             why = f"the recipe cannot be read here ({str(error).splitlines()[0]})"
     else:
         why = f"the recipe names {' and '.join(own)}, and code of the user's own is not run here"
-    notes, left_out = [f"What the components say was taken as it is stated, since {why}"], set[str]()
+    unchecked, left_out, unpriced = (
+        [f"What the components say was taken as it is stated, since {why}"],
+        set[str](),
+        False,
+    )
     accountant = None
     if charges.accountant:
         accountant = _accountant(plain.get("accountant"), catalog)
         if accountant is None:
-            left_out |= _OF_EPSILON
-            notes.append(f"The accountant {charges.accountant} is not installed here, so no epsilon was reckoned")
-    if stated.levels:
-        left_out |= {"levels", "verdict"}
-        notes.append(f"Levels ({', '.join(stated.levels)}) are accounted by a component, and were not reckoned")
+            left_out |= _OF_EPSILON | ({"sampling", "warnings"} if charges.sampling else set())
+            unpriced = True
+            unchecked.append(f"The accountant {charges.accountant} is not installed here, so no epsilon was reckoned")
     kinds = {release.mechanism for entry in charges.log for z in entry.zones.values() for release in z.releases}
     if strange := {f.other[0] for e in charges.log for f in e.zones.values() if f.other} - {*OF_EPSILON}:
         left_out |= _OF_EPSILON | {"warnings"}
-        notes.append(f"The cost of {' and '.join(sorted(strange & kinds))} noise is its component's, and not reckoned")
+        unpriced = True
+        named = " and ".join(sorted(strange & kinds))
+        unchecked.append(f"The cost of {named} noise is its component's, and not reckoned")
     ledger = Ledger(
         recipe_name=stated.recipe, num_clients=charges.clients, rounds=charges.rounds, min_clients=charges.min_clients,
         delta=charges.delta, sampling=None if charges.sampling is None else Sampling(**charges.sampling),
         encryption=stated.encryption, accountant=accountant, reveals=stated.reveals, presence=charges.presence,
     )  # fmt: skip
-    return ledger, left_out, notes
+    return _Begun(ledger, None, left_out, unpriced, unchecked)
 
 
 def _accountant(plain: Any, catalog: Catalog) -> Accountant | None:
@@ -145,20 +235,104 @@ def _unlike_recipe(contents: Contents) -> Iterator[str]:
     charges, facts, plain = contents.charges, contents.facts, contents.recipe
     data = plain.get("data")
     clients = data.get("clients") if isinstance(data, Mapping) else None
-    sampling, ledger = plain.get("sampling"), contents.ledger
+    sampling, ledger, accountant = plain.get("sampling"), contents.ledger, plain.get("accountant")
     for place, said, recipe in (
         ("run.json, digest", facts.digest, contents.digest),
         ("run.json, name", facts.name, plain.get("name")),
         ("run.json, clients", facts.clients, clients),
+        ("run.json, rounds", facts.rounds, plain.get("rounds")),
         ("charges.json, clients", charges.clients, clients),
         ("charges.json, rounds", charges.rounds, plain.get("rounds")),
         ("charges.json, min_clients", charges.min_clients, plain.get("min_clients")),
         ("charges.json, delta", charges.delta, plain.get("delta")),
         ("charges.json, sampling", charges.sampling, sampling),
+        ("charges.json, accountant", charges.accountant, accountant["use"] if isinstance(accountant, Mapping) else ""),
         ("ledger.json, recipe", ledger.recipe, plain.get("name")),
+        ("own_files.json", contents.own_files.sha256, dict(own_files(plain))),
     ):
         if said != recipe:
             yield f"{place}: {said!r}, and by recipe.yaml {recipe!r}"
+    yield from _unlike_zones(contents)
+
+
+def _unlike_zones(contents: Contents) -> Iterator[str]:
+    """Where facts name zones and rounds that there are not, or sizes that differ."""
+    plain, sent, facts = contents.recipe, contents.sent, contents.facts
+    known = {RETAINED, *(plain.get("protect") or ()), *(plain.get("postprocess") or ())}
+    compared = sent.compared or Compared()
+    for place, zones in (
+        ("messages.json, closed", [closed.zone for closed in sent.closed]),
+        ("messages.json, values", sent.values),
+        ("messages.json, compared, values", compared.values),
+        ("messages.json, compared, found", compared.found),
+        ("messages.csv", [way.zone for way in contents.ways if way.zone != "other"]),
+    ):
+        if strange := sorted({*zones} - known):
+            yield f"{place}: it names the zone {strange[0]}, and recipe.yaml has none"
+    if strange := sorted({*compared.found} - {*compared.values}):
+        yield f"messages.json, compared, found: values of the {strange[0]} zone, and nobody looked for any"
+    if sent.recorded and compared.messages > sent.answers:
+        yield f"messages.json, compared, messages: {compared.messages}, and there are {sent.answers} of clients"
+    secret = any(entry.charged == "secret" for entry in contents.charges.log)
+    first, last = (0, 0) if secret else (1, facts.rounds)
+    for way in contents.ways:
+        if not first <= way.round <= last or way.way not in ("up", "down", "key_server"):
+            yield f"messages.csv: it has {way.way} bytes of round {way.round}, and there are none such"
+            break
+    for number, entry in enumerate(contents.charges.log):
+        if entry.total != facts.parameters:
+            yield f"run.json, parameters: {facts.parameters}, and by charges.json, log, {number} {entry.total}"
+            break
+
+
+def _unlike_protocol(contents: Contents, recipe: Recipe, composition: Composition) -> Iterator[str]:
+    """Where files say other than the components that the recipe names."""
+    plan = [*map(list, plan_of(recipe, composition))]
+    presence = math.prod((section.presence for section in recipe.sections.values()), start=1.0)
+    yield from unlike([*map(list, contents.facts.plan)], plan, "run.json, plan", "by recipe.yaml")
+    yield from unlike(contents.charges.presence, presence, "charges.json, presence", "by recipe.yaml")
+    if strange := sorted({*contents.ledger.levels} - {*composition.keepers}):
+        yield f"ledger.json, levels: {strange[0]}, and no component of recipe.yaml keeps an account of it"
+
+
+def _unlike_noise(
+    charges: Charges, recipe: Recipe, composition: Composition, ctx: Context, unchecked: list[str]
+) -> Iterator[str]:
+    """Where charges name noise that the recipe does not have; numbers that are others are `unchecked`.
+
+    Numbers may follow from what happened in a run, which nobody has here.
+    """
+    doubts: dict[str, None] = {}
+    for number, entry in enumerate(charges.log):
+        now, at = dataclasses.replace(ctx, round=entry.round - 1), f"charges.json, log, {number}"
+        behind = {zone: released(now.steps(zone)) for zone in composition.links}
+        known = {zone: [*found.releases] if found else [] for zone, found in behind.items()}
+        known |= {f"ballots of {name}": releases_of(name, given) for name, given in composition.ballots(now)}
+        for zone, facts in entry.zones.items():
+            if zone not in known:
+                yield f"{at}, zones: {zone}, and recipe.yaml has none"
+                continue
+            said, found = facts.releases, known[zone]
+            if [_kind(release) for release in said] != [_kind(release) for release in found]:
+                kinds = [", ".join(map(_kind, each)) or "none" for each in (said, found)]
+                yield f"{at}, zones, {zone}, releases: the noise is {kinds[0]}, and by recipe.yaml {kinds[1]}"
+                continue
+            # Bounds and steps follow from the model's layers too, which are not here; they cost nothing themselves.
+            pairs = [
+                [dataclasses.replace(release, clipping_norm=0.0, step=0.0).to_plain(for_json=True) for release in each]
+                for each in (said, found)
+            ]
+            place = f"of the {zone} zone, releases"
+            doubts |= dict.fromkeys(unlike(pairs[0], pairs[1], place, "by recipe.yaml here"))
+        if entry.secret_cohort and not {*entry.zones} <= amplified(recipe.sampling, now):
+            yield f"{at}, secret_cohort: true, and by recipe.yaml the sums show who took part"
+    unchecked += [
+        f"The noise of charges.json may follow from what happened in the run: {doubt}" for doubt in [*doubts][:3]
+    ]
+
+
+def _kind(release: Release) -> str:
+    return f"{release.mechanism} ({release.trust})"
 
 
 def _unlike_log(charges: Charges, stated: LedgerReport) -> Iterator[str]:
@@ -176,6 +350,11 @@ def _unlike_log(charges: Charges, stated: LedgerReport) -> Iterator[str]:
         if not 1 <= entry.round <= charges.rounds:
             yield f"{place}: it is of round {entry.round}, and there are {charges.rounds}"
         yield from _unlike_releases(entry, place)
+        for zone, facts in entry.zones.items():
+            most = 1.0 if facts.uncredited else math.sqrt(charges.clients) * (1 + CLOSE)
+            for name in ("sum_factor", "peer_factor"):
+                if (factor := getattr(facts, name)) is not None and not 1 <= factor <= most:
+                    yield f"{place}, zones, {zone}, {name}: {factor:g}, and it can be 1 to {most:g}"
 
 
 def _unlike_releases(entry: RoundEntry, place: str) -> Iterator[str]:
@@ -191,6 +370,22 @@ def _unlike_releases(entry: RoundEntry, place: str) -> Iterator[str]:
         for name, value in found.items():
             if getattr(facts, name) != value:
                 yield f"{place}, zones, {zone}, {name}: {getattr(facts, name)!r}, and by its releases {value!r}"
+
+
+def own_files(plain: Any) -> Iterator[tuple[str, str]]:
+    """Name and SHA-256 of each file of the user's own, as the resolved recipe has them; sorted."""
+    found = dict[str, str]()
+    left = [plain]
+    while left:
+        each = left.pop()
+        if isinstance(each, Mapping):
+            use, digest = each.get("use"), each.get("sha256")
+            if isinstance(use, str) and isinstance(digest, str):
+                found[use.rpartition(":")[0]] = digest
+            left += each.values()
+        elif isinstance(each, list):
+            left += each
+    yield from sorted(found.items())
 
 
 def unlike(stated: Any, again: Any, place: str, how: str = "reckoned again") -> Iterator[str]:

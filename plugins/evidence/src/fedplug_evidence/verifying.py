@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,18 +26,29 @@ class Verified:
 
     Attributes:
         problems: what does not fit, each beginning with the file; none where all fits.
-        notes: what was checked, and what could not be.
+        notes: what was checked, and by what.
         public: the key that signed, 32 bytes; None where the signature cannot be read.
+        unchecked: what could not be checked, and why; what was checked may fit all the same.
     """
 
     problems: list[str]
     notes: list[str]
     public: bytes | None
+    unchecked: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        """Whether everything fits."""
-        return not self.problems
+        """Whether everything was checked, and fits."""
+        return not (self.problems or self.unchecked)
+
+    @property
+    def last(self) -> str:
+        """The last line of the command."""
+        if count := len(self.problems):
+            return f"{count} thing{' does' if count == 1 else 's do'} not fit."
+        if self.unchecked:
+            return f"What was checked fits; not everything was checked: {'; '.join(self.unchecked)}."
+        return "Everything fits."
 
 
 def verify_folder(folder: Path, signer: bytes | None = None, catalog: Catalog | None = None) -> Verified:
@@ -56,8 +68,9 @@ def verify_folder(folder: Path, signer: bytes | None = None, catalog: Catalog | 
     checked = Checked(folder)
     problems, notes = list(checked.problems), list[str]()
     if not problems:
+        problems += [f"{name}: evidence has no such file" for name in sorted({*checked.data} - Contents.names())]
         notes.append(
-            f"{checked.files} files have the SHA-256 and size that {MANIFEST} lists, and there is no other file"
+            f"{len(checked.data)} files have the SHA-256 and size that {MANIFEST} lists, and there is no other file"
         )
     if checked.public is not None:
         named = fingerprint(checked.public)
@@ -70,47 +83,42 @@ def verify_folder(folder: Path, signer: bytes | None = None, catalog: Catalog | 
             problems.append(f"{SIGNATURE}: it was signed with the key {named}, and --signer is {fingerprint(signer)}")
         elif not problems:
             notes.append(f"Signed by the key that --signer names, {named}")
+    if problems:  # what the signer did not write is not read at all
+        return Verified(problems, [*notes, "Nothing that the files say was looked at"], checked.public)
     try:
-        contents = Contents.of(folder)
+        contents = Contents.of(checked.data)
     except SetupError as error:
-        return Verified([*problems, str(error)], [*notes, "The ledger was not reckoned again"], checked.public)
+        return Verified([str(error)], [*notes, "The ledger was not reckoned again"], checked.public)
     found = reckon(contents, catalog)
-    problems += found.differences
+    problems, unchecked = list(found.differences), list(found.unchecked)
     notes += found.notes
     if found.figures and not found.differences:
         notes.append(
             f"The ledger follows from {len(contents.charges.log)} charges: {found.figures} figures and words agree"
         )
-    problems += [f"{name}: it does not follow from the other files" for name in _unlike_tables(folder, contents)]
+    problems += [f"{name}: it does not follow from the other files" for name in _unlike_tables(checked.data, contents)]
     if problems:
         notes.append("The page was not made again, since other things do not fit")
-    else:
-        _check_page(folder, contents, problems, notes)
-    return Verified(list(dict.fromkeys(problems)), notes, checked.public)
-
-
-def _unlike_tables(folder: Path, contents: Contents) -> list[str]:
-    """Files that hold the same as others, for people, and do not."""
-    return [
-        name for name, data in contents.tables().items()
-        if (folder / name).is_file() and (folder / name).read_bytes() != data
-    ]  # fmt: skip
-
-
-def _check_page(folder: Path, contents: Contents, problems: list[str], notes: list[str]) -> None:
-    """The page says what the files say, where it was made by the versions that are installed here."""
-    others = [
-        f"{name} {said}" for name in ("fedplug", "fedplug-lab", "fedplug-evidence")
-        if (said := contents.versions.made.get(name)) not in (None, _installed(name))
-    ]  # fmt: skip
-    if others:
-        notes.append(
-            f"The page was made by {' and '.join(others)}, which is not installed here, and was not made again"
-        )
-    elif (folder / PAGE).is_file() and (folder / PAGE).read_bytes() != render(contents).encode():
+    elif others := _other_versions(contents):
+        unchecked.append(f"The page was made by {others}, which is not installed here, and was not made again")
+    elif checked.data.get(PAGE) != render(contents).encode():
         problems.append(f"{PAGE}: it does not say what the other files say")
     else:
         notes.append("The page says what the other files say")
+    return Verified(list(dict.fromkeys(problems)), notes, checked.public, unchecked)
+
+
+def _unlike_tables(files: Mapping[str, bytes], contents: Contents) -> list[str]:
+    """Files that hold the same as others, for people, and do not."""
+    return [name for name, data in contents.tables().items() if files.get(name) != data]
+
+
+def _other_versions(contents: Contents) -> str:
+    """What made the page, where that is not what is installed here; else nothing."""
+    names = ("fedplug", "fedplug-lab", "fedplug-evidence")
+    made = contents.versions.made
+    others = [f"{name} {made.get(name, 'of no version')}" for name in names if made.get(name) != _installed(name)]
+    return " and ".join(others)
 
 
 def _installed(name: str) -> str | None:

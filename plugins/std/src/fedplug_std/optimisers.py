@@ -37,7 +37,7 @@ class AdamW(Sgd):
         """Steps of Adam on the mean cross entropy: an update is no sum of gradients, and attacks are told so."""
         options = self.options
         return Learns(
-            descends=f"{ctx.descends} by AdamW", lr=self.learning_rate(ctx), batch_size=options.batch_size,
+            descends=f"{ctx.descends} by AdamW", lr=self.stated_rate(ctx), batch_size=options.batch_size,
             epochs=options.epochs, weight_decay=options.weight_decay, class_weights=options.class_weights,
         )  # fmt: skip
 
@@ -45,7 +45,7 @@ class AdamW(Sgd):
         """One epoch over a batch that is all there is: one step."""
         return self.varied(options=self.options.model_copy(update={"epochs": 1, "batch_size": batch_size}))
 
-    def mover(self, parameters: list[torch.Tensor], lr: float) -> Move:
+    def mover(self, parameters: list[torch.Tensor]) -> Move:
         """m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; p = (1 - lr wd) p - lr m^ / (sqrt(v^) + eps), where m^ and v^
         are m / (1 - b1^t) and v / (1 - b2^t).
         """
@@ -57,7 +57,7 @@ class AdamW(Sgd):
         second = [torch.zeros_like(parameter) for parameter in parameters]
         steps = [torch.tensor(0.0) for _ in parameters]
 
-        def move(gradients: list[torch.Tensor]) -> None:
+        def move(gradients: list[torch.Tensor], lr: float) -> None:
             adamw(
                 parameters, gradients, first, second, [], steps, foreach=True, amsgrad=False, beta1=options.beta1,
                 beta2=options.beta2, lr=lr, weight_decay=options.weight_decay, eps=options.eps, maximize=False,

@@ -44,6 +44,7 @@ class Scaffold(Sgd):
         weight_decay: ClassVar[float] = 0.0
         schedule: ClassVar[str] = "constant"
         warm_up: ClassVar[int] = 0
+        schedule_over: ClassVar[str] = "rounds"
         micro_batch: ClassVar[int | None] = None
         class_weights: ClassVar[tuple[float, ...] | None] = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
     Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     """Takes a batch, moves the model, and gives the summed loss of the batch."""
-    Move = Callable[[list[torch.Tensor]], None]
-    """Moves the parameters, given the gradient of each."""
+    Move = Callable[[list[torch.Tensor], float], None]
+    """Moves the parameters, given the gradient of each and the learning rate of the step."""
 
 ClassWeight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -40,9 +41,12 @@ class Common(fedplug.Options):
     lr: float = Field(0.01, gt=0, allow_inf_nan=False, description="learning rate of the first round")
     lr_decay: float = Field(1.0, gt=0, le=1, description="factor on the learning rate after every round")
     schedule: Literal["constant", "cosine"] = Field(
-        "constant", description="of the learning rate over the rounds; cosine: down to 0 behind the last round"
+        "constant", description="of the learning rate; cosine: down to 0 behind the last round, or step of a round"
     )
-    warm_up: int = Field(0, ge=0, description="rounds over which the learning rate grows to what it is then")
+    warm_up: int = Field(0, ge=0, description="rounds, or steps, over which the learning rate grows to what it is then")
+    schedule_over: Literal["rounds", "steps"] = Field(
+        "rounds", description="what schedule and warm_up count: rounds, or steps of a round, anew in each"
+    )
     micro_batch: int | None = Field(
         None, ge=1, description="examples that are computed at once; their gradients add up to that of the batch"
     )
@@ -78,25 +82,47 @@ class Sgd(fedplug.Trainer):
         """Sums of gradients of the mean loss of the task over batches, times the round's learning rate."""
         options = self.options
         return Learns(
-            descends=ctx.descends, lr=self.learning_rate(ctx), batch_size=options.batch_size,
+            descends=ctx.descends, lr=self.stated_rate(ctx), batch_size=options.batch_size,
             epochs=options.epochs, momentum=options.momentum, weight_decay=options.weight_decay,
             class_weights=options.class_weights,
         )  # fmt: skip
 
     def learning_rate(self, ctx: Context) -> float:
-        """Of the round: it grows linearly over the first `warm_up` rounds, and falls as `lr_decay` and `schedule` say.
+        """Of the round, as `lr_decay` and a schedule over rounds say; one over steps multiplies it further.
 
-        Cosine: lr (1 + cos(pi t)) / 2 for t from 0 in the first round behind the warm-up to 1 behind the last one
-        (Loshchilov and Hutter 2017, eq. 5, one cycle).
+        A schedule grows linearly over `warm_up` rounds or steps. Cosine: (1 + cos(pi t)) / 2 for t from 0 behind the
+        warm-up to 1 behind the last round or step (Loshchilov and Hutter 2017, eq. 5, one cycle).
         """
         options = self.options
         lr = float(options.lr * options.lr_decay**ctx.round)
-        if ctx.round < options.warm_up:
-            return lr * float((ctx.round + 1) / (options.warm_up + 1))
+        return lr if options.schedule_over == "steps" else lr * self._share(ctx.round, lambda: ctx.rounds)
+
+    def stated_rate(self, ctx: Context) -> float | None:
+        """Learning rate of every step of the round; None where each has its own."""
+        return None if self._varies() else self.learning_rate(ctx)
+
+    def _varies(self) -> bool:
+        options = self.options
+        return bool(options.schedule_over == "steps" and (options.warm_up or options.schedule != "constant"))
+
+    def _share(self, now: int, count: Callable[[], int]) -> float:
+        """What the schedule leaves of the learning rate in a round or step, 0-based, of so many."""
+        options = self.options
+        if now < options.warm_up:
+            return float((now + 1) / (options.warm_up + 1))
         if options.schedule == "constant":
-            return lr
-        passed = (ctx.round - options.warm_up) / max(1, ctx.rounds - options.warm_up)
-        return lr * (1 + math.cos(math.pi * passed)) / 2
+            return 1.0
+        passed = min(1.0, (now - options.warm_up) / max(1, count() - options.warm_up))
+        return (1 + math.cos(math.pi * passed)) / 2
+
+    def _rates(self, client: Client, ctx: Context, model: TorchModel) -> Iterator[float]:
+        """Learning rates of a round's steps, without end."""
+        options, lr = self.options, self.learning_rate(ctx)
+        if not self._varies():
+            yield from itertools.repeat(lr)
+        slices = batch_slices(client.num_examples, options.batch_size, merge_single=model.noted(_has_batch_norm))
+        count = options.epochs * len(slices)
+        yield from (lr * self._share(step, lambda: count) for step in itertools.count())
 
     def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
         """One epoch over a batch that is all there is: one step, without momentum."""
@@ -165,7 +191,7 @@ class Sgd(fedplug.Trainer):
                         losses = [perceptron.step(*batch, lr) for batch in self.batches(client, model, rng)]
                     found = torch.cat(losses)
             return {"loss": -float(found.sum(dtype=torch.float64)) / count}
-        take_step = self._by_autograd(client, model, lr)
+        take_step = self._by_autograd(client, model, self._rates(client, ctx, model))
         _training_mode(model, single=min(count, options.batch_size) == 1)
         with seeded(seed, model.device):
             for _ in range(options.epochs):
@@ -201,14 +227,16 @@ class Sgd(fedplug.Trainer):
             return None
         if options.momentum or options.weight_decay or options.class_weights is not None or options.micro_batch:
             return None
+        if self._varies():
+            return None
         return model.noted(Perceptron.of)
 
-    def _by_autograd(self, client: Client, model: TorchModel, lr: float) -> Step:
+    def _by_autograd(self, client: Client, model: TorchModel, rates: Iterator[float]) -> Step:
         """Steps on any module and any objective."""
         import torch
 
         parameters: list[torch.Tensor] = list(model.parameters)
-        move = self.mover(parameters, lr)
+        move = self.mover(parameters)
         start = [parameter.detach().clone() for parameter in parameters]
         weights = self._class_weights(model, len(client.data.classes))
 
@@ -228,12 +256,12 @@ class Sgd(fedplug.Trainer):
                     torch._foreach_add_(gradients, more, alpha=len(answers) / len(labels))
                     loss = loss + more_loss
             with torch.no_grad():
-                move(gradients)
+                move(gradients, next(rates))
             return loss
 
         return take_step
 
-    def mover(self, parameters: list[torch.Tensor], lr: float) -> Move:
+    def mover(self, parameters: list[torch.Tensor]) -> Move:
         """What a gradient does to the parameters in one step of a round, whose state begins anew here."""
         # The functional form, which torch.optim.SGD itself calls: building the class imports torch's compiler, which
         # costs every worker process about a second.
@@ -242,7 +270,7 @@ class Sgd(fedplug.Trainer):
         options = self.options
         velocities: list[torch.Tensor | None] = [None] * len(parameters)
 
-        def move(gradients: list[torch.Tensor]) -> None:
+        def move(gradients: list[torch.Tensor], lr: float) -> None:
             sgd(
                 parameters, gradients, velocities, foreach=True, lr=lr, momentum=options.momentum,
                 weight_decay=options.weight_decay, dampening=0.0, nesterov=False, maximize=False,
