@@ -67,6 +67,17 @@ def test_what_a_package_has_is_imported() -> None:
     assert "from torch" in text
 
 
+def test_a_class_of_a_cell_that_has_no_function() -> None:
+    text = source(
+        "from dataclasses import dataclass\n@dataclass\nclass Config:\n    width: int = 7\n",
+        "@dataclass\nclass Config:\n    width: int = 8\n",
+        "def width():\n    return Config().width\n",
+        name="width",
+    )
+    assert text.startswith("from dataclasses import dataclass\n\n@dataclass\nclass Config:\n    width: int = 8\n")
+    assert run(text)["width"]() == 8
+
+
 def test_a_class_of_a_file_that_has_no_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_bases.py").write_text("N = 2\nclass Bare:\n    n = N\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)

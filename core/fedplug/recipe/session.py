@@ -222,7 +222,10 @@ def _named(value: Any) -> Arrays:
             f"data, a {type(value).__name__}, must be {', '.join(ARRAYS)} as a tuple or a dictionary, a function that "
             "gives them, a mapping as in a recipe, or the folder of data sets"
         )
-    found = {str(name): np.asarray(array) for name, array in stored.items()}
+    try:
+        found = {str(name): np.asarray(array) for name, array in stored.items()}
+    except (TypeError, ValueError, RuntimeError) as error:  # lists of other lengths, a tensor on a device
+        raise SetupError(f"data: these are no arrays ({error}); give numpy arrays, or tensors on the CPU") from error
     if odd := [name for name, array in found.items() if array.dtype.hasobject]:
         raise SetupError(f"data: {odd[0]} holds Python objects, and must be an array of numbers")
     return found

@@ -51,7 +51,8 @@ class _Collected:
         self.future = False
         self._named: dict[str, Any] = {}
 
-    def need(self, name: str, value: Any) -> None:
+    def need(self, name: str, value: Any, beside: dict[str, Any] | None = None) -> None:
+        """Adds what a name stands for; `beside` are the names of the session among which it was found."""
         if name in self._named:
             if self._named[name] is not value:
                 raise NotWhole(f"two different things are named {name}")
@@ -67,16 +68,16 @@ class _Collected:
             known = value.__name__
             self.imports.add(f"from {home} import {known}" + ("" if known == name else f" as {name}"))
         elif isinstance(value, type | FunctionType):
-            self._define(name, value)
+            self._define(name, value, beside)
         else:
             raise NotWhole(f"it needs {name}, a {type(value).__name__}")
 
-    def _define(self, name: str, value: Any) -> None:
+    def _define(self, name: str, value: Any, beside: dict[str, Any] | None) -> None:
         """A function or a class of the session: what it needs, and then its source."""
-        place, own = _Place.of(value), value.__name__
+        place, own = _Place.of(value, beside), value.__name__
         text = place.definition(value)
         if own != name:
-            self.need(own, value)
+            self.need(own, value, beside)
             self.parts.append(f"{name} = {own}")
             return
         self.future |= bool(place.future)
@@ -85,12 +86,10 @@ class _Collected:
         for needed in dict.fromkeys(_loaded(code)):
             if needed == "__file__":
                 raise NotWhole("it asks where its file is")
-            if (
-                needed not in (own, "__name__")
-                and needed in around
-                and around[needed] is not getattr(builtins, needed, _NOTHING)
-            ):
-                self.need(needed, around[needed])
+            if needed == own or needed not in around or re.fullmatch("__.*__", needed):
+                continue
+            if around[needed] is not getattr(builtins, needed, _NOTHING):
+                self.need(needed, around[needed], around)
         self.parts.append(text)
 
 
@@ -107,8 +106,10 @@ class _Place:
     future: int = 0
 
     @classmethod
-    def of(cls, value: Any) -> _Place:
-        """A class does not know its line; a function in it does."""
+    def of(cls, value: Any, beside: dict[str, Any] | None = None) -> _Place:
+        """A class does not know its line; a function in it does. One without is looked for in its module's file, or in
+        the cells of a notebook, the last ones first, where it is among the names `beside`.
+        """
         found = [value] if isinstance(value, FunctionType) else vars(value).values()
         for each in found:
             inner = getattr(each, "__func__", each)
@@ -121,6 +122,14 @@ class _Place:
         file = getattr(module, "__file__", None)
         if module is not None and file and getattr(module, value.__name__, None) is value and linecache.getlines(file):
             return cls(file, None, vars(module), _FUTURE if vars(module).get("annotations") is _ANNOTATIONS else 0)
+        if beside is not None and beside.get("__name__") == value.__module__:
+            for cell, held in reversed(linecache.cache.items()):
+                if (
+                    len(held) == 4
+                    and held[1] is None
+                    and re.search(rf"(?m)^class {value.__name__}\b", "".join(held[2]))
+                ):
+                    return cls(cell, None, beside)
         raise NotWhole(f"the source of {value.__name__} is nowhere to be had")
 
     def definition(self, value: Any) -> str:
