@@ -11,6 +11,7 @@ import pytest
 from fedplug import Block, Known, Layout, Misplaced
 from fedplug.api.errors import MessageError, ProtectionError, RecipeError, TooFewClients
 from fedplug.api.operations import Bound
+from fedplug.privacy.views import PLAIN_VALUES
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.batchcrypt import BatchCrypt, is_extremes, is_reading
 from fedplug_baselines.batches import (
@@ -332,7 +333,7 @@ def test_what_rounding_by_chance_or_a_clip_of_the_round_does_to_a_length_is_not_
 
 def test_extremes_are_told_to_the_server_and_clips_to_whoever_opens() -> None:
     protocol = run_protocol(recipe()).protocol
-    assert not protocol.ledger.uncovered
+    assert {*protocol.ledger.uncovered} <= {PLAIN_VALUES}  # extremes are plain values, as it states
     component: Any = protocol.composition.components["baselines.batchcrypt"]
     seen = {(each.what, party) for each in component.reveals(protocol.server.ctx) for party in each.to}
     told = {("extremes of updates", "aggregator"), ("clip of the round", "client"), ("clip of the round", "key_holder")}

@@ -27,6 +27,7 @@ from fedplug.api.roles import (
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.privacy.charging import ledger_of
+from fedplug.privacy.views import PLAIN_VALUES
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.composition import Composition, vars_of
 from fedplug.recipe.recipe import Recipe
@@ -231,7 +232,7 @@ def run(recipe: Recipe, catalog: Catalog, *, rebuilt: bool = False, data_root: s
     world.problems += _changed([] if rebuilt else before, world)
     world.problems += [note for note in notes.notes if any(wrong in note for wrong in _WRONG)]
     remedy = "name the method in Reveals(..., asked=(...))"
-    world.problems += [f"component {note}; {remedy}" for note in books.ledger.uncovered]
+    world.problems += [f"component {note}; {remedy}" for note in books.ledger.uncovered if note != PLAIN_VALUES]
     world.problems += [f"{told.zone}: clients {told.reason}" for row in books.rows for told in row.unopened]
     return world
 
