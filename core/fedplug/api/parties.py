@@ -493,6 +493,16 @@ class Client(Party):
         """The model that training starts from: this client's own, or else the global one."""
         return self.vector if self.personal is None else self.personal
 
+    def put_back(self, positions: Any, values: Any) -> None:
+        """Sets `personal`: the global model, with these values of the client's own in their places.
+
+        Args:
+            positions: where they belong, as numpy takes indices of (P,).
+            values: float32, one a position.
+        """
+        self.personal = self.vector.copy()
+        self.personal[positions] = values
+
     @property
     def local(self) -> NDArray[np.float32]:
         """The model this client has now: where it started, moved by its update if it has trained in this round."""

@@ -151,9 +151,7 @@ class Line(Priced, Record):
             return "no guarantee"
         if self.nothing:
             return "learns nothing of the updates (epsilon 0)"
-        if self.unit != "client":
-            return f"epsilon {number(self.value)} for each {self.unit}"
-        return f"epsilon {number(self.value)} for each client"
+        return f"epsilon {number(self.value)} for each {self.unit}"
 
     @property
     def terms(self) -> str:

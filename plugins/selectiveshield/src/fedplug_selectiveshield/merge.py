@@ -38,10 +38,7 @@ class Merge(fedplug.Opener):
 
     def merge(self, block: Block, party: Party, ctx: Context) -> Block:
         """Sets `client.personal` from the new global model and the retained values, which the block holds."""
-        client = cast("Client", party)
-        personal = client.vector.copy()
-        personal[block.positions] = block.plain()
-        client.personal = personal
+        cast("Client", party).put_back(block.positions, block.plain())
         return block
 
     def describe(self) -> str:

@@ -121,10 +121,7 @@ class ByName(fedplug.Negotiation, fedplug.Opener):
 
     def put_back(self, block: Block, party: Party, ctx: Context) -> Block:
         """Sets `client.personal`: the new global model, with the values that the client retained."""
-        client = cast("Client", party)
-        personal = client.vector.copy()
-        personal[block.positions] = block.plain()
-        client.personal = personal
+        cast("Client", party).put_back(block.positions, block.plain())
         return block
 
     def check(self, recipe: Recipe) -> Iterable[str]:
