@@ -47,7 +47,9 @@ def build(folder: Path, dist: Path) -> None:
         about = project(folder)
         made = dist / f"{about['name'].replace('-', '_')}-{about['version']}.tar.gz"
         with tarfile.open(made) as archive:
-            archive.extractall(name, filter="data")
+            if hasattr(tarfile, "data_filter"):  # Python 3.11.2 and 3.11.3 have none; the archive was made here
+                archive.extraction_filter = tarfile.data_filter
+            archive.extractall(name)
         hatchling(Path(name) / made.name.removesuffix(".tar.gz"), "wheel", dist)
 
 
