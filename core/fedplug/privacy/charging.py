@@ -30,7 +30,7 @@ from fedplug.api.roles import Accountant, Groups, Negotiation, Reveals
 from fedplug.privacy.ledger import NOTHING, Ledger
 from fedplug.privacy.ledger_record import EncryptionReport
 from fedplug.recipe.check import curve_problems, curves_of, stated_in
-from fedplug.recipe.composition import Composition, amplified
+from fedplug.recipe.composition import Composition, amplified, remembered
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import make_context
 
@@ -325,6 +325,8 @@ class Charging:
         if accounts is None:
             accounts = self.accounts(round, self.server.remembered.accounts if secret else charged)
         freed = {zone: known.freed for zone, known in self._behind(round).items()}
+        if remembered(self._at(round)):  # whoever took part before may be in what is released now
+            charged = range(ledger.num_clients)
         ledger.record(
             round, charged=charged, zone_sizes=sizes, total=self.size, releases=self.releases(round),
             contributors=contributors, weights=weights, secret_cohort=secret, accounts=accounts, freed=freed,

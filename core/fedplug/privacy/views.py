@@ -401,11 +401,9 @@ def _unsaid(ledger: Ledger) -> Nothing | None:
             f"{first} changes values behind the noise with data in hand",
             f"{listed(freed)} changes values behind the noise with data in hand, so nothing is promised",
         )
-    # Answers that a component states may be plain values, such as extremes; the line lists them as not covered.
-    stated = any(channel.asked and channel.covered_by is None for channel in ledger.reveals)
-    if uncovered := [note for note in ledger.uncovered if note != PLAIN_VALUES or not stated]:
+    if ledger.uncovered:
         # Groups, plans and models may follow from the answers, so that even the released model may repeat them.
-        first = next((note for note in uncovered if note != PLAIN_VALUES), PLAIN_VALUES)
+        first = next((note for note in ledger.uncovered if note != PLAIN_VALUES), PLAIN_VALUES)
         if first == PLAIN_VALUES:
             return Nothing("plain values of protected zones were found in messages", PLAIN_VALUES)
         return Nothing(

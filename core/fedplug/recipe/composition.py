@@ -21,7 +21,8 @@ import pluggy
 from fedplug.api.blocks import RETAINED
 from fedplug.api.component import hookimpl
 from fedplug.api.errors import FedplugError, PluginError, cause_of
-from fedplug.api.links import Link, ballot_states, released
+from fedplug.api.links import Link, Step, ballot_states, released
+from fedplug.api.operations import Combine, Map, Noise, Post
 from fedplug.api.roles import (
     ROLES,
     AccountKeeper,
@@ -371,8 +372,39 @@ def chains(
 
 
 def amplified(sampling: Sampling | None, ctx: Context) -> set[str]:
-    """The zones whose noise is added to the sum of a Poisson sample, which hides who takes part."""
+    """The zones whose noise is added to the sum of a Poisson sample, which hides who takes part.
+
+    None where a function of the sum comes before the noise: what it remembers of the clients of one round would be in
+    the releases of others, and sampling a round hides nobody then.
+    """
     if sampling is None or sampling.scheme != "poisson":
         return set()
-    behind = {zone: released(ctx.steps(zone)) for zone in ctx.links}
-    return {zone for zone, known in behind.items() if known and any(r.trust == "central" for r in known.releases)}
+    return {zone for zone, first in _central(ctx).items() if first}
+
+
+def remembered(ctx: Context) -> set[str]:
+    """The zones in which a function of the sum comes before the noise of the server: who was in the sum of one round
+    may be in the releases of all that follow, and pays for these too.
+    """
+    return {zone for zone, first in _central(ctx).items() if not first}
+
+
+def _central(ctx: Context) -> dict[str, bool]:
+    """By zone with noise at the server, whether that is added before a function of a plugin gets the sum."""
+    folded = {zone: ctx.steps(zone) for zone in ctx.links}
+    behind = {zone: released(steps) for zone, steps in folded.items()}
+    return {
+        zone: _noised_first(folded[zone]) for zone, known in behind.items()
+        if known and any(each.trust == "central" for each in known.releases)
+    }  # fmt: skip
+
+
+def _noised_first(steps: Iterable[Step]) -> bool:
+    """Whether noise is added to the sum before a function of a plugin gets it."""
+    for step in steps:
+        for operation, known in zip(step.operations, step.states, strict=False):
+            if isinstance(operation, Combine) or (isinstance(operation, Post | Map) and known.summed):
+                return False
+            if isinstance(operation, Noise) and known.summed:
+                return True
+    return True

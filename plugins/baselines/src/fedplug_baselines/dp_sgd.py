@@ -29,7 +29,7 @@ from fedplug_baselines.dp_sgd_apart import require_apart
 
 if TYPE_CHECKING:
     import torch
-    from fedplug import Client, ClientData, Context, Examples
+    from fedplug import Client, ClientData, Context, Examples, Task
     from fedplug_std.torch_model import TorchModel
     from numpy.typing import NDArray
 
@@ -172,7 +172,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
             some = batch.take(slice(start, start + part))
             answers = as_tensor(some.answers).to(model.device)
             logits = model.module(to_tensor(some.inputs, data.mean, data.std, model.device))
-            each = data.task.losses(logits, answers) if data.task else cross_entropies(logits, answers)
+            each = self._losses_apart(data.task, logits, answers) if data.task else cross_entropies(logits, answers)
             torch.autograd.grad(each.sum(), model.parameters, materialize_grads=True)
             gradients = [_taken(parameter, len(some)) for parameter in model.parameters]
             norms = torch.linalg.vector_norm(torch.stack([_norms(each) for each in gradients], 1), dim=1)
@@ -188,6 +188,24 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
                 "diverged: lower lr, or use less noise"
             )
         return found, loss
+
+    def _losses_apart(self, task: Task, outputs: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
+        """The loss of each example, worked out by a function that is handed that one alone, (n,).
+
+        Raises:
+            SetupError: the task's losses ask how large a batch is, or for a value of another example.
+        """
+        from torch.func import vmap
+
+        try:
+            each = vmap(lambda output, answer: task.losses(output[None], answer[None])[0])
+            found: torch.Tensor = each(outputs, answers)
+        except RuntimeError as error:
+            raise SetupError(
+                f"{self.name} needs the loss of each example alone, and {task.name} does not give it ({error}); write "
+                "losses with operations of torch on whole tensors, or choose another trainer"
+            ) from error
+        return found
 
     def _noised(self, total: NDArray[np.float32], sigma: float, client: Client, step: int) -> NDArray[np.float32]:
         """The sum plus N(0, sigma^2 C^2 I), on a grid that does not depend on the batch."""
