@@ -23,7 +23,7 @@ from fedplug.round.uploads import read_hello
 from fedplug.runs import execution
 from fedplug.runs.folder import read_rows
 from fedplug.runs.settings import Settings
-from fedplug_baselines.dp_sgd import DpSgd
+from fedplug_baselines.dp_sgd import DpSgd, _per_sample
 from fedplug_baselines.dp_sgd_accounting import (
     SampledSteps,
     noise_multiplier_for,
@@ -33,6 +33,7 @@ from fedplug_baselines.dp_sgd_accounting import (
 )
 from fedplug_std.models import Cnn, LeNet5, Mlp
 from fedplug_std.per_sample import per_sample_gradients
+from fedplug_std.tasks import Classification
 from fedplug_std.torch_model import TorchModel
 from hypothesis import given
 from hypothesis import strategies as st
@@ -404,3 +405,38 @@ def test_one_batch_has_the_noise_of_a_step_of_the_round(make_client: Any) -> Non
     assert probe.round_release(client, client.ctx) == (sigma, 1.0, 1)
     assert component.round_release(client, client.ctx)[0] != sigma
     assert (probe.options.momentum, component.options.momentum) == (0.0, 0.9)
+
+
+class Mixed(Classification):
+    """Losses that ask for an example of the batch, and losses that ask how large it is."""
+
+    how = "value"
+
+    def losses(self, outputs: Any, answers: Any) -> Any:
+        each = super().losses(outputs, answers)
+        return each * (1.0 if int(answers[-1]) == 0 else -1.0) if self.how == "value" else each / len(outputs)
+
+
+@pytest.mark.parametrize("how", ["value", "number"])
+def test_the_loss_of_an_example_does_not_follow_from_others(make_client: Any, how: str) -> None:
+    """A value of the batch is refused; its size is one, since the loss is handed one example."""
+    client = client_of(make_client, mlp())
+    task = Mixed(Classification.Options())
+    object.__setattr__(task, "name", "mix.mixed")
+    object.__setattr__(task, "how", how)
+    client.data = dataclasses.replace(client.data, task=task)
+    component = trainer(batch_size=12, clipping_norm=0.5)
+    if how == "value":
+        with pytest.raises(SetupError, match=r"mix\.mixed does not give it"):
+            component.train(client, client.ctx)
+        return
+    mixed = clipped_of(component, client)
+    client.data = dataclasses.replace(client.data, task=None)
+    plain = clipped_of(component, client)
+    np.testing.assert_allclose(mixed, plain, atol=1e-6)
+
+
+def clipped_of(component: DpSgd, client: Any) -> Any:
+    """The clipped sum of all its examples."""
+    with _per_sample(client.model, client.data):
+        return component._clipped_sum(client, client.model, client.data.train)[0]
