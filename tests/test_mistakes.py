@@ -404,6 +404,36 @@ def test_what_is_coarse_behind_scaled_noise_takes_the_credit_for_that_of_others(
     assert ledger.log[0].zones["noised"].uncredited
 
 
+class Momentum(fedplug.Opener):
+    """Keep a momentum of the sum, and have the server add its noise to that."""
+
+    site = "server"
+
+    @hookimpl
+    def postprocess(self, known: Known, ctx: Context) -> Operations:
+        return (Post(self.mean), Clip(1.0), Noise.gaussian(2.0))
+
+    def mean(self, values: Values, public: Public) -> Values:
+        public.memory["mean"] = 0.9 * public.memory.get("mean", np.zeros_like(values)) + values
+        return public.memory["mean"]
+
+
+def test_whoever_is_in_a_memory_before_the_noise_of_the_server_pays_in_every_round(toys: Any) -> None:
+    """A client that is drawn once is in the momentum of all later rounds: sampling a round hides nobody."""
+    toys("postprocess", Momentum)
+    plain = recipe_of("noised", [CLIP], train=PUSH, rounds=3)
+    plain["data"]["clients"] = 20
+    plain |= {
+        "sampling": {"scheme": "poisson", "rate": 0.5}, "accountant": {"use": "std.pld"},
+        "aggregate": {"use": "std.mean", "weighting": "uniform"}, "postprocess": {"noised": ["toy.odd"]},
+    }  # fmt: skip
+    ledger = run_protocol(plain).protocol.ledger
+    assert not ledger.report().sampling.amplified
+    assert [entry.charged for entry in ledger.log] == ["all"] * 3
+    at_once = [{"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 2.0}]
+    assert run_protocol({**plain, "postprocess": {"noised": at_once}}).protocol.ledger.log[0].secret_cohort
+
+
 # -- what is harmless passes with its price ----------------------------------------------------------------------------
 
 
