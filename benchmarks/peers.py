@@ -35,7 +35,8 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-_PERCEPTRON, _CONV, _GPT = ({"use": f"std.{name}"} for name in ("mlp", "lenet5", "gpt"))
+_PERCEPTRON, _CONV = {"use": "std.mlp"}, {"use": "std.lenet5"}
+_GPT = {"use": "std.gpt", "width": 64, "layers": 2, "heads": 2}
 ROWS: dict[str, dict[str, Any]] = {
     "20": {"clients": 20, "examples": 60_000, "hidden": [256, 128], "epochs": 5, "batch_size": 32, "rounds": 4},
     "200": {"clients": 200, "examples": 12_000, "hidden": [256, 128], "epochs": 1, "batch_size": 20, "rounds": 10},
@@ -190,7 +191,9 @@ class Program:
         except subprocess.TimeoutExpired as error:
             self._process.kill()
             raise RuntimeError(f"it took more than {LIMIT} s") from error
-        said, erred = (file.seek(0) or file.read() for file in (self._said, self._erred))
+        for file in (self._said, self._erred):
+            file.seek(0)
+        said, erred = self._said.read(), self._erred.read()
         try:
             found: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
         except (ValueError, IndexError) as error:
