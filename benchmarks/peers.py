@@ -264,7 +264,7 @@ def compare(name: str, without: list[str], cache: Path) -> tuple[bool, dict[str,
     ):  # fmt: skip
         value = ratio(found, system, base)
         if value is not None:
-            said = "met" if round(value, 2) <= most else "missed"
+            said = "met" if value <= most else "missed"
             met &= said == "met"
             judged.append(f"{most:g}, {said}")
             print(f"  {system} is {value:.3f} x {base}; target {most:g}: {said}", flush=True)

@@ -62,8 +62,8 @@ def keep_freed_memory() -> None:
     """Has the C library keep what a step frees for the next one, up to 62 MiB, rather than give it back to the system.
 
     glibc raises its limits to the size of the largest block that was ever freed, below 32 MiB, and gives back twice as
-    much (mallopt(3), M_MMAP_THRESHOLD). Without this the steps of a small transformer take a sixth longer, in page
-    faults. Nothing is written to the block, so it takes no memory. Another C library does as it likes.
+    much (mallopt(3), M_MMAP_THRESHOLD). Without this the rounds of a small transformer take a tenth longer or more, in
+    page faults. Nothing is written to the block, so it takes no memory. Another C library does as it likes.
     """
     np.empty(31 << 20, np.uint8)
 
