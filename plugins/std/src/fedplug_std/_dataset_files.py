@@ -157,17 +157,23 @@ def text_pieces(path: Path, context: int, test_fraction: float) -> tuple[Example
     if not path.is_file():
         raise DataError(f"there is no file {path}; put it there, or name another with data: {{file: ...}}")
     with _reading("the text", path):
-        text = np.frombuffer(path.read_bytes(), np.uint8).astype(np.int64)
-    count = max(0, len(text) - 1) // context
+        text = np.frombuffer(path.read_bytes(), np.uint8)
+    return pieces(text, str(path), context, test_fraction)
+
+
+def pieces(text: np.ndarray[Any, Any], name: str, context: int, test_fraction: float) -> tuple[Examples, Examples]:
+    """Bytes, uint8 (n,), cut as in `text_pieces`; `name` is what messages call them."""
+    tokens = text.astype(np.int64)
+    count = max(0, len(tokens) - 1) // context
     if count < 2 * PARTS:
         least = 2 * PARTS * context + 1
-        raise DataError(f"{path} holds {len(text)} bytes, and {least} are needed; take more text or a smaller context")
+        raise DataError(f"{name} holds {len(text)} bytes, and {least} are needed; take more text or a smaller context")
     whole = count * context
-    given, asked = (text[start : start + whole].reshape(count, context) for start in (0, 1))
-    pieces = Examples(given, np.arange(count) * PARTS // count, asked)
+    given, asked = (tokens[start : start + whole].reshape(count, context) for start in (0, 1))
+    found = Examples(given, np.arange(count) * PARTS // count, asked)
     testing = [rows[-max(1, round(test_fraction * len(rows))) :] for rows in np.array_split(np.arange(count), PARTS)]
     test = np.concatenate(testing)
-    return pieces.take(np.setdiff1d(np.arange(count), test)), pieces.take(test)
+    return found.take(np.setdiff1d(np.arange(count), test)), found.take(test)
 
 
 def fifths(targets: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

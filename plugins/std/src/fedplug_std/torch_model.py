@@ -14,6 +14,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -38,6 +39,8 @@ _EVALUATION_BATCH = 1024
 _OUTPUT_VALUES = 1 << 24
 _MODELESS = {torch.nn.Sequential, torch.nn.Flatten, torch.nn.Linear, torch.nn.ReLU}
 """Modules that compute the same in training and in evaluation; a change of mode would go through each of them."""
+
+_ANY_DTYPE: ContextVar[bool] = ContextVar("_ANY_DTYPE", default=False)
 
 T = TypeVar("T")
 Count = Callable[[torch.Tensor, torch.Tensor], Mapping[str, float]]
@@ -68,6 +71,16 @@ def seeded(seed: int, device: str | torch.device = "cpu") -> Iterator[None]:
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
         yield
+
+
+@contextlib.contextmanager
+def of_any_dtype() -> Iterator[None]:
+    """Inside, a `TorchModel` may have parameters of any dtype: whoever asks for it will freeze them."""
+    token = _ANY_DTYPE.set(True)
+    try:
+        yield
+    finally:
+        _ANY_DTYPE.reset(token)
 
 
 def to_tensor(
@@ -134,12 +147,13 @@ class TorchModel(Model):
 
     Attributes:
         device: where it lives.
+        count: as given.
         layout: where its trainable parameters live in the flat vector.
     """
 
     def __init__(self, module: torch.nn.Module, device: str = "cpu", count: Count | None = None) -> None:
         use_one_thread()
-        self._count = count
+        self.count = count
         self.device = torch.device(device)
         if self.device.type == "cuda":
             torch.backends.cudnn.deterministic = True
@@ -149,8 +163,11 @@ class TorchModel(Model):
         if not named:
             raise ValueError(f"{type(module).__name__} has no trainable parameter")
         for name, tensor in named:
-            if tensor.dtype != torch.float32:
-                raise ValueError(f"parameter {name} is {tensor.dtype}, but updates are float32; convert the module")
+            if tensor.dtype != torch.float32 and not _ANY_DTYPE.get():
+                raise ValueError(
+                    f"parameter {name} is {tensor.dtype}, but updates are float32; convert the module with "
+                    ".float(), or freeze it and train adapters: std.lora"
+                )
         self._parameters: list[torch.Tensor] = [tensor for _, tensor in named]
         self.layout = Layout.of((name, tuple(tensor.shape)) for name, tensor in named)
         persistent = module.state_dict().keys()
@@ -282,7 +299,7 @@ class TorchModel(Model):
     def get_buffers(self) -> dict[str, NDArray[Any]]:
         """Non-trainable state by name, such as batch-norm statistics; copies."""
         held = {name: owner.get_buffer(key) for name, (owner, key) in self._buffers.items()}
-        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in held.items()}
+        return {name: _as_array(tensor.detach().cpu()).copy() for name, tensor in held.items()}
 
     def set_buffers(self, buffers: dict[str, NDArray[Any]]) -> None:
         """Overwrites the named buffers and leaves the others, except those that are not persistent, which begin anew.
@@ -387,7 +404,7 @@ class TorchModel(Model):
         for length, part, asked in zip(lengths, *parts, strict=True):
             here = slice(start, start := start + length)
             loss = float(torch.nn.functional.cross_entropy(part, asked, reduction="sum"))
-            task = dict(self._count(predicted[here], asked)) if self._count else {}
+            task = dict(self.count(predicted[here], asked)) if self.count else {}
             found.append(Evaluation(int(np.count_nonzero(right[here])), asked.numel(), loss, task))
         return found
 
@@ -408,8 +425,8 @@ class TorchModel(Model):
         answers = as_tensor(examples.answers).to(self.device)
         loss = float(task.losses(outputs, answers).double().sum())
         counts = dict(task.counts(outputs, answers))
-        if self._count:
-            counts |= self._count(outputs.argmax(1), answers)
+        if self.count:
+            counts |= self.count(outputs.argmax(1), answers)
         correct, asked = int(counts.get("correct", 0)), int(counts.get("answers", len(examples)))
         return Evaluation(correct, asked, loss * asked / len(examples), counts)
 
@@ -417,8 +434,14 @@ class TorchModel(Model):
         answers = as_tensor(examples.answers).to(self.device)
         predicted = logits.argmax(1)
         loss = float(torch.nn.functional.cross_entropy(logits, answers, reduction="sum"))
-        task = dict(self._count(predicted, answers)) if self._count else {}
+        task = dict(self.count(predicted, answers)) if self.count else {}
         return Evaluation(int((predicted == answers).sum()), answers.numel(), loss, task)
+
+
+def _as_array(tensor: torch.Tensor) -> NDArray[Any]:
+    """Its values; numpy knows no bfloat16, whose values all are float32."""
+    array: NDArray[Any] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return array
 
 
 def batch_of(examples: Examples, data: ClientData) -> int:
