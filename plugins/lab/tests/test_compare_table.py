@@ -141,7 +141,7 @@ def test_the_sentences_are_honest_about_seeds_and_about_what_does_not_compare(tm
     assert summary_of([plain, noised], ())[0].endswith("by more than the spread over 3 seeds explains.")
     assert summary_of([plain, plain], ())[0] == "All are equally accurate (0.850 ± 0.050)."
     *_, last = summary_of([plain, noised], ["accuracy", "time"])
-    assert last == "The accuracies and seconds of these runs do not compare: what differs is listed with the warnings."
+    assert last == "The figures and seconds of these runs do not compare: what differs is listed with the warnings."
     cheap = of("cheap", 0.85, bytes={"up": {"total": 10}, "down": {"total": 5}, "key_server": {"total": 0}})
     assert "sends most" in summary_of([plain, cheap], ["time"])[2]
     assert summary_of([plain, cheap], ["time"])[2].endswith("times as much as cheap, which sends least.")
@@ -162,7 +162,7 @@ def test_the_sentences_are_honest_about_seeds_and_about_what_does_not_compare(tm
         ({"summary": {"device": "cuda:0"}}, "machine: engine local on cpu in a; engine local on cuda:0 in b. Seconds"),
         ({"summary": {"versions": {"fedplug": "9"}}}, "versions: fedplug 0.1.0 and 9"),
         ({"summary": {"versions": {"fedplug": "9"}}}, "versions: runs were made with fedplug 9 (installed: "),
-        ({"skipped": "too few"}, "b, seed 1: 3 of 3 rounds fell short and moved no model. Accuracies, bytes and"),
+        ({"skipped": "too few"}, "b, seed 1: 3 of 3 rounds fell short and moved no model. Figures, bytes and"),
     ],
 )
 def test_it_says_what_does_not_compare(tmp_path: Path, changes: dict[str, Any], expected: str) -> None:
