@@ -14,7 +14,8 @@ TEXTS = {
     "zz-toy.yaml": f"# A toy. It does nothing.\n{GOOD}",
     "zz/child.yaml": "# A child of it.\nextends: ../zz-toy.yaml\nrounds: 7\n",
     "zz/values.grid.yaml": "# Some values.\nparameters: {rounds: [1, 2]}\n",
-    "zz/both.yaml": "# Both of them.\nquestion: why\nrecipes: [{recipe: ../zz-toy.yaml, name: one}, {recipe: child.yaml, name: two}]\n",
+    "zz/both.yaml": "# Both of them.\nquestion: why\n"
+    "recipes: [{recipe: ../zz-toy.yaml, name: one}, {recipe: child.yaml, name: two}]\n",
 }
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from fedplug.api.errors import SetupError
 from fedplug.recipe.shelf import ENDING, meant, named, shipped
 
-
 _ONWARD = {
     "recipe": "change it, then: fedplug run", "comparison": "change it, then: fedplug compare",
     "grid": "fedplug sweep RECIPE",

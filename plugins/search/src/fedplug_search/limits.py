@@ -40,8 +40,8 @@ class Limits(fedplug.Extension):
         leading: float | None = Field(
             None,
             allow_inf_nan=False,
-            description="what the figure that leads, such as accuracy or RMSE, must come to after the last round; judged after "
-            "half of the rounds",
+            description="what the figure that leads, such as accuracy or RMSE, must come to after the last round; judged "
+            "after half of the rounds",
         )
 
     def __init__(self, options: Options) -> None:
