@@ -285,3 +285,38 @@ def test_nothing_is_refused_everywhere() -> None:
         if not any(all(parts[part] in listed for part, listed in where.items()) for _, where in REFUSED):
             running |= set(names)
     assert running >= {*NEGOTIATIONS, *PLAIN, *SEALED, *AGGREGATORS}
+
+
+# -- optimisers, where sums are opened, and groups ---------------------------------------------------------------------
+
+OPENED: dict[str, tuple[str, list[Any], list[Any]]] = {
+    "clients": (ENCRYPTED, [{"use": "std.bfv", "key_holder": "clients"}], ["std.bfv"]),
+    "key server": (ENCRYPTED, [{"use": "std.bfv", "key_holder": "key_server"}], ["std.bfv"]),
+    "key server to clients": (ENCRYPTED, [{"use": "std.bfv", "answer": "clients"}], ["std.bfv"]),
+    "local noise": (NOISED, [CLIP, {"use": "std.gaussian", "noise_multiplier": 0.05}], []),
+}
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("opened", OPENED)
+@pytest.mark.parametrize("optimiser", ["std.scaffold", "std.fedopt"])
+def test_optimisers_run_wherever_sums_are_opened(optimiser: str, opened: str, grouped: bool) -> None:
+    zone, chain, opening = OPENED[opened]
+    scaffold = optimiser == "std.scaffold"
+    train = {"steps": 2, "batch_size": 8} if scaffold else {"epochs": 1, "batch_size": 16}
+    stepped = [*opening, *([] if scaffold else [{"use": "std.fedopt", "at": "client", "lr": 0.03}])]
+    recipe = {
+        "name": "opened", "seed": 7, "rounds": 2, "min_clients": 3,
+        "data": {"use": "std.digits", "train_size": 180, "test_size": 24, "clients": 6,
+                 "partition": {"use": "std.categories", "categories": 2}},
+        "model": {"use": "std.mlp", "hidden": []},
+        "train": {"use": "std.scaffold" if scaffold else "std.sgd", "lr": 0.05, **train},
+        "negotiate_mask": {"use": "std.single_zone", "zone": zone}, "protect": {zone: chain},
+        "aggregate": {"use": "std.mean", "weighting": "uniform"},
+        **({"postprocess": {zone: stepped}} if stepped else {}),
+        **({"score_parameters": [SENSITIVITY], "groups": {"use": "sensecrypt.clusters"}} if grouped else {}),
+    }  # fmt: skip
+    assert refusal(recipe) is None
+    rows = run_protocol(recipe).protocol.rows
+    assert [row.clients.dropped for row in rows] == [{}, {}]
+    assert not any(row.unopened for row in rows)

@@ -15,7 +15,7 @@ import pytest
 from fedplug.api.verdict import PARTIES, Line
 from fedplug_lab.comparable import Unlike, unlike, warnings
 from fedplug_lab.compare_figures import charts
-from fedplug_lab.compare_formats import side_by_side, to_csv, to_json, to_latex, to_markdown, words
+from fedplug_lab.compare_formats import grouped, side_by_side, to_csv, to_json, to_latex, to_markdown, words
 from fedplug_lab.compare_page import write_compare_page
 from fedplug_lab.compare_table import columns, leaders, reasons
 from fedplug_lab.compare_words import summary_of
@@ -304,3 +304,21 @@ def test_many_protocols_make_several_tables_and_nothing_scrolls(tmp_path: Path) 
     assert numbers.count("<table") == numbers.count('<table class="sides">') == 4, "two, and two folded away"
     assert "scroll" not in numbers
     assert to_markdown(table, everyone, about).count("| --- ") == 9
+
+
+def test_a_task_without_accuracy_is_compared_by_what_leads_it_in_its_direction(tmp_path: Path) -> None:
+    leads = {"name": "RMSE", "better": "lower", "unit": "m"}
+    common = {"accuracy": None, "client_accuracy": {}, "leads": leads, "summary": {"figures": [leads]}}
+    near = {"figures": {"RMSE": 1.0}, "client_leading": {0: 1.0, 1: 3.0}, "tuned": {0: 0.5, 1: 0.5},
+            "personal_leading": {0: 1.0, 1: 2.0}, "clusters": {"north": 1.0}}  # fmt: skip
+    far = {"figures": {"RMSE": 2.0}, "client_leading": {0: 4.0, 1: 6.0}, "clusters": {"north": 2.0}}
+    everyone = [Compared(name, [a_run(tmp_path, name, 1, **common, **own)]) for name, own in (("a", near), ("b", far))]
+    table = columns(everyone, everyone[0])
+    assert [(column.key, [cell.best for cell in column.cells]) for column in table if "RMSE" in column.key] == [
+        ("figure_RMSE", [True, False]), ("client_RMSE", [True, False]), ("personal_RMSE", [True, False]),
+        ("tuned_RMSE", [True, False]),
+    ]  # fmt: skip
+    assert texts(everyone, "client_RMSE") == ["2.000", "5.000"]
+    assert texts(everyone, "cluster_north") == ["1.000", "2.000"]
+    assert next(iter(dict(grouped(table[2:])))) == "RMSE (m)"
+    assert not [column for column in table if "ccuracy" in column.title]

@@ -40,7 +40,7 @@ class Limits(fedplug.Extension):
         leading: float | None = Field(
             None,
             allow_inf_nan=False,
-            description="what the figure that leads, such as accuracy or RMSE, must come to after the last round; judged "
+            description="what the figure that leads, such as accuracy or RMSE, must come to in the end; judged "
             "after half of the rounds",
         )
 
