@@ -58,7 +58,7 @@ class Metrics:
 
     Attributes:
         rows: the complete rows.
-        awaiting: the row of the last round, until its accuracy is known.
+        awaiting: the row of the last round, until its figures are known.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Metrics:
             self.complete(event.groups)
 
     def complete(self, groups: Mapping[str, Sequence[int]]) -> None:
-        """Adds the accuracy to the row of the round before; does nothing if no row waits."""
+        """Adds the figures to the row of the round before; does nothing if no row waits."""
         row, self.awaiting = self.awaiting, None
         if row is None:
             return
@@ -106,7 +106,7 @@ class Metrics:
                 claimed = public.pop(client_id).count
                 self.events.note(
                     f"round {row.round}: client {client_id} says that its share of the public test set has {claimed:g} "
-                    "answers, more than twice as many as those of most others; it does not count in the accuracy"
+                    "answers, more than twice as many as those of most others; it does not count in the figures"
                 )
             inside = [(public[client_id], worth[client_id]) for client_id in ids if client_id in public]
             if total := sum(count.count * by for count, by in inside):

@@ -320,5 +320,5 @@ def test_a_task_without_accuracy_is_compared_by_what_leads_it_in_its_direction(t
     ]  # fmt: skip
     assert texts(everyone, "client_RMSE") == ["2.000", "5.000"]
     assert texts(everyone, "cluster_north") == ["1.000", "2.000"]
-    assert next(iter(dict(grouped(table[2:])))) == "RMSE (m)"
+    assert [heading for heading, _ in grouped(table)][:2] == ["", "RMSE (m)"]
     assert not [column for column in table if "ccuracy" in column.title]
