@@ -158,13 +158,29 @@ def text_pieces(path: Path, context: int, test_fraction: float) -> tuple[Example
         raise DataError(f"there is no file {path}; put it there, or name another with data: {{file: ...}}")
     with _reading("the text", path):
         text = np.frombuffer(path.read_bytes(), np.uint8).astype(np.int64)
-    count = max(0, len(text) - 1) // context
-    if count < 2 * PARTS:
-        least = 2 * PARTS * context + 1
-        raise DataError(f"{path} holds {len(text)} bytes, and {least} are needed; take more text or a smaller context")
+    return ends_apart(cut_up(text, context, str(path)), test_fraction)
+
+
+def cut_up(tokens: np.ndarray[Any, Any], context: int, place: str, at_least: int = 2 * PARTS) -> Examples:
+    """Tokens int64 (n,) as pieces (n, context) that do not overlap, each with the tokens behind it as its answers.
+
+    The labels are the tenth of the text that a piece is in. Raises a DataError where there are too few of them.
+    """
+    count = max(0, len(tokens) - 1) // context
+    if count < at_least:
+        least = at_least * context + 1
+        what = "bytes" if Path(place).is_file() else "tokens"
+        raise DataError(
+            f"{place} holds {len(tokens)} {what}, and {least} are needed; take more text or a smaller context"
+        )
     whole = count * context
-    given, asked = (text[start : start + whole].reshape(count, context) for start in (0, 1))
-    pieces = Examples(given, np.arange(count) * PARTS // count, asked)
+    given, asked = (tokens[start : start + whole].reshape(count, context) for start in (0, 1))
+    return Examples(given, np.arange(count) * PARTS // count, asked)
+
+
+def ends_apart(pieces: Examples, test_fraction: float) -> tuple[Examples, Examples]:
+    """Pieces for training, and the last ones of each tenth for testing."""
+    count = len(pieces)
     testing = [rows[-max(1, round(test_fraction * len(rows))) :] for rows in np.array_split(np.arange(count), PARTS)]
     test = np.concatenate(testing)
     return pieces.take(np.setdiff1d(np.arange(count), test)), pieces.take(test)
@@ -181,6 +197,23 @@ def _split(examples: Examples, test_fraction: float, seed: int) -> tuple[Example
     """Training and test examples, split at random within every class, each in the order that they had."""
     train, test = stratified(examples.labels, test_fraction, seed)
     return examples.take(np.sort(train)), examples.take(np.sort(test))
+
+
+def apart(examples: Examples, test_fraction: float, seed: int, place: str) -> tuple[Examples, Examples]:
+    """Training and test examples, split at random within every class; without regard to them where one is too rare.
+
+    Raises:
+        DataError: there are too few examples for both.
+    """
+    count = len(examples)
+    if count < 2:
+        raise DataError(f"{place} has {count} example, and a part is set aside for testing; give more")
+    try:
+        return _split(examples, test_fraction, seed)
+    except ValueError:
+        order = stream(seed, "split").permutation(count)
+        testing = min(count - 1, max(1, round(test_fraction * count)))
+        return examples.take(np.sort(order[testing:])), examples.take(np.sort(order[:testing]))
 
 
 def idx_images(name: str, root: str | None, download: bool, num_classes: int) -> tuple[Examples, Examples]:
