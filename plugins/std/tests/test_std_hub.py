@@ -158,7 +158,13 @@ def test_missing_files_name_the_folder_and_what_is_looked_for(tmp_path: Path, na
 def test_what_torchvision_has_not(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"torchvision\.datasets has no kmnist; write KMNIST"):
         from_torchvision(tmp_path, dataset="kmnist")
-    with pytest.raises(DataError, match="there is no folder .* where KMNIST is looked for"):
+    with pytest.raises(DataError, match=r"there is no folder .* where KMNIST is looked for"):
         from_torchvision(tmp_path / "absent", dataset="KMNIST")
+    with pytest.raises(DataError, match="FakeData reads no folder"):
+        from_torchvision(tmp_path, dataset="FakeData")
+    with pytest.raises(DataError, match=r"EMNIST: .*'split'; write it in data\.arguments"):
+        from_torchvision(tmp_path, dataset="EMNIST")
+    with pytest.raises(DataError, match=r"It looks in \S+/food-101\."):
+        from_torchvision(tmp_path, dataset="Food101")
     with pytest.raises(ValueError, match="download is not for the recipe to say"):
         Torchvision.Options.model_validate({"dataset": "KMNIST", "arguments": {"download": True}})

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import gzip
 import importlib.util
 import os
 import pickle
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -96,6 +97,15 @@ def data_folder(root: str | None, inside: str = "") -> Path:
             f"{ENVIRONMENT}=data, or use std.digits, which needs none"
         )
     return Path(named).expanduser() / inside
+
+
+def located(root: str | None, inside: str) -> Path:
+    """A path in the folder of data sets; where nobody named one, in the working directory.
+
+    Whoever has one file of data has no folder of data sets, and should not need one.
+    """
+    path = Path(inside).expanduser()
+    return data_folder(root, str(path)) if root or os.environ.get(ENVIRONMENT) else Path.cwd() / path
 
 
 @contextlib.contextmanager
@@ -332,6 +342,21 @@ def image_tree(
     if names != test_names:
         raise DataError(f"{train_folder} has the classes {names}, but {test_folder} has {test_names}; they must agree")
     return train, test, names
+
+
+def with_labels(examples: Examples, folders: tuple[str, ...], labels: Mapping[str, tuple[str, ...]]) -> Examples:
+    """The same images, each with the labels of its folder as targets, 0 or 1, int64 (n, labels).
+
+    Raises:
+        DataError: a label names a folder that is not there.
+    """
+    for label, named in labels.items():
+        if absent := [name for name in named if name not in folders]:
+            raise DataError(
+                f"labels.{label} names the folder {absent[0]}, and there are {', '.join(folders)}; correct the name"
+            )
+    has = np.array([[folder in named for named in labels.values()] for folder in folders], np.int64)
+    return dataclasses.replace(examples, targets=has[examples.labels])
 
 
 def _loader(image_size: int, grayscale: bool = False) -> Callable[[str], np.ndarray[Any, Any]]:

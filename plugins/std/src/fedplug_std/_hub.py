@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def hugging_face(options: HuggingFace.Options, root: str | None) -> Dataset:
     """The data set in a folder that `save_to_disk` wrote."""
-    folder = _dataset_files.data_folder(root, options.path)
+    folder = _dataset_files.located(root, options.path)
     parts = _splits(options, folder)
     names = ("train", "test") if len(parts) == 2 else ("all",)
     if options.inputs is None:
@@ -272,12 +272,14 @@ def of_torchvision(options: Torchvision.Options, root: str | None) -> Dataset:
             f"torchvision.datasets has no {options.dataset}; "
             + (f"write {near[0]}" if near else "look there for its name")
         )
-    folder = _dataset_files.data_folder(root, options.path)
+    folder = _dataset_files.located(root, options.path)
     if not folder.is_dir():
         raise DataError(
             f"there is no folder {folder}, where {options.dataset} is looked for; {_expected(kind, folder)}"
         )
     takes = inspect.signature(kind).parameters
+    if next(iter(takes)) != "root":
+        raise DataError(f"torchvision's {options.dataset} reads no folder; name a data set that lies in one")
     # Some hand `train` on to the class that they build on.
     handed = any(each.kind is each.VAR_KEYWORD for each in takes.values()) and issubclass(kind, library.MNIST)
     if "train" in takes or handed:
@@ -314,6 +316,9 @@ def _part(kind: Any, folder: Path, options: Torchvision.Options, **which: Any) -
         reason = " ".join(str(error).split()) or type(error).__name__
         if "not found" in reason.lower() or isinstance(error, FileNotFoundError):
             reason = "its files are not there"
+        if isinstance(error, TypeError):
+            remedy = "write it in data.arguments, such as {split: ...}"
+            raise DataError(f"{options.dataset}: {reason}; {remedy}") from error
         raise DataError(f"{options.dataset} in {folder} cannot be read: {reason}; {_expected(kind, folder)}") from error
 
 
@@ -331,8 +336,12 @@ def _expected(kind: type, folder: Path) -> str:
     """Which files a class looks for, in the words of torchvision, and how to get them there."""
     said = re.search(r"root \(.*?\): (.*?)(?=\n\s+\w+ \([^)]*\): |\n\s*\n|\Z)", inspect.getdoc(kind) or "", re.DOTALL)
     layout = " ".join(said.group(1).replace("``", "").split()).rstrip(".") if said else "see its documentation"
+    # What the documentation leaves out, the source has: Path(self.root) / "food-101".
+    inside = re.search(r"""Path\((?:self\.)?root\)\s*/\s*["']([^"']+)["']""", inspect.getsource(kind))
+    looked = getattr(kind, "base_folder", None) or (inside and inside.group(1))
+    where = f" It looks in {folder / looked}." if isinstance(looked, str) and looked else ""
     return (
-        f"torchvision says of that folder: {layout}. Nothing is fetched; put the files there, for instance with "
+        f"torchvision says of that folder: {layout}.{where} Nothing is fetched; put the files there, for instance with "
         f"torchvision.datasets.{kind.__name__}({str(folder)!r}, download=True), where the class has that"
     )
 

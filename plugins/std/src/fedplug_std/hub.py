@@ -27,7 +27,11 @@ class HuggingFace(fedplug.DataSource):
     class Options(RowOptions):
         """Which folder, which columns, and which splits."""
 
-        path: str = Field(".", description="the folder that save_to_disk wrote, absolute or inside the data folder")
+        path: str = Field(
+            ".",
+            description="the folder that save_to_disk wrote, absolute or inside the data folder; where none is named, "
+            "in the working directory",
+        )
         inputs: str | None = Field(None, description="column of images, token ids or text; null: a table of numbers")
         train_split: str = Field("train", description="split for training, where the folder has several")
         test_split: str = Field(
@@ -99,7 +103,11 @@ class Torchvision(fedplug.DataSource):
         """Which class, where, and which parts."""
 
         dataset: str = Field(description="name of a class in torchvision.datasets, such as KMNIST or Food101")
-        path: str = Field(".", description="the folder that the class calls root, absolute or inside the data folder")
+        path: str = Field(
+            ".",
+            description="the folder that the class calls root, absolute or inside the data folder; where none is "
+            "named, in the working directory",
+        )
         arguments: dict[str, bool | int | float | str] = Field(
             {}, description="further arguments of the class, such as split: letters of EMNIST"
         )

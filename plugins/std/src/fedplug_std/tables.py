@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -151,11 +150,12 @@ class Table(fedplug.DataSource):
         import numpy as np
 
         from fedplug_std import _columns
+        from fedplug_std import _dataset_files as files
 
         chosen = self.options
-        rows = read(located(root, chosen.file), chosen.delimiter)
+        rows = read(files.located(root, chosen.file), chosen.delimiter)
         if chosen.test_file is not None:
-            test = read(located(root, chosen.test_file), chosen.delimiter)
+            test = read(files.located(root, chosen.test_file), chosen.delimiter)
             return _columns.dataset(chosen, rows, test)
         if chosen.test_column is None:
             return _columns.dataset(chosen, rows, None)
@@ -169,14 +169,6 @@ class Table(fedplug.DataSource):
             )
         train, test = (rows.take(np.flatnonzero(which)) for which in (~testing, testing))
         return _columns.dataset(chosen, train, test, (chosen.test_column,))
-
-
-def located(root: str | None, file: str) -> Path:
-    """Where a file of data is: in the data folder, or in the working directory where none is named."""
-    from fedplug_std import _dataset_files as files
-
-    path = Path(file).expanduser()
-    return files.data_folder(root, str(path)) if root or os.environ.get(files.ENVIRONMENT) else Path.cwd() / path
 
 
 def read(path: Path, delimiter: str | None = None) -> Rows:
