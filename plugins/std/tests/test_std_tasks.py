@@ -142,7 +142,7 @@ def numbers(inputs: Any, targets: Any = None) -> Examples:
     [
         (tasks.LanguageModel, numbers([[0, 7]], [[7, 0]]), 5, "inputs hold the tokens 0 to 7, and the vocabulary"),
         (tasks.LanguageModel, numbers([[0.5]], [[0]]), 5, "must be tokens"),
-        (tasks.Regression, numbers([[0.5, 9e4]], [[1.0]]), 1, "column 1 of the inputs goes up to 90000"),
+        (tasks.Regression, numbers([[0.5, 9e4]], [[1.0]]), 1, "column 1 of the inputs goes from 90000 to 90000"),
         (tasks.Regression, numbers([[0.5]]), 1, "answers are one class an example, and must be targets (n, 1)"),
         (tasks.MultiLabel, numbers([[0.5]], [[0, 3]]), 2, "answers go from 0 to 3, and each must be 0 or 1"),
         (tasks.Classification, numbers([[0.5]], [[0.5]]), 2, "must be one class an example"),
