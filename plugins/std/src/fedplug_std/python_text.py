@@ -53,7 +53,8 @@ class PythonText(fedplug.DataSource):
         texts = _docstrings(library) if chosen.part == "docstrings" else _code(library)
         text = b"\n\n".join(filter(None, texts))
         name = f"the {chosen.part} of this Python"
-        train, test = files.pieces(np.frombuffer(text, np.uint8), name, chosen.context, chosen.test_fraction)
+        pieces = files.cut_up(np.frombuffer(text, np.uint8).astype(np.int64), chosen.context, name)
+        train, test = files.ends_apart(pieces, chosen.test_fraction)
         parts = tuple(f"part {number}" for number in range(1, files.PARTS + 1))
         data = files.dataset(train, test, chosen, parts, (), ())
         return replace(data, classes=tuple(f"byte {value}" for value in range(256)), kinds=parts)
