@@ -11,7 +11,7 @@ from typing import Any
 from fedplug.api.component import File, Options
 from fedplug.api.errors import PluginError
 from fedplug.api.roles import ROLES, Component, DataSource
-from fedplug.recipe import own_files
+from fedplug.recipe import own_files, shelf
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.option_errors import meant, validated
@@ -299,7 +299,8 @@ class _Reading:
 
 
 def _reader_of(named: File) -> Callable[[list[Path]], own_files.OwnFile]:
-    return lambda folders: own_files.read_file(Path(named.file), folders, named.sha256)
+    """As other files of the user's own; a copy of a shipped recipe still finds those that were shipped with it."""
+    return lambda near: own_files.read_file(Path(named.file), (*near, Path(), *shelf.folders()), named.sha256)
 
 
 def _second_name(path: KeyPath) -> str:
