@@ -506,6 +506,20 @@ class Component(abc.ABC):
     def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:  # noqa: B027
         """Runs at the server, once, before round 1: keys, parameters."""
 
+    def prepare(self, cohort: Cohort, ctx: Context) -> None:  # noqa: B027
+        """Runs at the server in every round, once a group, between the negotiation and the uploads.
+
+        For what a round's uploads need and no plan says: fresh keys, shares of them, a challenge. It drives the clients
+        with methods marked `@at_client`; what they answer is stated by `reveals` as any other answer is.
+
+        Args:
+            cohort: the clients of one group that have a plan and are still in the round.
+            ctx: of the round, at the server.
+
+        Raises:
+            TooFewClients: fewer are left than the component needs. The group is left out of this round.
+        """
+
     def reveals(self, ctx: Context) -> Sequence[Reveals]:
         """What it makes visible beside the protected values."""
         return ()

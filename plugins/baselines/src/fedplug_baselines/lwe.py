@@ -38,8 +38,8 @@ from fedplug import (
     at_client,
     hookimpl,
 )
-from fedplug.api import secrets  # fmt: skip
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
+from fedplug.api.letters import Correspondent
 from fedplug_std.gaussian import CLIP_FIRST
 
 from fedplug_baselines import lwe_exchange, lwe_numbers
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Lwe(fedplug.Sealer):
+class Lwe(Correspondent, fedplug.Sealer):
     """Mask updates with LWE samples, whose errors add up to the noise; clients' secret shares open the sum (Stevens).
 
     Nobody holds a key. The error of each client is its part of the noise: `shared_by` clients together have the
@@ -124,11 +124,10 @@ class Lwe(fedplug.Sealer):
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What the masks leave visible."""
         size = "the number of scalars follows from the length of an upload"
-        keys = "halves of key pairs that are drawn before any training"
         shares = "of fresh secrets: they open the sum, whose noise the ledger counts, and no upload in it"
         return [
             Reveals("size of the encrypted zone", ("aggregator",), note=size),
-            Reveals("public keys", ("aggregator",), covered_by="nothing to pay", asked=("make_key",), note=keys),
+            self.correspondence(),
             Reveals("sums of shares", ("aggregator",), covered_by="epsilon", asked=("sum_of_shares",), note=shares),
         ]
 
@@ -136,29 +135,9 @@ class Lwe(fedplug.Sealer):
         """Of the public matrix A: another one each round and zone, which nobody chose."""
         return hashlib.blake2b(f"{ctx.digest} {self.name} {zone} {ctx.round}".encode(), digest_size=32).digest()
 
-    # -- keys of the clients -------------------------------------------------------------------------------------------
-
     def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
-        """Has every client make a key pair, under which the others seal its shares, and hands out the public halves.
-
-        Raises:
-            TooFewClients: a client gave none.
-        """
-        keys = cohort.ask(self.make_key)
-        if wrong := [c for c in range(ctx.num_clients) if not (isinstance(keys.get(c), bytes) and len(keys[c]) == 32)]:
-            raise TooFewClients(f"{self.name}: no public key of client {', '.join(map(str, wrong))}; all need one")
-        cohort.tell(self.take_keys, keys)
-
-    @at_client
-    def make_key(self, client: Client) -> bytes:
-        """Makes this client's key pair of the run; gives the public half."""
-        client.memory(self)["private"], public = secrets.key_pair()
-        return public
-
-    @at_client
-    def take_keys(self, client: Client, keys: dict[int, bytes]) -> None:
-        """Keeps the public keys of all clients."""
-        client.memory(self)["keys"] = dict(keys)
+        """Has every client make a key pair, under which the others send it their shares."""
+        self.introduce(cohort, ctx)
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
@@ -238,8 +217,10 @@ class Lwe(fedplug.Sealer):
         return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
 
     @at_client
-    def sum_of_shares(self, client: Client, zone: str, boxes: dict[int, bytes]) -> NDArray[np.uint32]:
+    def sum_of_shares(self, client: Client, asked: tuple[str, dict[int, bytes]]) -> NDArray[np.uint32]:
         """The sum of this client's shares of the dealers' secrets, residues of shape (length,).
+
+        It is asked for a zone, and handed the sealed shares by dealer.
 
         For the same shares only in a round, also after a restart, since two sums over dealers that differ in one would
         give that one away.
@@ -249,4 +230,5 @@ class Lwe(fedplug.Sealer):
             ProtectionError: too few dealers are named.
             MessageError: a box does not open, or holds no share.
         """
+        zone, boxes = asked
         return lwe_exchange.sum_of_shares(self, client, zone, boxes)
