@@ -723,6 +723,16 @@ class Sealer(Protector, Opener, role=True):
     def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
         """The sum of blocks that this component sealed; at the server."""
 
+    def gather(self, block: Block, ctx: Context) -> Block:
+        """At the server, what clients need of each other to open a closed sum, in its `meta`; asked where it says
+        `Seal(opened_by="shares", answers="clients")`. `ctx.party.cohort` has the clients whose updates are in the sum.
+
+        Raises:
+            TooFewClients: too few of them help; the sum stays closed.
+            ProtectionError: what they answer does not open it.
+        """
+        return block
+
     @property
     def joins(self) -> bool:
         """Whether `join_sums` adds sums up, so that the server need not keep uploads until the last one is there."""

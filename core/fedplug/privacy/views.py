@@ -549,7 +549,7 @@ def _collusion(ledger: Ledger) -> Guarantee | Nothing:
         )
     shared = {zone for zone, holder in ledger.key_holders.items() if holder == "shares"}
     # The server adds its own noise to a sum, so where there is any the noise of the uploads alone counts.
-    own = ledger.priced(noised, lambda zone, cost: cost.peer if zone in shared and not cost.beneath else cost.own)
+    own = ledger.priced(noised, lambda zone, cost: cost.pooled if zone in shared and not cost.beneath else cost.own)
     because = "sees every upload after the noise, decrypted where a client has the key"
     rests: tuple[str, ...] = ()
     if shared:
