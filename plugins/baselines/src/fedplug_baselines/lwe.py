@@ -47,7 +47,9 @@ from fedplug_baselines.lwe_field import Q, centred, keystream, masks, residues, 
 from fedplug_baselines.lwe_options import LweOptions
 
 if TYPE_CHECKING:
-    from fedplug import Cohort, KeyServerLine, Recipe
+    from collections.abc import Sequence
+
+    from fedplug import Cohort, KeyServerLine, Party, Recipe
     from numpy.typing import NDArray
 
 
@@ -208,7 +210,23 @@ class Lwe(Correspondent, fedplug.Sealer):
                 f"round {ctx.round + 1}: {len(answers)} of the {block.contributors} clients whose updates are in the "
                 f"{block.zone} sum answered with their shares; threshold={sharing.threshold} are needed to open it"
             )
-        s = sharing.open(answers, self.options.dimension)
+        return self._unmasked(block, step, sharing.open(answers, self.options.dimension), ctx)
+
+    def open_upload(self, block: Block, sender: int, parties: Sequence[Party]) -> Block | None:
+        """One upload, with the shares of its secret that clients among the parties were sent."""
+        clients = [party for party in parties if isinstance(party, Client)]
+        shares, step = {}, lwe_exchange.step_of(block)
+        for client in clients:
+            box = {sender: block.meta["shares"][client.client_id]}
+            shares[client.client_id] = np.frombuffer(self.read_letters(client, box, block.zone)[sender], "<u4")
+        if not clients or step is None or len(shares) < self.options.sharing(clients[0].ctx.num_clients).threshold:
+            return None
+        ctx = clients[0].ctx
+        s = self.options.sharing(ctx.num_clients).open(shares, self.options.dimension)
+        return self._unmasked(block.replace(divisor=1.0), step, s, ctx)
+
+    def _unmasked(self, block: Block, step: float, s: NDArray[np.uint64], ctx: Context) -> Block:
+        """Of masked values those without the mask that a secret makes."""
         with ctx.party.operation(f"{self.name}.unmask", block.size):
             masked = np.frombuffer(block.ciphertexts[0], "<u4").astype(np.uint64)
             total = centred((masked + Q - masks(self._seed(ctx, block.zone), block.size, s)) % Q)
