@@ -80,7 +80,7 @@ class ReplyArrived(Event):
     """A client has answered, or failed to. Cheap; there are thousands in a large round.
 
     Attributes:
-        phase: `setup`, `negotiate`, `upload`, `finish`.
+        phase: `setup`, `negotiate`, `upload`, `open` (shares of a sum), `finish`.
         reports: what came with the reply; empty where it failed.
         answered, asked: how many have answered this question, of how many.
     """

@@ -420,6 +420,7 @@ class Sums:
                     continue
                 shares = block.sealed_by is not None and closed is not None and closed[1].opened_by == "shares"
                 if shares and block.sealed_by == step.link.name:
+                    self.office.phase = "open"
                     self.events.tell(Asking(ctx.round, tuple(senders[: fewest_in(block)]), "opening"))
                 if step.link.site == "client" and not shares:
                     break
