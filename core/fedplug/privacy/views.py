@@ -594,7 +594,8 @@ def _sums(ledger: Ledger, over: str = " over clients") -> str:
 
 
 def _sums_alone(ledger: Ledger, zones: list[str]) -> bool:
-    return all(ledger.key_holders.get(zone) == "key_server" for zone in zones)
+    """Whether nobody but the key server, or several clients together, opens more than sums of these zones."""
+    return all(ledger.key_holders.get(zone) in ("key_server", "shares") for zone in zones)
 
 
 def _how_bare(ledger: Ledger, zones: list[str]) -> str:

@@ -64,7 +64,9 @@ def draw(client_ids: Sequence[int], degree: int, seed: bytes) -> dict[int, tuple
     if degree >= len(ids) - 1:
         return {each: tuple(other for other in ids if other != each) for each in ids}
     if degree < 2 or degree % 2:
-        raise ProtectionError(f"degree={degree} must be even and >= 2: half the neighbours are on either side of a ring")
+        raise ProtectionError(
+            f"degree={degree} must be even and >= 2: half the neighbours are on either side of a ring"
+        )
     stream = Cipher(algorithms.AES256(seed), modes.CTR(bytes(16))).encryptor()
     ring = np.array(ids)[np.argsort(np.frombuffer(stream.update(bytes(8 * len(ids))), "<u8"), kind="stable")]
     away = np.concatenate([np.arange(-(degree // 2), 0), np.arange(1, degree // 2 + 1)])
@@ -215,10 +217,7 @@ def _log_chances(population: int, marked: int, draws: int) -> NDArray[np.float64
     # binomial(draws, x) * marked falling x * unmarked falling (draws - x) / population falling draws
     ways = _falling(draws, draws)[draws] - _log_factorials(draws) - _log_factorials(draws)[::-1]
     found: NDArray[np.float64] = (
-        ways
-        + _falling(marked, draws)
-        + _falling(population - marked, draws)[::-1]
-        - _falling(population, draws)[draws]
+        ways + _falling(marked, draws) + _falling(population - marked, draws)[::-1] - _falling(population, draws)[draws]
     )
     return found
 

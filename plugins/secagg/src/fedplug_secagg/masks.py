@@ -87,7 +87,9 @@ def word(bits: int) -> np.dtype[Any]:
         ProtectionError: not from 8 to 64.
     """
     if not 8 <= bits <= 64:
-        raise ProtectionError(f"bits={bits} must be from 8 to 64: residues modulo 2^bits are kept in words of a machine")
+        raise ProtectionError(
+            f"bits={bits} must be from 8 to 64: residues modulo 2^bits are kept in words of a machine"
+        )
     return np.dtype(f"<u{next(size for size in (1, 2, 4, 8) if 8 * size >= bits)}")
 
 
