@@ -71,8 +71,8 @@ def test_a_sum_is_the_plain_fixed_point_sum_to_the_bit(engine: str, use: Any, bi
 ])  # fmt: skip
 @pytest.mark.parametrize("use", ["secagg.bonawitz", "secagg.plus"])
 def test_clients_may_drop_out_in_every_phase(tmp_path: Any, use: str, when: str, inside: list[int]) -> None:
-    use_: Any = {"use": use, "threshold": 3} if use == "secagg.bonawitz" else {"use": use, "dropped": 0.4, "corrupt": 0.1}
-    plain = recipe(use_, availability=away(tmp_path, when, (1, 2), (1, 4)))
+    options: Any = {"threshold": 3} if use == "secagg.bonawitz" else {"dropped": 0.4, "corrupt": 0.1}
+    plain = recipe({"use": use, **options}, availability=away(tmp_path, when, (1, 2), (1, 4)))
     outcome = run_protocol(plain)
     assert all("dropped out: is away" in note for note in outcome.notes)
     assert sorted(outcome.rows[0].clients.dropped) == [2, 4]
@@ -146,7 +146,7 @@ def test_a_client_never_gives_both_shares_of_another(monkeypatch: pytest.MonkeyP
         component.share_keys(asked, (CLIENTS, {}))
 
 
-def test_a_share_that_is_wrong_is_noticed_and_the_round_goes_on_without_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_share_is_noticed_and_the_round_goes_on_without_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     real = masked.shamir.part
 
     def lies(share: bytes, which: int) -> bytes:

@@ -1,15 +1,16 @@
 """Secure aggregation by masks that cancel in the sum (Bonawitz et al., CCS 2017; SecAgg+: Bell et al., CCS 2020).
 
-    AdvertiseKeys    client    makes s_u, sends the public half; the server draws the graph and tells N(u) its neighbours' keys
+    AdvertiseKeys    client    makes s_u, sends the public half; the server tells it its neighbours' keys in the graph
     ShareKeys        client    draws b_u, sends each neighbour a share of b_u and of s_u's private half, in a letter
     MaskedInput      client    y_u = x_u + PRG(b_u) + sum_{v > u} PRG(s_uv) - sum_{v < u} PRG(s_uv)  mod 2^bits, over
                                the neighbours v whose letters it has
-    Unmasking        client    for a neighbour whose upload is in the sum the share of b_v, for one that dropped out after
-                               ShareKeys the share of s_v; never both of one
+    Unmasking        client    the share of b_v of a neighbour whose upload is in the sum, the share of s_v of one that
+                               dropped out after ShareKeys; never both of one
                      server    sum y_u - sum PRG(b_u) -+ sum PRG(s_uv) over u in the sum and v that dropped out
 
-`prepare` does the first two between negotiation and uploads, `open` the last. This holds against a server that is honest
-but curious and `opens_with - 1` clients with it: it relays public keys and says who dropped out, and is believed.
+`prepare` does the first two between negotiation and uploads, `open` the last. This holds against a server that is
+honest but curious, and fewer clients with it than `opens_with`: it relays public keys and says who dropped out, and is
+believed.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class MaskOptions(fedplug.Options):
 
 
 class Masked(Correspondent, fedplug.Sealer):
-    """What SecAgg and SecAgg+ have in common; they differ in who exchanges masks with whom, and how many shares open."""
+    """What SecAgg and SecAgg+ have in common; they differ in who exchanges masks, and in how many shares open."""
 
     class Options(MaskOptions):
         """Options of both."""
@@ -92,9 +93,10 @@ class Masked(Correspondent, fedplug.Sealer):
         return (self._seal(known, ctx),)
 
     def _seal(self, known: Known, ctx: Context) -> Seal:
-        numbers = self._numbers(known, ctx.num_clients)
+        clients = ctx.num_clients
+        numbers = self._numbers(known, clients)
         return Seal(
-            scheme=self.scheme(ctx.num_clients), opened_by="shares", opens_with=self.parameters(ctx.num_clients).threshold,
+            scheme=self.scheme(clients), opened_by="shares", opens_with=self.parameters(clients).threshold,
             range=numbers.bound, step=numbers.step,
         )  # fmt: skip
 
@@ -104,8 +106,8 @@ class Masked(Correspondent, fedplug.Sealer):
             norms = [norm for order in (math.inf, 2, 1) if (norm := known.norm(order)) is not None]
             if not norms:
                 raise Misplaced(
-                    f"nothing bounds the {known.zone} values before {self.name}, so a sum could wrap; put a clip before "
-                    "it, such as {use: std.clip, norm: 1.0}, or say range: the largest magnitude of a value"
+                    f"nothing bounds the {known.zone} values before {self.name}, so a sum could wrap; put a clip "
+                    "before it, such as {use: std.clip, norm: 1.0}, or say range: the largest magnitude of a value"
                 )
             stds = [r.clipping_norm * r.noise_multiplier for r in known.releases if r.trust != "central"]
             bound = min(norms) + _TAILS * math.hypot(*stds)

@@ -43,6 +43,6 @@ class SecAggPlus(Masked):
         """One line for the plan of a run."""
         options = self.options
         return (
-            f"SecAgg+: masks with a few neighbours each, modulo 2^{options.bits}, for up to {options.corrupt:.0%} of the "
-            f"clients corrupt and {options.dropped:.0%} gone"
+            f"SecAgg+: masks with a few neighbours each, modulo 2^{options.bits}, for up to {options.corrupt:.0%} of "
+            f"the clients corrupt and {options.dropped:.0%} gone"
         )
