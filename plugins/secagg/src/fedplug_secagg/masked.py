@@ -103,7 +103,7 @@ class Masked(Correspondent, fedplug.Sealer):
     def _numbers(self, known: Known, clients: int) -> FixedPoint:
         bound = self.options.range
         if bound is None:
-            norms = [norm for order in (math.inf, 2, 1) if (norm := known.norm(order)) is not None]
+            norms = [norm for order in (math.inf, 2, 1) if (norm := known.sensitivity(order)) is not None]
             if not norms:
                 raise Misplaced(
                     f"nothing bounds the {known.zone} values before {self.name}, so a sum could wrap; put a clip "
@@ -167,14 +167,13 @@ class Masked(Correspondent, fedplug.Sealer):
             for client_id, key in cohort.ask(self.advertise).items()
             if self._is_key(cohort, client_id, key)
         }
-        asked = {c: [size, {v: keys[v] for v in neighbours[c] if v in keys}] for c in present if c in keys}
-        relayed: dict[int, dict[int, bytes]] = {client_id: {} for client_id in asked}
-        dealt = cohort.ask_each(self.share_keys, asked)
+        theirs = {c: {v: keys[v] for v in neighbours[c] if v in keys} for c in present if c in keys}
+        relayed: dict[int, dict[int, bytes]] = {client_id: {} for client_id in theirs}
+        dealt = cohort.ask_each(self.share_keys, {c: [size, known] for c, known in theirs.items()})
         for dealer, letters in dealt.items():
-            if not isinstance(letters, dict) or set(letters) != set(asked[dealer][1]):
-                cohort.drop(
-                    dealer, f"{self.name}: it sent no letter for each of its {len(asked[dealer][1])} neighbours"
-                )
+            if not isinstance(letters, dict) or set(letters) != set(theirs[dealer]):
+                count = len(theirs[dealer])
+                cohort.drop(dealer, f"{self.name}: it did not send a letter for each of its {count} neighbours")
                 continue
             for receiver, letter in letters.items():
                 relayed[receiver][dealer] = letter
@@ -330,7 +329,7 @@ class Masked(Correspondent, fedplug.Sealer):
             total += masks.unpack(block.ciphertexts[0], block.size, bits)
         return first.replace(
             ciphertexts=(total.tobytes(),), contributors=len(blocks), weighted=True,
-            divisor=sum(float(block.divisor) for block in blocks.values()),  # type: ignore[arg-type]
+            divisor=sum(float(block.divisor) for block in blocks.values()),
             meta={"bound": bound, "clients": sorted(blocks)},
         )  # fmt: skip
 
@@ -354,7 +353,7 @@ class Masked(Correspondent, fedplug.Sealer):
             total += np.frombuffer(block.ciphertexts[0], kind)
         return first.replace(
             ciphertexts=(total.tobytes(),), contributors=sum(block.contributors for block in sums),
-            divisor=sum(float(block.divisor) for block in sums),  # type: ignore[arg-type]
+            divisor=sum(float(block.divisor) for block in sums),
             meta={**first.meta, "clients": sorted(c for block in sums for c in block.meta["clients"])},
         )  # fmt: skip
 
