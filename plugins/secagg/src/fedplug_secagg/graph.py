@@ -64,7 +64,9 @@ def draw(client_ids: Sequence[int], degree: int, seed: bytes) -> dict[int, tuple
     if degree >= len(ids) - 1:
         return {each: tuple(other for other in ids if other != each) for each in ids}
     if degree < 2 or degree % 2:
-        raise ProtectionError(f"degree={degree} must be even and >= 2: half the neighbours are on either side of a ring")
+        raise ProtectionError(
+            f"degree={degree} must be even and >= 2: half the neighbours are on either side of a ring"
+        )
     stream = Cipher(algorithms.AES256(seed), modes.CTR(bytes(16))).encryptor()
     ring = np.array(ids)[np.argsort(np.frombuffer(stream.update(bytes(8 * len(ids))), "<u8"), kind="stable")]
     away = np.concatenate([np.arange(-(degree // 2), 0), np.arange(1, degree // 2 + 1)])
@@ -188,7 +190,9 @@ def _disconnected(clients: int, missing: int, degree: int) -> float:
 
 def _first_connected(clients: int, missing: int, sigma: float) -> int:
     """The smallest even degree with which P[not E2] allows for sigma; the bound falls with the degree."""
-    low, high = 1, (clients - 1 + 1) // 2  # halves of a degree
+    low, high = 1, 2  # halves of a degree
+    while _disconnected(clients, missing, 2 * high) > -sigma * math.log(2):
+        low, high = high, 2 * high
     while low < high:
         middle = (low + high) // 2
         if _disconnected(clients, missing, 2 * middle) <= -sigma * math.log(2):
@@ -215,10 +219,7 @@ def _log_chances(population: int, marked: int, draws: int) -> NDArray[np.float64
     # binomial(draws, x) * marked falling x * unmarked falling (draws - x) / population falling draws
     ways = _falling(draws, draws)[draws] - _log_factorials(draws) - _log_factorials(draws)[::-1]
     found: NDArray[np.float64] = (
-        ways
-        + _falling(marked, draws)
-        + _falling(population - marked, draws)[::-1]
-        - _falling(population, draws)[draws]
+        ways + _falling(marked, draws) + _falling(population - marked, draws)[::-1] - _falling(population, draws)[draws]
     )
     return found
 
