@@ -1,1 +1,1 @@
-"""Secure aggregation by masks that cancel in the sum: SecAgg (Bonawitz et al. 2017), SecAgg+ (Bell et al. 2020)."""
+"""Secure aggregation by masks that cancel in the sum (Bonawitz et al., CCS 2017; SecAgg+, Bell et al., CCS 2020)."""

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_BLOCK = 2**14
+"""Values that are rounded at once: with what comes between they stay in a cache."""
+
+
 @dataclasses.dataclass(frozen=True)
 class FixedPoint:
     """How values of clients become residues modulo 2^bits, and their sum a sum of values again.
@@ -22,7 +26,8 @@ class FixedPoint:
     Everything follows from public numbers, so every party works out the same.
 
     Attributes:
-        bound: no scalar of a client is larger, in units of the values; what is sent, so after weighting.
+        bound: no scalar of a client is larger, in units of the values; what is sent, so after weighting. It counts as
+            the float32 next to it where that is larger, since that is what clipping in float32 leaves.
         clients: n, the most clients in a sum.
         bits: b, 8 to 64.
 
@@ -50,17 +55,21 @@ class FixedPoint:
         return (1 << (self.bits - 1)) - 1
 
     @property
+    def _limit(self) -> float:
+        return _limit(self.bound)
+
+    @property
     def step(self) -> float:
         """The smallest power of two with n * round(bound / step) < 2^(bits - 1)."""
-        exponent = math.frexp(self.bound)[1] - self.bits  # bound < 2^(exponent + bits): too fine, or just fine enough
-        while self.clients * round(math.ldexp(self.bound, -exponent)) > self._half:
+        exponent = math.frexp(self._limit)[1] - self.bits  # bound < 2^(exponent + bits): too fine, or just fine enough
+        while self.clients * round(math.ldexp(self._limit, -exponent)) > self._half:
             exponent += 1
         return math.ldexp(1.0, exponent)
 
     @property
     def largest(self) -> int:
         """The largest integer that a client may send."""
-        return round(self.bound / self.step)
+        return round(self._limit / self.step)
 
     def residues(self, values: NDArray[Any]) -> NDArray[Any]:
         """Values rounded to the nearest step, ties to the even one, modulo 2^bits.
@@ -76,27 +85,37 @@ class FixedPoint:
         Raises:
             ProtectionError: a value is larger, or not a number: the sum would wrap.
         """
-        scaled = values.astype(np.float64)
-        peak = float(np.abs(scaled).max(initial=0.0))
-        if not peak <= self.bound:
-            raise ProtectionError(
-                f"a value of {peak:g} is beyond bound={self.bound:g}, so the sum of {self.clients} clients could wrap; "
-                "clip before masking"
-            )
-        scaled *= 1 / self.step
-        np.rint(scaled, out=scaled)
-        return scaled.astype(np.int64).astype(word(self.bits))
+        found, limit, steps = np.empty(len(values), word(self.bits)), self._limit, 1 / self.step
+        for start in range(0, len(values), _BLOCK):
+            block = values[start : start + _BLOCK]
+            peak = float(max(block.max(), -block.min()))
+            if not peak <= limit:
+                raise ProtectionError(
+                    f"a value of {peak:g} is beyond bound={self.bound:g}, so the sum of {self.clients} clients could "
+                    "wrap; clip before masking"
+                )
+            scaled = np.multiply(block, steps, dtype=np.float64)
+            np.rint(scaled, out=scaled)
+            found[start : start + _BLOCK] = scaled.astype(np.int64).view(np.uint64)
+        return found
 
     def integers(self, total: NDArray[Any]) -> NDArray[np.int64]:
         """The integers from -2^(bits - 1) to 2^(bits - 1) - 1 that residues are, shape (m,)."""
         # Shifting up and back copies the sign bit, and drops what is above `bits`.
-        unused = np.int64(64 - self.bits)
-        signed: NDArray[np.int64] = (total.astype(np.uint64) << unused.astype(np.uint64)).view(np.int64) >> unused
+        wide = total.astype(np.uint64)
+        wide <<= np.uint64(64 - self.bits)
+        signed: NDArray[np.int64] = wide.view(np.int64)
+        signed >>= np.int64(64 - self.bits)
         return signed
 
     def values(self, total: NDArray[Any]) -> NDArray[np.float64]:
         """The sum of values that a sum of residues is; exact up to 53 bits, rounded once beyond, shape (m,)."""
-        return self.integers(total) * self.step
+        return np.multiply(self.integers(total), self.step, dtype=np.float64)
+
+
+def _limit(bound: float) -> float:
+    """A bound, or the float32 next to it if that is larger: 0.3 is 0.30000001 there."""
+    return max(bound, float(np.float32(bound)))
 
 
 def bits_needed(bound: float, step: float, clients: int) -> int:
@@ -109,7 +128,7 @@ def bits_needed(bound: float, step: float, clients: int) -> int:
     Raises:
         ProtectionError: 64 do not suffice.
     """
-    largest = clients * round(bound / step)
+    largest = clients * round(_limit(bound) / step)
     if largest >= 1 << 63:
         raise ProtectionError(
             f"sums of {clients} clients with values up to {bound:g} on step={step:g} need more than 64 bits; take a "

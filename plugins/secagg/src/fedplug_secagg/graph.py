@@ -190,7 +190,9 @@ def _disconnected(clients: int, missing: int, degree: int) -> float:
 
 def _first_connected(clients: int, missing: int, sigma: float) -> int:
     """The smallest even degree with which P[not E2] allows for sigma; the bound falls with the degree."""
-    low, high = 1, (clients - 1 + 1) // 2  # halves of a degree
+    low, high = 1, 2  # halves of a degree
+    while _disconnected(clients, missing, 2 * high) > -sigma * math.log(2):
+        low, high = high, 2 * high
     while low < high:
         middle = (low + high) // 2
         if _disconnected(clients, missing, 2 * middle) <= -sigma * math.log(2):

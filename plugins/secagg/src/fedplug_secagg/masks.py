@@ -1,8 +1,8 @@
-"""Masks of secure aggregation (Bonawitz et al., CCS 2017): seeds of pairs, AES-256-CTR streams, residues and their bits.
+"""Masks of secure aggregation (Bonawitz et al., CCS 2017): seeds of pairs, AES-256-CTR streams, residues as bits.
 
 Two clients agree on a seed by X25519; one adds the stream of the seed to its vector and the other subtracts it. A
-modulus is 2^b. Vectors are kept in the smallest unsigned words of at least b bits, which wrap by themselves: 2^b divides
-the word's modulus, so bits above b are dropped once, when a vector is packed for an upload of ceil(m b / 8) bytes.
+modulus is 2^b. Vectors are kept in the smallest unsigned words of at least b bits, which wrap by themselves. 2^b
+divides the modulus of a word, so bits above b are dropped once: when a vector is packed, in ceil(m b / 8) bytes.
 """
 
 from __future__ import annotations
