@@ -233,12 +233,19 @@ def assert_sound(recipe: Recipe, rows: list[Row]) -> None:
             assert 0 < share < 1
 
 
-@pytest.mark.parametrize("path", TOP, ids=ids)
+ON_FILES = {"chest-xray-labels"}
+"""Recipes of the first folder whose data is not bundled."""
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, marks=pytest.mark.data) if path.stem in ON_FILES else path for path in TOP], ids=ids
+)
 def test_runs(path: Path, tmp_path: Path) -> None:
     # Scalar Paillier takes 15 ms a scalar.
     few = {
         "sensecrypt-phe": ["model.hidden=[]", "negotiate_mask.budget=0.02"],
         "fedre": FEW_DOCUMENTS,
+        "chest-xray-labels": ["data.image_size=16", "data.train_size=90", "data.test_size=45"],
     }.get(path.stem, ["model.hidden=[32]"])
     assert_sound(*run_small(path, tmp_path, *few))
 

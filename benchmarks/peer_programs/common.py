@@ -1,32 +1,40 @@
 """What the programs of `peers.py` share: the work they are given, the clock, the answer. Imports nothing of fedplug.
 
-Each program runs in the environment of its system and prints one line of JSON: CPU seconds of every round, and the
-accuracy of the last model. The variable FEDPLUG_WORK names a file with the work: inputs that are standardised already,
-float32, in the order of the clients, all of one size.
+Each program runs in the environment of its system and prints one line of JSON: CPU seconds of every round, the
+accuracy of the last model, and the peak of memory. The variable FEDPLUG_WORK names a file with the work: inputs as they
+enter the model, in the order of the clients, all of one size. FEDPLUG_TURN, where it is there, names two file
+descriptors: at the end of a round the program writes a byte to the second, and waits for one from the first.
+
+The convolutional net and the transformer are those of fedplug, read from their files, which need torch alone.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import itertools
 import json
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 _TICK = os.sysconf("SC_CLK_TCK")
+_NETWORKS = Path(__file__).resolve().parents[2] / "plugins" / "std" / "src" / "fedplug_std"
 
 
 @dataclasses.dataclass(eq=False)
 class Work:
-    """A task: train an MLP on MNIST by federated averaging.
+    """A task: train a model by federated averaging.
 
     Attributes:
-        inputs, labels: float32 (n, 784), int64 (n,): those of client 0 first.
+        inputs, labels: those of client 0 first. Images: float32 (n, 784) for `std.mlp`, else (n, 1, 28, 28), and int64
+            (n,); text: int64 (n, positions), both.
         test_inputs, test_labels: on which the model is evaluated after every round.
-        clients, epochs, batch_size, rounds, hidden, lr: as in a recipe.
+        clients, epochs, batch_size, rounds, lr: as in a recipe.
+        model: `use`, and its options, as in a recipe.
     """
 
     inputs: Any
@@ -37,7 +45,7 @@ class Work:
     epochs: int
     batch_size: int
     rounds: int
-    hidden: list[int]
+    model: dict[str, Any]
     lr: float
 
     @classmethod
@@ -58,11 +66,42 @@ class Work:
 
         torch.set_num_threads(1)
         torch.manual_seed(1)
-        widths = [self.inputs.shape[1], *self.hidden]
+        options = dict(self.model)
+        kind = options.pop("use")
+        if kind == "std.gpt":
+            return _networks("_gpt").Gpt(256, self.inputs.shape[1], **options)
+        if kind == "std.lenet5":
+            return _networks("_networks").lenet5(self.inputs.shape[1:], 10, "relu")
+        widths = [self.inputs.shape[1], *options["hidden"]]
         layers: list[Any] = []
         for before, after in itertools.pairwise(widths):
             layers += [torch.nn.Linear(before, after), torch.nn.ReLU()]
         return torch.nn.Sequential(*layers, torch.nn.Linear(widths[-1], 10))
+
+
+def _networks(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, _NETWORKS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def loss(outputs: Any, labels: Any) -> Any:
+    """The mean cross entropy of a batch: of its examples, or of all their tokens."""
+    import torch
+
+    return torch.nn.functional.cross_entropy(outputs.flatten(0, -2), labels.flatten())
+
+
+def right(module: Any, inputs: Any, labels: Any) -> float:
+    """The share of right answers, in batches that fit into memory."""
+    import torch
+
+    with torch.no_grad():
+        parts = zip(torch.split(inputs, 1024), torch.split(labels, 1024), strict=True)
+        return float(sum((module(some).argmax(-1) == answers).sum() for some, answers in parts)) / labels.numel()
 
 
 class Meter:
@@ -75,24 +114,48 @@ class Meter:
         self.began = time.monotonic()
         self.marks: list[float] = []
         self.times: list[float] = []
+        self.peak = 0.0
 
     def mark(self) -> None:
         """A round ends here, or the first begins."""
         self.marks.append(cpu_seconds(os.getpid()))
         self.times.append(time.monotonic())
+        self.peak = max(self.peak, peak_memory(os.getpid()))
+        if turn := os.environ.get("FEDPLUG_TURN"):
+            mine, other = map(int, turn.split(","))
+            os.write(other, b".")
+            os.read(mine, 1)
 
     def answer(self, accuracy: float) -> None:
         """Prints what `peers.py` and `engines.py` read."""
         rounds = [after - before for before, after in itertools.pairwise(self.marks)]
         seconds = [after - before for before, after in itertools.pairwise(self.times)]
         start = self.times[0] - self.began
-        print(json.dumps({"rounds": rounds, "seconds": seconds, "start": start, "accuracy": float(accuracy)}))
+        answer = {"rounds": rounds, "seconds": seconds, "start": start, "accuracy": float(accuracy), "peak": self.peak}
+        print(json.dumps(answer))
 
 
 def cpu_seconds(root: int) -> float:
     """User and system time of a process, of its living descendants, and of those of them that were waited for."""
-    parents: dict[int, int] = {}
-    used: dict[int, float] = {}
+    return sum(sum(map(int, fields[11:15])) for fields in _family(root).values()) / _TICK
+
+
+def peak_memory(root: int) -> float:
+    """Peak resident MiB of a process and of each of its living descendants, summed: shared pages count in each."""
+    total = 0
+    for process in _family(root):
+        try:
+            with open(f"/proc/{process}/status") as file:
+                total += sum(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+        except OSError:  # it has ended meanwhile
+            continue
+    return total / 1024
+
+
+def _family(root: int) -> dict[int, list[str]]:
+    """A process and its living descendants, each with what `stat` says behind its name."""
+    found: dict[int, list[str]] = {}
+    children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if not name.isdecimal():
             continue
@@ -101,14 +164,12 @@ def cpu_seconds(root: int) -> float:
                 fields = file.read().rpartition(")")[2].split()
         except OSError:  # it has ended meanwhile
             continue
-        parents[int(name)] = int(fields[1])
-        used[int(name)] = sum(map(int, fields[11:15])) / _TICK
-    children: dict[int, list[int]] = {}
-    for child, parent in parents.items():
-        children.setdefault(parent, []).append(child)
-    total, waiting = 0.0, [root]
+        found[int(name)] = fields
+        children.setdefault(int(fields[1]), []).append(int(name))
+    family, waiting = {}, [root]
     while waiting:
         process = waiting.pop()
-        total += used.get(process, 0.0)
+        if process in found:
+            family[process] = found[process]
         waiting += children.get(process, [])
-    return total
+    return family

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from common import right
 from flower_client import Trains, arrays, kept, load
 from flwr.client import ClientApp
 from flwr.common import Context, ndarrays_to_parameters
@@ -24,9 +25,7 @@ def server_of(evaluated: Callable[[int, float], None]) -> ServerApp:
     def evaluate(round: int, parameters: list[np.ndarray], config: dict[str, Any]) -> tuple[float, dict[str, float]]:
         work, module = kept()
         load(module, parameters)
-        with torch.no_grad():
-            right = module(torch.from_numpy(work.test_inputs)).argmax(1) == torch.from_numpy(work.test_labels)
-        accuracy = float(right.float().mean())
+        accuracy = right(module, torch.from_numpy(work.test_inputs), torch.from_numpy(work.test_labels))
         evaluated(round, accuracy)
         return 0.0, {"accuracy": accuracy}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import Work
+from common import Work, loss
 from flwr.client import NumPyClient
 
 _KEPT: dict[str, Any] = {}
@@ -50,6 +50,6 @@ class Trains(NumPyClient):
             for start in range(0, len(labels), work.batch_size):
                 batch = order[start : start + work.batch_size]
                 optimiser.zero_grad()
-                torch.nn.functional.cross_entropy(module(inputs[batch]), labels[batch]).backward()
+                loss(module(inputs[batch]), labels[batch]).backward()
                 optimiser.step()
         return arrays(module), len(labels), {}

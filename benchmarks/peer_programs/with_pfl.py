@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import Meter, Work
+from common import Meter, Work, loss
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
@@ -34,13 +34,13 @@ class Network(torch.nn.Module):
     def loss(self, inputs: torch.Tensor, labels: torch.Tensor, **_: Any) -> torch.Tensor:
         """The mean cross entropy of a batch."""
         self.train()
-        return torch.nn.functional.cross_entropy(self(inputs), labels)
+        return loss(self(inputs), labels)
 
     @torch.no_grad()
     def metrics(self, inputs: torch.Tensor, labels: torch.Tensor, **_: Any) -> dict[str, Any]:
         """The accuracy on a batch."""
         self.eval()
-        return {"accuracy": Weighted(int((self(inputs).argmax(1) == labels).sum()), len(labels))}
+        return {"accuracy": Weighted(int((self(inputs).argmax(-1) == labels).sum()), labels.numel())}
 
 
 class Clock(TrainingProcessCallback):

@@ -124,6 +124,18 @@ class Packed:
         """What `encode` gives of the value, in its frame if it has one; made once."""
         return self._bytes
 
+    def require_bounded(self) -> None:
+        """Looks once at how much the value holds, however many read it.
+
+        Raises:
+            MessageError: more than `decode` takes.
+        """
+        return self._bounded
+
+    @functools.cached_property
+    def _bounded(self) -> None:
+        _require_bounded(self.body, MOST_ELEMENTS)
+
     @functools.cached_property
     def _bytes(self) -> bytes:
         body = encode(decode(self))
@@ -176,9 +188,12 @@ def decode(data: bytes | Packed, zones: Counter[str] | None = None, most: int = 
     if not isinstance(data, Packed | bytes):
         raise MessageError(f"{shown(data)} in place of an encoded value")
     if isinstance(data, Packed):
+        data.require_bounded()
         if zones is not None:
             zones.update(data.zones)
         beside, zones, data = data.beside, None, data.body
+    else:
+        _require_bounded(data, most)
 
     def revive(code: int, body: bytes, inside: bool = False) -> Any:
         if code == _BESIDE:
@@ -190,7 +205,6 @@ def decode(data: bytes | Packed, zones: Counter[str] | None = None, most: int = 
             zones[item.zone] += len(body)
         return item
 
-    _require_bounded(data, most)
     try:
         return msgpack.unpackb(data, ext_hook=revive, strict_map_key=False, use_list=True)
     except MessageError:

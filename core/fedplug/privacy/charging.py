@@ -88,6 +88,8 @@ def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[R
         )
         channels.append(Reveals("number of examples", ("aggregator", "client"), note=note))
     note = "training loss, accuracy counts, component logs and pictures, sent in the clear for the report"
+    if recipe.fine_tune:
+        note += "; counts of models that clients fine-tune on their examples too, and no noise is on these"
     channels.append(Reveals("client metrics", ("aggregator",), note=note))
     channels += [*_divisors(composition, ctx), *_senders(composition, ctx), *_examples(composition, ctx)]
     channels += [shown for section in recipe.sections.values() for shown in section.reveals(recipe)]

@@ -36,6 +36,7 @@ SECTIONS: dict[str, Form] = {
     "task": Form("task"),
     "model": Form("model", required=True),
     "train": Form("trainer", required=True),
+    "fine_tune": Form("trainer"),
     "score_parameters": Form("score_parameters", "list"),
     "groups": Form("groups"),
     "negotiate_mask": Form("negotiate_mask", required=True),
@@ -137,6 +138,11 @@ class General(Options):
         "local", description="batch-norm statistics: local stays at the client, mean is averaged in the clear"
     )
     delta: float = Field(1e-5, gt=0, lt=1, description="failure probability for which the ledger states epsilon")
+    clusters: dict[str, tuple[Annotated[int, Field(ge=0, strict=True)], ...]] = Field(
+        default_factory=dict,
+        description="names of clusters, and the clients of each: figures are stated for each cluster, and training "
+        "stays as it is",
+    )
 
 
 @dataclasses.dataclass(frozen=True)

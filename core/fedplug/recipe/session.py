@@ -215,6 +215,11 @@ def _named(value: Any) -> Arrays:
     import numpy as np
 
     stored = dict(value) if isinstance(value, Mapping) else None
+    if hasattr(value, "to_csv"):  # of pandas, or alike: its columns have names, and which is the answer it does not say
+        raise SetupError(
+            "data, a table with named columns, goes by a file: write it with .to_csv('data.csv', index=False), and "
+            "give data={'use': 'std.table', 'file': 'data.csv', 'answer': COLUMN}"
+        )
     if isinstance(value, tuple | list) and len(value) == len(ARRAYS):
         stored = dict(zip(ARRAYS, value, strict=True))
     if stored is None:

@@ -24,6 +24,8 @@ _GRID = ".grid"
 _COMPARISON = re.compile(r"^(recipes|question):", re.MULTILINE)
 _DESCRIPTION = re.compile(r"^description:[ \t]*(.+)$", re.MULTILINE)
 _EXTENDS = re.compile(r"^(extends:[ \t]*)(\"[^\"]*\"|'[^']*'|[^\s#]+)", re.MULTILINE)
+_RECIPES = re.compile(r"^(recipes:.*?)(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
+_PATH = re.compile(r"[\w./-]+\.yaml")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,14 +66,16 @@ class Shipped:
         return re.split(r"(?<! al)(?<!Fig)\. |: +fedplug ", comment, maxsplit=1)[0].rstrip(".")
 
     def copied(self) -> str:
-        """What it holds, for a file in any folder: a recipe that it extends is named, and not given by a path."""
+        """What it holds, for a file in any folder: a recipe that it extends or compares is named, and not given by a
+        path.
+        """
+        known = {each.path: each.name for each in shipped()}
 
-        def named(match: re.Match[str]) -> str:
-            parent = Path(os.path.normpath(self.path.parent / match[2].strip("\"'")))
-            known = {each.path: each.name for each in shipped()}
-            return f"{match[1]}{known[parent]}" if parent in known else match[0]
+        def named(path: str) -> str:
+            return known.get(Path(os.path.normpath(self.path.parent / path.strip("\"'"))), path)
 
-        return _EXTENDS.sub(named, self.text, count=1)
+        text = _EXTENDS.sub(lambda match: f"{match[1]}{named(match[2])}", self.text, count=1)
+        return _RECIPES.sub(lambda match: _PATH.sub(lambda path: named(path[0]), match[1]), text)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.distribution} {self.version})"

@@ -57,6 +57,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "sensecrypt.select": {"budget": 0.5},
     "std.categories": {"categories": 5},
     "std.image_folder": {"path": "absent"}, "std.text": {"file": "absent"},
+    "std.table": {"file": "absent.csv", "answer": "y"}, "std.huggingface": {"path": "absent"},
+    "std.torchvision": {"dataset": "KMNIST", "path": "absent"},
 }  # fmt: skip
 RECIPES: dict[str, dict[str, Any]] = {
     "selectiveshield.hide_support": {

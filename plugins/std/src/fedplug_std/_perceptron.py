@@ -7,6 +7,7 @@ to its weights as it is multiplied out, so that no gradient is ever stored.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Self
 
 import torch
@@ -48,7 +49,7 @@ class Perceptron:
             return None
         if len({*map(id, own)}) != len(own):  # some are shared: no gradient is that of one layer
             return None
-        if any(part._modules for part in (first, *parts)) or _hooked((module, first, *parts), own):
+        if any(part._modules for part in (first, *parts)) or hooked((module, first, *parts), own):
             return None
         return cls([weight.data for weight in own[::2]], [bias.data for bias in own[1::2]])
 
@@ -157,7 +158,7 @@ _EVERYWHERE = [name for name in _OF_ALL if name.startswith("_global_") and name.
 """Where torch keeps the hooks of all modules."""
 
 
-def _hooked(modules: tuple[nn.Module, ...], parameters: list[Any]) -> bool:
+def hooked(modules: Iterable[nn.Module], parameters: Iterable[Any]) -> bool:
     """Whether somebody watches or changes what passes these modules, or all, or the gradients of the parameters."""
     if any(_OF_ALL[name] for name in _EVERYWHERE):
         return True

@@ -23,7 +23,7 @@ from fedplug.api.blocks import Layout, is_unchangeable
 from fedplug.api.data import ClientData, Evaluation, Examples, Model
 from torch.utils.hooks import RemovableHandle
 
-from fedplug_std._perceptron import Perceptron
+from fedplug_std._perceptron import Perceptron, hooked
 from fedplug_std.attributes import Attributes
 
 if TYPE_CHECKING:
@@ -36,8 +36,15 @@ _EVALUATION_VALUES = 1 << 21
 _EVALUATION_BATCH = 1024
 # The same of the numbers that a model gives: 64 MiB, of which a loss makes two or three copies.
 _OUTPUT_VALUES = 1 << 24
-_MODELESS = {torch.nn.Sequential, torch.nn.Flatten, torch.nn.Linear, torch.nn.ReLU}
-"""Modules that compute the same in training and in evaluation; a change of mode would go through each of them."""
+_MODELESS = {
+    getattr(torch.nn, name)
+    for name in (
+        "Sequential", "Flatten", "Linear", "Conv1d", "Conv2d", "Conv3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
+        "MaxPool1d", "MaxPool2d", "MaxPool3d", "AdaptiveAvgPool2d", "GroupNorm", "LayerNorm", "Identity", "ReLU",
+        "Sigmoid", "Tanh", "GELU", "SiLU", "ELU", "LeakyReLU",
+    )
+}  # fmt: skip
+"""Modules that compute the same in training and in evaluation, of each example alone, and draw nothing."""
 
 T = TypeVar("T")
 Count = Callable[[torch.Tensor, torch.Tensor], Mapping[str, float]]
@@ -61,13 +68,18 @@ def seeded(seed: int, device: str | torch.device = "cpu") -> Iterator[None]:
     """
     device = torch.device(device)
     on_cuda = device.type == "cuda"
-    with torch.random.fork_rng(devices=[device] if on_cuda else []):
-        # Not torch.manual_seed: it would also reseed every CUDA device, which fork_rng does not restore here.
-        torch.default_generator.manual_seed(seed)
-        if on_cuda:
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
-        yield
+    # Not torch.random.fork_rng: without a CUDA device it does the same, and takes a small client five times as long.
+    before = torch.default_generator.get_state()
+    try:
+        with torch.random.fork_rng(devices=[device]) if on_cuda else contextlib.nullcontext():
+            # Not torch.manual_seed: it would also reseed every CUDA device, which nobody restores here.
+            torch.default_generator.manual_seed(seed)
+            if on_cuda:
+                with torch.cuda.device(device):
+                    torch.cuda.manual_seed(seed)
+            yield
+    finally:
+        torch.default_generator.set_state(before)
 
 
 def to_tensor(
@@ -335,19 +347,19 @@ class TorchModel(Model):
         step = batch_of(sets[0], data)
         self._settle()
         module = self._module
-        was_training, toggled = module.training, not self.noted(kinds) <= _MODELESS
+        was_training, toggled = module.training, not self.noted(modeless)
         if toggled:
             self._in_hand()  # what it does to itself is not known
-            module.eval()
+            set_mode(module, training=False)
         # Where a module draws in evaluation too, what it draws must not depend on who used this process before.
         with torch.no_grad(), seeded(0, self.device) if toggled else contextlib.nullcontext():
-            few = len(sets) > 1 and data.task is None and sum(map(len, sets)) <= step
+            few = len(sets) > 1 and sum(map(len, sets)) <= step
             if few and (not toggled or self._answers_each(sets, data)):
                 found = self._together(sets, data, kept)
             else:
                 found = [self._in_batches(examples, data, step) for examples in sets]
         if toggled:
-            module.train(was_training)
+            set_mode(module, was_training)
         return found
 
     def _answers_each(self, sets: Sequence[Examples], data: ClientData) -> bool:
@@ -376,19 +388,21 @@ class TorchModel(Model):
         lengths = [len(each) for each in sets]
         inputs, answers = held["inputs"], held["answers"]
         written, perceptron = inputs._version, self.noted(Perceptron.of)
-        logits = self._module(inputs) if perceptron is None else perceptron.forward(inputs)
+        outputs = self._module(inputs) if perceptron is None else perceptron.forward(inputs)
         if inputs._version != written:
             held.clear()  # the module writes to what it is handed, and would find that the next time
-        predicted = logits.argmax(1)
+        parts = [torch.split_with_sizes(each, lengths) for each in (outputs, answers)]
+        if (task := data.task) is not None:
+            return [self._judged(part, asked, task) for part, asked in zip(*parts, strict=True)]
+        predicted = outputs.argmax(1)
         right = (predicted == answers).cpu().numpy()  # counted there: every number that torch gives takes its time
         found: list[Evaluation] = []
         start = 0
-        parts = (torch.split_with_sizes(each, lengths) for each in (logits, answers))
         for length, part, asked in zip(lengths, *parts, strict=True):
             here = slice(start, start := start + length)
             loss = float(torch.nn.functional.cross_entropy(part, asked, reduction="sum"))
-            task = dict(self._count(predicted[here], asked)) if self._count else {}
-            found.append(Evaluation(int(np.count_nonzero(right[here])), asked.numel(), loss, task))
+            counts = dict(self._count(predicted[here], asked)) if self._count else {}
+            found.append(Evaluation(int(np.count_nonzero(right[here])), asked.numel(), loss, counts))
         return found
 
     def _in_batches(self, examples: Examples, data: ClientData, step: int) -> Evaluation:
@@ -397,24 +411,25 @@ class TorchModel(Model):
         for start in range(0, len(examples), step):
             batch = examples.take(slice(start, start + step))
             outputs = self._module(to_tensor(batch.inputs, data.mean, data.std, self.device))
-            found = self._counted(outputs, batch) if data.task is None else self._judged(outputs, batch, data.task)
+            answers = as_tensor(batch.answers).to(self.device)
+            found = self._counted(outputs, answers) if data.task is None else self._judged(outputs, answers, data.task)
             correct, count, loss = correct + found.correct, count + found.count, loss + found.loss
             for name, number in found.task.items():
                 task[name] = task.get(name, 0) + number
         return Evaluation(correct, count, loss, task)
 
-    def _judged(self, outputs: torch.Tensor, examples: Examples, task: Task) -> Evaluation:
+    def _judged(self, outputs: torch.Tensor, answers: torch.Tensor, task: Task) -> Evaluation:
         """By the task; the model's own counts, where it has any, are of classes."""
-        answers = as_tensor(examples.answers).to(self.device)
+        if not len(answers):
+            return Evaluation(0, 0, 0.0)
         loss = float(task.losses(outputs, answers).double().sum())
         counts = dict(task.counts(outputs, answers))
         if self._count:
             counts |= self._count(outputs.argmax(1), answers)
-        correct, asked = int(counts.get("correct", 0)), int(counts.get("answers", len(examples)))
-        return Evaluation(correct, asked, loss * asked / len(examples), counts)
+        correct, asked = int(counts.get("correct", 0)), int(counts.get("answers", len(answers)))
+        return Evaluation(correct, asked, loss * asked / len(answers), counts)
 
-    def _counted(self, logits: torch.Tensor, examples: Examples) -> Evaluation:
-        answers = as_tensor(examples.answers).to(self.device)
+    def _counted(self, logits: torch.Tensor, answers: torch.Tensor) -> Evaluation:
         predicted = logits.argmax(1)
         loss = float(torch.nn.functional.cross_entropy(logits, answers, reduction="sum"))
         task = dict(self._count(predicted, answers)) if self._count else {}
@@ -439,3 +454,27 @@ def kinds(module: torch.nn.Module) -> set[type[torch.nn.Module]]:
         found.add(type(part))
         left += filter(None, part._modules.values())
     return found
+
+
+def modeless(module: torch.nn.Module) -> bool:
+    """Whether a module computes the same in training and in evaluation, of each example alone, and draws nothing.
+
+    It does where all its parts are known to, and nobody has hooks on them.
+    """
+    return kinds(module) <= _MODELESS and not hooked(module.modules(), module.parameters())
+
+
+def set_mode(module: torch.nn.Module, training: bool) -> None:
+    """As `module.train(training)`, whose walk takes as long as a small step; parts with their own are asked."""
+    plain, left = torch.nn.Module, [module]
+    while left:
+        part = left.pop()
+        kind, held = type(part), vars(part)
+        usual = (kind.train, kind.eval, kind.__setattr__) == (plain.train, plain.eval, plain.__setattr__)
+        if usual and "train" not in held:
+            held["training"] = training
+            left += filter(None, part._modules.values())
+        elif training:
+            part.train()
+        else:
+            part.eval()

@@ -237,12 +237,13 @@ class Sgd(fedplug.Trainer):
 
         parameters: list[torch.Tensor] = list(model.parameters)
         move = self.mover(parameters)
-        start = [parameter.detach().clone() for parameter in parameters]
+        penalised = type(self).local_objective is not Sgd.local_objective
+        start = [parameter.detach().clone() for parameter in parameters] if penalised else []
         weights = self._class_weights(model, len(client.data.classes))
 
         def gradients_of(inputs: torch.Tensor, labels: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
             loss = self.loss_of(client, model.module(inputs), labels, weights)
-            objective = self.local_objective(client, loss, parameters, start)
+            objective = self.local_objective(client, loss, parameters, start) if penalised else loss
             return list(torch.autograd.grad(objective, parameters, materialize_grads=True)), loss.detach() * len(labels)
 
         def take_step(inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -265,12 +266,17 @@ class Sgd(fedplug.Trainer):
         """What a gradient does to the parameters in one step of a round, whose state begins anew here."""
         # The functional form, which torch.optim.SGD itself calls: building the class imports torch's compiler, which
         # costs every worker process about a second.
+        import torch
         from torch.optim.sgd import sgd
 
         options = self.options
+        plain = not options.momentum and not options.weight_decay
         velocities: list[torch.Tensor | None] = [None] * len(parameters)
 
         def move(gradients: list[torch.Tensor], lr: float) -> None:
+            if plain and not any(gradient.is_sparse for gradient in gradients):
+                torch._foreach_add_(parameters, gradients, alpha=-lr)  # all that is left of it then
+                return
             sgd(
                 parameters, gradients, velocities, foreach=True, lr=lr, momentum=options.momentum,
                 weight_decay=options.weight_decay, dampening=0.0, nesterov=False, maximize=False,
@@ -376,7 +382,11 @@ def _training_mode(model: TorchModel, single: bool) -> None:
     """Training mode; batch norm keeps its running statistics where every batch is a single example."""
     from torch.nn.modules.batchnorm import _BatchNorm
 
-    model.module.train()
+    from fedplug_std.torch_model import modeless, set_mode
+
+    if model.noted(modeless):
+        return
+    set_mode(model.module, training=True)
     if single:
         for part in model.module.modules():
             if isinstance(part, _BatchNorm):
