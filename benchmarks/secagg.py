@@ -121,7 +121,7 @@ class Ours:
         timer("add", lambda: np.add(total, masks.unpack(data, size, self.grid.bits), out=total))
         shares = shamir.deal([mask], [7 * holder for holder in holders], self.threshold)
         parts = dict(itertools.islice(shares.items(), max(self.threshold, len(holders) - lost)))
-        shamir._sums.cache_clear()  # every client has neighbours of its own
+        shamir._sums.cache_clear()  # no two clients have the same neighbours
         timer("open", lambda: shamir.combine(parts, self.threshold))
         timer("self mask", lambda: masks.add_mask(total, mask, -1))
         ends = masks.KeyAgreement(mask)
