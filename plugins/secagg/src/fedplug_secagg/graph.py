@@ -19,7 +19,7 @@ bounds over the random order:
 
 A Harary graph falls apart only if k / 2 successive clients are gone at two places of the ring. Exponential bounds of
 these tails give k = O(log n); here the tails are computed as they are, as in the code of the authors' group
-(google-parfait/federated-compute, fcp/secagg/server/graph_parameter_finder.cc), and for all even k from below. That code
+(google-parfait/federated-compute, fcp/secagg/server/graph_parameter_finder.cc), for all even k from below. That code
 allots 2^-sigma evenly to E1 and E2; here their sum counts, so a degree is up to 2.5% smaller.
 """
 
