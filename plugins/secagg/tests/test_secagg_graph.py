@@ -1,4 +1,4 @@
-"""Random regular graphs, and their degree and threshold beside exact fractions and the authors' own figures."""
+"""Random regular graphs, and their degree and threshold next to exact fractions and the authors' own figures."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_degrees_are_those_of_the_authors_or_a_little_less(clients, corrupt, dro
 
 
 def test_degrees_grow_with_the_logarithm_of_the_clients():
-    # The paper: 10^4 clients need 100 to 150 neighbours, 10^8 fewer than 300, with a fifth corrupt and a fifth gone.
+    # A fifth corrupt and a fifth gone.
     degrees = [graph.smallest(10**power, 0.2, 0.2).degree for power in range(3, 9)]
     assert degrees == sorted(degrees)
     assert 100 <= degrees[1] <= 150

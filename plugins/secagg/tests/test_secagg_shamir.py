@@ -72,7 +72,7 @@ def test_a_wrong_share_beyond_the_threshold_is_found(extra):
 
 
 def test_random_shares_do_not_open_even_at_the_threshold():
-    # 20 bits of a sharing are redundant, so this fails once in half a million runs of the suite.
+    # 20 bits of a sharing are redundant, so this fails once in a million runs of the suite.
     shares = {holder: shamir.deal([os.urandom(32)], [holder, 9], 2)[holder] for holder in range(5)}
     with pytest.raises(ProtectionError, match="do not belong together"):
         shamir.combine(shares, 5)

@@ -9,17 +9,18 @@ chosen without a look at the order. Three events must hold:
     E2    the graph of honest clients that stay is connected, so that nothing but their whole sum can be unmasked
     E3    every client keeps t neighbours or more, so that its secrets can be opened
 
-A protocol is secure if E1 and E2 hold but for a probability of 2^-sigma, and correct if E3 holds but for 2^-eta. The
-paper's proofs bound them by
+A protocol is secure if E1 and E2 hold but for a probability of 2^-sigma, and correct if E3 holds but for 2^-eta. Union
+bounds over the random order:
 
     not E1    n * P[Hypergeometric(n - 1, C, k) >= t]
     not E2    pairs of gaps * P[the k clients in them are all corrupt or gone]
               = n (n - k - 1) / 2 * binomial(n - k, C + D - k) / binomial(n, C + D)
     not E3    sum over clients of P[Hypergeometric(n - 1, neighbours that stay, k) < t]
 
-A Harary graph falls apart only if k / 2 successive clients are gone at two places of the ring. The paper's theorem then
-replaces these by exponential bounds, to show that k = O(log n); here they are computed as they are, as in the authors'
-own code (google-parfait/federated-compute, fcp/secagg/server/graph_parameter_finder.cc), and from below for all even k.
+A Harary graph falls apart only if k / 2 successive clients are gone at two places of the ring. Exponential bounds of
+these tails give k = O(log n); here the tails are computed as they are, as in the code of the authors' group
+(google-parfait/federated-compute, fcp/secagg/server/graph_parameter_finder.cc), for all even k from below. That code
+allots 2^-sigma evenly to E1 and E2; here their sum counts, so a degree is up to 2.5% smaller.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SIGMA, ETA = 40.0, 30.0
-"""Security and correctness in bits that the paper's figures use."""
+"""Statistical security and correctness in bits."""
 
 
 # -- the graph ---------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Shamir's t-of-n sharing of 32-byte secrets (Communications of the ACM, 1979) among clients.
 
 A secret is cut into 12 limbs of 22 bits. Each limb is shared by itself over the field of the prime p = 2^23 - 15, with
-coefficients of its own, so that fewer than t shares are independent of the secret: Shamir's theorem, limb by limb.
+other coefficients, so that fewer than t shares are independent of the secret: Shamir's theorem, limb by limb.
 
 The small prime makes it fast. Elements have 23 bits, products 46, and sums of 128 products fit the 53 bits in which
 floating-point arithmetic is exact, in whatever order it adds. So all shares of a dealer are one matrix product of BLAS.
