@@ -31,13 +31,14 @@ class SecAggPlus(Masked):
     options: Options
 
     def parameters(self, clients: int) -> Parameters:
-        """The smallest graph that is secure and correct (Bell et al., Theorems 3.5 and 3.7, by their exact tails).
+        """The smallest graph that is secure and correct by the exact tails; see `fedplug_secagg.graph`.
 
         Raises:
             ProtectionError: there is none.
         """
         options = self.options
-        return graph.smallest(clients, options.corrupt, options.dropped, options.sigma, options.eta)
+        corrupt = max(options.corrupt, 1 / clients)  # of a few clients a small share is none; one is always thinkable
+        return graph.smallest(clients, corrupt, options.dropped, options.sigma, options.eta)
 
     def describe(self) -> str:
         """One line for the plan of a run."""
