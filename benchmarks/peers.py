@@ -38,13 +38,13 @@ HERE = Path(__file__).resolve().parent
 _PERCEPTRON, _CONV = {"use": "std.mlp"}, {"use": "std.lenet5"}
 _GPT = {"use": "std.gpt", "width": 64, "layers": 2, "heads": 2}
 ROWS: dict[str, dict[str, Any]] = {
-    "20": {"clients": 20, "examples": 60_000, "hidden": [256, 128], "epochs": 5, "batch_size": 32, "rounds": 4},
-    "200": {"clients": 200, "examples": 12_000, "hidden": [256, 128], "epochs": 1, "batch_size": 20, "rounds": 10},
-    "1000": {"clients": 1000, "examples": 60_000, "hidden": [32], "epochs": 1, "batch_size": 20, "rounds": 7},
-    "conv-20": {"clients": 20, "examples": 60_000, "model": _CONV, "epochs": 5, "batch_size": 32, "rounds": 4},
-    "conv-200": {"clients": 200, "examples": 12_000, "model": _CONV, "epochs": 1, "batch_size": 20, "rounds": 10},
-    "conv-1000": {"clients": 1000, "examples": 60_000, "model": _CONV, "epochs": 1, "batch_size": 20, "rounds": 7},
-    "gpt-20": {"clients": 20, "examples": 2_000, "model": _GPT, "epochs": 2, "batch_size": 16, "rounds": 5},
+    "20": {"clients": 20, "examples": 60_000, "hidden": [256, 128], "epochs": 5, "batch_size": 32, "rounds": 3},
+    "200": {"clients": 200, "examples": 12_000, "hidden": [256, 128], "epochs": 1, "batch_size": 20, "rounds": 8},
+    "1000": {"clients": 1000, "examples": 60_000, "hidden": [32], "epochs": 1, "batch_size": 20, "rounds": 5},
+    "conv-20": {"clients": 20, "examples": 60_000, "model": _CONV, "epochs": 5, "batch_size": 32, "rounds": 3},
+    "conv-200": {"clients": 200, "examples": 12_000, "model": _CONV, "epochs": 1, "batch_size": 20, "rounds": 8},
+    "conv-1000": {"clients": 1000, "examples": 60_000, "model": _CONV, "epochs": 1, "batch_size": 20, "rounds": 5},
+    "gpt-20": {"clients": 20, "examples": 2_000, "model": _GPT, "epochs": 2, "batch_size": 16, "rounds": 4},
     "gpt-200": {"clients": 200, "examples": 4_000, "model": _GPT, "epochs": 1, "batch_size": 10, "rounds": 6},
 }
 """Sizes of the rows; without a model it is a perceptron with these hidden layers."""

@@ -73,6 +73,8 @@ SEALED: dict[str, list[Any]] = {
     "baselines.ckks": [{"use": "baselines.ckks"}],
     "baselines.batchcrypt": [{"use": "baselines.batchcrypt"}],
     "baselines.lwe": [CLIP, {"use": "baselines.lwe", **EPSILON}],
+    "secagg.bonawitz": [CLIP, {"use": "secagg.bonawitz"}],
+    "secagg.plus": [CLIP, {"use": "std.distributed_gaussian", **EPSILON}, {"use": "secagg.plus"}],
     "sensecrypt.paillier": [{"use": "sensecrypt.paillier"}],
 }
 AGGREGATORS: dict[str, dict[str, Any]] = {
@@ -90,6 +92,9 @@ PARTIAL = (
 )  # fmt: skip
 """Negotiations that encrypt a part of the model, the same at all clients."""
 
+SHARED = ("baselines.lwe", "secagg.bonawitz", "secagg.plus")
+"""Encryptions to which nobody holds a key."""
+
 REFUSED: list[tuple[str, dict[str, tuple[str, ...]]]] = [
     ("it follows what it scores, and scores nothing here", {
         "plain": ("baselines.maskcrypt_priority",),
@@ -105,23 +110,23 @@ REFUSED: list[tuple[str, dict[str, tuple[str, ...]]]] = [
     }),
     ("it protects nothing; write protect: {encrypted: [baselines.batchcrypt]}", {
         "negotiation": ("baselines.batchcrypt",),
-        "sealed": tuple(name for name in SEALED if name not in ("baselines.batchcrypt", "baselines.lwe")),
+        "sealed": tuple(name for name in SEALED if name not in ("baselines.batchcrypt", *SHARED)),
     }),
     ("it protects nothing; write protect: {encrypted: [baselines.batchcrypt]}", {
-        "negotiation": ("baselines.batchcrypt",), "sealed": ("baselines.lwe",),
+        "negotiation": ("baselines.batchcrypt",), "sealed": SHARED,
         "aggregator": ("std.mean", "fedre.pda_pam"),
     }),
     ("this aggregation needs a second server that opens sums", {
-        "sealed": ("baselines.lwe",), "aggregator": ("selectiveshield.two_server",),
+        "sealed": SHARED, "aggregator": ("selectiveshield.two_server",),
         "negotiation": (*PARTIAL, "baselines.batchcrypt", "sensecrypt.select", "std.single_zone@encrypted"),
     }),
     ("nobody holds its key; write {use: std.bfv}", {
-        "negotiation": ("baselines.fedml_he",), "sealed": ("baselines.lwe",),
+        "negotiation": ("baselines.fedml_he",), "sealed": SHARED,
         "aggregator": ("std.mean", "fedre.pda_pam"),
     }),
     ("it packs every tensor by itself", {"sealed": ("baselines.ckks",), "negotiation": PARTIAL}),
     ("needs a zone that lies alike at all clients, but sensecrypt.select lets each have", {
-        "negotiation": ("sensecrypt.select",), "sealed": ("baselines.ckks", "baselines.batchcrypt", "baselines.lwe"),
+        "negotiation": ("sensecrypt.select",), "sealed": ("baselines.ckks", "baselines.batchcrypt", *SHARED),
     }),
     ("fedre.layer_budgets clips each layer itself", {
         "negotiation": ("baselines.adaptive_clip",), "plain": ("fedre.layer_budgets",),

@@ -44,7 +44,7 @@ from fedplug_std.bfv import Bfv
 from fedplug_std.datasets import Digits
 from numpy.typing import NDArray
 from toy_base import Toy
-from toy_negotiations import WIDTH, Asks, Groups, Halves, Masks, MasksOfTheCohort, Own, Silent
+from toy_negotiations import WIDTH, Asks, Groups, Halves, Masks, MasksOfTheCohort, Own, Ring, Silent
 
 
 class Push(Toy, fedplug.Trainer):
@@ -294,7 +294,7 @@ TOYS: dict[str, dict[str, type]] = {
     "groups": {"toy.halves": Halves},
     "negotiate_mask": {
         "toy.masks": Masks, "toy.own": Own, "toy.silent": Silent, "toy.groups": Groups, "toy.asks": Asks,
-        "toy.masks_of_the_cohort": MasksOfTheCohort,
+        "toy.masks_of_the_cohort": MasksOfTheCohort, "toy.ring": Ring,
     },
     "attack": {"toy.spy": Spy},
 }  # fmt: skip

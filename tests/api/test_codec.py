@@ -447,6 +447,10 @@ def test_as_many_values_as_a_message_may_hold_are_read_and_one_more_is_not() -> 
     assert len(codec.decode(codec.encode([0] * (most - 1)))) == most - 1
     with pytest.raises(MessageError, match=f"more than {most} values; send arrays"):
         codec.decode(codec.encode([0] * most))
+    packed = codec.pack([0] * most)
+    for _ in range(2):  # whoever reads it
+        with pytest.raises(MessageError, match=f"more than {most} values; send arrays"):
+            codec.decode(packed)
     assert len(codec.decode_saved(codec.encode([0] * most))) == most
     value: Any = 1
     for _ in range(32):

@@ -160,6 +160,9 @@ def test_gaps_take_the_value_that_is_stated(tmp_path: Path) -> None:
     assert len(load(tmp_path, fill={"sex": "f"}).train) == 48
     write_csv(tmp_path / "data.csv", changed(3, "age", "NaN"))
     assert np.isfinite(load(tmp_path, fill={"age": 50}).train.inputs).all()
+    write_csv(tmp_path / "wards.csv", [[n % 3 or "", n % 2] for n in range(30)], ["ward", "outcome"])
+    given = {"file": "wards.csv", "leave_out": [], "categories": {"ward": [1, 2, 3]}, "scale": {}, "fill": {"ward": 3}}
+    assert load(tmp_path, **given).train.inputs[:, 2].sum() > 0
 
 
 def test_files_that_are_no_tables(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import pytest
 import torch
 from fedplug.api.blocks import unchangeable
 from fedplug.api.data import ClientData, Evaluation, Examples
-from fedplug_std.torch_model import TorchModel, as_tensor, seeded, to_tensor, use_one_thread
+from fedplug_std.tasks import LanguageModel
+from fedplug_std.torch_model import TorchModel, as_tensor, modeless, seeded, set_mode, to_tensor, use_one_thread
 from torch import nn
 
 
@@ -215,6 +216,49 @@ def test_a_model_with_an_evaluation_of_its_own_is_asked_for_each_set() -> None:
 
     part = examples(4)
     assert [each.loss for each in Picky(small()).evaluate_each([part, part], client_data(part))] == [7.0, 7.0]
+
+
+def test_the_sets_of_a_task_pass_the_model_together_and_are_counted_alone() -> None:
+    module = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 7))
+    passes: list[int] = []
+    model, rng = TorchModel(module), np.random.default_rng(2)
+    sets = []
+    for count in (3, 0, 5):
+        tokens, answers = rng.integers(0, 7, (2, count, 6))
+        sets.append(Examples(tokens, np.zeros(count, np.int64), answers))
+    task = LanguageModel(LanguageModel.Options())
+    data = ClientData(sets[0], sets[0], sets[0], classes=tuple("abcdefg"), mean=(), std=(), task=task)
+    alone = [model.evaluate(each, data) for each in sets]
+    model.evaluate_each(sets, data)  # tries whether the module answers each example alike
+    module.register_forward_pre_hook(lambda _, given: passes.append(len(given[0])))
+    together = model.evaluate_each(sets, data)
+    assert passes == [8]
+    for one, other in zip(together, alone, strict=True):
+        assert (one.count, one.correct) == (other.count, other.correct)
+        assert one.loss == pytest.approx(other.loss, rel=1e-5)
+        assert one.task == pytest.approx(other.task, rel=1e-5)
+
+
+def test_modes_reach_every_part_and_parts_that_set_theirs_are_asked() -> None:
+    class Fixed(nn.BatchNorm2d):
+        def train(self, mode: bool = True) -> Any:
+            return super().train(False)
+
+    module = nn.Sequential(nn.Sequential(nn.Dropout(), Fixed(2)), nn.ReLU())
+    for training in (True, False, True):
+        set_mode(module, training)
+        assert {type(part).__name__: part.training for part in module.modules()} == {
+            "Sequential": training, "Dropout": training, "Fixed": False, "ReLU": training,
+        }  # fmt: skip
+
+
+def test_a_module_without_modes_has_no_part_that_is_not_known_and_no_hook() -> None:
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.AvgPool2d(2), nn.Tanh(), nn.Flatten(), nn.Linear(2, 3))
+    assert modeless(module)
+    assert not modeless(nn.Sequential(module, nn.Dropout()))
+    assert not modeless(nn.Sequential(module, nn.Embedding(3, 2, max_norm=1.0))), "it writes to its weights"
+    module[2].register_forward_hook(lambda part, given, found: found * part.training)
+    assert not modeless(module)
 
 
 def test_evaluation_of_nothing() -> None:

@@ -217,7 +217,8 @@ def filled(rows: Rows, name: str, fill: Mapping[str, float | str]) -> Column:
         )
     value = fill[name]
     values = column.values.astype(object if isinstance(value, str) or column.values.dtype.kind == "O" else np.float64)
-    values[column.gaps] = value
+    # As a file has it: a category that is called 3 is no 3.0.
+    values[column.gaps] = f"{value:.15g}" if values.dtype.kind == "O" and isinstance(value, float) else value
     return Column(values, np.zeros_like(column.gaps))
 
 
