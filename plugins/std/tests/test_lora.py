@@ -247,6 +247,30 @@ def test_it_goes_around_a_model_of_a_file_of_ones_own(tmp_path: Path) -> None:
     assert "layers.1.lora_A.weight" in found.model.state_dict()
 
 
+TOKENS = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, num_classes):
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(num_classes, 8), nn.Linear(8, num_classes)
+
+    def forward(self, tokens):
+        return self.head(self.tokens(tokens))
+"""
+
+
+@pytest.mark.parametrize("around", [False, True])
+def test_a_file_of_ones_own_may_hold_a_language_model(tmp_path: Path, around: bool) -> None:
+    (tmp_path / "net.py").write_text(TOKENS, encoding="utf-8")
+    own = {"use": f"{tmp_path}/net.py:Net"}
+    found = run(tmp_path, model={"use": "std.lora", "rank": 2, "around": own} if around else own)
+    first, last = (found.metrics[at].leading for at in (0, -1))
+    assert first is not None
+    assert last is not None
+    assert last < first < 260
+
+
 def test_it_goes_around_an_object_of_a_session(tmp_path: Path) -> None:
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     model = {"use": "std.lora", "rank": 2, "around": module}
@@ -285,6 +309,14 @@ def test_adapters_that_the_model_passes_by_are_refused() -> None:
         lora(module, (4, 6), rank=1)
     other = nn.Sequential(nn.TransformerEncoderLayer(6, 2, 8, batch_first=True), nn.Linear(6, 2))
     lora(other, (4, 6), rank=1, targets=("1",))
+
+
+def test_statistics_of_batch_norm_are_left_as_they_were() -> None:
+    module = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    before = module[1].running_mean.clone()
+    adapted = lora(module, rank=1)
+    assert torch.equal(adapted[1].running_mean, before)
+    assert int(adapted[1].num_batches_tracked) == 0
 
 
 # -- privacy -----------------------------------------------------------------------------------------------------------

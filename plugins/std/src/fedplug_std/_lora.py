@@ -19,7 +19,7 @@ import torch
 from fedplug.api.errors import SetupError, cause_of
 from torch import nn
 
-from fedplug_std.torch_model import seeded
+from fedplug_std.torch_model import seeded, tried
 
 if TYPE_CHECKING:
     from fedplug_std.lora import Lora
@@ -167,13 +167,10 @@ def _require_used(module: nn.Module, shape: tuple[int, ...]) -> None:
 
 
 def _tried(module: nn.Module, shape: tuple[int, ...], device: torch.device) -> None:
-    """Hands two examples of zeros to a module, numbers or tokens; what it keeps of them is undone."""
+    """Hands two examples of zeros to a module, of which batch norm needs two; what it keeps of them is undone."""
     kept = {name: tensor.clone() for name, tensor in module.named_buffers()}
     try:
-        try:
-            module(torch.zeros(2, *shape, device=device))
-        except (RuntimeError, TypeError, IndexError):
-            module(torch.zeros(2, *shape, dtype=torch.int64, device=device))
+        tried(module, shape, device, 2)
     finally:
         for name, tensor in module.named_buffers():
             if name in kept:

@@ -85,6 +85,30 @@ def seeded(seed: int, device: str | torch.device = "cpu") -> Iterator[None]:
         torch.default_generator.set_state(before)
 
 
+def tried(
+    module: torch.nn.Module, shape: tuple[int, ...], device: str | torch.device | None = None, count: int = 1
+) -> torch.Tensor:
+    """What a module gives for examples of zeros: of numbers, or of tokens where it takes whole numbers alone.
+
+    Args:
+        module: is called, in the mode that it is in.
+        shape: of one example; tokens are (positions,).
+        device: where the examples are made; None: torch's default.
+        count: how many.
+    """
+    try:
+        given: torch.Tensor = module(torch.zeros(count, *shape, device=device))
+    except (RuntimeError, TypeError, IndexError) as error:
+        if len(shape) != 1:
+            raise
+        try:
+            given = module(torch.zeros(count, *shape, dtype=torch.int64, device=device))
+        except Exception as other:
+            # An embedding that was handed numbers says so of its indices; else it takes numbers, of another shape.
+            raise (other if "indices" in str(error) else error) from None
+    return given
+
+
 @contextlib.contextmanager
 def of_any_dtype() -> Iterator[None]:
     """Inside, a `TorchModel` may have parameters of any dtype: whoever asks for it will freeze them."""
