@@ -245,6 +245,9 @@ def test_runs(path: Path, tmp_path: Path) -> None:
     few = {
         "sensecrypt-phe": ["model.hidden=[]", "negotiate_mask.budget=0.02"],
         "fedre": FEW_DOCUMENTS,
+        "secagg-distributed-dp": [
+            "data={use: std.digits, clients: 12, partition: {use: std.iid}}", "min_clients=10", "model.hidden=[16]",
+        ],
         "chest-xray-labels": ["data.image_size=16", "data.train_size=90", "data.test_size=45"],
     }.get(path.stem, ["model.hidden=[32]"])
     assert_sound(*run_small(path, tmp_path, *few))
