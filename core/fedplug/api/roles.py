@@ -455,6 +455,9 @@ class Component(abc.ABC):
     """
 
     Options: ClassVar[type[Options]] = Options
+    inner: ClassVar[Mapping[str, str]] = {}
+    """Keys of its mapping in a recipe that each name a component within it, and the group of each: with
+    `{"around": "model"}` a recipe says `around: {use: std.gpt}`, and `self.around` is that component."""
     name: str
     options: Any
 

@@ -162,8 +162,14 @@ class _Rules:
         for use in draft.uses:
             if use.is_reference or use.options is None or use.made_of is None:
                 continue
-            if problems := hook_problems(use.made_of, use.group):
-                self.failed += [(use.path, f"component {use.use} {problem}") for problem in problems]
+            wrong = [
+                (each.path, f"component {each.use} {problem}")
+                for each in use.nested
+                if each.made_of is not None
+                for problem in hook_problems(each.made_of, each.group)
+            ]
+            if wrong:
+                self.failed += wrong
                 continue
             try:
                 part = instantiate(use)

@@ -158,6 +158,8 @@ class Use:
         path: where it stands in the recipe, for messages.
         place: the same for people, `file:line:column`; of a recipe that is no file, its key.
         own: the file that it is in, where that is one of the user's own.
+        files: those that its options name.
+        inner: the components within it, by the key under which each stands.
         made_of: its class; None in a draft, where it cannot be had.
     """
 
@@ -169,6 +171,8 @@ class Use:
     path: KeyPath = dataclasses.field(default=(), compare=False, repr=False)
     place: str = dataclasses.field(default="", compare=False, repr=False, kw_only=True)
     own: OwnFile | None = None
+    files: tuple[OwnFile, ...] = ()
+    inner: tuple[tuple[str, Use], ...] = ()
     made_of: type | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
@@ -176,12 +180,20 @@ class Use:
         """The key of the recipe it stands under; `partition` for that of `data`."""
         return "partition" if self.path == ("data", "partition") else str(self.path[0])
 
+    @property
+    def nested(self) -> Iterator[Use]:
+        """Itself, and what is within it, at any depth."""
+        yield self
+        for _, use in self.inner:
+            yield from use.nested
+
     def to_plain(self) -> Any:
         """Plain data that reads back as this place."""
         if self.is_reference:
             return self.name
         held = {"sha256": self.own.sha256} if self.own else {}
-        return {"use": self.use, "name": self.name, **held, **plain_options(self.options)}
+        within = {key: use.to_plain() for key, use in self.inner}
+        return {"use": self.use, "name": self.name, **held, **plain_options(self.options), **within}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -140,8 +140,9 @@ class Recipe:
 
     @property
     def own_files(self) -> tuple[OwnFile, ...]:
-        """The files of the user's own that it is made of."""
-        return tuple(dict.fromkeys(use.own for use in self.uses if use.own))
+        """The files of the user's own that it is made of: code, and what options name."""
+        uses = [each for use in self.uses for each in use.nested]
+        return tuple(dict.fromkeys(own for use in uses for own in (use.own, *use.files) if own))
 
     @property
     def components(self) -> dict[str, Use]:

@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from fedplug.api.errors import PluginError
-from fedplug.recipe.catalog import RECIPES, installed, package_folders
+from fedplug.recipe.catalog import RECIPES, Entry, installed, package_folders
 
 ENDING = ".yaml"
 _GRID = ".grid"
@@ -90,9 +90,19 @@ def shipped() -> list[Shipped]:
     return sorted(_found(), key=lambda each: (each.name.count("/"), each.name))
 
 
+def folders() -> Iterator[Path]:
+    """The folders of recipes that distributions ship; other files that recipes name are there too."""
+    for entry in installed(RECIPES).values():
+        yield from _folders_of(entry)
+
+
+def _folders_of(entry: Entry) -> Iterator[Path]:
+    return map(Path.resolve, package_folders(entry.value))
+
+
 def _found() -> Iterator[Shipped]:
     for entry in installed(RECIPES).values():
-        for folder in map(Path.resolve, package_folders(entry.value)):
+        for folder in _folders_of(entry):
             for path in folder.rglob(f"*{ENDING}"):
                 name = path.relative_to(folder).with_suffix("").as_posix()
                 yield Shipped(name, path, entry.distribution, entry.version)

@@ -52,6 +52,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "selectiveshield.noise": GAUSSIAN,
     "std.central_gaussian": {**GAUSSIAN, "norm": 1.0},
     "std.clip": {"norm": 1.0}, "std.clip_l1": {"norm": 1.0},
+    "std.lora": {"rank": 2, "around": {"use": "std.gpt", "width": 8}},
     "std.paillier": {"key_bits": 2048},
     "std.gaussian": GAUSSIAN, "std.laplace": GAUSSIAN,
     "sensecrypt.select": {"budget": 0.5},
@@ -86,7 +87,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "std.paillier": {"model": {"use": "kit.two_layers", "hidden": 8}},  # milliseconds a hundred of them
 }  # fmt: skip
 """What a component needs around it that the kit's own recipe has not."""
-SHAPES: dict[str, tuple[int, ...]] = {"std.densenet121": (1, 32, 32), "std.alexnet": (3, 64, 64), "std.gpt": (8,)}
+SHAPES: dict[str, tuple[int, ...]] = {"std.densenet121": (1, 32, 32), "std.alexnet": (3, 64, 64), "std.gpt": (8,), "std.lora": (8,)}
 
 
 SLOW = ("sensecrypt.paillier",)  # std.paillier is the same scheme
