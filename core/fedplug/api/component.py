@@ -50,8 +50,8 @@ class Options(BaseModel):
 class File(Options):
     """A file that a component needs, such as weights. In a recipe its path is enough: `base: weights.pt`.
 
-    It is looked for beside the recipe that names it, in the working directory, and where distributions ship recipes. The resolved recipe has its name
-    and its SHA-256; the run folder has a copy, and worker processes are sent it.
+    It is looked for beside the recipe that names it, in the working directory, and where distributions ship recipes.
+    The resolved recipe has its name and its SHA-256; the run folder has a copy, and worker processes are sent it.
     """
 
     file: str = Field(min_length=1, description="its path")

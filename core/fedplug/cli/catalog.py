@@ -33,7 +33,7 @@ SYNONYMS = {
     "batchnorm": ("batch norm",), "homomorphic": ("bfv", "ckks", "paillier"), "mia": ("member",),
     "non-iid": ("dirichlet",), "noniid": ("dirichlet",), "normalization": ("batch norm",),
     "optimizer": ("optimiser", "adam", "sgd"), "personalization": ("of the clients' own", "personal"),
-    "quantization": ("quantised",), "secagg": ("secret shares",), "tabular": ("table",),
+"quantization": ("quantised",), "secagg": ("secret shares",), "tabular": ("table",),
 }  # fmt: skip
 """What people look for under a word that the documentation does not use."""
 

@@ -87,7 +87,9 @@ RECIPES: dict[str, dict[str, Any]] = {
     "std.paillier": {"model": {"use": "kit.two_layers", "hidden": 8}},  # milliseconds a hundred of them
 }  # fmt: skip
 """What a component needs around it that the kit's own recipe has not."""
-SHAPES: dict[str, tuple[int, ...]] = {"std.densenet121": (1, 32, 32), "std.alexnet": (3, 64, 64), "std.gpt": (8,), "std.lora": (8,)}
+SHAPES: dict[str, tuple[int, ...]] = {
+    "std.densenet121": (1, 32, 32), "std.alexnet": (3, 64, 64), "std.gpt": (8,), "std.lora": (8,)
+}  # fmt: skip
 
 
 SLOW = ("sensecrypt.paillier",)  # std.paillier is the same scheme

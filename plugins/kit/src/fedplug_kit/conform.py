@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fedplug.api.errors import FedplugError, of_component
+from fedplug.api.errors import FedplugError, SetupError, of_component
 from fedplug.api.roles import (
     ROLES,
     Accountant,

@@ -21,8 +21,9 @@ class Lora(fedplug.ModelSource):
 
     A layer W x becomes W x + (alpha / rank) B A x, with A of `rank` rows, drawn as in `peft`, and B zero at first: the
     model begins as what it is around. `around` is any torch model: `std.gpt`, a model of a file of one's own, an object
-    of a session. Its weights are those of the recipe's seed, or those of `base`. The layout, and so every message, has
-    A, B and what `trained` names; all else never leaves a party, whatever its dtype.
+    of a session; a language model is judged by perplexity as before. Its weights are those of the recipe's seed, or
+    those of `base`. The layout, and so every message, has A, B and what `trained` names; all else never leaves a party,
+    whatever its dtype.
     """
 
     inner: ClassVar[Mapping[str, str]] = {"around": "model"}

@@ -305,7 +305,7 @@ class Gpt(fedplug.ModelSource):
 
     Token and position embeddings, pre-norm blocks of causal attention and a GELU layer four times as wide, a last norm,
     and a linear layer over the vocabulary. It mixes no examples, so DP-SGD can train it. For the task
-    `std.language_model`.
+    `std.language_model`, whose figure is perplexity; `std.lora` adapts it.
     """
 
     class Options(fedplug.Options):
