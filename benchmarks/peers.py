@@ -41,7 +41,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "20": {"clients": 20, "examples": 60_000, "hidden": [256, 128], "epochs": 5, "batch_size": 32, "rounds": 3},
     "200": {"clients": 200, "examples": 12_000, "hidden": [256, 128], "epochs": 1, "batch_size": 20, "rounds": 8},
     "1000": {"clients": 1000, "examples": 60_000, "hidden": [32], "epochs": 1, "batch_size": 20, "rounds": 5},
-    "conv-20": {"clients": 20, "examples": 60_000, "model": _CONV, "epochs": 5, "batch_size": 32, "rounds": 3},
+    "conv-20": {"clients": 20, "examples": 12_000, "model": _CONV, "epochs": 5, "batch_size": 32, "rounds": 4},
     "conv-200": {"clients": 200, "examples": 12_000, "model": _CONV, "epochs": 1, "batch_size": 20, "rounds": 8},
     "conv-1000": {"clients": 1000, "examples": 60_000, "model": _CONV, "epochs": 1, "batch_size": 20, "rounds": 5},
     "gpt-20": {"clients": 20, "examples": 2_000, "model": _GPT, "epochs": 2, "batch_size": 16, "rounds": 4},

@@ -249,6 +249,9 @@ def test_runs(path: Path, tmp_path: Path) -> None:
     few = {
         "sensecrypt-phe": ["model.hidden=[]", "negotiate_mask.budget=0.02"],
         "fedre": FEW_DOCUMENTS,
+        "secagg-distributed-dp": [
+            "data={use: std.digits, clients: 12, partition: {use: std.iid}}", "min_clients=10", "model.hidden=[16]",
+        ],
         "gpt-base": ["model.width=16", "model.heads=2", "data.train_size=100", "data.test_size=20"],
         "gpt-lora-central-dp": FEW_PIECES,
         "gpt-lora-vote-bfv": FEW_PIECES,

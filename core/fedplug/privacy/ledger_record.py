@@ -362,7 +362,8 @@ class ZoneCost:
 
     @classmethod
     def zero(cls, num_clients: int) -> ZoneCost:
-        return cls(*(np.zeros(num_clients) for _ in range(5)))
+        own, total, below, peer, pooled = (np.zeros(num_clients) for _ in range(5))
+        return cls(own, total, below, peer, pooled)
 
     def enter(self, facts: ZoneEntry, charged: NDArray[np.bool_]) -> None:
         """Adds what a round released of the zone, for the clients that were charged."""

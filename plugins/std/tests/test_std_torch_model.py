@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 from collections.abc import Callable
@@ -297,6 +298,25 @@ def test_one_thread() -> None:
     torch.set_num_threads(2)
     TorchModel(small())
     assert torch.get_num_threads() == 1
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library does as it likes")
+@pytest.mark.parametrize(("keeps", "many"), [(True, False), (False, True)])
+def test_what_a_step_frees_is_there_for_the_next(keeps: bool, many: bool) -> None:
+    code = f"""
+import resource, torch
+from fedplug_std.torch_model import keep_freed_memory
+if {keeps}:
+    keep_freed_memory()
+for step in range(6):
+    if step == 1:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    blocks = [torch.ones(1 << 19) for _ in range(16)]  # 32 MiB in all
+    del blocks
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert (int(done.stdout) > 10_000) == many, "page faults of five steps, of 8,192 pages each"
 
 
 def test_the_contract_modules_do_not_import_torch() -> None:
