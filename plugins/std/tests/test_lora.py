@@ -12,6 +12,7 @@ import pytest
 import torch
 from fedplug.api.errors import FedplugError, RecipeError, SetupError
 from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.wire.record import read_wire
 from fedplug_std._lora import Adapted, adapt, load
 from fedplug_std.lora import Lora
 from fedplug_std.per_sample import mean_squared_gradients, per_sample_gradients
@@ -99,9 +100,20 @@ def test_only_adapters_and_what_is_named_travel_and_the_wire_shows_it(tmp_path: 
     assert "head.base_layer.bias" in names
     whole = sum(tensor.numel() for tensor in made(plain).module.parameters())
     assert layout.size < whole / 3
-    # No message has room for one frozen matrix of the embedding, float32.
-    up = [row.bytes.up.total for row in found.metrics]
-    assert max(up) < 3 * (4 * layout.size + 4096) < 3 * 4 * 256 * 16
+    uploads = [
+        message
+        for file in sorted((found.folder / "wire").iterdir())
+        for message in read_wire(file)
+        if message.phase == "upload" and message.sender.startswith("client")
+    ]
+    assert len(uploads) == 6
+    assert all(4 * layout.size <= message.size < 4 * layout.size + 2048 for message in uploads)
+    # A row of each frozen tensor, as its bytes, is in no message of the run.
+    sent = b"".join(message.data for file in (found.folder / "wire").iterdir() for message in read_wire(file))
+    frozen = {name: tensor for name, tensor in made(plain).module.named_parameters() if name not in names}
+    rows = {name: tensor.detach().flatten()[:4].numpy() for name, tensor in frozen.items() if tensor.detach().std() > 0}
+    assert len(rows) > 5
+    assert not [name for name, row in rows.items() if row.tobytes() in sent]
     before, after = made(plain).module.state_dict(), found.model.state_dict()
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved == set(names)
