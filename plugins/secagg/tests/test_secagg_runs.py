@@ -14,20 +14,9 @@ from fedplug_secagg import masked
 from fedplug_secagg.bonawitz import Bonawitz
 from fedplug_secagg.fixed_point import FixedPoint
 from numpy.typing import NDArray
-from toy_components import pushed, recipe_of
+from secagg_toys import CLIENTS, NORM, recipe
+from toy_components import pushed
 from toy_protocol import initial_vector, run_protocol
-
-CLIENTS, NORM = 6, 8.0
-
-
-def recipe(use: Any = "secagg.bonawitz", clients: int = CLIENTS, **changes: Any) -> dict[str, Any]:
-    use = {"use": use} if isinstance(use, str) else use
-    plain = recipe_of(
-        "encrypted", [{"use": "std.clip", "norm": NORM}, use], train={"use": "toy.push", "scale": 0.01},
-        min_clients=3, aggregate={"use": "std.mean", "weighting": "uniform"}, postprocess={"encrypted": [use["use"]]},
-    )  # fmt: skip
-    plain["data"] |= {"clients": clients}
-    return plain | changes
 
 
 def away(tmp_path: Any, when: str, *who: tuple[int, int]) -> dict[str, Any]:

@@ -459,9 +459,10 @@ class Masked(Correspondent, fedplug.Sealer):
             raise ProtectionError(
                 f"{len(inside)} neighbours are said to be in the sum; below {memory['threshold']} it shows too much"
             )
-        division = [codec.encode([sorted(inside), sorted(gone)])]
-        with client.openings.once(client.ctx.round, self.name, "", sorted({*inside, client.client_id}), division):
-            letters = {v: memory["letters"][v] for v in sorted({*inside, *gone})}
+        letters = {v: memory["letters"][v] for v in sorted({*inside, *gone})}
+        # With the letters: a round that is repeated has other masks, and its sum would be another one.
+        asked_for = [codec.encode([sorted(inside), sorted(gone)]), *letters.values()]
+        with client.openings.once(client.ctx.round, self.name, "", sorted({*inside, client.client_id}), asked_for):
             contents = self.read_letters(client, letters, "shares")
             return {v: shamir.part(contents[v], _PAIR if v in gone else _SELF) for v in letters}
 
