@@ -54,7 +54,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "std.clip": {"norm": 1.0}, "std.clip_l1": {"norm": 1.0},
     "std.lora": {"rank": 2, "around": {"use": "std.gpt", "width": 8}},
     "std.paillier": {"key_bits": 2048},
-    "std.gaussian": GAUSSIAN, "std.laplace": GAUSSIAN,
+    "std.gaussian": GAUSSIAN, "std.distributed_gaussian": GAUSSIAN, "std.laplace": GAUSSIAN,
     "sensecrypt.select": {"budget": 0.5},
     "std.categories": {"categories": 5},
     "std.image_folder": {"path": "absent"}, "std.text": {"file": "absent"},
@@ -77,6 +77,15 @@ RECIPES: dict[str, dict[str, Any]] = {
         "negotiate_mask": {"use": "selectiveshield.consensus", "by": "kit.scores", "tau": 0.1},
         "protect": {"encrypted": [{"use": "std.bfv"}], "noised": []},
         "postprocess": {"encrypted": ["std.bfv"], "retained": [{"use": "selectiveshield.merge"}]},
+    },
+    "std.distributed_gaussian": {
+        "negotiate_mask": {"use": "std.single_zone", "zone": "encrypted"},
+        "protect": {
+            "encrypted": [
+                {"use": "std.clip", "norm": 1.0}, {"use": "std.distributed_gaussian", **GAUSSIAN}, {"use": "std.bfv"},
+            ],
+        },
+        "postprocess": {"encrypted": ["std.bfv"]},
     },
     "fedre.pixel_noise": {"model": "std.mlp"},
     "std.by_name": {
