@@ -126,8 +126,9 @@ def test_a_client_never_gives_both_shares_of_another(monkeypatch: pytest.MonkeyP
         component.unmask(asked, ([1, 2, 3, 4], [9]))
     with pytest.raises(ProtectionError, match="2 neighbours are said to be in the sum; below 4"):
         component.unmask(asked, ([1, 2], [3, 4, 5]))
-    assert sorted(component.unmask(asked, ([1, 2, 3, 4], [5]))) == [1, 2, 3, 4, 5]
-    assert sorted(component.unmask(asked, ([4, 3, 2, 1], [5]))) == [1, 2, 3, 4, 5]  # once more the same
+    shares = component.unmask(asked, ([1, 2, 3, 4], [5]))
+    assert len(set(shares)) == 5
+    assert component.unmask(asked, ([4, 3, 2, 1], [5])) == shares  # once more the same
     for inside, gone in (([1, 2, 3, 5], [4]), ([1, 2, 3, 4, 5], []), ([1, 2, 3, 4], [])):
         with pytest.raises(OpenedBefore):
             component.unmask(asked, (inside, gone))

@@ -171,11 +171,11 @@ class Masked(Correspondent, fedplug.Sealer):
         relayed: dict[int, dict[int, bytes]] = {client_id: {} for client_id in theirs}
         dealt = cohort.ask_each(self.share_keys, {c: [size, known] for c, known in theirs.items()})
         for dealer, letters in dealt.items():
-            if not isinstance(letters, dict) or set(letters) != set(theirs[dealer]):
-                count = len(theirs[dealer])
+            count = len(theirs[dealer])
+            if not isinstance(letters, list) or len(letters) != count:
                 cohort.drop(dealer, f"{self.name}: it did not send a letter for each of its {count} neighbours")
                 continue
-            for receiver, letter in letters.items():
+            for receiver, letter in zip(sorted(theirs[dealer]), letters, strict=True):
                 relayed[receiver][dealer] = letter
         cohort.tell_each_now(self.take_shares, relayed)
         left = set(dealt) & set(cohort.client_ids)
@@ -218,8 +218,8 @@ class Masked(Correspondent, fedplug.Sealer):
         return public
 
     @at_client
-    def share_keys(self, client: Client, asked: tuple[int, dict[int, bytes]]) -> dict[int, bytes]:
-        """ShareKeys: b_u, and letters with a share of it and of s_u for each neighbour.
+    def share_keys(self, client: Client, asked: tuple[int, dict[int, bytes]]) -> list[bytes]:
+        """ShareKeys: b_u, and letters with a share of it and of s_u for the neighbours, ascending.
 
         It is told how many clients are in the graph, and its neighbours' public keys by client.
 
@@ -238,7 +238,7 @@ class Masked(Correspondent, fedplug.Sealer):
             )
         memory.update(own=os.urandom(shamir.SECRET), keys=dict(keys), threshold=threshold)
         dealt = shamir.deal([memory["own"], memory["private"]], sorted(keys), threshold)
-        return self.write_letters(client, dealt, "shares")
+        return list(self.write_letters(client, dict(sorted(dealt.items())), "shares").values())
 
     @at_client
     def take_shares(self, client: Client, letters: dict[int, bytes]) -> None:
@@ -417,11 +417,11 @@ class Masked(Correspondent, fedplug.Sealer):
         asked = {c: [sorted({*others} & inside), sorted({*others} & gone)] for c, others in neighbours.items()}
         found: dict[int, dict[int, bytes]] = {client_id: {} for client_id in (*inside, *gone)}
         for holder, given in ctx.party.cohort.ask_each(self.unmask, asked).items():  # type: ignore[attr-defined]
-            expected = {*asked[holder][0], *asked[holder][1]}
-            if not isinstance(given, dict) or set(given) != expected:
+            owners = sorted([*asked[holder][0], *asked[holder][1]])
+            if not isinstance(given, list) or len(given) != len(owners):
                 ctx.party.cohort.drop(holder, f"{self.name}: it did not answer with the shares it was asked for")  # type: ignore[attr-defined]
                 continue
-            for owner, share in given.items():
+            for owner, share in zip(owners, given, strict=True):
                 found[owner][holder] = share
         answers[key] = found
         return found
@@ -438,8 +438,9 @@ class Masked(Correspondent, fedplug.Sealer):
         return shamir.combine(shares, threshold)
 
     @at_client
-    def unmask(self, client: Client, asked: tuple[list[int], list[int]]) -> dict[int, bytes]:
-        """Unmasking: a share of b_v for each neighbour whose upload is in the sum, of s_v for each that dropped out.
+    def unmask(self, client: Client, asked: tuple[list[int], list[int]]) -> list[bytes]:
+        """Unmasking: a share of b_v for each neighbour whose upload is in the sum, of s_v for each that dropped out, by
+        ascending numbers of clients.
 
         For one such division of its neighbours in a round, also after a restart: with both shares of one client an
         upload opens.
@@ -464,7 +465,7 @@ class Masked(Correspondent, fedplug.Sealer):
         asked_for = [codec.encode([sorted(inside), sorted(gone)]), *letters.values()]
         with client.openings.once(client.ctx.round, self.name, "", sorted({*inside, client.client_id}), asked_for):
             contents = self.read_letters(client, letters, "shares")
-            return {v: shamir.part(contents[v], _PAIR if v in gone else _SELF) for v in letters}
+            return [shamir.part(contents[v], _PAIR if v in gone else _SELF) for v in letters]
 
     def open_upload(self, block: Block, sender: int, parties: Sequence[Party]) -> Block | None:
         """One upload, with the shares of its masks that clients among the parties were sent, and the server's keys."""
