@@ -29,7 +29,7 @@ import fedplug
 from fedplug.api.operations import Operation
 from fedplug.api.roles import RECORDS, ROLES, AccountKeeper, Component, Sealer
 from fedplug.api.roles import members as members_of
-from fedplug.cli.catalog import option_rows
+from fedplug.cli.catalog import inner_rows, option_rows
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.parts import Use
 
@@ -174,7 +174,7 @@ def options(found: type) -> str:
     """A component's options as a table."""
     if not hasattr(found, "Options"):  # an engine may have none
         return ""
-    rows = option_rows(found.Options)
+    rows = [*option_rows(found.Options), *inner_rows(found)]
     if not rows:
         return "No options.\n"
     cells = [["option", "type", "default", "bounds", "meaning"], ["---"] * 5]

@@ -30,3 +30,11 @@ def install(monkeypatch: pytest.MonkeyPatch, site: Path, name: str, files: Mappi
     catalog._spec.cache_clear()
     monkeypatch.syspath_prepend(str(site))
     return package
+
+
+def at_work(monkeypatch: pytest.MonkeyPatch, folder: Path, files: Mapping[str, str]) -> Path:
+    """The package of a distribution `acme-recipes` with these files; the working directory is empty, outside it."""
+    package = install(monkeypatch, folder / "site", "acme", files)
+    (folder / "work").mkdir()
+    monkeypatch.chdir(folder / "work")
+    return package

@@ -8,6 +8,7 @@ Comments above a fenced block say what to do with it:
     <!-- exit: 1 -->        the exit code of the block's commands; else 0
     <!-- set: rounds=1 -->  added to a `fedplug run`, to save time
     <!-- same: PATH -->     the block is that file's text; a recipe only has to mean the same
+    <!-- needs: MODULE -->  a library that only an extra brings; the block runs where it is installed
     <!-- session: NAME -->  blocks of one session run from top to bottom in one folder: files are written when it is
                             their turn, and `cd`, `pip install -e` and `pytest` do what they do in a shell
 
@@ -410,6 +411,8 @@ SCRIPTS = [block for block in BLOCKS if block.language == "python" and not {"fil
 def test_python_on_pages_runs(
     block: Fenced, workspace: Path, plain_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if library := block.directives.get("needs"):
+        pytest.importorskip(library, reason=f"only an extra brings {library}")
     shutil.copytree(plain_run, workspace / "runs" / plain_run.name)
     lay_out(block.page, workspace)
     exec(compile(block.text, block.id, "exec"), {"__name__": "__main__"})

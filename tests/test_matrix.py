@@ -32,6 +32,8 @@ MAGNITUDE = {"use": "paraaegis.magnitude"}
 NEGOTIATIONS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "std.single_zone": ({"zone": NOISED}, []),
     "std.single_zone@encrypted": ({"zone": ENCRYPTED}, []),
+    "std.by_name": ({"zones": {ENCRYPTED: ["*.weight"]}, "rest": NOISED}, []),
+    "std.by_name@retained": ({"zones": {RETAINED: ["*.bias"]}, "rest": NOISED}, []),
     "borda.layers": ({}, [MAGNITUDE]),
     "paraaegis.vote": ({"ratio": 0.3}, [MAGNITUDE]),
     "selectiveshield.consensus": ({"tau": 0.05, "rho": 0.3}, [FISHER]),
@@ -71,6 +73,8 @@ SEALED: dict[str, list[Any]] = {
     "baselines.ckks": [{"use": "baselines.ckks"}],
     "baselines.batchcrypt": [{"use": "baselines.batchcrypt"}],
     "baselines.lwe": [CLIP, {"use": "baselines.lwe", **EPSILON}],
+    "secagg.bonawitz": [CLIP, {"use": "secagg.bonawitz"}],
+    "secagg.plus": [CLIP, {"use": "std.distributed_gaussian", **EPSILON}, {"use": "secagg.plus"}],
     "sensecrypt.paillier": [{"use": "sensecrypt.paillier"}],
 }
 AGGREGATORS: dict[str, dict[str, Any]] = {
@@ -84,15 +88,19 @@ SLOW = ("std.paillier", "sensecrypt.paillier")
 
 PARTIAL = (
     "baselines.fedml_he", "baselines.maskcrypt", "baselines.random_mask", "borda.layers", "fas.share",
-    "fedre.sensitive_layers", "paraaegis.vote", "selectiveshield.consensus",
+    "fedre.sensitive_layers", "paraaegis.vote", "selectiveshield.consensus", "std.by_name",
 )  # fmt: skip
 """Negotiations that encrypt a part of the model, the same at all clients."""
+
+SHARED = ("baselines.lwe", "secagg.bonawitz", "secagg.plus")
+"""Encryptions to which nobody holds a key."""
 
 REFUSED: list[tuple[str, dict[str, tuple[str, ...]]]] = [
     ("it follows what it scores, and scores nothing here", {
         "plain": ("baselines.maskcrypt_priority",),
         "negotiation": (*(n for n in PARTIAL if n != "baselines.maskcrypt"), "baselines.feddpa", "sensecrypt.select",
-                        "baselines.adaptive_clip", "baselines.ldp_fed_cycle", "std.single_zone"),
+                        "baselines.adaptive_clip", "baselines.ldp_fed_cycle", "std.single_zone",
+                        "std.by_name@retained"),
     }),
     ("what is encrypted exposes nothing; leave it out of this chain", {
         "negotiation": ("baselines.maskcrypt",), "plain": ("fas.scramble",),
@@ -102,23 +110,23 @@ REFUSED: list[tuple[str, dict[str, tuple[str, ...]]]] = [
     }),
     ("it protects nothing; write protect: {encrypted: [baselines.batchcrypt]}", {
         "negotiation": ("baselines.batchcrypt",),
-        "sealed": tuple(name for name in SEALED if name not in ("baselines.batchcrypt", "baselines.lwe")),
+        "sealed": tuple(name for name in SEALED if name not in ("baselines.batchcrypt", *SHARED)),
     }),
     ("it protects nothing; write protect: {encrypted: [baselines.batchcrypt]}", {
-        "negotiation": ("baselines.batchcrypt",), "sealed": ("baselines.lwe",),
+        "negotiation": ("baselines.batchcrypt",), "sealed": SHARED,
         "aggregator": ("std.mean", "fedre.pda_pam"),
     }),
     ("this aggregation needs a second server that opens sums", {
-        "sealed": ("baselines.lwe",), "aggregator": ("selectiveshield.two_server",),
+        "sealed": SHARED, "aggregator": ("selectiveshield.two_server",),
         "negotiation": (*PARTIAL, "baselines.batchcrypt", "sensecrypt.select", "std.single_zone@encrypted"),
     }),
     ("nobody holds its key; write {use: std.bfv}", {
-        "negotiation": ("baselines.fedml_he",), "sealed": ("baselines.lwe",),
+        "negotiation": ("baselines.fedml_he",), "sealed": SHARED,
         "aggregator": ("std.mean", "fedre.pda_pam"),
     }),
     ("it packs every tensor by itself", {"sealed": ("baselines.ckks",), "negotiation": PARTIAL}),
     ("needs a zone that lies alike at all clients, but sensecrypt.select lets each have", {
-        "negotiation": ("sensecrypt.select",), "sealed": ("baselines.ckks", "baselines.batchcrypt", "baselines.lwe"),
+        "negotiation": ("sensecrypt.select",), "sealed": ("baselines.ckks", "baselines.batchcrypt", *SHARED),
     }),
     ("fedre.layer_budgets clips each layer itself", {
         "negotiation": ("baselines.adaptive_clip",), "plain": ("fedre.layer_budgets",),
@@ -146,8 +154,7 @@ def test_every_component_is_in_the_matrix() -> None:
     catalog = Catalog.discover()
     protectors = {use["use"] for chain in [*PLAIN.values(), *SEALED.values()] for use in chain}
     protectors |= {"baselines.feddpa", "baselines.adaptive_clip"}  # which stand where their own negotiation is
-    # std.by_name asks nobody, as std.single_zone does, and has the tests of its own zones.
-    found = {name.partition("@")[0] for name in NEGOTIATIONS} | {"std.by_name"}
+    found = {name.partition("@")[0] for name in NEGOTIATIONS}
     assert found == set(catalog.groups["negotiate_mask"])
     assert set(AGGREGATORS) == set(catalog.groups["aggregate"])
     assert protectors == set(catalog.groups["protect"])
@@ -178,6 +185,8 @@ def recipe_of(negotiation: str, plain: str, sealed: str, aggregator: str) -> dic
     undone = {zone: [name for name in chain if must_undo(name)][::-1] for zone, chain in named.items()}
     if negotiation == "baselines.adaptive_clip":
         undone[NOISED].insert(0, negotiation)
+    if negotiation == "std.by_name@retained":  # it puts back what clients keep
+        undone[RETAINED] = ["std.by_name"]
     return {
         "name": "matrix", "seed": 7, "rounds": 1, "min_clients": 3,
         "data": {
@@ -281,3 +290,38 @@ def test_nothing_is_refused_everywhere() -> None:
         if not any(all(parts[part] in listed for part, listed in where.items()) for _, where in REFUSED):
             running |= set(names)
     assert running >= {*NEGOTIATIONS, *PLAIN, *SEALED, *AGGREGATORS}
+
+
+# -- optimisers, where sums are opened, and groups ---------------------------------------------------------------------
+
+OPENED: dict[str, tuple[str, list[Any], list[Any]]] = {
+    "clients": (ENCRYPTED, [{"use": "std.bfv", "key_holder": "clients"}], ["std.bfv"]),
+    "key server": (ENCRYPTED, [{"use": "std.bfv", "key_holder": "key_server"}], ["std.bfv"]),
+    "key server to clients": (ENCRYPTED, [{"use": "std.bfv", "answer": "clients"}], ["std.bfv"]),
+    "local noise": (NOISED, [CLIP, {"use": "std.gaussian", "noise_multiplier": 0.05}], []),
+}
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("opened", OPENED)
+@pytest.mark.parametrize("optimiser", ["std.scaffold", "std.fedopt"])
+def test_optimisers_run_wherever_sums_are_opened(optimiser: str, opened: str, grouped: bool) -> None:
+    zone, chain, opening = OPENED[opened]
+    scaffold = optimiser == "std.scaffold"
+    train = {"steps": 2, "batch_size": 8} if scaffold else {"epochs": 1, "batch_size": 16}
+    stepped = [*opening, *([] if scaffold else [{"use": "std.fedopt", "at": "client", "lr": 0.03}])]
+    recipe = {
+        "name": "opened", "seed": 7, "rounds": 2, "min_clients": 3,
+        "data": {"use": "std.digits", "train_size": 180, "test_size": 24, "clients": 6,
+                 "partition": {"use": "std.categories", "categories": 2}},
+        "model": {"use": "std.mlp", "hidden": []},
+        "train": {"use": "std.scaffold" if scaffold else "std.sgd", "lr": 0.05, **train},
+        "negotiate_mask": {"use": "std.single_zone", "zone": zone}, "protect": {zone: chain},
+        "aggregate": {"use": "std.mean", "weighting": "uniform"},
+        **({"postprocess": {zone: stepped}} if stepped else {}),
+        **({"score_parameters": [SENSITIVITY], "groups": {"use": "sensecrypt.clusters"}} if grouped else {}),
+    }  # fmt: skip
+    assert refusal(recipe) is None
+    rows = run_protocol(recipe).protocol.rows
+    assert [row.clients.dropped for row in rows] == [{}, {}]
+    assert not any(row.unopened for row in rows)

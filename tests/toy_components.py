@@ -44,7 +44,8 @@ from fedplug_std.bfv import Bfv
 from fedplug_std.datasets import Digits
 from numpy.typing import NDArray
 from toy_base import Toy
-from toy_negotiations import WIDTH, Asks, Groups, Halves, Masks, MasksOfTheCohort, Own, Silent
+from toy_negotiations import WIDTH, Asks, Groups, Halves, Masks, MasksOfTheCohort, Own, Ring, Silent
+from toy_sealers import AtClients
 
 
 class Push(Toy, fedplug.Trainer):
@@ -288,13 +289,15 @@ TOYS: dict[str, dict[str, type]] = {
     "model": {"toy.pixelwise": Pixelwise},
     "trainer": {"toy.push": Push, "toy.offset": Offset},
     "score_parameters": {"toy.fail": Fail, "toy.draws": Draws},
-    "protect": {"toy.fail": Fail, "toy.narrow_bfv": NarrowBfv},
+    "protect": {"toy.fail": Fail, "toy.narrow_bfv": NarrowBfv, "toy.at_clients": AtClients},
     "aggregate": {"toy.peek": Peek},
-    "postprocess": {"toy.keep": Keep, "toy.narrow_bfv": NarrowBfv, "toy.ask_again": AskAgain},
+    "postprocess": {
+        "toy.keep": Keep, "toy.narrow_bfv": NarrowBfv, "toy.ask_again": AskAgain, "toy.at_clients": AtClients,
+    },
     "groups": {"toy.halves": Halves},
     "negotiate_mask": {
         "toy.masks": Masks, "toy.own": Own, "toy.silent": Silent, "toy.groups": Groups, "toy.asks": Asks,
-        "toy.masks_of_the_cohort": MasksOfTheCohort,
+        "toy.masks_of_the_cohort": MasksOfTheCohort, "toy.ring": Ring,
     },
     "attack": {"toy.spy": Spy},
 }  # fmt: skip

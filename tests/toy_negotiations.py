@@ -22,6 +22,8 @@ from fedplug import (
     hookimpl,
 )
 from fedplug.api.blocks import CLEAR, ENCRYPTED, NOISED, RETAINED
+from fedplug.api.errors import TooFewClients
+from fedplug.api.letters import Correspondent
 from numpy.typing import NDArray
 from toy_base import Toy
 
@@ -198,3 +200,44 @@ class Asks(Toy, fedplug.Negotiation):
     def choose(self, client: Client) -> None:
         """Sets this client's plan."""
         client.plan = Plan.single(CLEAR, client.ctx.layout.size, client.ctx.zones)
+
+
+SECRET = b"a secret of 32 bytes, for one . "
+"""What clients of `toy.ring` write to each other."""
+
+
+class Ring(Toy, Correspondent, fedplug.Negotiation):
+    """Every client writes to the next one in each round, between the negotiation and the uploads."""
+
+    plans = Plans(zones=frozenset({CLEAR}), public=True)
+
+    @hookimpl
+    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        """Everything is clear."""
+        cohort.tell(self.plan_all)
+
+    def prepare(self, cohort: Cohort, ctx: Context) -> None:
+        """Letters go around the ring."""
+        ids = cohort.client_ids
+        after = dict(zip(ids, [*ids[1:], ids[0]], strict=True))
+        self.introduce(cohort, ctx, {each: [other for pair in after.items() for other in pair] for each in ids})
+        letters = cohort.ask_each(self.send, after)
+        letters = {after[sender]: {sender: letter} for sender, letter in letters.items()}
+        if len(cohort.ask_each(self.receive, letters)) < len(ids):
+            raise TooFewClients(f"round {ctx.round + 1}: the ring is broken")
+
+    @at_client
+    def plan_all(self, client: Client) -> None:
+        """Sets the plan."""
+        client.plan = Plan.single(CLEAR, client.ctx.layout.size, client.ctx.zones)
+
+    @at_client
+    def send(self, client: Client, receiver: int) -> bytes:
+        """A letter to the next one."""
+        assert client.plan is not None  # the negotiation came before
+        return self.write_letters(client, {receiver: SECRET}, "ring")[receiver]
+
+    @at_client
+    def receive(self, client: Client, letters: dict[int, bytes]) -> bool:
+        """Whether the letter holds what was written."""
+        return list(self.read_letters(client, letters, "ring").values()) == [SECRET]

@@ -9,6 +9,7 @@ from fedplug.api.blocks import add_blocks as add_blocks
 from fedplug.api.blocks import join_sums as join_sums
 from fedplug.api.cohort import Cohort as Cohort
 from fedplug.api.cohort import KeyServerLine as KeyServerLine
+from fedplug.api.component import File as File
 from fedplug.api.component import Options as Options
 from fedplug.api.component import at_client as at_client
 from fedplug.api.component import at_key_server as at_key_server

@@ -14,6 +14,19 @@ def test_replies_come_back_by_client_in_ascending_order() -> None:
     assert list(replies) == [0, 1, 2, 3]
 
 
+def test_each_client_is_asked_with_a_payload_that_goes_to_nobody_else() -> None:
+    world = World()
+    cohort, hear = world.cohort([0, 1, 3]), world.component.hear
+    world.office.begin_round(0)
+    cohort.tell_each_now(hear, {1: "first", 2: "of nobody here"})
+    world.component.broken[3] = "no disk"
+    assert cohort.ask_each(hear, {1: "b", 0: "a", 3: "d", 2: "c"}) == {0: ["a", 0], 1: ["b", 1]}
+    assert (world.heard(0), world.heard(1), world.heard(2)) == (["a"], ["first", "b"], [])
+    assert world.wire.requests[0] == 3  # one message each
+    assert cohort.client_ids == [0, 1]
+    assert cohort.ask_each(hear, {3: "again"}) == {}
+
+
 def test_tells_wait_for_the_next_question_and_keep_their_order() -> None:
     world = World()
     cohort, hear = world.cohort(), world.component.hear

@@ -8,22 +8,20 @@ import pytest
 from cli_calls import GOOD, call
 from fedplug.cli import completion
 from fedplug.recipe import catalog
-from shelf_toys import install
+from shelf_toys import at_work
 
 TEXTS = {
     "zz-toy.yaml": f"# A toy. It does nothing.\n{GOOD}",
     "zz/child.yaml": "# A child of it.\nextends: ../zz-toy.yaml\nrounds: 7\n",
     "zz/values.grid.yaml": "# Some values.\nparameters: {rounds: [1, 2]}\n",
-    "zz/both.yaml": "# Both of them.\nquestion: why\nrecipes: [../zz-toy.yaml, child.yaml]\n",
+    "zz/both.yaml": "# Both of them.\nquestion: why\n"
+    "recipes: [{recipe: ../zz-toy.yaml, name: one}, {recipe: child.yaml, name: two}]\n",
 }
 
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = install(monkeypatch, tmp_path / "site", "acme", TEXTS)
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    return folder
+    return at_work(monkeypatch, tmp_path, TEXTS)
 
 
 def test_recipes_are_listed_with_a_line_each(
@@ -58,12 +56,21 @@ def test_a_recipe_is_printed_and_copied_and_never_over_a_file(
         (("zz/chld", "--copy"), "there is no recipe 'zz/chld'; did you mean zz/child?"),
         (("qqqq",), "there is no recipe 'qqqq'; fedplug recipes lists them"),
         (("--copy",), "say which: fedplug recipes NAME --copy; fedplug recipes lists them"),
-        (("zz/both", "--copy"), "zz/both compares recipes by their paths"),
     ):
         assert call(monkeypatch, "recipes", *words) == 1
         assert complaint in capsys.readouterr().err
     assert call(monkeypatch, "recipes", "zz/child", "--copy", "--out", "other.yaml") == 0
     assert Path("other.yaml").exists()
+
+
+def test_a_comparison_is_copied_and_runs_from_any_folder(
+    package: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "recipes", "zz/both", "--copy") == 0
+    assert capsys.readouterr().out.endswith("change it, then: fedplug compare both.yaml\n")
+    assert "{recipe: zz-toy, name: one}, {recipe: zz/child, name: two}" in Path("both.yaml").read_text()
+    assert call(monkeypatch, "compare", "both.yaml", "--dry-run") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
 
 
 def test_where_nothing_is_installed_it_says_what_to_install(

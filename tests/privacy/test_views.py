@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import pytest
@@ -12,7 +13,21 @@ from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.views import priced_part, view_epsilons
 from hypothesis import given, settings
-from ledger_toys import CENTRAL, DELTA, LOCAL, SIGMA, VECTORS, enter, exact, held, laplace, ledger_of, reason, shares
+from ledger_toys import (
+    CENTRAL,
+    CLIENTS,
+    DELTA,
+    LOCAL,
+    SIGMA,
+    VECTORS,
+    enter,
+    exact,
+    held,
+    laplace,
+    ledger_of,
+    reason,
+    shares,
+)
 
 
 def test_the_aggregator_pays_for_un_noised_values_that_shape_later_uploads() -> None:
@@ -193,3 +208,40 @@ def test_a_round_has_the_epsilons_that_the_report_has(ledger: Ledger) -> None:
     stated = {name: view.epsilon for name, view in ledger.report().views.items() if view.epsilon is not None}
     assert view_epsilons(ledger, ledger.epsilon()) == stated
     assert stated
+
+
+def under_shares(shut: int, *, asked: int = 0, rounds: int = 10) -> Ledger:
+    """A run under shares of three clients, of which `shut` rounds stayed closed."""
+    ledger = ledger_of(key_holders={"encrypted": "shares"})
+    noise = {"encrypted": [dataclasses.replace(LOCAL, trust="distributed", range=math.inf, step=0.0)]}
+    for round in range(rounds):
+        ledger.record(
+            round, charged=range(CLIENTS), total=100, zone_sizes={"encrypted": 100}, releases=noise,
+            weights=dict.fromkeys(range(CLIENTS), 1.0), closed=["encrypted"] if round < shut else [],
+            contributors={"encrypted": asked if round < shut else CLIENTS},
+        )  # fmt: skip
+    return ledger
+
+
+def test_a_sum_that_stayed_closed_costs_nobody_who_could_not_have_opened_it() -> None:
+    alone, asked, never = under_shares(0, rounds=7), under_shares(3, asked=CLIENTS), under_shares(3)
+    for party in ("aggregator", "client", "released_model"):
+        assert epsilon(asked, party) == epsilon(never, party) == epsilon(alone, party)
+    # A client that was asked for its share may have kept it from the server, and be in league with it.
+    assert epsilon(never, "client_and_aggregator") == epsilon(alone, "client_and_aggregator")
+    whole = under_shares(0)
+    assert epsilon(asked, "client_and_aggregator") == epsilon(whole, "client_and_aggregator")
+
+
+def epsilon(ledger: Ledger, party: str) -> float:
+    found = ledger.report().views[party].epsilon
+    assert found is not None
+    return found
+
+
+def test_a_sum_that_may_be_one_update_is_not_called_a_sum() -> None:
+    ledger = ledger_of(key_holders={"encrypted": "key_server"}, min_clients=1)
+    enter(ledger, {"encrypted": 100}, {})
+    line = ledger.report().views["aggregator"]
+    assert "single updates" in line.reason
+    assert "sums" not in line.reason

@@ -119,8 +119,11 @@ def test_a_shape_that_nobody_declares_is_not_asked_about(fake_classes: dict[str,
     assert misfit(model(None), "std.digits", Declares(num_classes=3)) is None
 
 
-OPTIONS: dict[str, dict[str, Any]] = {"std.image_folder": {"path": "."}, "std.text": {"file": "text.txt"}}
-TOLD_BY_FILES = {"std.arrays"}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "std.image_folder": {"path": "."}, "std.text": {"file": "text.txt"}, "std.table": {"answer": "y"},
+    "std.torchvision": {"dataset": "KMNIST"},
+}  # fmt: skip
+TOLD_BY_FILES = {"std.arrays", "std.table", "std.huggingface", "std.torchvision"}
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in Catalog.discover() if entry.group == "dataset"])

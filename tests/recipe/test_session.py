@@ -64,6 +64,7 @@ def test_arrays_come_by_name_too_and_from_functions() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        ({"data": type("Frame", (), {"to_csv": None})()}, r"with named columns, goes by a file: .*'std\.table'"),
         ({"data": arrays()[:3]}, "data, a tuple, must be train_images, train_labels, test_images, test_labels"),
         ({"data": (*arrays()[:3], np.array([None]))}, "test_labels holds Python objects"),
         ({"data": (*arrays()[:3], [[1], [2, 3]])}, "data: these are no arrays"),

@@ -11,7 +11,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import load_recipe
 from fedplug.recipe.shelf import located, meant, named
 from recipe_texts import GOOD
-from shelf_toys import install
+from shelf_toys import at_work, install
 
 PLAIN = GOOD.replace("description: for the tests\n", "")
 TEXTS = {
@@ -25,10 +25,7 @@ TEXTS = {
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = install(monkeypatch, tmp_path / "site", "acme", TEXTS)
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    return folder
+    return at_work(monkeypatch, tmp_path, TEXTS)
 
 
 def test_every_file_of_the_package_has_its_path_for_a_name(package: Path) -> None:

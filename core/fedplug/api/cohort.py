@@ -35,10 +35,10 @@ class Office(Protocol):
         """0-based."""
 
     def ask(
-        self, client_ids: list[int], method: Callable[..., Any], payload: tuple[Any, ...], *,
+        self, client_ids: list[int], method: Callable[..., Any], payload: tuple[Any, ...] | Mapping[int, Any], *,
         take: Callable[[int, Any], Any] = ..., done: Callable[[int], None] = ...,
     ) -> dict[int, Any]:  # fmt: skip
-        """Runs a method at clients and gives their replies by client."""
+        """Runs a method at clients, with one payload or with one for each, and gives their replies by client."""
 
     def tell(
         self, client_ids: Iterable[int], method: Callable[..., Any], payload: tuple[Any, ...], *, lasting: bool
@@ -117,6 +117,23 @@ class Cohort:
             self._office.require(len(replies))
         return replies
 
+    def ask_each(self, method: Callable[..., Any], payloads: Mapping[int, Any]) -> dict[int, Any]:
+        """Runs `method(client, payload)` at each client that has a payload, which goes to nobody else.
+
+        All of them are asked at once. Clients that fail are left out of the rest of the round; how many answers are
+        enough is for the caller to say, since a few clients may be asked that are enough for what they are asked.
+
+        Args:
+            method: runs at a client, with its payload.
+            payloads: by client; those of clients that are not in the cohort any more are left aside.
+
+        Returns:
+            The replies, by client id, ascending.
+        """
+        present = set(self.client_ids)
+        asked = {client_id: payloads[client_id] for client_id in sorted(payloads) if client_id in present}
+        return self._office.ask(list(asked), method, asked)
+
     def gather(self, method: Callable[..., Any], take: Callable[[int, Any], None], done: Callable[[int], None]) -> None:
         """Like `ask`, but keeps no reply: each is handed to `take` as it arrives, in whatever order.
 
@@ -139,6 +156,12 @@ class Cohort:
         """Like `tell`, with a payload for each client that goes to nobody else: sealed secrets, for instance."""
         for client_id, payload in payloads.items():
             self._office.tell([client_id], method, (payload,), lasting=True)
+
+    def tell_each_now(self, method: Callable[..., Any], payloads: Mapping[int, Any]) -> None:
+        """Like `tell_each`, but only for clients in this round, and forgotten when the round ends."""
+        for client_id in self.client_ids:
+            if client_id in payloads:
+                self._office.tell([client_id], method, (payloads[client_id],), lasting=False)
 
     def tell_now(self, method: Callable[..., Any], *payload: Any) -> None:
         """Like `tell`, but only for clients in this round, and forgotten when the round ends."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, get_args
 
 import pluggy
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 hookimpl = pluggy.HookimplMarker("fedplug")
@@ -45,6 +45,42 @@ class Options(BaseModel):
                 kind = "a number" if _mentions(annotation, float) else "a whole number"
                 raise PydanticCustomError("bool_as_number", "Input should be {kind}, not true or false", {"kind": kind})
         return value
+
+
+class File(Options):
+    """A file that a component needs, such as weights. In a recipe its path is enough: `base: weights.pt`.
+
+    It is looked for beside the recipe that names it, in the working directory, and where distributions ship recipes.
+    The resolved recipe has its name and its SHA-256; the run folder has a copy, and worker processes are sent it.
+    """
+
+    file: str = Field(min_length=1, description="its path")
+    sha256: str | None = Field(None, description="of what it holds; filled in when the recipe is read")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _path_alone(cls, value: Any) -> Any:
+        return {"file": value} if isinstance(value, str) else value
+
+    def read(self) -> bytes:
+        """What it holds, as the recipe was resolved with it.
+
+        Raises:
+            SetupError: this process has not read it, nor was it sent it.
+        """
+        if (held := _HELD.get(self.sha256 or "")) is None:
+            from fedplug.api.errors import SetupError
+
+            raise SetupError(f"what {self.file} holds is not here; name it in a recipe, which reads it")
+        return held
+
+
+_HELD: dict[str, bytes] = {}
+
+
+def hold(sha256: str, content: bytes) -> None:
+    """From here on a `File` with this SHA-256 is read as `content`, in this process."""
+    _HELD[sha256] = content
 
 
 def _holds_bool(value: Any) -> bool:

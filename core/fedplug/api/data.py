@@ -80,6 +80,7 @@ class About:
             become tensors. uint8 inputs are divided by 255 first. Both empty: inputs reach the model as they are.
         kinds: names of the labels, where they are not the classes that a model predicts (segmentation).
         region_names: names of the privacy-sensitive fields that `Examples.regions` marks.
+        columns: names of the numbers of an example, where it is a row of a table; messages name them.
         task: what the model is for, which says what its loss is and what it is judged by; the run fills it in. None:
             one class an example, or a pixel, by cross entropy.
     """
@@ -89,6 +90,7 @@ class About:
     std: tuple[float, ...]
     kinds: tuple[str, ...] = ()
     region_names: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     task: Task | None = None
 
     @property

@@ -65,20 +65,22 @@ class Asking(Event):
     """Clients are about to be asked for what costs privacy. Raise to stop the run before it is released.
 
     Attributes:
-        clients: who will be asked, and pays, also if the reply is then lost.
-        what: `ballots` where a negotiation's ballots carry noise; `upload`.
+        clients: who will be asked, and pays, also if the reply is then lost; of an `opening`, whose updates are in the
+            sum for which shares are asked for.
+        what: `ballots` where a negotiation's ballots carry noise; `upload`; `opening` of a sum that nobody can open
+            alone.
     """
 
     round: int
     clients: Sequence[int]
-    what: Literal["ballots", "upload"]
+    what: Literal["ballots", "upload", "opening"]
 
 
 class ReplyArrived(Event):
     """A client has answered, or failed to. Cheap; there are thousands in a large round.
 
     Attributes:
-        phase: `setup`, `negotiate`, `upload`, `finish`.
+        phase: `setup`, `negotiate`, `upload`, `open` (shares of a sum), `finish`.
         reports: what came with the reply; empty where it failed.
         answered, asked: how many have answered this question, of how many.
     """

@@ -397,8 +397,13 @@ def grids_of_layers(noise: Noise, known: Known) -> tuple[float, ...]:
 
 _WORKS_CLOSED = (Look, Open, WeightedSum, Combine, Scramble, Seal)
 _OF_UPLOADS = (WeightedSum, Combine)
-_SITES = {"clients": "client", "key_server": "key_server", "shares": "server"}
-"""Where those run who can open a seal; shares meet at the aggregation server."""
+
+
+def _site_of(closed: Seal) -> Site:
+    """Where those run who can open a seal; shares meet at the aggregation server, or at each client."""
+    if closed.opened_by == "shares":
+        return "client" if closed.answers == "clients" else "server"
+    return "client" if closed.opened_by == "clients" else "key_server"
 
 
 def _check_place(link: Link, known: Known, operation: Operation) -> None:
@@ -449,10 +454,10 @@ def _check_place(link: Link, known: Known, operation: Operation) -> None:
     if isinstance(operation, Open):
         if closed is None:
             raise Misplaced(f"{link.name} opens the {link.zone} sum, which nothing has closed; remove it there")
-        if isinstance(closed, Seal) and link.site != _SITES[closed.opened_by]:
+        if isinstance(closed, Seal) and link.site != _site_of(closed):
             raise Misplaced(
                 f"{link.name} opens the {link.zone} sum at site={link.site!r}, but {known.sealers[-1]} says that "
-                f"{closed.opened_by} open it, which is site={_SITES[closed.opened_by]!r}"
+                f"{closed.opened_by} open it, which is site={_site_of(closed)!r}"
             )
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from fedplug.api.component import Options, hookimpl
-from fedplug.api.errors import ProtectionError, cause_of
+from fedplug.api.errors import FedplugError, ProtectionError, cause_of
 from fedplug.api.operations import Open, Operations, Party
 from fedplug.api.records import Checked, Record, Text
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fedplug.api.events import Event
     from fedplug.api.known import Known
     from fedplug.api.parties import Client, Context, Server
+    from fedplug.api.parties import Party as AnyParty
     from fedplug.recipe.recipe import Recipe
 
 
@@ -454,6 +455,9 @@ class Component(abc.ABC):
     """
 
     Options: ClassVar[type[Options]] = Options
+    inner: ClassVar[Mapping[str, str]] = {}
+    """Keys of its mapping in a recipe that each name a component within it, and the group of each: with
+    `{"around": "model"}` a recipe says `around: {use: std.gpt}`, and `self.around` is that component."""
     name: str
     options: Any
 
@@ -505,6 +509,20 @@ class Component(abc.ABC):
 
     def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:  # noqa: B027
         """Runs at the server, once, before round 1: keys, parameters."""
+
+    def prepare(self, cohort: Cohort, ctx: Context) -> None:  # noqa: B027
+        """Runs at the server in every round, once a group, between the negotiation and the uploads.
+
+        For what a round's uploads need and no plan says: fresh keys, shares of them, a challenge. It drives the clients
+        with methods marked `@at_client`; what they answer is stated by `reveals` as any other answer is.
+
+        Args:
+            cohort: the clients of one group that have a plan and are still in the round.
+            ctx: of the round, at the server.
+
+        Raises:
+            TooFewClients: fewer are left than the component needs. The group is left out of this round.
+        """
 
     def reveals(self, ctx: Context) -> Sequence[Reveals]:
         """What it makes visible beside the protected values."""
@@ -709,6 +727,16 @@ class Sealer(Protector, Opener, role=True):
     def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
         """The sum of blocks that this component sealed; at the server."""
 
+    def gather(self, block: Block, ctx: Context) -> Block:
+        """At the server, what clients need of each other to open a closed sum, in its `meta`; asked where it says
+        `Seal(opened_by="shares", answers="clients")`. `ctx.party.cohort` has the clients whose updates are in the sum.
+
+        Raises:
+            TooFewClients: too few of them help; the sum stays closed.
+            ProtectionError: what they answer does not open it.
+        """
+        return block
+
     @property
     def joins(self) -> bool:
         """Whether `join_sums` adds sums up, so that the server need not keep uploads until the last one is there."""
@@ -727,9 +755,30 @@ class Sealer(Protector, Opener, role=True):
         """It undoes its own seal."""
         return (Open(),)
 
-    def open_upload(self, block: Block, ctx: Context) -> Block:
-        """One upload, opened by a party with the key: for the views of insiders. By default as a sum of one."""
-        return self.open(block, ctx)
+    def open_upload(self, block: Block, sender: int, parties: Sequence[AnyParty]) -> Block | None:
+        """One upload, as parties who pool what they hold could open it: for the views of insiders.
+
+        By default each tries alone, as a sum of one. An error that is not fedplug's own is a mistake of the component,
+        and is told as one.
+
+        Args:
+            block: the upload.
+            sender: whose it is.
+            parties: with their keys and memories, each in its `ctx`, which keeps no rule that honest parties keep.
+
+        Returns:
+            None where they cannot open it.
+        """
+        for party in parties:
+            for adder in (None, *parties):
+                try:
+                    alone = block if adder is None else self.add_blocks({sender: block}, adder.ctx)
+                    opened = self.open(alone, party.ctx)
+                except FedplugError:  # another key, or none
+                    continue
+                if opened.values is not None:
+                    return opened
+        return None
 
 
 class Trainer(Component, role=True):

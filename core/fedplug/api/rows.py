@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -44,6 +45,9 @@ class Evaluated(Record):
         personal_correct, personal_own_correct: of its own model, on the same; None where it has none.
         task: what the model counted beside these, on its share of the public test set; see `Evaluation.task`.
         personal_task: the same of its own model.
+        own_task, personal_own_task: the same of both models on test data like its own.
+        tuned_correct, tuned_own_correct, tuned_task, tuned_own_task: of the global model, fine-tuned on its own
+            training examples; None and empty where the recipe asks for none.
     """
 
     correct: Number
@@ -55,6 +59,12 @@ class Evaluated(Record):
     personal_own_correct: Number | None = None
     task: Numbers = dataclasses.field(default_factory=dict)
     personal_task: Numbers = dataclasses.field(default_factory=dict)
+    own_task: Numbers = dataclasses.field(default_factory=dict)
+    personal_own_task: Numbers = dataclasses.field(default_factory=dict)
+    tuned_correct: Number | None = None
+    tuned_own_correct: Number | None = None
+    tuned_task: Numbers = dataclasses.field(default_factory=dict)
+    tuned_own_task: Numbers = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises ValueError where there are more right answers than questions, or more of these than anybody counts."""
@@ -68,22 +78,35 @@ class Evaluated(Record):
     def shares(self) -> Evaluated:
         """The same for one answer: shares and means, which do not say outright of how many answers."""
         answers, own_answers = self.count or 1.0, self.own_count or 1.0
-        personal, personal_own = self.personal_correct, self.personal_own_correct
+
+        def of(count: float | None, asked: float) -> float | None:
+            return None if count is None else count / asked
+
+        def each(counts: Mapping[str, float], asked: float) -> dict[str, float]:
+            return {name: total / asked for name, total in counts.items()}
+
         return Evaluated(
-            self.correct / answers,
-            min(self.count, 1.0),
-            self.loss / answers,
-            self.own_correct / own_answers,
-            min(self.own_count, 1.0),
-            None if personal is None else personal / answers,
-            None if personal_own is None else personal_own / own_answers,
-            {name: total / answers for name, total in self.task.items()},
-            {name: total / answers for name, total in self.personal_task.items()},
+            correct=self.correct / answers,
+            count=min(self.count, 1.0),
+            loss=self.loss / answers,
+            own_correct=self.own_correct / own_answers,
+            own_count=min(self.own_count, 1.0),
+            personal_correct=of(self.personal_correct, answers),
+            personal_own_correct=of(self.personal_own_correct, own_answers),
+            task=each(self.task, answers),
+            personal_task=each(self.personal_task, answers),
+            own_task=each(self.own_task, own_answers),
+            personal_own_task=each(self.personal_own_task, own_answers),
+            tuned_correct=of(self.tuned_correct, answers),
+            tuned_own_correct=of(self.tuned_own_correct, own_answers),
+            tuned_task=each(self.tuned_task, answers),
+            tuned_own_task=each(self.tuned_own_task, own_answers),
         )
 
 
 _RIGHT = {
     "correct": "count", "own_correct": "own_count", "personal_correct": "count", "personal_own_correct": "own_count",
+    "tuned_correct": "count", "tuned_own_correct": "own_count",
 }  # fmt: skip
 """What an evaluation counts, and of how many."""
 
@@ -283,6 +306,12 @@ class Row(Record):
         group_members: clients of each group, where there are several.
         personal_accuracy: by client, of models of their own, on test data as for `client_accuracy`.
         personal_public_accuracy: of the same models, each on its client's share of the public test set.
+        client_leading, personal_leading, personal_public_leading: the figure that leads, by client, as the three above;
+            empty where that is accuracy. `of_clients`, `of_personal` and `of_personal_public` are the one or the other.
+        tuned: the figure that leads, by client, of the global model fine-tuned at that client, on test data as for
+            `client_accuracy`; where the recipe has `fine_tune`.
+        tuned_public: of the same models, each on its client's share of the public test set.
+        clusters: the figure that leads, by cluster of `clusters` in the recipe, over its clients' own test data.
         simulated_seconds: that the round would take on other devices, where a section of the recipe reckons it.
         unopened: sums that clients could not open.
         added: what sections of the recipe and listeners of `RowMade` added, by name; plain data.
@@ -314,6 +343,12 @@ class Row(Record):
     group_members: dict[Text, list[Count]] = dataclasses.field(default_factory=dict)
     personal_accuracy: dict[int, Number] = dataclasses.field(default_factory=dict)
     personal_public_accuracy: dict[int, Number] = dataclasses.field(default_factory=dict)
+    client_leading: dict[int, Number] = dataclasses.field(default_factory=dict)
+    personal_leading: dict[int, Number] = dataclasses.field(default_factory=dict)
+    personal_public_leading: dict[int, Number] = dataclasses.field(default_factory=dict)
+    tuned: dict[int, Number] = dataclasses.field(default_factory=dict)
+    tuned_public: dict[int, Number] = dataclasses.field(default_factory=dict)
+    clusters: dict[Text, Number] = dataclasses.field(default_factory=dict)
     unopened: list[Unopened] = dataclasses.field(default_factory=list)
     simulated_seconds: Amount | None = None
     added: dict[Text, Any] = dataclasses.field(default_factory=dict)
@@ -333,15 +368,30 @@ class Row(Record):
         return {self.leads.name: self.leading, **own, **self.figures}
 
     @property
-    def group_accuracy(self) -> dict[str, float]:
+    def of_clients(self) -> dict[int, float]:
+        """The figure that leads, by client, of the model that each was sent, on test data like its own."""
+        return self.client_accuracy if self.leads.name == ACCURACY.name else self.client_leading
+
+    @property
+    def of_personal(self) -> dict[int, float]:
+        """The same of the clients' own models."""
+        return self.personal_accuracy if self.leads.name == ACCURACY.name else self.personal_leading
+
+    @property
+    def of_personal_public(self) -> dict[int, float]:
+        """The same of these, each on its client's share of the public test set."""
+        return self.personal_public_accuracy if self.leads.name == ACCURACY.name else self.personal_public_leading
+
+    @property
+    def of_groups(self) -> dict[str, float]:
         """By group, where there are several: how its model does on test data like its clients' own, mean over these.
 
-        `accuracy` asks a group's model for every class, also those that its clients have never seen. A group of which
+        `leading` asks a group's model for every class, also those that its clients have never seen. A group of which
         no client counted is left out.
         """
-        means = {}
+        means, by_client = {}, self.of_clients
         for group, ids in self.group_members.items():
-            if known := spread({c: self.client_accuracy[c] for c in ids if c in self.client_accuracy}):
+            if known := spread({c: by_client[c] for c in ids if c in by_client}):
                 means[group] = known[1]
         return means
 

@@ -62,6 +62,22 @@ def unseal(sealed: bytes, private_key: bytes, purpose: bytes) -> bytes:
         raise MessageError("a sealed secret does not open: it was altered, or meant for another client") from error
 
 
+def shared(private_key: bytes, public_key: bytes, *purpose: object) -> bytes:
+    """32 bytes that the holders of two X25519 key pairs work out, each with the other's public half, for one purpose.
+
+    Raises:
+        MessageError: it is no public key: 32 bytes that give everybody the same secret are none.
+    """
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+
+    try:
+        private = X25519PrivateKey.from_private_bytes(private_key)
+        agreed = private.exchange(X25519PublicKey.from_public_bytes(public_key))
+    except ValueError as error:
+        raise MessageError("a public key of another client is none that X25519 can use") from error
+    return derive(agreed, *purpose)
+
+
 def derive(secret: bytes, *purpose: object) -> bytes:
     """32 bytes for one purpose (HKDF-SHA256); different purposes give independent keys."""
     from cryptography.hazmat.primitives import hashes

@@ -33,7 +33,7 @@ SYNONYMS = {
     "batchnorm": ("batch norm",), "homomorphic": ("bfv", "ckks", "paillier"), "mia": ("member",),
     "non-iid": ("dirichlet",), "noniid": ("dirichlet",), "normalization": ("batch norm",),
     "optimizer": ("optimiser", "adam", "sgd"), "personalization": ("of the clients' own", "personal"),
-    "quantization": ("quantised",), "secagg": ("secret shares",), "tabular": ("table",),
+"quantization": ("quantised",), "secagg": ("secret shares",), "tabular": ("table",),
 }  # fmt: skip
 """What people look for under a word that the documentation does not use."""
 
@@ -185,7 +185,7 @@ def _show(component: type, entry: Entry, groups: list[str]) -> None:
     for label, text in (*facts, *_declared(component)):
         print(f"{label + ':':<21}{text}")
     kind = options_class(component)
-    rows = option_rows(kind) if kind else []
+    rows = [*(option_rows(kind) if kind else []), *inner_rows(component)]
     print()
     if rows:
         print("\n".join(_lines([("option", "type", "default", "bounds", "meaning"), *rows])))
@@ -238,6 +238,12 @@ def option_rows(model: type[BaseModel]) -> list[tuple[str, str, str, str, str]]:
         bounds = ", ".join(dict.fromkeys(_bounds(properties[name])))
         rows.append((name, type_text(field.annotation), default, bounds, field.description or ""))
     return rows
+
+
+def inner_rows(component: type) -> list[tuple[str, str, str, str, str]]:
+    """The same of each component that stands within one."""
+    inner: dict[str, str] = getattr(component, "inner", {})
+    return [(key, f"{group} component", "required", "", "the component within it") for key, group in inner.items()]
 
 
 def type_text(annotation: Any) -> str:

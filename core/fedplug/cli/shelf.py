@@ -11,6 +11,12 @@ from pathlib import Path
 from fedplug.api.errors import SetupError
 from fedplug.recipe.shelf import ENDING, meant, named, shipped
 
+_ONWARD = {
+    "recipe": "change it, then: fedplug run", "comparison": "change it, then: fedplug compare",
+    "grid": "fedplug sweep RECIPE",
+}  # fmt: skip
+"""What is done with a copy, by its kind."""
+
 
 def list_recipes(word: str, every: bool) -> Iterator[str]:
     """The lines to print.
@@ -41,15 +47,13 @@ def copy_recipe(name: str, out: Path | None) -> str:
     """Writes a recipe to a file, by default with the last part of its name in the working directory; says how to go on.
 
     Raises:
-        SetupError: there is no such recipe, it is a comparison, or the file is there already.
+        SetupError: there is no such recipe, or the file is there already.
         PluginError: two distributions ship something of that name.
     """
     _require_any()
     found = named(name)
     if found is None:
         raise _unknown(name)
-    if found.kind == "comparison":
-        raise SetupError(f"{name} compares recipes by their paths, as seen from it; to run it: fedplug compare {name}")
     file = out or Path(f"{name.rpartition('/')[2]}{ENDING}")
     if not file.parent.is_dir():
         raise SetupError(f"{file.parent} is no folder; make it, or name another file: --out FILE")
@@ -58,8 +62,7 @@ def copy_recipe(name: str, out: Path | None) -> str:
             written.write(found.copied())
     except FileExistsError:
         raise SetupError(f"{file} is there already, and stays as it is; name another file: --out FILE") from None
-    onward = f"change it, then: fedplug run {file}" if found.kind == "recipe" else f"fedplug sweep RECIPE {file}"
-    return f"{file} has {found}; {onward}"
+    return f"{file} has {found}; {_ONWARD[found.kind]} {file}"
 
 
 def _require_any() -> None:

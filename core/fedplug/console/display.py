@@ -17,16 +17,18 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO, TypeVar
 
 from fedplug.api import units
-from fedplug.api.data import ACCURACY
+from fedplug.api.data import ACCURACY, Figure
 from fedplug.api.events import Event, Events, Note, ReplyArrived, RowComplete, RunFinished, RunStarted, RunStopped
 from fedplug.api.rows import Row
 from fedplug.api.verdict import BRIEF, Verdict, number
 
 T = TypeVar("T")
 _FEW_GROUPS = 6
-GROUPED = "accuracy in groups"
-"""Title of the mean over groups of the accuracy on test data like their clients' own."""
 
+
+def grouped_title(row: Row) -> str:
+    """Title of the mean over groups of the figure that leads, on test data like their clients' own."""
+    return f"{row.leads.name} in groups"
 
 class Display(Protocol):
     """What the protocol tells of its progress. Every round number is 1-based."""
@@ -172,15 +174,16 @@ def folded(text: str, stream: TextIO) -> str:
 def columns(row: Row) -> dict[str, str]:
     """Title and text of each column of a row; a dash where the row has no number."""
     attended = row.clients
-    personal, groups = units.spread(row.personal_accuracy), row.group_accuracy
+    personal, tuned, groups = units.spread(row.of_personal), units.spread(row.tuned), row.of_groups
     return {
         # Where groups have a model each, what counts is how each does on what its clients have.
-        **({GROUPED: units.number(math.fsum(groups.values()) / len(groups))} if groups else {}),
+        **({grouped_title(row): units.number(math.fsum(groups.values()) / len(groups))} if groups else {}),
         **{
-            "on all classes" if groups and title == ACCURACY.name else title: units.number(value)
+            _on_all(row) if groups and title == row.leads.name else title: units.number(value)
             for title, value in row.judged.items()
         },
         "personal mean": units.number(personal[1] if personal else None),
+        "fine-tuned mean": units.number(tuned[1] if tuned else None),
         "loss": units.number(row.loss),
         "HE": units.percent(row.zones.get("encrypted")),
         "up": units.size(row.bytes.up.total),
@@ -190,6 +193,29 @@ def columns(row: Row) -> dict[str, str]:
         "time": units.duration(row.wall_seconds),
         "simulated": units.duration(row.simulated_seconds),
     }
+
+
+def _on_all(row: Row) -> str:
+    return "on all classes" if row.leads == ACCURACY else f"{row.leads.name} on all"
+
+
+def _title_on_all(row: Row) -> str:
+    return "accuracy on all classes" if row.leads == ACCURACY else _on_all(row)
+
+
+def _of_personal(row: Row) -> dict[int, float]:
+    return row.of_personal
+
+
+def _tuned(row: Row) -> dict[int, float]:
+    return row.tuned
+
+
+def spread_words(known: tuple[float, float, float], leads: Figure) -> str:
+    """Mean over clients, and from the worst of them to the best: `0.700 (0.500 to 0.900)`; the largest RMSE first."""
+    low, mean, high = map(units.number, known)
+    worst, best = (low, high) if leads.better == "higher" else (high, low)
+    return f"{mean} ({worst} to {best})"
 
 
 def epsilon_of(row: Row) -> str:
@@ -233,19 +259,22 @@ def thin_out(rows: Sequence[T], most: int, always: int | None = None) -> list[T]
 def totals(rows: Sequence[Row]) -> dict[str, str]:
     """What a whole run came to: accuracy, bytes, time. Its privacy is in the verdict."""
     result = {"rounds": str(len(rows))}
-    if grouped := [row for row in rows if row.group_accuracy]:
-        result[GROUPED] = in_groups(grouped[-1])
+    if grouped := [row for row in rows if row.of_groups]:
+        result[grouped_title(grouped[-1])] = in_groups(grouped[-1])
     if measured := [row for row in rows if row.leading is not None and not math.isnan(row.leading)]:
         best, last = best_of(measured), measured[-1]
-        title = "accuracy on all classes" if grouped and last.leads == ACCURACY else last.leads.name
+        title = _title_on_all(last) if grouped else last.leads.name
         final = units.number(last.leading) + (f" {last.leads.unit}" if last.leads.unit else "")
         result[title] = f"{final} (best {units.number(best.leading)} after round {best.round})"
     for name, value in next((row.judged for row in reversed(rows) if row.figures), {}).items():
         if name != rows[-1].leads.name:
             result[name] = units.number(value)
-    if personal := [spread_of for row in rows if (spread_of := units.spread(row.personal_accuracy))]:
-        low, mean, high = map(units.number, personal[-1])
-        result["personal mean"] = f"{mean} ({low} to {high})"
+    for title, read in (("personal mean", _of_personal), ("fine-tuned mean", _tuned)):
+        if known := [found for row in rows if (found := units.spread(read(row)))]:
+            result[title] = spread_words(known[-1], rows[-1].leads)
+    if clusters := next((row.clusters for row in reversed(rows) if row.clusters), {}):
+        each = ", ".join(f"{name} {units.number(value)}" for name, value in clusters.items())
+        result[f"{rows[-1].leads.name} by cluster"] = each
     result["bytes"] = sent(rows)
     result["time"] = units.duration(units.total(row.wall_seconds for row in rows))
     if simulated := [row.simulated_seconds for row in rows if row.simulated_seconds is not None]:
@@ -267,7 +296,7 @@ def best_of(rows: Sequence[Row]) -> Row:
 
 def in_groups(row: Row) -> str:
     """How each group's model does on test data like its clients' own; of many groups the ends."""
-    means = row.group_accuracy
+    means = row.of_groups
     low, mean, high = map(units.number, units.spread(dict(enumerate(means.values()))) or (None,) * 3)
     each = ", ".join(f"{group} {units.number(value)}" for group, value in means.items())
     return f"{mean} on average ({each if len(means) <= _FEW_GROUPS else f'{len(means)} groups, {low} to {high}'})"

@@ -88,6 +88,8 @@ def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[R
         )
         channels.append(Reveals("number of examples", ("aggregator", "client"), note=note))
     note = "training loss, accuracy counts, component logs and pictures, sent in the clear for the report"
+    if recipe.fine_tune:
+        note += "; counts of models that clients fine-tune on their examples too, and no noise is on these"
     channels.append(Reveals("client metrics", ("aggregator",), note=note))
     channels += [*_divisors(composition, ctx), *_senders(composition, ctx), *_examples(composition, ctx)]
     channels += [shown for section in recipe.sections.values() for shown in section.reveals(recipe)]
@@ -191,6 +193,7 @@ class Charging:
         self.ledger, self.size = ledger, size
         self.owed: tuple[int, list[int]] | None = None
         self._begun: int | None = None  # the round that has begun and has released nothing so far
+        self._opening = 0  # the fewest updates in a sum for which shares were asked for in this round
 
     def subscribe(self, events: Events) -> None:
         """From here on, enters what happens into the ledger.
@@ -223,7 +226,10 @@ class Charging:
         """Whoever is asked pays: for ballots at once, for an upload when its zones' sizes are known."""
         if event.what == "ballots":
             self.charge_ballots(event.round, event.clients)
+        elif event.what == "opening":
+            self._opening = min(len(event.clients), self._opening or len(event.clients))
         else:
+            self._opening = 0
             self.owed = event.round, list(event.clients)
 
     def _released(self, event: Released) -> None:
@@ -232,8 +238,10 @@ class Charging:
         secret = not event.exposed and sent <= self.amplified(event.round)
         self.server.remembered.zone_sizes = dict(event.zone_sizes)
         self.server.remembered.secret_cohort = secret
-        self.enter(self.ledger, event.round, event.charged, event.zone_sizes, secret,
-                   contributors=event.contributors, weights=event.weights)  # fmt: skip
+        closed = self._shared & sent - event.contributors.keys()
+        asked = dict.fromkeys(closed, self._opening)
+        self.enter(self.ledger, event.round, event.charged, event.zone_sizes, secret, closed=closed,
+                   contributors={**event.contributors, **asked}, weights=event.weights)  # fmt: skip
         self.owed = self._begun = None
 
     def _closed(self, event: RoundClosed) -> None:
@@ -277,15 +285,26 @@ class Charging:
             sizes = dict.fromkeys(releases, float(self.size))
             self.ledger.record(round, charged=charged, zone_sizes=sizes, total=self.size, releases=releases)
 
-    def lost_round(self, round: int, charged: list[int]) -> None:
+    @property
+    def _shared(self) -> set[str]:
+        """The zones whose sums only the shares of several clients open."""
+        return {zone for zone, holder in self.ledger.key_holders.items() if holder == "shares"}
+
+    def lost_round(self, round: int, charged: list[int], opening: int = 0) -> None:
         """Charges a round that was cut off after uploads had been asked for, and is now repeated with other noise.
 
-        Reproducible noise repeats the very same upload, which costs nothing more.
+        Reproducible noise repeats the very same upload, which costs nothing more. A sum that only shares open was not
+        opened before somebody was asked for them.
+
+        Args:
+            round: 0-based.
+            charged: who was asked to upload.
+            opening: the fewest updates in a sum for which shares were asked for; 0 where nobody was.
         """
         self.server.remembered.repeated = sorted({*self.server.remembered.repeated, round})
         releases = self.releases(round)
         if _is_new(releases) or self.accounts(round, charged):
-            self._unseen(self.ledger, round, charged, releases)
+            self._unseen(self.ledger, round, charged, releases, opening)
 
     def ledger_at_failure(self) -> Ledger:
         """The ledger with the uploads that were asked for and not recorded any more, as a copy: a run that goes on
@@ -300,9 +319,11 @@ class Charging:
     def _charge_owed(self, ledger: Ledger, round: int, charged: list[int]) -> None:
         """Charges uploads that were asked for; before any was, every zone of the recipe counts."""
         known = self.server.remembered.zone_sizes
-        self._unseen(ledger, round, charged, self.releases(round) if known else self.recipe.protect)
+        self._unseen(ledger, round, charged, self.releases(round) if known else self.recipe.protect, self._opening)
 
-    def _unseen(self, ledger: Ledger, round: int, charged: list[int], zones: Iterable[str]) -> None:
+    def _unseen(
+        self, ledger: Ledger, round: int, charged: list[int], zones: Iterable[str], opening: int
+    ) -> None:
         """Charges uploads whose zone sizes nobody stated: they are those of the round before, except that those of
         `zones` that were empty there count as the whole model, since plans change.
         """
@@ -311,12 +332,17 @@ class Charging:
         secret = remembered.secret_cohort
         if secret is None:
             secret = set(self.recipe.protect) <= self.amplified(round)
-        self.enter(ledger, round, charged, {**dict.fromkeys(zones, float(self.size)), **sizes}, secret)
+        sizes = {**dict.fromkeys(zones, float(self.size)), **sizes}
+        shared = self._shared & sizes.keys()
+        self.enter(
+            ledger, round, charged, sizes, secret, closed=() if opening else shared,
+            contributors=dict.fromkeys(shared, opening), weights=dict.fromkeys(charged, 1.0) if opening else NOTHING,
+        )  # fmt: skip
 
     def enter(
         self, ledger: Ledger, round: int, charged: Sequence[int], sizes: Mapping[str, float], secret: bool = False, *,
         contributors: Mapping[str, int] = NOTHING, weights: Mapping[int, float] = NOTHING,
-        accounts: Mapping[str, Mapping[int, Iterable[float]]] | None = None,
+        accounts: Mapping[str, Mapping[int, Iterable[float]]] | None = None, closed: Iterable[str] = (),
     ) -> None:  # fmt: skip
         """Enters what each zone's chain releases in a round; the rest as in `Ledger.record`.
 
@@ -330,6 +356,7 @@ class Charging:
         ledger.record(
             round, charged=charged, zone_sizes=sizes, total=self.size, releases=self.releases(round),
             contributors=contributors, weights=weights, secret_cohort=secret, accounts=accounts, freed=freed,
+            closed=closed,
         )  # fmt: skip
 
     def accounts(self, round: int, charged: Iterable[int]) -> dict[str, dict[int, list[float]]]:

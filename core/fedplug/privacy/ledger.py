@@ -101,6 +101,7 @@ class Ledger:
         secret_cohort: bool = False,
         accounts: Mapping[str, Mapping[int, Iterable[float]]] = NOTHING,
         freed: Mapping[str, Iterable[str]] = NOTHING,
+        closed: Iterable[str] = (),
     ) -> None:
         """Enters one round. A round that was repeated after an interruption is entered, and paid for, once a time.
 
@@ -120,10 +121,16 @@ class Ledger:
                 tell it for all rounds before round 1, so that every charged client is there; where the cohort is
                 secret, everybody.
             freed: for each zone, the links whose functions had data in hand behind the noise.
+            closed: zones whose sums stayed closed, of those that only the shares of several clients open;
+                `contributors` says for how many updates shares were asked for.
         """
+        shut = set(closed)
         paying = sorted({int(client_id) for client_id in charged} | {int(client_id) for client_id in weights})
         zones = {
-            zone: entry_of(zone, size, releases.get(zone, []), self.curves, contributors.get(zone, 0), paying, weights)
+            zone: entry_of(
+                zone, size, releases.get(zone, []), self.curves, contributors.get(zone, 0), paying, weights,
+                closed=zone in shut,
+            )
             for zone, size in zone_sizes.items()
             if zone != RETAINED and size > 0
         }
@@ -161,7 +168,7 @@ class Ledger:
             self.costs.setdefault(zone, ZoneCost.zero(self.num_clients)).enter(facts, charged)
             if facts.is_bare:
                 self._fed_back |= charged & (zone in self.sealed)
-            elif zone in self.sealed and zone not in self.opened:
+            elif facts.closed or (zone in self.sealed and zone not in self.opened):
                 continue
             elif facts.other:
                 mechanism, multiplier = facts.other

@@ -45,6 +45,7 @@ class ZoneEntry(Record):
         uncredited: why the noise of others earns no credit; empty if it does, or none is needed.
         slack: by how much the mechanism may fail beside delta.
         freed: links whose functions had data in hand behind the noise, which counts for nothing then.
+        closed: whether the sum stayed closed, which only the shares of several clients open.
     """
 
     size: Number
@@ -57,6 +58,7 @@ class ZoneEntry(Record):
     uncredited: Text = ""
     slack: Number = 0.0
     freed: list[Text] = dataclasses.field(default_factory=list)
+    closed: bool = False
 
     @property
     def is_bare(self) -> bool:
@@ -333,6 +335,8 @@ class ZoneCost:
         total: toward whoever sees the sums only.
         below: toward whoever sees the sums before noise is added to these; the same as `total` where none is.
         peer: toward another client, who subtracts its own upload from the sums.
+        pooled: toward the server with a client, where shares open sums: as `peer`, with the sums for whose shares
+            clients were asked and which stayed closed, since a client may have kept its share from the server.
         others: how often each client made a release that is not Gaussian, by (mechanism, noise multiplier); toward
             everybody, since the noise of other clients earns no credit there.
         slack: what mechanisms take of delta for the planned rounds, the largest of any round; see `fedplug.Noise`.
@@ -347,6 +351,7 @@ class ZoneCost:
     total: NDArray[np.float64]
     below: NDArray[np.float64]
     peer: NDArray[np.float64]
+    pooled: NDArray[np.float64]
     others: dict[tuple[str, float], NDArray[np.int64]] = dataclasses.field(default_factory=dict)
     slack: float = 0.0
     releases: int = 0
@@ -357,8 +362,8 @@ class ZoneCost:
 
     @classmethod
     def zero(cls, num_clients: int) -> ZoneCost:
-        own, total, below, peer = (np.zeros(num_clients) for _ in range(4))
-        return cls(own, total, below, peer)
+        own, total, below, peer, pooled = (np.zeros(num_clients) for _ in range(5))
+        return cls(own, total, below, peer, pooled)
 
     def enter(self, facts: ZoneEntry, charged: NDArray[np.bool_]) -> None:
         """Adds what a round released of the zone, for the clients that were charged."""
@@ -374,11 +379,16 @@ class ZoneCost:
         in_sum, for_peers = local * (facts.sum_factor or 1.0), local * (facts.peer_factor or 1.0)
         self.central += facts.local is None
         self.beneath += facts.local is not None and facts.central is not None
-        # Local and central noise add up in the sum; the larger of the two alone is a bound.
         self.own[charged] += inverse_square(local)
+        if facts.closed:
+            if facts.peer_factor is not None:
+                self.pooled[charged] += inverse_square(for_peers)
+            return
+        # Local and central noise add up in the sum; the larger of the two alone is a bound.
         self.total[charged] += inverse_square(max(in_sum, central))
         self.below[charged] += inverse_square(in_sum)
         self.peer[charged] += inverse_square(max(for_peers, central))
+        self.pooled[charged] += inverse_square(max(for_peers, central))
 
 
 def inverse_square(multiplier: float) -> float:
@@ -410,7 +420,8 @@ class SoFar:
     def enter(self, entry: RoundEntry) -> None:
         """Adds what one entry of the log says."""
         self.exposed |= not entry.secret_cohort
-        central = (facts.central for facts in entry.zones.values() if facts.central is not None)
+        open_ = [facts for facts in entry.zones.values() if not facts.closed]
+        central = (facts.central for facts in open_ if facts.central is not None)
         self.central[effective_multiplier(central)] += 1
         for zone, facts in entry.zones.items():
             if not (facts.local or facts.central or facts.other):
@@ -434,12 +445,13 @@ it equals that sum with independent uniform noise on top, but for a relative err
 
 def entry_of(
     zone: str, size: float, noises: list[Release], curves: Iterable[str], count: int, charged: list[int],
-    weights: Mapping[int, float],
+    weights: Mapping[int, float], closed: bool = False,
 ) -> ZoneEntry:  # fmt: skip
     """What a zone of this size released: which of its chain's noises count, and what others' noise adds to them.
 
-    `curves` names the mechanisms whose cost somebody states, and the last three are of the cohort: see
-    `noise_of_others`.
+    `curves` names the mechanisms whose cost somebody states; `count`, `charged` and `weights` are of the cohort, see
+    `noise_of_others`. Of a sum that stayed `closed` the count is that of the clients for whose shares somebody was
+    asked; 0 where nobody was, so that nobody has anything of it.
     """
     why = uncredited(zone, noises, min(weights.values(), default=1.0))
     alone, others = (1.0, 1.0) if why else noise_of_others(count, charged, weights)
@@ -449,10 +461,11 @@ def entry_of(
         local=strongest(release for release in noises if release.trust != "central"),
         central=strongest(release for release in noises if release.trust == "central"),
         other=strongest_other(noises, curves),
-        sum_factor=alone,
-        peer_factor=others,
+        sum_factor=None if closed else alone,
+        peer_factor=None if closed and not count else others,
         uncredited=why,
         slack=max((release.slack for release in noises), default=0.0),
+        closed=closed,
     )
 
 

@@ -462,8 +462,8 @@ def _aggregator(ledger: Ledger) -> Guarantee | Nothing:
     if seen := [zone for zone in bare if zone in ledger.opened]:
         zones = listed_bare(ledger, seen)
         return Nothing(
-            f"sees sums over clients of {_few(zones, seen)}, without noise",
-            f"sees decrypted sums of the {zones} zone, without noise",
+            f"sees {_sums(ledger)} of {_few(zones, seen)}, without noise",
+            f"sees decrypted {_sums(ledger, '')} of the {zones} zone, without noise",
         )
     if seen := [zone for zone, cost in noised.items() if cost.central]:
         return Nothing(
@@ -488,6 +488,8 @@ def _aggregator(ledger: Ledger) -> Guarantee | Nothing:
         lambda zone, cost: cost.own if zone in plain else cost.below if zone in ledger.opened else cost.total,
     )
     because = f"sees the {listed(plain)} zone of every upload, after the noise" if plain else "sees noised sums"
+    if not plain and ledger.min_clients < 2:
+        because = "sees what may be one client's noised update, since min_clients is 1"
     if ledger.sealed:
         because += "; the rest as ciphertexts, as long as the encryption holds"
     if ledger.feedback.any():
@@ -537,7 +539,7 @@ def _collusion(ledger: Ledger) -> Guarantee | Nothing:
     noised, bare = ledger.noised, ledger.bare
     if bare:
         zones = listed_bare(ledger, bare)
-        how = "sees sums over clients of" if _sums_alone(ledger, bare) else "reads"
+        how = f"sees {_sums(ledger)} of" if _sums_alone(ledger, bare) else "reads"
         return Nothing(
             f"{how} {_few(zones, bare)}, without noise",
             f"sees the {zones} zone without noise, {_how_bare(ledger, bare)}",
@@ -549,7 +551,7 @@ def _collusion(ledger: Ledger) -> Guarantee | Nothing:
         )
     shared = {zone for zone, holder in ledger.key_holders.items() if holder == "shares"}
     # The server adds its own noise to a sum, so where there is any the noise of the uploads alone counts.
-    own = ledger.priced(noised, lambda zone, cost: cost.peer if zone in shared and not cost.beneath else cost.own)
+    own = ledger.priced(noised, lambda zone, cost: cost.pooled if zone in shared and not cost.beneath else cost.own)
     because = "sees every upload after the noise, decrypted where a client has the key"
     rests: tuple[str, ...] = ()
     if shared:
@@ -573,8 +575,8 @@ def _everybody(
     """Who sees the sums of every zone, each at its price."""
     if bare := ledger.bare:
         zones = listed_bare(ledger, bare)
-        few = f"sees sums over clients of {_few(zones, bare)}, without noise"
-        return Nothing(few, f"sees sums of the {zones} zone without noise")
+        few = f"sees {_sums(ledger)} of {_few(zones, bare)}, without noise"
+        return Nothing(few, f"sees {_sums(ledger, '')} of the {zones} zone without noise")
     spent = ledger.priced(ledger.noised, price)
     return Guarantee(spent, spent.doubled(), because, (*_noise_by(ledger), *rests_on))
 
@@ -586,8 +588,14 @@ def _noise_by(ledger: Ledger) -> tuple[str, ...]:
     return (*((EXECUTED,) if executed else ()), *(f"on the word of {name}" for name in words))
 
 
+def _sums(ledger: Ledger, over: str = " over clients") -> str:
+    """What sums are, in a few words: one that may hold one client's update is none."""
+    return f"sums{over}" if ledger.min_clients > 1 else "single updates"
+
+
 def _sums_alone(ledger: Ledger, zones: list[str]) -> bool:
-    return all(ledger.key_holders.get(zone) == "key_server" for zone in zones)
+    """Whether nobody but the key server, or several clients together, opens more than sums of these zones."""
+    return all(ledger.key_holders.get(zone) in ("key_server", "shares") for zone in zones)
 
 
 def _how_bare(ledger: Ledger, zones: list[str]) -> str:

@@ -28,6 +28,7 @@ from fedplug.api.roles import (
     Reads,
     Scorer,
     Sealer,
+    Trainer,
     record_problems,
 )
 from fedplug.recipe.composition import chains, hook_problems, instantiate
@@ -142,7 +143,7 @@ def find_problems(draft: Draft, recipe: Recipe | None) -> tuple[list[Complaint],
     """
     rules = _Rules(draft, recipe)
     problems = [
-        *rules.hooks(), *rules.clients(), *rules.zones(), *rules.order(), *rules.curves(),
+        *rules.hooks(), *rules.clients(), *rules.evaluation(), *rules.zones(), *rules.order(), *rules.curves(),
         *rules.undo(), *rules.shared_noise(), *rules.masks(), *rules.scores(), *rules.levels(), *rules.sections(),
         *model_problems(draft, rules.parts),
     ]  # fmt: skip
@@ -161,8 +162,14 @@ class _Rules:
         for use in draft.uses:
             if use.is_reference or use.options is None or use.made_of is None:
                 continue
-            if problems := hook_problems(use.made_of, use.group):
-                self.failed += [(use.path, f"component {use.use} {problem}") for problem in problems]
+            wrong = [
+                (each.path, f"component {each.use} {problem}")
+                for each in use.nested
+                if each.made_of is not None
+                for problem in hook_problems(each.made_of, each.group)
+            ]
+            if wrong:
+                self.failed += wrong
                 continue
             try:
                 part = instantiate(use)
@@ -181,6 +188,25 @@ class _Rules:
         self.readable = [zone for zone in self.protect if zone not in draft.unreadable and zone != RETAINED]
         self.foldable = [] if self.failed else self.readable
         self.last = draft.general.rounds - 1 if draft.general else 0
+
+    def evaluation(self) -> Iterator[Complaint]:
+        """Clusters of clients that there are, and a trainer for fine-tuning that leaves training as it is."""
+        clusters = self.draft.general.clusters if self.draft.general else {}
+        for name, ids in clusters.items():
+            beyond = [client_id for client_id in ids if self.num_clients is not None and client_id >= self.num_clients]
+            if beyond or not ids:
+                there = f"client {beyond[0]}" if beyond else "no client"
+                yield ("clusters", name), f"cluster {name} has {there}; name some of the recipe's clients, from 0"
+        use = self.draft.known.get("fine_tune")
+        part = self.parts.get(use.name) if use else None
+        if use is None or not isinstance(part, Trainer):
+            return
+        if use.is_reference:
+            yield use.path, f"{use.use} would share what it remembers with train; write fine_tune: {{use: {use.use}}}"
+        elif isinstance(part, AccountKeeper):
+            yield use.path, f"{use.use} keeps an account, and a fine-tuned model never travels; choose std.sgd, say"
+        elif type(part).personalise is not Trainer.personalise:
+            yield use.path, f"{use.use} keeps models of the clients' own; choose a trainer such as std.sgd"
 
     def negotiation(self) -> tuple[Use, Negotiation] | None:
         """The negotiation and its place; None where it could not be built."""

@@ -317,7 +317,7 @@ def new_manager() -> pluggy.PluginManager:
 
 
 def instantiate(use: Use) -> Any:
-    """Calls the constructor of a component with its options, and gives the instance its name.
+    """Calls the constructor of a component with its options, and gives the instance its name and what is within it.
 
     Raises:
         PluginError: the constructor raises, or the instance takes no name.
@@ -326,6 +326,8 @@ def instantiate(use: Use) -> Any:
     try:
         component = component_class(use.options)
         component.name = use.name
+        for key, within in use.inner:
+            setattr(component, key, instantiate(within))
         if isinstance(component, Component) and not isinstance(component, Extension):
             component.freeze()
     except Exception as error:

@@ -25,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from fedplug.api.component import hold
 from fedplug.api.errors import PluginError
 from fedplug.api.files import read_bytes, write_bytes
 from fedplug.api.roles import ROLES, Component
@@ -46,6 +47,11 @@ class OwnFile:
     name: str
     text: bytes = dataclasses.field(repr=False, compare=False)
     path: Path | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    @property
+    def is_code(self) -> bool:
+        """Whether it is Python, and not what an option names, such as weights."""
+        return self.name.endswith(".py")
 
     def module(self) -> ModuleType:
         """The file as a module; it is run once.
@@ -89,7 +95,10 @@ _SEEN: dict[tuple[str, str], OwnFile] = {}
 
 def remember(files: Iterable[OwnFile]) -> None:
     """From here on, a recipe that names these files reads back in this process, wherever it stands."""
-    _SEEN.update({(own.name, own.sha256): own for own in files})
+    for own in files:
+        _SEEN[own.name, own.sha256] = own
+        if not own.is_code:
+            hold(own.sha256, own.text)
 
 
 def keep(files: Iterable[OwnFile], folder: Path) -> None:
@@ -121,7 +130,12 @@ def read(use: str, folders: Iterable[Path] = (), sha256: str | None = None) -> O
     Raises:
         PluginError: there is none, it cannot be read, or it is another one than the recipe was resolved with.
     """
-    path, folders = Path(use.rpartition(":")[0]), tuple(folders)
+    return read_file(Path(use.rpartition(":")[0]), folders, sha256)
+
+
+def read_file(path: Path, folders: Iterable[Path] = (), sha256: str | None = None) -> OwnFile:
+    """The file at a path, which is seen from one of the folders; else as `read`, which it raises as."""
+    folders = tuple(folders)
     if seen := _SEEN.get((path.name, sha256 or "")):
         return seen
     places = list(dict.fromkeys((folder / path).absolute() for folder in (*folders, Path())))

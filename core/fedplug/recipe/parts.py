@@ -36,6 +36,7 @@ SECTIONS: dict[str, Form] = {
     "task": Form("task"),
     "model": Form("model", required=True),
     "train": Form("trainer", required=True),
+    "fine_tune": Form("trainer"),
     "score_parameters": Form("score_parameters", "list"),
     "groups": Form("groups"),
     "negotiate_mask": Form("negotiate_mask", required=True),
@@ -137,6 +138,11 @@ class General(Options):
         "local", description="batch-norm statistics: local stays at the client, mean is averaged in the clear"
     )
     delta: float = Field(1e-5, gt=0, lt=1, description="failure probability for which the ledger states epsilon")
+    clusters: dict[str, tuple[Annotated[int, Field(ge=0, strict=True)], ...]] = Field(
+        default_factory=dict,
+        description="names of clusters, and the clients of each: figures are stated for each cluster, and training "
+        "stays as it is",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,6 +158,8 @@ class Use:
         path: where it stands in the recipe, for messages.
         place: the same for people, `file:line:column`; of a recipe that is no file, its key.
         own: the file that it is in, where that is one of the user's own.
+        files: those that its options name.
+        inner: the components within it, by the key under which each stands.
         made_of: its class; None in a draft, where it cannot be had.
     """
 
@@ -163,6 +171,8 @@ class Use:
     path: KeyPath = dataclasses.field(default=(), compare=False, repr=False)
     place: str = dataclasses.field(default="", compare=False, repr=False, kw_only=True)
     own: OwnFile | None = None
+    files: tuple[OwnFile, ...] = ()
+    inner: tuple[tuple[str, Use], ...] = ()
     made_of: type | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
@@ -170,12 +180,20 @@ class Use:
         """The key of the recipe it stands under; `partition` for that of `data`."""
         return "partition" if self.path == ("data", "partition") else str(self.path[0])
 
+    @property
+    def nested(self) -> Iterator[Use]:
+        """Itself, and what is within it, at any depth."""
+        yield self
+        for _, use in self.inner:
+            yield from use.nested
+
     def to_plain(self) -> Any:
         """Plain data that reads back as this place."""
         if self.is_reference:
             return self.name
         held = {"sha256": self.own.sha256} if self.own else {}
-        return {"use": self.use, "name": self.name, **held, **plain_options(self.options)}
+        within = {key: use.to_plain() for key, use in self.inner}
+        return {"use": self.use, "name": self.name, **held, **plain_options(self.options), **within}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedplug.api.component import Options
+from fedplug.api.component import File, Options
 from fedplug.api.errors import PluginError
 from fedplug.api.roles import ROLES, Component, DataSource
-from fedplug.recipe import own_files
+from fedplug.recipe import own_files, shelf
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.option_errors import meant, validated
@@ -127,26 +127,32 @@ class _Reading:
         self.uses: dict[KeyPath, Use] = {}
         self._defined: dict[str, Use] = {}
         self._unknown: set[str] = set()
+        self._taken: dict[str, KeyPath] = {}
         self._files: dict[str, own_files.OwnFile] = {}
 
     def read(self, places: list[Place]) -> None:
         """Names the components and validates their options: first the mappings, which define, then plain names."""
         mappings = [place for place in places if self._is_mapping(place)]
-        taken = dict(self._written_names(mappings))
+        self._take_names(mappings)
         for place in mappings:
-            use, name = self._full_name(place.group, place.raw["use"]), place.raw.get("name")
-            if not isinstance(name, str) or taken.get(name) != place.path:
-                own = _automatic(use)
-                name = own if own not in taken else f"{own}@{_second_name(place.path)}"
-                if name in taken:
-                    message = f"another component is named {name} already; add name: to this one"
-                    self.source.complain(place.path, message)
-                    name = f"{name}#{len(taken)}"  # only so that reading can go on
-                taken[name] = place.path
-            self._define(place, use, name, place.raw)
+            self._mapping(place)
         for place in places:
             if isinstance(place.raw, str) and place.raw:
                 self._refer(place)
+
+    def _mapping(self, place: Place) -> None:
+        """Names the component that a mapping defines, and defines it."""
+        taken = self._taken
+        use, name = self._full_name(place.group, place.raw["use"]), place.raw.get("name")
+        if not isinstance(name, str) or taken.get(name) != place.path:
+            own = _automatic(use)
+            name = own if own not in taken else f"{own}@{_second_name(place.path)}"
+            if name in taken:
+                message = f"another component is named {name} already; add name: to this one"
+                self.source.complain(place.path, message)
+                name = f"{name}#{len(taken)}"  # only so that reading can go on
+            taken[name] = place.path
+        self._define(place, use, name, place.raw)
 
     def _is_mapping(self, place: Place) -> bool:
         """Whether a place is a mapping that names a component; complains where it is neither that nor a name."""
@@ -163,20 +169,18 @@ class _Reading:
         self.source.complain(place.path, f"{dotted} {what}; {self.catalog.offer(place.group)}")
         return False
 
-    def _written_names(self, mappings: list[Place]) -> Iterator[tuple[str, KeyPath]]:
-        """The names that people gave, which go before automatic ones, with the first place of each."""
-        taken = set()
+    def _take_names(self, mappings: list[Place]) -> None:
+        """Notes the names that people gave, which go before automatic ones, with the first place of each."""
         for place in mappings:
             name, at = place.raw.get("name"), (*place.path, "name")
             if name is None:
                 continue
             if not isinstance(name, str) or not _NAME.fullmatch(name) or name == "fedplug":
                 self.source.complain(at, f"name={name!r} must be letters, digits and . _ @ - only, and not fedplug")
-            elif name in taken:
+            elif name in self._taken:
                 self.source.complain(at, f"name {name!r} is given twice; every component needs its own")
             else:
-                taken.add(name)
-                yield name, place.path
+                self._taken[name] = place.path
 
     def _refer(self, place: Place) -> None:
         """A plain name refers to a component, or defines one with default options."""
@@ -231,10 +235,42 @@ class _Reading:
         if problem := _unusable(component_class, place.group, reserved):
             self.source.complain(at, f"{whose} {problem}")
             return
-        given = {key: value for key, value in raw.items() if key not in reserved}
+        within = self._within(place, full, component_class.inner, raw)
+        given = {key: value for key, value in raw.items() if key not in (*reserved, *component_class.inner)}
         options = validated(self.source, component_class.Options, given, place.path, full)
-        known = dataclasses.replace(known, options=options, own=own, made_of=component_class)
+        files = self._files_of(place, options) if options is not None else None
+        if within is None or files is None:
+            return
+        options = options.model_copy(update={key: File(file=each.name, sha256=each.sha256) for key, each in files})
+        named = tuple(each for _, each in files)
+        known = dataclasses.replace(
+            known, options=options, own=own, files=named, inner=within, made_of=component_class
+        )  # fmt: skip
         self.uses[place.path] = self._defined[name] = known
+
+    def _within(
+        self, place: Place, full: str, inner: Mapping[str, str], raw: Mapping[str, Any]
+    ) -> tuple[tuple[str, Use], ...] | None:
+        """The components within one; None where something is wrong with them."""
+        for key, group in inner.items():
+            inside = Place((*place.path, key), group, raw.get(key))
+            if inside.raw is None:
+                self.source.complain(place.path, f"{full} needs {key!r}, a component; {self.catalog.offer(group)}")
+            elif self._is_mapping(inside):
+                self._take_names([inside])
+                self._mapping(inside)
+            elif isinstance(inside.raw, str) and inside.raw:
+                self._refer(inside)
+        found = [(key, self.uses.get((*place.path, key))) for key in inner]
+        known = tuple((key, use) for key, use in found if use is not None and use.options is not None)
+        return known if len(known) == len(found) else None
+
+    def _files_of(self, place: Place, options: Options) -> list[tuple[str, own_files.OwnFile]] | None:
+        """The files that options name, by option; None after a complaint."""
+        named = [(key, value) for key, value in options if isinstance(value, File)]
+        read = [(key, self._read((*place.path, key), _reader_of(value))) for key, value in named]
+        found = [(key, own) for key, own in read if own is not None]
+        return found if len(found) == len(named) else None
 
     def _hint(self, group: str, use: str, plain: bool) -> str:
         """What may have been meant by an unknown component; a plain name may refer to one of this recipe."""
@@ -246,10 +282,13 @@ class _Reading:
 
     def _file(self, at: KeyPath, use: str, sha256: Any) -> own_files.OwnFile | None:
         """The file that is named there; None after a complaint."""
+        return self._read(at, lambda folders: own_files.read(use, folders, None if sha256 is None else str(sha256)))
+
+    def _read(self, at: KeyPath, read: Callable[[list[Path]], own_files.OwnFile]) -> own_files.OwnFile | None:
         # Where it is written, which may be the recipe that this one extends, and then where the recipe is.
         folders = [Path(place).parent for place in (self.source.where(at).origin, self.source.origin)]
         try:
-            own = own_files.read(use, folders, None if sha256 is None else str(sha256))
+            own = read(folders)
         except PluginError as error:
             self.source.complain(at, str(error))
             return None
@@ -257,6 +296,11 @@ class _Reading:
             return own
         self.source.complain(at, f"two files of this recipe are named {own.name} and differ; rename one of them")
         return None
+
+
+def _reader_of(named: File) -> Callable[[list[Path]], own_files.OwnFile]:
+    """As other files of the user's own; a copy of a shipped recipe still finds those that were shipped with it."""
+    return lambda near: own_files.read_file(Path(named.file), (*near, Path(), *shelf.folders()), named.sha256)
 
 
 def _second_name(path: KeyPath) -> str:
@@ -276,7 +320,7 @@ def _unusable(component_class: type, group: str, reserved: tuple[str, ...]) -> s
     model: Any = component_class.Options
     if not (isinstance(model, type) and issubclass(model, Options)):
         return "has no nested class Options(fedplug.Options)"
-    clash = [key for key in reserved if key in model.model_fields]
+    clash = [key for key in (*reserved, *component_class.inner) if key in model.model_fields]
     return f"has an option named {clash[0]}, which recipes reserve" if clash else ""
 
 

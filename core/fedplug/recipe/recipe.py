@@ -43,9 +43,9 @@ class Recipe:
     """A protocol: which components do what, with which options.
 
     Attributes:
-        name, description, seed, rounds, min_clients, sampling, buffers, delta: the key of that name.
-        data, public, task, model, train, groups, negotiate_mask, aggregate, accountant: the component under that key;
-            None where the recipe has none.
+        name, description, seed, rounds, min_clients, sampling, buffers, delta, clusters: the key of that name.
+        data, public, task, model, train, fine_tune, groups, negotiate_mask, aggregate, accountant: the component under
+            that key; None where the recipe has none.
         score_parameters, extensions: the components under that key.
         protect, postprocess: the components under that key, in order, by zone.
         sections: what plugins' sections say, by key, sorted; those that say nothing are left out. `Section.of(recipe)`
@@ -63,11 +63,13 @@ class Recipe:
     sampling: Sampling | None
     buffers: Literal["local", "mean"]
     delta: float
+    clusters: Mapping[str, tuple[int, ...]]
     data: DataUse
     public: Use | None
     task: Use | None
     model: Use
     train: Use
+    fine_tune: Use | None
     score_parameters: tuple[Use, ...]
     groups: Use | None
     negotiate_mask: Use
@@ -107,8 +109,10 @@ class Recipe:
             plain[field] = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
         for section in SECTIONS:
             plain[section] = mapped(getattr(self, section), lambda use: use.to_plain(), list)
-        if self.task is None:  # as in recipes from before there were tasks, whose digests stay what they are
-            del plain["task"]
+        # As in recipes from before there were these, whose digests stay what they are.
+        for key in ("task", "fine_tune", "clusters"):
+            if not plain[key]:
+                del plain[key]
         return plain | {key: section.to_plain() for key, section in self.sections.items()}
 
     @functools.cached_property
@@ -136,8 +140,9 @@ class Recipe:
 
     @property
     def own_files(self) -> tuple[OwnFile, ...]:
-        """The files of the user's own that it is made of."""
-        return tuple(dict.fromkeys(use.own for use in self.uses if use.own))
+        """The files of the user's own that it is made of: code, and what options name."""
+        uses = [each for use in self.uses for each in use.nested]
+        return tuple(dict.fromkeys(own for use in uses for own in (use.own, *use.files) if own))
 
     @property
     def components(self) -> dict[str, Use]:
@@ -263,6 +268,10 @@ def plan_of(recipe: Recipe, composition: Composition) -> list[tuple[str, str, st
     if recipe.task:
         plan.append(line("task", recipe.task.name))
     plan += [line("model", recipe.model.name), line("train", recipe.train.name)]
+    if recipe.fine_tune:
+        plan.append(line("fine_tune", recipe.fine_tune.name))
+    if recipe.clusters:
+        plan.append(("clusters", "–", f"figures of {', '.join(recipe.clusters)}; training stays as it is"))
     plan += [line("score_parameters", use.name) for use in recipe.score_parameters]
     if recipe.groups:
         plan.append(line("groups", recipe.groups.name))

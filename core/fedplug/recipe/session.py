@@ -100,6 +100,7 @@ def sections(
         train = {"use": train} if isinstance(train, str) else dict(train)
         trainer = train.pop("use", "") or ""
         given["train"] = {**train, "use": loss}
+    given |= {"model": _written("model", given["model"])} if "model" in given else {}
     for section in ("model", "data", "train"):
         value = given.get(section)
         if value is None or isinstance(value, str):
@@ -118,6 +119,19 @@ def sections(
         own_files.remember([own])
         given[section] = {"use": f"{own.name}:{name}", "sha256": own.sha256, **options}
     return given
+
+
+def _written(section: str, value: Any) -> Any:
+    """A place of a recipe, with the files that stand for objects in it and in what is within it."""
+    if isinstance(value, Mapping):
+        within = {key: _written(section, held) for key, held in value.items()}
+        use = within.get("use")
+        return {**within, **use} if isinstance(use, Mapping) else within
+    if not callable(value):
+        return value
+    own, name = _file(section, value)
+    own_files.remember([own])
+    return {"use": f"{own.name}:{name}", "sha256": own.sha256}
 
 
 def _file(section: str, value: Any) -> tuple[OwnFile, str]:
@@ -215,6 +229,11 @@ def _named(value: Any) -> Arrays:
     import numpy as np
 
     stored = dict(value) if isinstance(value, Mapping) else None
+    if hasattr(value, "to_csv"):  # of pandas, or alike: its columns have names, and which is the answer it does not say
+        raise SetupError(
+            "data, a table with named columns, goes by a file: write it with .to_csv('data.csv', index=False), and "
+            "give data={'use': 'std.table', 'file': 'data.csv', 'answer': COLUMN}"
+        )
     if isinstance(value, tuple | list) and len(value) == len(ARRAYS):
         stored = dict(zip(ARRAYS, value, strict=True))
     if stored is None:
@@ -258,7 +277,7 @@ def keep_arrays(files: Iterable[OwnFile], folder: Path) -> None:
     """
     import numpy as np
 
-    for own in files:
+    for own in filter(lambda own: own.is_code, files):
         if found := _arrays.get(getattr(own.module(), "SHA256", "")):
             packed = io.BytesIO()
             np.savez(packed, allow_pickle=False, **found)
@@ -269,7 +288,7 @@ def keep_arrays(files: Iterable[OwnFile], folder: Path) -> None:
 
 def only_in_memory(files: Iterable[OwnFile], folder: Path | None = None) -> list[str]:
     """What files ask this process for, a sentence each, and why; less what the folder of a run keeps."""
-    found = ((own, getattr(own.module(), "ONLY_IN_MEMORY", "")) for own in files)
+    found = ((own, getattr(own.module(), "ONLY_IN_MEMORY", "")) for own in files if own.is_code)
     return [why for own, why in found if why and not (folder and (folder / own.name).with_suffix(".npz").is_file())]
 
 

@@ -116,7 +116,8 @@ class _Place:
             inner = inspect.unwrap(inner) if callable(inner) else inner
             if isinstance(inner, FunctionType):
                 code, around = inner.__code__, inner.__globals__
-                if linecache.getlines(code.co_filename, around):
+                # From Python 3.13 on a dataclass holds a function of the module `dataclasses`.
+                if around.get("__name__") == value.__module__ and linecache.getlines(code.co_filename, around):
                     return cls(code.co_filename, code.co_firstlineno, around, code.co_flags & _FUTURE)
         module = sys.modules.get(value.__module__)
         file = getattr(module, "__file__", None)

@@ -17,13 +17,15 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from fedplug.api.errors import PluginError
-from fedplug.recipe.catalog import RECIPES, installed, package_folders
+from fedplug.recipe.catalog import RECIPES, Entry, installed, package_folders
 
 ENDING = ".yaml"
 _GRID = ".grid"
 _COMPARISON = re.compile(r"^(recipes|question):", re.MULTILINE)
 _DESCRIPTION = re.compile(r"^description:[ \t]*(.+)$", re.MULTILINE)
 _EXTENDS = re.compile(r"^(extends:[ \t]*)(\"[^\"]*\"|'[^']*'|[^\s#]+)", re.MULTILINE)
+_RECIPES = re.compile(r"^(recipes:.*?)(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
+_PATH = re.compile(r"[\w./-]+\.yaml")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,14 +66,16 @@ class Shipped:
         return re.split(r"(?<! al)(?<!Fig)\. |: +fedplug ", comment, maxsplit=1)[0].rstrip(".")
 
     def copied(self) -> str:
-        """What it holds, for a file in any folder: a recipe that it extends is named, and not given by a path."""
+        """What it holds, for a file in any folder: a recipe that it extends or compares is named, and not given by a
+        path.
+        """
+        known = {each.path: each.name for each in shipped()}
 
-        def named(match: re.Match[str]) -> str:
-            parent = Path(os.path.normpath(self.path.parent / match[2].strip("\"'")))
-            known = {each.path: each.name for each in shipped()}
-            return f"{match[1]}{known[parent]}" if parent in known else match[0]
+        def named(path: str) -> str:
+            return known.get(Path(os.path.normpath(self.path.parent / path.strip("\"'"))), path)
 
-        return _EXTENDS.sub(named, self.text, count=1)
+        text = _EXTENDS.sub(lambda match: f"{match[1]}{named(match[2])}", self.text, count=1)
+        return _RECIPES.sub(lambda match: _PATH.sub(lambda path: named(path[0]), match[1]), text)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.distribution} {self.version})"
@@ -86,9 +90,19 @@ def shipped() -> list[Shipped]:
     return sorted(_found(), key=lambda each: (each.name.count("/"), each.name))
 
 
+def folders() -> Iterator[Path]:
+    """The folders of recipes that distributions ship; other files that recipes name are there too."""
+    for entry in installed(RECIPES).values():
+        yield from _folders_of(entry)
+
+
+def _folders_of(entry: Entry) -> Iterator[Path]:
+    return map(Path.resolve, package_folders(entry.value))
+
+
 def _found() -> Iterator[Shipped]:
     for entry in installed(RECIPES).values():
-        for folder in map(Path.resolve, package_folders(entry.value)):
+        for folder in _folders_of(entry):
             for path in folder.rglob(f"*{ENDING}"):
                 name = path.relative_to(folder).with_suffix("").as_posix()
                 yield Shipped(name, path, entry.distribution, entry.version)

@@ -38,7 +38,7 @@ def known() -> set[str]:
 
 def note(files: Iterable[OwnFile]) -> None:
     """Notes that this user runs these files. Where that cannot be written, a later command asks."""
-    if not (new := {own.sha256: own.name for own in files}):
+    if not (new := {own.sha256: own.name for own in files if own.is_code}):
         return
     with contextlib.suppress(OSError, SetupError):
         private_folder(record().parent)

@@ -3,6 +3,7 @@
     round:  tell train                      at every client of the cohort: train, score
             groups                          at the server, where the recipe forms groups with a model each
             negotiate_mask, per group       at the server, driving the clients; every client has a plan
+            prepare, per group              at the server: what uploads need beside a plan, such as fresh keys
             ask protect                     at every client: cut the update into zones, protect each
             aggregate, per group and zone   at the server, which holds no secret key
             postprocess                     at the key server or the server; at each client with the next message
@@ -405,7 +406,7 @@ class Protocol:
         self.events.tell(RoundClosed(round, tuple(asked), (), clock.seconds(), clock.own(), cohort.groups, why))
 
     def negotiate(self, cohort: Cohort, ctx: Context) -> None:
-        """Forms groups, where the recipe says so, and has each negotiate its plans.
+        """Forms groups, where the recipe says so, and has each negotiate its plans and prepare its uploads.
 
         A group that loses too many clients meanwhile is left out of this round; the others go on.
         """
@@ -418,6 +419,9 @@ class Protocol:
             part = cohort.group(name)
             try:
                 self.composition.one("negotiate_mask", self.recipe.negotiate_mask.name, cohort=part, ctx=ctx)
+                for component in self.composition.components.values():
+                    with of_component(component.name, "prepare"):
+                        component.prepare(part, ctx)
             except (TooFewClients, OpenedBefore) as error:
                 if len(groups) == 1:
                     raise

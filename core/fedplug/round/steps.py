@@ -18,7 +18,7 @@ from fedplug.api.errors import MessageError, ProtectionError, of_component
 from fedplug.api.links import Link, fold, foretold, locked, seal_of
 from fedplug.api.operations import Noise, Scramble, Seal
 from fedplug.api.parties import Client, KeyServer
-from fedplug.api.roles import Scorer
+from fedplug.api.roles import Scorer, Trainer
 from fedplug.api.rows import Evaluated
 from fedplug.mechanisms.execution import execute
 from fedplug.round.base import NAME, PartySteps, mean_problem, plan_problem, scores_problem
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from fedplug.api.data import Examples
     from fedplug.api.links import Step
     from fedplug.api.parties import Context, Party
-    from fedplug.api.roles import Trainer
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
     from fedplug.round.parties import HostedClient
@@ -536,15 +535,40 @@ class Adopting(PartySteps):
             found = client.loaded(client.vector).evaluate_each(tests.sets, client.data, tests.kept)
             public, own = found[0], found[-1]
             counts = Evaluated(
-                public.correct, public.count, public.loss, own.correct, own.count, task=_floats(public.task)
-            )
+                public.correct, public.count, public.loss, own.correct, own.count, task=_floats(public.task),
+                own_task=_floats(own.task) if client.data.task is not None else {},
+            )  # fmt: skip
             if client.personal is not None or self.recipe.postprocess.get(RETAINED):
                 found = client.loaded(client.start).evaluate_each(tests.sets, client.data, tests.kept)
                 personal, own = found[0], found[-1]
                 counts.personal_correct, counts.personal_own_correct = personal.correct, own.correct
                 counts.personal_task = _floats(personal.task)
+                counts.personal_own_task = _floats(own.task) if client.data.task is not None else {}
                 client.forget_model()
+        if self.recipe.fine_tune is not None:
+            self._evaluate_tuned(client, tests, counts)
         client.reports.evaluation = counts.shares() if at_sites else counts
+
+    def _evaluate_tuned(self, client: HostedClient, tests: _Tests, counts: Evaluated) -> None:
+        """Adds how the global model does once this client has trained it on its own examples; nobody keeps that model.
+
+        Training goes on as if it had not been made: `check` lets no trainer be used here that keeps an account or sets
+        models of the clients' own, and what it remembers is dropped.
+        """
+        assert self.recipe.fine_tune is not None
+        trainer = self.composition.part(self.recipe.fine_tune.name, Trainer)
+        personal, client.personal = client.personal, None
+        with client.timed("evaluate"), of_component(trainer.name, "train"):
+            model = client.loaded(client.vector)
+            trainer.train(client, client.ctx)
+            found = model.evaluate_each(tests.sets, client.data, tests.kept)
+        client.personal = personal
+        client.state.pop(trainer.name, None)
+        client.forget_model()
+        public, own = found[0], found[-1]
+        counts.tuned_correct, counts.tuned_own_correct = public.correct, own.correct
+        if client.data.task is not None:
+            counts.tuned_task, counts.tuned_own_task = _floats(public.task), _floats(own.task)
 
     def _tests(self, client: HostedClient, members: list[int]) -> _Tests:
         """What a client evaluates on; the same object as long as its share of the public test set is the same."""

@@ -18,8 +18,9 @@ from fedplug.api.errors import (
     ProtectionError,
     Refusal,
     TooFewClients,
+    of_component,
 )
-from fedplug.api.events import SumWithheld, ZoneOpened
+from fedplug.api.events import Asking, SumWithheld, ZoneOpened
 from fedplug.api.links import closers, foretold, seal_of
 from fedplug.api.operations import WeightedSum, Widen
 from fedplug.api.roles import Sealer
@@ -412,16 +413,26 @@ class Sums:
         if block.sealed_by is not None and seal_of(steps) is not None and block.contributors < least:
             self.skip(f"zone {zone}", f"its sum holds {block.contributors} updates")
             return None
+        closed = seal_of(steps)
         with clock("aggregate"):
             for step in steps:
                 if step.link.hook != "postprocess":
                     continue
-                if step.link.site == "client":
+                shares = block.sealed_by is not None and closed is not None and closed[1].opened_by == "shares"
+                if shares and block.sealed_by == step.link.name:
+                    self.office.phase = "open"
+                    self.events.tell(Asking(ctx.round, tuple(senders[: fewest_in(block)]), "opening"))
+                if step.link.site == "client" and not shares:
                     break
-                if step.link.site == "server":
+                if step.link.site != "key_server":
                     if block.values is not None and not divided:  # a link before has opened it
                         block, divided = self._constant(block, weights, ctx), True
                     try:
+                        if step.link.site == "client":
+                            sealer = ctx.component(block.sealed_by or "")
+                            with of_component(sealer.name, "gather"):
+                                block = sealer.gather(block, dataclasses.replace(ctx, known=step.before))
+                            break
                         block = execute(step, block, ctx.party, ctx)
                     except ProtectionError as error:
                         self._close(zone, error)

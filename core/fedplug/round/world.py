@@ -24,6 +24,7 @@ from fedplug.api.parties import stream
 from fedplug.api.roles import DataSource, Declares, ModelSource, Partition, Task
 from fedplug.recipe.check import misfit
 from fedplug.recipe.parts import Agreed
+from fedplug.round import soundness
 
 if TYPE_CHECKING:
     from fedplug.api.data import Model
@@ -264,13 +265,21 @@ def _load(source: DataSource, agreed: Agreed, folder: Path) -> Holding:
     test = read_only(data.test)
     own = ClientData(
         read_only(data.train), test, test, classes=agreed.classes, mean=agreed.mean, std=agreed.std,
-        kinds=agreed.kinds, region_names=agreed.regions,
+        kinds=agreed.kinds, region_names=agreed.regions, columns=data.columns,
     )  # fmt: skip
     return Holding(own, str(folder), "classes" in tells)
 
 
 def _by_name(data: Dataset, agreed: Agreed) -> Dataset:
-    """The same examples, labelled as all sites have agreed; one may lack some classes, or list them otherwise."""
+    """The same examples, labelled as all sites have agreed; one may lack some classes, or list them otherwise.
+
+    Where a model answers numbers, or any of several labels, and the recipe names no kinds, all examples are of one: a
+    site that sorts its own into fifths sorts them otherwise than another.
+    """
+    targets = data.train.targets
+    if targets is not None and targets.ndim < 3 and not agreed.kinds and data.kinds:
+        train, test = (dataclasses.replace(part, labels=np.zeros_like(part.labels)) for part in (data.train, data.test))
+        return dataclasses.replace(data, train=train, test=test, kinds=())
     labels = np.concatenate([data.train.labels, data.test.labels])
     named = bool(((labels >= 0) & (labels < len(data.classes))).all()) and set(data.classes) <= set(agreed.classes)
     if agreed.kinds or data.classes == agreed.classes or not named:
@@ -317,21 +326,6 @@ def _wrong(examples: Examples, agreed: Agreed) -> Iterator[str]:
         yield f"examples have {there} for every pixel, and by data.agreed.kinds they need {said}"
     elif targets is not None and of_pixels and targets.max(initial=0) >= len(agreed.classes):
         yield f"targets go up to {targets.max()}, and there are {len(agreed.classes)} classes"
-
-
-def _no_number(examples: Examples) -> str:
-    """Where an example holds what is no number, and the remedy; empty where none does."""
-    for what, array in (("inputs", examples.inputs), ("answers", examples.targets)):
-        if array is None or array.dtype.kind != "f" or np.isfinite(array).all():
-            continue
-        example, *place = np.argwhere(~np.isfinite(array))[0].tolist()
-        column = f"column {place[0]}" if len(place) == 1 else f"position {place}"
-        count = len(np.unique(np.argwhere(~np.isfinite(array))[:, 0]))
-        return (
-            f"{what} of {count} examples hold what is no number, the first {array[(example, *place)]} in {column} of "
-            f"example {example}; leave such examples out, or fill in a number"
-        )
-    return ""
 
 
 def class_counts(data: ClientData) -> list[int]:
@@ -382,6 +376,8 @@ class World:
         public: the examples that everybody has; None where the recipe names none.
         assignment: for each client, the indices of its training examples; empty with data at sites.
         shape, classes, label_names, mean: of the clients' data, as in `Dataset`.
+        doubts: what is odd about the data, a sentence each, for those who have it; with data at sites only once a
+            client's was loaded.
 
     Raises:
         DataError: the data set is missing or cannot be used.
@@ -391,6 +387,7 @@ class World:
         self, recipe: Recipe, composition: Composition, data_root: str | None, site: int | None = None
     ) -> None:
         self._recipe, self._composition, self._root, self._site = recipe, composition, data_root, site
+        self.doubts: list[str] = []
         self._task = composition.part(recipe.task.name, Task) if recipe.task else None
         self.data: Dataset | None = None
         self.assignment: Sequence[NDArray[np.int64]] = ()
@@ -420,16 +417,21 @@ class World:
             self.assignment = partition.assign(data.train.labels, recipe.data.clients, rng)
         return public
 
-    def _require_task(self, train: Examples, test: Examples, about: About) -> None:
-        """Refuses data that is none for the recipe's task.
+    def _require_task(self, train: Examples, test: Examples, about: About, where: str = "") -> None:
+        """Refuses data that is none for the recipe's task, or that nobody can learn from; notes what is odd about it.
+
+        `where` names the site that has it.
 
         Raises:
             DataError: says what is wrong with it.
         """
         task, recipe = self._task, self._recipe
         for split, examples in (("training", train), ("test", test)):
-            if wrong := _no_number(examples):
-                raise DataError(f"{recipe.data.place}: the {split} examples of {recipe.data.use}: {wrong}")
+            if split == "test" and not len(examples) and recipe.data.agreed is not None:
+                self.doubts.append("no examples are held out here, so that this site judges no model")
+                continue
+            if wrong := soundness.problem(examples, about):
+                raise DataError(f"{recipe.data.place}: the {split} examples of {recipe.data.use}{where}: {wrong}")
             why: str | None = None
             if task is not None:
                 with of_component(task.name, "refuses"):
@@ -438,7 +440,10 @@ class World:
                 why = "answers are numbers, and a recipe without a task has classes; write task: std.regression"
             if why:
                 named = f"{recipe.task.place}: {recipe.task.use}" if recipe.task else recipe.data.place
-                raise DataError(f"{named}: the {split} examples of {recipe.data.use} do not suit the task: {why}")
+                what = f"the {split} examples of {recipe.data.use}{where}"
+                raise DataError(f"{named}: {what} do not suit the task: {why}")
+        scales = "scale" in type(recipe.data.options).model_fields
+        self.doubts += (f"data{where}: {doubt}" for doubt in soundness.doubts(train, about, scales))
 
     def _agreed(self, agreed: Agreed) -> PublicData | None:
         """Takes what the recipe says of the data at all sites."""
@@ -461,8 +466,9 @@ class World:
             else:
                 folders = site_folders(self._root, client_ids)
             found = load_sites(recipe, agreed, self._composition, folders)
-            for held in found.values():
-                self._require_task(held.data.train, held.data.own_test, held.data)
+            for client_id, held in found.items():
+                at = f" of client {client_id}, in {held.folder}"
+                self._require_task(held.data.train, held.data.own_test, held.data, at)
             return {
                 c: dataclasses.replace(held, data=dataclasses.replace(held.data, task=self._task))
                 for c, held in found.items()

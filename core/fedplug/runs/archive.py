@@ -14,6 +14,7 @@ round is run. The order at the end of a round is histories, messages, checkpoint
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import time
@@ -143,11 +144,11 @@ class Recording:
 
 
 class Charge(Record):
-    """A request: the 0-based round, the clients that pay, and for what."""
+    """A request: the 0-based round, the clients that pay, and for what; see `fedplug.api.events.Asking`."""
 
     round: Count
     charged: list[Count]
-    what: Literal["upload", "ballots"]
+    what: Literal["upload", "ballots", "opening"]
 
 
 class Charges:
@@ -180,7 +181,7 @@ class Charges:
     def __len__(self) -> int:
         return len(self._noted)
 
-    def note(self, round: int, charged: list[int], what: Literal["upload", "ballots"] = "upload") -> None:
+    def note(self, round: int, charged: list[int], what: Literal["upload", "ballots", "opening"] = "upload") -> None:
         """Adds a request."""
         charge = Charge(round, charged, what)
         self._lines.append(charge.to_plain())
@@ -315,11 +316,14 @@ class Archive:
 
     def charge_again(self, books: Bookkeeping, known: int) -> None:
         """What was uploaded after the checkpoint is not in its ledger, and will be uploaded again with other noise."""
-        for charge in self.charges.since(known):
+        noted = self.charges.since(known)
+        for number, charge in enumerate(noted):
             if charge.what == "ballots":
                 books.charging.charge_ballots(charge.round, charge.charged, again=True)
-            else:
-                books.charging.lost_round(charge.round, charge.charged)
+            elif charge.what == "upload":
+                behind = itertools.takewhile(lambda each: each.what != "upload", noted[number + 1 :])
+                opened = [len(each.charged) for each in behind if each.what == "opening"]
+                books.charging.lost_round(charge.round, charge.charged, min(opened, default=0))
 
     def _from(self, done: int, marks: Mapping[str, Any], rows: list[Row]) -> None:
         # What is later than the checkpoint goes first: it would know of more than the files hold.

@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import functools
 import gc
+import math
 import os
 import re
 import shlex
@@ -51,6 +52,7 @@ from fedplug.recipe.own_files import in_file, is_own, keep, with_files
 from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe, plan_of
 from fedplug.recipe.yaml_source import use_of
+from fedplug.round import soundness
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.protocol import Protocol
 from fedplug.round.steps import needs_key_server
@@ -440,6 +442,8 @@ class Execution:
             )
         self.engine: Engine | None = None
         self.books: Bookkeeping | None = None
+        self._doubts: tuple[str, ...] = ()
+        self._diverged = False
 
     def execute(self, checkpoint: Checkpoint | None) -> int:
         """Runs what is left of the recipe; gives the exit code.
@@ -475,8 +479,13 @@ class Execution:
         except (FedplugError, OSError) as error:
             self._stopped(error)
             log_error(self.run_dir, "server", error)
-            if isinstance(error, FedplugError) and self._saved() and not isinstance(error, CheckpointError):
-                raise type(error)(f"{error}\n{self._how_to_go_on(error)}") from error
+            if not isinstance(error, FedplugError):
+                raise
+            said = [f"Likely causes: {self._likely_causes()}"] if "diverged" in str(error) else []
+            if self._saved() and not isinstance(error, CheckpointError):
+                said.append(self._how_to_go_on(error))
+            if said:
+                raise type(error)("\n".join([str(error), *said])) from error
             raise
         finally:
             if self.engine is not None:
@@ -547,16 +556,21 @@ class Execution:
         files = Files(self.run_dir, self.settings.allow_outside)
         about = RunStarted(summary.plan, facts, self.run_dir, summary.recipe, recipe.digest, summary.versions, files)
         events.tell(about)
-        for note in (*recipe.notes, *(f"nobody can repeat this run elsewhere: {why}" for why in self.in_memory)):
+        alone = (f"nobody can repeat this run elsewhere: {why}" for why in self.in_memory)
+        self._doubts = tuple(self.world.doubts)
+        for note in (*recipe.notes, *self._doubts, *alone):
             events.note(note)
         self.engine = engine = self.equipment.engine_class(self._job())
         wire = Wire(keep=recording is not None, sink=recording.add if recording else None)
         protocol = Protocol(
             recipe, self.composition, engine, self.model.layout, wire, events, self.model, self.world.public
         )
+        for doubt in self.world.doubts[len(self._doubts) :]:  # of data at sites, which the engine has loaded by now
+            events.note(doubt)
         self.books = books = Bookkeeping(protocol, self.ledger)
         # From here on, once everybody else listens, the run folder is kept up to date.
         events.subscribe(RowComplete, lambda event: self.archive.add_row(event.row))
+        events.subscribe(RowComplete, self._tell_of_divergence)
         end_of_round = functools.partial(self.archive.end_of_round, books, engine)
         events.subscribe(RoundClosed, lambda event: end_of_round(event.round + 1))
         events.subscribe(RoundClosed, self._end_if_told)
@@ -579,6 +593,22 @@ class Execution:
             recording.end_of_round(recipe.rounds + 1)
         summary.assessments = assessments(protocol, summary.class_distribution)
         summary.carried, summary.peak_memory = carried(wire, engine), self.memory.bytes()
+
+    def _tell_of_divergence(self, event: RowComplete) -> None:
+        """Once: what may be why the loss is no number any more."""
+        row = event.row
+        losses = [each for each in (row.loss, row.train_loss) if each is not None]
+        if not self._diverged and not all(map(math.isfinite, losses)):
+            self._diverged = True
+            self.events.note(f"round {row.round}: the loss is no number; training diverged: {self._likely_causes()}")
+
+    def _likely_causes(self) -> str:
+        """Why training diverges, with the recipe's steps and, where they lie here, the ranges of the data."""
+        options = self.recipe.train.options
+        steps = f"steps too large (lr is {options.lr:g} in train)" if hasattr(options, "lr") else "steps too large"
+        data = self.world.data
+        where = "the data, whose ranges each site can look at" if data is None else soundness.ranges(data.train, data)
+        return f"{steps}, or {where}. Lower the steps first; then scale inputs and answers to about -1 to 1"
 
     def _end_if_told(self, event: RoundClosed) -> None:
         """Once a round is saved; after the last one there is nothing to leave out."""

@@ -5,6 +5,7 @@ Accuracy after a round is counted by the clients and arrives with their next mes
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -57,7 +58,7 @@ class Metrics:
 
     Attributes:
         rows: the complete rows.
-        awaiting: the row of the last round, until its accuracy is known.
+        awaiting: the row of the last round, until its figures are known.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Metrics:
             self.complete(event.groups)
 
     def complete(self, groups: Mapping[str, Sequence[int]]) -> None:
-        """Adds the accuracy to the row of the round before; does nothing if no row waits."""
+        """Adds the figures to the row of the round before; does nothing if no row waits."""
         row, self.awaiting = self.awaiting, None
         if row is None:
             return
@@ -105,7 +106,7 @@ class Metrics:
                 claimed = public.pop(client_id).count
                 self.events.note(
                     f"round {row.round}: client {client_id} says that its share of the public test set has {claimed:g} "
-                    "answers, more than twice as many as those of most others; it does not count in the accuracy"
+                    "answers, more than twice as many as those of most others; it does not count in the figures"
                 )
             inside = [(public[client_id], worth[client_id]) for client_id in ids if client_id in public]
             if total := sum(count.count * by for count, by in inside):
@@ -124,6 +125,16 @@ class Metrics:
             row.client_accuracy = _shares(counts, lambda count: (count.own_correct, count.own_count))
             row.personal_accuracy = _shares(counts, lambda count: (count.personal_own_correct, count.own_count))
             row.personal_public_accuracy = _shares(counts, lambda count: (count.personal_correct, count.count))
+        if self.leads.name == ACCURACY.name:
+            row.tuned = _shares(counts, lambda count: (count.tuned_own_correct, count.own_count))
+            row.tuned_public = _shares(counts, lambda count: (count.tuned_correct, count.count))
+        else:
+            row.client_leading = self._by_client(counts, lambda count: count.own_task)
+            row.personal_leading = self._by_client(counts, lambda count: count.personal_own_task)
+            row.personal_public_leading = self._by_client(counts, lambda count: count.personal_task)
+            row.tuned = self._by_client(counts, lambda count: count.tuned_own_task)
+            row.tuned_public = self._by_client(counts, lambda count: count.tuned_task)
+        row.clusters = self._by_cluster(counts, worth)
         row.group_members = {group: list(ids) for group, ids in groups.items()} if len(groups) > 1 else {}
         row.unopened = self._unopened()
         self.rows.append(row)
@@ -246,6 +257,37 @@ class Metrics:
             except Exception as error:
                 self.events.note(f"figures of {judge.name} are left out: {cause_of(error)}")
         found.pop(ACCURACY.name, None)  # has a place of its own in a row
+        return found
+
+    def _by_client(
+        self, counts: Mapping[int, Evaluated], of: Callable[[Evaluated], Mapping[str, float]]
+    ) -> dict[int, float]:
+        """The figure that leads, by client; clients of which it cannot be made are left out."""
+        each = ((client_id, self._leading(of(count))) for client_id, count in counts.items())
+        return {client_id: value for client_id, value in each if value is not None}
+
+    def _leading(self, counts: Mapping[str, float]) -> float | None:
+        if not counts:
+            return None
+        with contextlib.suppress(Exception):  # a client's counts may be anything; the sum's errors are noted
+            return float(self.judges[0].figures(counts)[self.leads.name])
+        return None
+
+    def _by_cluster(self, counts: Mapping[int, Evaluated], worth: Mapping[int, float]) -> dict[str, float]:
+        """The figure that leads, over the clients of each cluster of the recipe, on test data like their own."""
+        found: dict[str, float] = {}
+        for cluster, ids in self.recipe.clusters.items():
+            inside = [(counts[client_id], worth[client_id]) for client_id in ids if client_id in counts]
+            if self.leads.name == ACCURACY.name:
+                asked = sum(count.own_count * by for count, by in inside)
+                value = sum(count.own_correct * by for count, by in inside) / asked if asked else None
+            else:
+                total: Counter[str] = Counter()
+                for count, by in inside:
+                    total.update({name: number * by for name, number in count.own_task.items()})
+                value = self._leading(total)
+            if value is not None:
+                found[cluster] = value
         return found
 
     def _seconds(self, own: Mapping[str, float]) -> dict[str, float]:

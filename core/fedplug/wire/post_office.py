@@ -130,14 +130,14 @@ class PostOffice:
             self._held[client_id].append(call)
 
     def ask(
-        self, client_ids: list[int], method: Callable[..., Any], payload: tuple[Any, ...], *,
+        self, client_ids: list[int], method: Callable[..., Any], payload: tuple[Any, ...] | Mapping[int, Any], *,
         take: Callable[[int, Any], Any] = lambda _, value: value, done: Callable[[int], None] = lambda _: None,
     ) -> dict[int, Any]:  # fmt: skip
         """Sends what was held back and one question to each of these clients.
 
         Args:
             client_ids: that have not dropped out of this round.
-            method, payload: the question.
+            method, payload: the question; a mapping has the only value of each client's own.
             take: is handed each client's answer as it arrives, and gives what is to be kept of it.
             done: is called for each client when its answer was taken and nothing here holds it, or when it gives none.
 
@@ -145,7 +145,10 @@ class PostOffice:
             What is kept of each answer, by client, ascending. A client that refuses to open another sum than before
             gives none, and stays in the round (`refused`).
         """
-        question = Call.of(method, payload, "client", self.round)
+        if isinstance(payload, Mapping):
+            questions = {c: Call.of(method, (payload[c],), "client", self.round) for c in client_ids}
+        else:
+            questions = dict.fromkeys(client_ids, Call.of(method, payload, "client", self.round))
         component, name = named(method)
         self._asked.update(client_ids)
         values: dict[int, Any] = {}
@@ -153,7 +156,7 @@ class PostOffice:
         answered, behind = 0, list(client_ids)
         for _ in range(2):  # the second time for clients that were restored from a checkpoint and missed calls since
             asked, behind = behind, []
-            for client_id, answer in self._exchange(asked, question):
+            for client_id, answer in self._exchange({client_id: questions[client_id] for client_id in asked}):
                 try:
                     reply = self._read(client_id, answer)
                     del answer  # an upload may be large, and the next one is being made
@@ -190,13 +193,13 @@ class PostOffice:
         """Whether messages stay in this process, and nobody keeps their bytes."""
         return self.transport.in_process and not self.wire.keep
 
-    def _exchange(self, client_ids: list[int], question: Call) -> Iterator[tuple[int, Message | Exception]]:
+    def _exchange(self, questions: Mapping[int, Call]) -> Iterator[tuple[int, Message | Exception]]:
         messages: dict[str, Message] = {}
-        by_address = {client_address(client_id): client_id for client_id in client_ids}
+        by_address = {client_address(client_id): client_id for client_id in questions}
         for address, client_id in by_address.items():
             done = self._done[client_id]
             pending = [call for call in self._held[client_id] if not call.sequence or call.sequence > done]
-            data, zones = calls.request(self.digest, [*pending, question], done, self.stays, self.compares)
+            data, zones = calls.request(self.digest, [*pending, questions[client_id]], done, self.stays, self.compares)
             self.wire.record(SERVER, address, self.round, self.phase, data, zones)
             messages[address] = data
         started = time.perf_counter()

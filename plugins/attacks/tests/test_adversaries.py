@@ -83,10 +83,23 @@ def test_a_client_of_the_adversary_is_never_the_target() -> None:
     for target in range(3):
         adversary = Adversary.of("client", target, range(3), False)
         assert adversary is not None
-        assert adversary.insider not in (None, target)
+        assert len(adversary.clients) == 1
+        assert target not in adversary.clients
     assert Adversary.of("client:1", 1, range(3), False) is None
     assert Adversary.of("server+client:1", 1, range(3), False) is None
     assert Adversary.of("client", 2, [2], False) is None  # nobody else took part
+
+
+def test_several_clients_may_collude() -> None:
+    adversary = Adversary.of("server+client:1+client:3", 0, range(5), True)
+    assert adversary is not None
+    assert (adversary.clients, adversary.roles) == ((1, 3), {"server", "client"})
+    assert "client 1, 3, who pool what they hold" in adversary.sentence(shared_key=False)
+    assert Adversary.of("server+client:1+client:3", 3, range(5), True) is None
+    other = Adversary.of("client:1+client", 0, range(5), True)
+    assert other is not None
+    assert other.clients == (1, 2)
+    assert Adversary.of("client:1+client", 0, range(2), True) is None
 
 
 def test_each_sentence_says_what_is_seen() -> None:

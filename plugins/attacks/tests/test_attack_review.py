@@ -39,8 +39,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 @pytest.mark.parametrize(
     ("section", "reason"),
     [
-        ({"adversaries": ["server+client:1+client:2"]}, "names client twice"),
-        ({"adversaries": ["client+client:1"]}, "names client twice"),
+        ({"adversaries": ["server+client:1+client:1"]}, "names client:1 twice; name other clients by number"),
+        ({"adversaries": ["client+client"]}, "names client twice; name other clients by number"),
         ({"adversaries": ["server+server"]}, "names server twice"),
         ({"adversaries": ["server+client", "client+server"]}, "an adversary is named twice"),
         ({"targets": [0, 1, 0]}, "0 is named twice"),

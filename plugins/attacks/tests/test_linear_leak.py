@@ -10,12 +10,16 @@ import pytest
 import torch
 from fedplug import Context, Examples
 from fedplug.api.data import PublicData
+from fedplug.api.errors import MetricError
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
+from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import Attacker, View
+from fedplug_attacks.image_metrics import Mse, Rows
 from fedplug_attacks.linear_leak import LinearLeak
+from fedplug_attacks.workshop.target_truth import scale_of
 from fedplug_kit.static import check_component
-from fedplug_std.datasets import Digits
+from fedplug_std.datasets import BreastCancer, Digits
 from fedplug_std.models import LeNet5, Mlp
 from fedplug_std.torch_model import TorchModel, seeded, to_tensor
 from hypothesis import given, settings
@@ -201,3 +205,39 @@ def test_refused_with_the_reason() -> None:
     assert (zero.status, zero.images) == ("not_applicable", None)
     gradient[0] = np.nan
     assert run(view_of(model, gradient, 3)).status == "diverged"
+
+
+@pytest.mark.parametrize("standardised", [True, False])
+def test_a_row_of_a_table_comes_back_in_the_units_of_its_columns(standardised: bool) -> None:
+    table = BreastCancer(BreastCancer.Options()).load(None)
+    mean, std = (table.mean, table.std) if standardised else ((), ())
+    batch = table.train.take(slice(3, 4))
+    if not standardised:
+        batch = Examples(batch.inputs / np.asarray(table.std, np.float32), batch.labels)
+    model: Any = Mlp(Mlp.Options(hidden=(16,))).build((30,), 2, 0, "cpu")
+    logits = model.module(to_tensor(batch.inputs, mean, std))
+    loss = nn.functional.cross_entropy(logits, torch.from_numpy(batch.labels))
+    parts = torch.autograd.grad(loss, model.parameters)
+    observed = all_clear(
+        0, 0, model.layout, torch.cat([part.reshape(-1) for part in parts]).numpy(), Meaning(examples=1)
+    )
+    view = View("server", update=observed, num_classes=2, shape=(30,), mean=mean, std=std, seed=2)
+    report = run(view)
+    assert report.images is not None
+    np.testing.assert_allclose(report.images, batch.inputs, rtol=1e-3, atol=1e-3)
+    spreads = scale_of(batch, std)
+    truth = Truth(batch.inputs, batch.labels, 2, scale=spreads)
+    scored = Rows(Rows.Options()).score(report, truth)
+    assert scored["rows_recovered"] == 1
+    assert scored["worst_column_error"] < 1e-3
+    moved = AttackReport("finished", images=batch.inputs + 2 * np.asarray(spreads))
+    assert Rows(Rows.Options()).score(moved, truth) == pytest.approx(
+        {"rows_recovered": 0.0, "column_error": 2.0, "worst_column_error": 2.0}, rel=1e-3
+    )
+    assert Mse(Mse.Options()).score(moved, truth)["mse"] == pytest.approx(4.0, rel=1e-3)
+
+
+def test_what_is_no_row_of_a_table_has_no_number_of_rows() -> None:
+    pictures = np.zeros((1, 1, 8, 8), np.float32)
+    with pytest.raises(MetricError, match="compares rows of a table, and these are images; use"):
+        Rows(Rows.Options()).score(AttackReport("finished", images=pictures), Truth(pictures, np.zeros(1, int), 10))

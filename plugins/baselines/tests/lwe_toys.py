@@ -52,6 +52,9 @@ class Line:
     def ask(self, method: Any, *payload: Any) -> dict[int, Any]:
         return {c: method(self.parties[c], *payload) for c in self.client_ids if c not in self.silent}
 
+    def ask_each(self, method: Any, payloads: dict[int, Any]) -> dict[int, Any]:
+        return {c: method(self.parties[c], payloads[c]) for c in payloads if c not in self.silent}
+
     def drop(self, client_id: int, reason: str) -> None:
         self.dropped[client_id] = reason
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -9,11 +10,10 @@ import fedplug
 import numpy as np
 import pytest
 from fedplug import Block, Client, Known, Layout, Misplaced, Noise, Round, Seal
-from fedplug.api import secrets
 from fedplug.api.errors import MessageError
 from fedplug.api.grids import exact_slack
 from fedplug.api.operations import Bound
-from fedplug_baselines import lwe_exchange, lwe_numbers
+from fedplug_baselines import lwe_numbers
 from fedplug_baselines.lwe_field import HALF, Q, centred
 from lwe_toys import CLIENTS, NORM, SIZE, chain, lwe, parts, recipe, server_of, update, upload, whole, whole_noise
 from toy_components import pushed
@@ -169,7 +169,7 @@ def test_the_wire_holds_masked_values_and_sealed_shares_only() -> None:
         values = pushed(start, 7, client_id, 0)
         assert abs(np.corrcoef(masked, values)[0, 1]) < 0.2
         assert np.abs(masked).mean() > HALF / 4
-        assert {len(share) for share in block.meta["shares"].values()} == {4 * 710 + 48}
+        assert {len(share) for share in block.meta["shares"].values()} == {4 * 710 + 28}
     asked = [m for m in outcome.wire.messages if "baselines.lwe.sum_of_shares" in _calls(m)]
     assert len(asked) == CLIENTS
     for message in asked:  # each is handed what was sealed for it, and nothing for anybody else
@@ -186,16 +186,14 @@ def _calls(message: Any) -> list[str]:
 def test_private_keys_stay_at_their_clients(parties: dict[int, Client]) -> None:
     component = lwe()
     block = upload(component, parties[0], update(0))
-    private = {c: client.memory(component)["private"] for c, client in parties.items()}
+    private = {c: client.memory(component)["letters: private key"] for c, client in parties.items()}
     assert len(set(private.values())) == CLIENTS
-    box, right = block.meta["shares"][1], lwe_exchange.purpose(component, parties[0].ctx, "encrypted", 0, 1)
-    assert len(secrets.unseal(box, private[1], right)) == 4 * 710
-    elsewhere = [
-        right.replace(b"round 0", b"round 1"),
-        right.replace(b"from 0", b"from 2"),
-        right.replace(b"to 1", b""),
-    ]
-    for key, purpose in [(private[2], right), *((private[1], other) for other in elsewhere)]:
-        with pytest.raises(MessageError, match="does not open"):
-            secrets.unseal(box, key, purpose)
+    box = block.meta["shares"][1]
+    assert len(component.read_letters(parties[1], {0: box}, "encrypted")[0]) == 4 * 710
+    for reader, sender, about in ((2, 0, "encrypted"), (1, 2, "encrypted"), (1, 0, "noised")):
+        with pytest.raises(MessageError, match=f"the letter of client {sender} about {about} does not open"):
+            component.read_letters(parties[reader], {sender: box}, about)
+    parties[1].ctx = dataclasses.replace(parties[1].ctx, round=1)
+    with pytest.raises(MessageError, match="does not open"):
+        component.read_letters(parties[1], {0: box}, "encrypted")
     assert not any(key in block.ciphertexts[0] for key in private.values())

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Client
-from fedplug.api import secrets
+from fedplug import Block, Client, at_client
 from fedplug.api.errors import MessageError, OpenedBefore, ProtectionError, RecipeError, TooFewClients
 from fedplug.api.events import Released
 from fedplug.privacy.charging import Charging
@@ -82,15 +80,15 @@ def test_a_client_answers_for_one_set_of_shares_a_round_and_not_for_few(parties:
     boxes = {c: upload(component, client, update(c)).meta["shares"][0] for c, client in parties.items()}
     for few in ({}, {1: boxes[1]}, {1: boxes[1], 7: boxes[2]}):
         with pytest.raises(ProtectionError, match=f"shares of {len(few)} clients were asked for"):
-            component.sum_of_shares(asked, "encrypted", few)
-    assert component.sum_of_shares(asked, "encrypted", boxes).shape == (710,)
+            component.sum_of_shares(asked, ("encrypted", few))
+    assert component.sum_of_shares(asked, ("encrypted", boxes)).shape == (710,)
     with pytest.raises(OpenedBefore, match="a sum of zone encrypted in round 1 was opened before, from other"):
-        component.sum_of_shares(asked, "encrypted", {c: boxes[c] for c in (0, 1)})
-    again = component.sum_of_shares(asked, "encrypted", dict(reversed(boxes.items())))
-    assert np.array_equal(again, component.sum_of_shares(asked, "encrypted", boxes))
+        component.sum_of_shares(asked, ("encrypted", {c: boxes[c] for c in (0, 1)}))
+    again = component.sum_of_shares(asked, ("encrypted", dict(reversed(boxes.items()))))
+    assert np.array_equal(again, component.sum_of_shares(asked, ("encrypted", boxes)))
     fresh = {c: upload(component, client, update(c)).meta["shares"][0] for c, client in parties.items()}
     with pytest.raises(OpenedBefore, match="with other ciphertexts"):
-        component.sum_of_shares(asked, "encrypted", fresh)
+        component.sum_of_shares(asked, ("encrypted", fresh))
 
 
 @pytest.mark.parametrize("engine", ["local", "processes"])
@@ -123,11 +121,10 @@ def test_a_round_that_is_repeated_after_its_sum_was_opened_goes_on_without_it(
 
 
 def test_a_box_that_holds_no_share_is_refused(parties: dict[int, Client]) -> None:
-    component, ctx = lwe(), parties[0].ctx
-    key = parties[0].memory(component)["keys"][0]
-    boxes = {c: secrets.seal(bytes(8), key, lwe_exchange.purpose(component, ctx, "encrypted", c, 0)) for c in (1, 2)}
+    component = lwe()
+    boxes = {c: component.write_letters(parties[c], {0: bytes(8)}, "encrypted")[0] for c in (1, 2)}
     with pytest.raises(MessageError, match="client 1 dealt 2 numbers as a share, expected 710"):
-        component.sum_of_shares(parties[0], "encrypted", boxes)
+        component.sum_of_shares(parties[0], ("encrypted", boxes))
 
 
 @pytest.mark.parametrize("answer", [None, "x", np.zeros(3, np.uint32), np.zeros(710)])
@@ -135,16 +132,11 @@ def test_an_answer_that_is_no_share_costs_its_client_the_round(parties: dict[int
     component = lwe(threshold=3)
     blocks = {c: upload(component, client, update(c)) for c, client in parties.items()}
     server = server_of(parties)
-    line, ask = server.party.cohort, Line.ask
+    line = server.party.cohort
 
     class Odd(Line):
-        def only(self, ids: list[int]) -> Line:
-            part = Odd(self.parties, self.silent, ids)
-            part.dropped = self.dropped
-            return part
-
-        def ask(self, method: Any, *payload: Any) -> dict[int, Any]:
-            return {1: answer} if self.client_ids == [1] else ask(self, method, *payload)
+        def ask_each(self, method: Any, payloads: dict[int, Any]) -> dict[int, Any]:
+            return super().ask_each(method, payloads) | {1: answer}
 
     server.party.cohort = odd = Odd(line.parties)
     component.open(component.add_blocks(blocks, server), server)
@@ -167,7 +159,7 @@ def test_an_answer_that_is_no_share_costs_its_client_the_round(parties: dict[int
     (lambda b: {"meta": {**b.meta, "shares": {str(c): box for c, box in b.meta["shares"].items()}}}, "no sealed share"),
     (lambda b: {"meta": {"step": b.meta["step"]}}, "no sealed share for each client"),
     (lambda b: {"meta": {**b.meta, "shares": {0: b""}}}, "no sealed share for each client"),
-    (lambda b: {"meta": {**b.meta, "shares": dict.fromkeys(range(4), b"x")}}, "not of 2888 bytes each"),
+    (lambda b: {"meta": {**b.meta, "shares": dict.fromkeys(range(4), b"x")}}, "not of 2868 bytes each"),
 ])  # fmt: skip
 def test_an_upload_that_cannot_be_added_is_blamed_on_its_client(
     parties: dict[int, Client], spoil: Any, said: str
@@ -201,10 +193,16 @@ def test_a_block_of_another_encryption_is_not_opened(parties: dict[int, Client])
         lwe().open(Block("encrypted", 3, sealed_by="std.bfv"), server_of(parties))
 
 
-def test_the_set_up_needs_everybody_s_key(parties: dict[int, Client]) -> None:
-    cohort = SimpleNamespace(ask=lambda _: {0: bytes(32), 1: b"short", 3: bytes(32)})
-    with pytest.raises(TooFewClients, match="no public key of client 1, 2; all need one"):
-        lwe().setup(cohort, None, server_of(parties))  # type: ignore[arg-type]
+def test_the_set_up_needs_everybody_s_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Lwe.make_key
+
+    @at_client
+    def make_key(self: Lwe, client: Client) -> bytes:
+        return real(self, client)[client.client_id % 2 :]
+
+    monkeypatch.setattr(Lwe, "make_key", make_key)
+    with pytest.raises(TooFewClients, match=r"client 1: baselines.lwe: its public key is not 32 bytes"):
+        run_protocol(recipe())
 
 
 @pytest.mark.parametrize(("plain", "problem"), [

@@ -52,11 +52,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "selectiveshield.noise": GAUSSIAN,
     "std.central_gaussian": {**GAUSSIAN, "norm": 1.0},
     "std.clip": {"norm": 1.0}, "std.clip_l1": {"norm": 1.0},
+    "std.lora": {"rank": 2, "around": {"use": "std.gpt", "width": 8}},
     "std.paillier": {"key_bits": 2048},
-    "std.gaussian": GAUSSIAN, "std.laplace": GAUSSIAN,
+    "std.gaussian": GAUSSIAN, "std.distributed_gaussian": GAUSSIAN, "std.laplace": GAUSSIAN,
     "sensecrypt.select": {"budget": 0.5},
     "std.categories": {"categories": 5},
     "std.image_folder": {"path": "absent"}, "std.text": {"file": "absent"},
+    "std.table": {"file": "absent.csv", "answer": "y"}, "std.huggingface": {"path": "absent"},
+    "std.torchvision": {"dataset": "KMNIST", "path": "absent"},
 }  # fmt: skip
 RECIPES: dict[str, dict[str, Any]] = {
     "selectiveshield.hide_support": {
@@ -75,6 +78,15 @@ RECIPES: dict[str, dict[str, Any]] = {
         "protect": {"encrypted": [{"use": "std.bfv"}], "noised": []},
         "postprocess": {"encrypted": ["std.bfv"], "retained": [{"use": "selectiveshield.merge"}]},
     },
+    "std.distributed_gaussian": {
+        "negotiate_mask": {"use": "std.single_zone", "zone": "encrypted"},
+        "protect": {
+            "encrypted": [
+                {"use": "std.clip", "norm": 1.0}, {"use": "std.distributed_gaussian", **GAUSSIAN}, {"use": "std.bfv"},
+            ],
+        },
+        "postprocess": {"encrypted": ["std.bfv"]},
+    },
     "fedre.pixel_noise": {"model": "std.mlp"},
     "std.by_name": {
         "negotiate_mask": {"use": "std.by_name", "zones": {"retained": ["*.bias"]}},
@@ -84,7 +96,9 @@ RECIPES: dict[str, dict[str, Any]] = {
     "std.paillier": {"model": {"use": "kit.two_layers", "hidden": 8}},  # milliseconds a hundred of them
 }  # fmt: skip
 """What a component needs around it that the kit's own recipe has not."""
-SHAPES: dict[str, tuple[int, ...]] = {"std.densenet121": (1, 32, 32), "std.alexnet": (3, 64, 64), "std.gpt": (8,)}
+SHAPES: dict[str, tuple[int, ...]] = {
+    "std.densenet121": (1, 32, 32), "std.alexnet": (3, 64, 64), "std.gpt": (8,), "std.lora": (8,)
+}  # fmt: skip
 
 
 SLOW = ("sensecrypt.paillier",)  # std.paillier is the same scheme

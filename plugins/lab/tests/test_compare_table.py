@@ -15,7 +15,7 @@ import pytest
 from fedplug.api.verdict import PARTIES, Line
 from fedplug_lab.comparable import Unlike, unlike, warnings
 from fedplug_lab.compare_figures import charts
-from fedplug_lab.compare_formats import side_by_side, to_csv, to_json, to_latex, to_markdown, words
+from fedplug_lab.compare_formats import grouped, side_by_side, to_csv, to_json, to_latex, to_markdown, words
 from fedplug_lab.compare_page import write_compare_page
 from fedplug_lab.compare_table import columns, leaders, reasons
 from fedplug_lab.compare_words import summary_of
@@ -141,7 +141,7 @@ def test_the_sentences_are_honest_about_seeds_and_about_what_does_not_compare(tm
     assert summary_of([plain, noised], ())[0].endswith("by more than the spread over 3 seeds explains.")
     assert summary_of([plain, plain], ())[0] == "All are equally accurate (0.850 ± 0.050)."
     *_, last = summary_of([plain, noised], ["accuracy", "time"])
-    assert last == "The accuracies and seconds of these runs do not compare: what differs is listed with the warnings."
+    assert last == "The figures and seconds of these runs do not compare: what differs is listed with the warnings."
     cheap = of("cheap", 0.85, bytes={"up": {"total": 10}, "down": {"total": 5}, "key_server": {"total": 0}})
     assert "sends most" in summary_of([plain, cheap], ["time"])[2]
     assert summary_of([plain, cheap], ["time"])[2].endswith("times as much as cheap, which sends least.")
@@ -162,7 +162,7 @@ def test_the_sentences_are_honest_about_seeds_and_about_what_does_not_compare(tm
         ({"summary": {"device": "cuda:0"}}, "machine: engine local on cpu in a; engine local on cuda:0 in b. Seconds"),
         ({"summary": {"versions": {"fedplug": "9"}}}, "versions: fedplug 0.1.0 and 9"),
         ({"summary": {"versions": {"fedplug": "9"}}}, "versions: runs were made with fedplug 9 (installed: "),
-        ({"skipped": "too few"}, "b, seed 1: 3 of 3 rounds fell short and moved no model. Accuracies, bytes and"),
+        ({"skipped": "too few"}, "b, seed 1: 3 of 3 rounds fell short and moved no model. Figures, bytes and"),
     ],
 )
 def test_it_says_what_does_not_compare(tmp_path: Path, changes: dict[str, Any], expected: str) -> None:
@@ -304,3 +304,21 @@ def test_many_protocols_make_several_tables_and_nothing_scrolls(tmp_path: Path) 
     assert numbers.count("<table") == numbers.count('<table class="sides">') == 4, "two, and two folded away"
     assert "scroll" not in numbers
     assert to_markdown(table, everyone, about).count("| --- ") == 9
+
+
+def test_a_task_without_accuracy_is_compared_by_what_leads_it_in_its_direction(tmp_path: Path) -> None:
+    leads = {"name": "RMSE", "better": "lower", "unit": "m"}
+    common = {"accuracy": None, "client_accuracy": {}, "leads": leads, "summary": {"figures": [leads]}}
+    near = {"figures": {"RMSE": 1.0}, "client_leading": {0: 1.0, 1: 3.0}, "tuned": {0: 0.5, 1: 0.5},
+            "personal_leading": {0: 1.0, 1: 2.0}, "clusters": {"north": 1.0}}  # fmt: skip
+    far = {"figures": {"RMSE": 2.0}, "client_leading": {0: 4.0, 1: 6.0}, "clusters": {"north": 2.0}}
+    everyone = [Compared(name, [a_run(tmp_path, name, 1, **common, **own)]) for name, own in (("a", near), ("b", far))]
+    table = columns(everyone, everyone[0])
+    assert [(column.key, [cell.best for cell in column.cells]) for column in table if "RMSE" in column.key] == [
+        ("figure_RMSE", [True, False]), ("client_RMSE", [True, False]), ("personal_RMSE", [True, False]),
+        ("tuned_RMSE", [True, False]),
+    ]  # fmt: skip
+    assert texts(everyone, "client_RMSE") == ["2.000", "5.000"]
+    assert texts(everyone, "cluster_north") == ["1.000", "2.000"]
+    assert [heading for heading, _ in grouped(table)][:2] == ["", "RMSE (m)"]
+    assert not [column for column in table if "ccuracy" in column.title]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fedplug.api.errors import DataError, SetupError
-from fedplug_party.program import Site, data_digest, write_models
+from fedplug_party.program import Site, data_digest, run_party, write_models
+from fedplug_party.state import State
 from party_toys import Beside
 from site_toys import Noted, arrays, at_sites, write_sites
 from toy_components import TOYS, recipe_of, toy_catalog
@@ -47,6 +49,20 @@ def test_data_that_do_not_fit_are_refused_before_anybody_joins(tmp_path: Path) -
     np.savez(sites / "client-1/data.npz", **arrays(12, train_labels=np.full(12, 7)))
     with pytest.raises(DataError, match="client 1"):
         Beside(tmp_path / "parties", at_sites(), sites=sites)
+
+
+def test_what_is_odd_about_the_data_is_told_at_the_site(tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    table = {f"{split}_inputs": np.ones((6, 3), np.float32) for split in ("train", "test")}
+    table |= {f"{split}_labels": np.arange(6) % 2 for split in ("train", "test")}
+    np.savez(folder / "data.npz", classes=["low", "high"], **table)
+    plain = at_sites(agreed={"shape": [3], "mean": [], "std": []})
+    site = Site(Beside.read(plain), "client:1", tmp_path, str(folder), "cpu", toy_catalog())
+    said: list[str] = []
+    with contextlib.closing(State(tmp_path / "state")) as state:
+        assert run_party(site, state, 0, lambda text: False, said.append) == 1
+    assert said[0].startswith(f"mind: data of client 1, in {folder}: 3 columns of the inputs are the same")
 
 
 def test_other_data_have_another_digest(tmp_path: Path) -> None:

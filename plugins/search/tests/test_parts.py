@@ -236,8 +236,8 @@ def test_bytes_and_seconds_are_sums_over_the_rounds() -> None:
         over.observe(RowComplete(row))
     assert over.reason().startswith("bytes is ")
     assert not limits().reason()
-    said = limits(bytes_up=5e6, accuracy=0.9).describe()
-    assert said == "ends the run where it cannot keep to bytes_up 5.0 MB, accuracy 0.900"
+    said = limits(bytes_up=5e6, leading=0.9).describe()
+    assert said == "ends the run where it cannot keep to bytes_up 5.0 MB, leading 0.900"
 
 
 def test_accuracy_is_hopeless_where_the_best_gain_repeated_does_not_do() -> None:
@@ -246,6 +246,17 @@ def test_accuracy_is_hopeless_where_the_best_gain_repeated_does_not_do() -> None
     assert hopeless([0.1, 0.1], 3, 0.9) is None, "two rounds say nothing"
     assert hopeless([0.1, 0.1, 0.1], 8, 0.9) is None, "learning may start slowly"
     assert hopeless([0.5, None, 0.4, 0.3], 6, 0.51) == 0.5, "it may come back to what it was"
+
+
+def test_a_figure_of_which_the_lower_is_better_is_hopeless_in_its_direction() -> None:
+    assert hopeless([9.0, 8.0, 7.0], 6, 3.0, "lower", None) == pytest.approx(4.0)
+    assert hopeless([9.0, 8.0, 7.0], 6, 4.0, "lower", None) is None
+    assert hopeless([5.0, None, 6.0, 7.0], 6, 4.9, "lower", None) == 5.0
+    found, leads = limits(leading=5.0), {"name": "RMSE", "better": "lower"}
+    for round, value in enumerate((9.0, 8.0, 7.0), 1):
+        found.observe(RowComplete(a_row(round, accuracy=None, leads=leads, figures={"RMSE": value})))
+    assert found.reason().startswith("RMSE can hardly come to 5.000: after round 3 of 4 even the best gain so far")
+    assert found.known()["figure_RMSE"] == 7.0
 
 
 # ---- fronts, what is closest, prices

@@ -125,7 +125,7 @@ def test_epsilons_at_different_deltas_are_said_not_to_compare_and_each_delta_cou
     assert "not comparable: delta: 1e-05 in trial 1; 0.001 in trial 2. Epsilons do not compare." in shown
     total = sum(trial["runs"][0]["epsilon"] for trial in trials_of(settings.output))
     assert f"together come to at most epsilon {total:.3f} at delta 0.00101 by naive composition" in shown
-    assert "note: Accuracies of the front are those by which it was chosen from 2 trials, with seed 7" in shown
+    assert "note: Figures of the front are those by which it was chosen from 2 trials, with seed 7" in shown
     assert "Not comparable: delta: 1e-05 in trial 1" in (settings.output / "search.html").read_text()
 
 

@@ -202,7 +202,7 @@ def test_the_command_line(
         "weigh accuracy: more is better",
         "weigh bytes: less is better",
         "try 20 of countless combinations, each with seed 1, 2; a trial ends when it is certain to miss a constraint, "
-        "or when its accuracy is hopeless",
+        "or when what leads, such as accuracy, is hopeless",
     ]
     assert call(monkeypatch, *words, "--trials", "1", "--timeout", "1h", "-q") == 0
     shown = capsys.readouterr().out

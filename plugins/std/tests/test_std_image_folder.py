@@ -87,3 +87,17 @@ def test_bad_image_folders(tmp_path: Path) -> None:
         load(datasets.ImageFolder)
     with pytest.raises(ValidationError, match="less than 1"):
         load(datasets.ImageFolder, path="x", test_fraction=1)
+
+
+def test_images_may_have_several_labels_by_their_folders(tmp_path: Path) -> None:
+    image_tree(tmp_path / "mine", {"bacteria": 10, "none": 10, "virus": 10})
+    labels = {"pneumonia": ["bacteria", "virus"], "viral": ["virus"]}
+    dataset = load(datasets.ImageFolder, tmp_path, path="mine", image_size=8, labels=labels)
+    assert (dataset.classes, dataset.kinds) == (("pneumonia", "viral"), ("bacteria", "none", "virus"))
+    assert dataset.train.targets is not None
+    found = [dataset.train.targets[dataset.train.labels == kind][0].tolist() for kind in range(3)]
+    assert found == [[1, 0], [0, 0], [1, 1]]
+    declared = datasets.ImageFolder(datasets.ImageFolder.Options(path="mine", labels=labels)).declares
+    assert (declared.num_classes, declared.task) == (2, "std.multi_label")
+    with pytest.raises(DataError, match=r"labels\.viral names the folder flu, and there are bacteria, none, virus"):
+        load(datasets.ImageFolder, tmp_path, path="mine", image_size=8, labels={"viral": ["flu"]})

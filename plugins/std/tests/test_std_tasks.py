@@ -12,8 +12,10 @@ import pytest
 import torch
 from fedplug import Examples
 from fedplug.api.data import About, ClientData
-from fedplug.api.errors import DataError, FedplugError
+from fedplug.api.errors import DataError, FedplugError, RecipeError
 from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug_lab.records import result_of
+from fedplug_lab.rounds import rounds_tables
 from fedplug_std import tasks, torch_model
 from fedplug_std.models import Gpt
 from fedplug_std.per_sample import per_sample_gradients
@@ -140,7 +142,7 @@ def numbers(inputs: Any, targets: Any = None) -> Examples:
     [
         (tasks.LanguageModel, numbers([[0, 7]], [[7, 0]]), 5, "inputs hold the tokens 0 to 7, and the vocabulary"),
         (tasks.LanguageModel, numbers([[0.5]], [[0]]), 5, "must be tokens"),
-        (tasks.Regression, numbers([[0.5, 9e4]], [[1.0]]), 1, "column 1 of the inputs goes up to 90000"),
+        (tasks.Regression, numbers([[0.5, 9e4]], [[1.0]]), 1, "column 1 of the inputs goes from 90000 to 90000"),
         (tasks.Regression, numbers([[0.5]]), 1, "answers are one class an example, and must be targets (n, 1)"),
         (tasks.MultiLabel, numbers([[0.5]], [[0, 3]]), 2, "answers go from 0 to 3, and each must be 0 or 1"),
         (tasks.Classification, numbers([[0.5]], [[0.5]]), 2, "must be one class an example"),
@@ -228,8 +230,10 @@ def test_a_data_set_brings_its_task_and_a_recipe_without_one_says_nothing() -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "figure", "least"), [("diabetes-paraaegis", "RMSE", 0.0), ("breast-cancer-dp-sgd", "accuracy", 0.8)]
-)
+    ("name", "figure", "least"),
+    [("diabetes-paraaegis", "RMSE", 0.0), ("breast-cancer-dp-sgd", "accuracy", 0.8),
+     ("breast-cancer-fas", "accuracy", 0.5)],
+)  # fmt: skip
 def test_recipes_of_tables_run(tmp_path: Path, name: str, figure: str, least: float) -> None:
     run = fedplug.run(ROOT / f"recipes/{name}.yaml", rounds=3, output=tmp_path, quiet=True)
     last = run.metrics[-1]
@@ -282,3 +286,41 @@ def test_a_text_that_is_too_short_says_so(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("short", encoding="utf-8")
     with pytest.raises(DataError, match="holds 5 bytes, and 321 are needed"):
         fedplug.run(Recipe.from_plain(plain), output=tmp_path / "runs", quiet=True)
+
+
+def test_clients_clusters_and_fine_tuned_models_are_judged_by_what_leads(tmp_path: Path) -> None:
+    tuned = {"use": "std.sgd", "epochs": 4, "batch_size": 8, "lr": 0.05}
+    asked = {"fine_tune": tuned, "clusters": {"two": [0, 1], "one": [2]}}
+    plain = fedplug.run(Recipe.from_plain(table(tmp_path)), output=tmp_path / "runs", quiet=True)
+    run = fedplug.run(Recipe.from_plain(table(tmp_path) | asked), output=tmp_path / "runs", quiet=True)
+    last = run.metrics[-1]
+    assert set(last.of_clients) == set(last.tuned) == set(last.tuned_public) == {0, 1, 2}
+    assert sum(last.tuned.values()) < sum(last.of_clients.values()), "RMSE falls where clients train on"
+    assert last.clusters["one"] == pytest.approx(last.of_clients[2])
+    two = [last.of_clients[0], last.of_clients[1]]
+    assert min(two) <= last.clusters["two"] <= max(two)
+    # Training is what it was.
+    assert [row.figures for row in plain.metrics] == [row.figures for row in run.metrics]
+    assert not plain.metrics[-1].tuned
+    found = result_of(run.folder)
+    assert (found.of_clients, found.client_accuracy) == (found.client_leading, None)
+    assert found.tuned is not None
+    page = rounds_tables(run.metrics)
+    assert "client accuracy" not in page
+    assert all(word in page for word in ("fine-tuned", "cluster two", "client RMSE"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"fine_tune": "std.sgd"}, "std.sgd would share what it remembers with train; write fine_tune: {use: std.sgd}"),
+        ({"fine_tune": {"use": "std.scaffold"}}, "std.scaffold keeps models of the clients' own; choose a trainer"),
+        ({"clusters": {"far": [0, 3]}}, "cluster far has client 3; name some of the recipe's clients, from 0"),
+    ],
+)
+def test_an_evaluation_that_would_change_training_is_refused(
+    tmp_path: Path, changed: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(RecipeError) as raised:
+        Recipe.from_plain(table(tmp_path) | changed)
+    assert said in str(raised.value)

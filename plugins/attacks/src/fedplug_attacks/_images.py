@@ -64,6 +64,28 @@ def both(found: AttackReport, truth: Truth, metric: str, smallest: int = 1, why:
     return checked
 
 
+def rows(found: AttackReport, truth: Truth, metric: str) -> NDArray[np.float64]:
+    """By how much each value of a found row is off, in units of its column's public spread; (n, d).
+
+    Args:
+        found: of the attack, its rows in the order of the truth.
+        truth: with the true rows.
+        metric: its name, for the errors.
+
+    Raises:
+        MetricError: the examples are no rows of a table; none was found; not of the same shape; not finite.
+    """
+    if truth.images.ndim != 2:
+        raise MetricError(f"{metric} compares rows of a table, and these are images; use attacks.mse")
+    if found.images is None or found.images.shape != truth.images.shape:
+        there = "none" if found.images is None else f"{list(found.images.shape)}"
+        raise MetricError(f"{metric}: found rows are {there}, and the true ones {list(truth.images.shape)}")
+    off = truth.measured(found.images) - truth.in_spreads
+    if not np.isfinite(off).all():
+        raise MetricError(f"{metric}: found rows hold NaN or infinity, and must be finite; such an attack has diverged")
+    return off
+
+
 def _one(images: NDArray[Any], whose: str, metric: str) -> NDArray[np.float64]:
     if images.ndim != 4 or not images.size:
         raise MetricError(f"{metric}: {whose} have the shape {list(images.shape)}, which must be (n, C, H, W), none 0")

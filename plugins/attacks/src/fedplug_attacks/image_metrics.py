@@ -32,6 +32,39 @@ _WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)  # of the five scales (Wang 
 _SMALLEST = {"ms_ssim": (WINDOW - 1) * 2 ** (len(_WEIGHTS) - 1) + 1, "vifp": 41}
 
 
+class Rows(_images.ImageMetric):
+    """Share of a table's rows that were recovered exactly, and how far values are off, by column."""
+
+    measures = Measures(
+        kind="images",
+        better={"rows_recovered": "high", "column_error": "low", "worst_column_error": "low"},
+        conventions=(
+            "rows of a table, each column in units of its public spread; a row counts as recovered where every value "
+            "is off by less than recovered_below (0.01); column_error is the mean over columns, and worst_column_error "
+            "the largest, of the mean size of errors of a column over the rows"
+        ),
+        default=True,
+    )
+
+    class Options(_images.ImageMetric.Options):
+        recovered_below: float = Field(0.01, gt=0, description="the largest error of any value of a recovered row")
+
+    def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
+        """`rows_recovered`, `column_error`, `worst_column_error`.
+
+        Raises:
+            MetricError: the examples are no rows of a table, or none was found.
+        """
+        errors = np.abs(_images.rows(found, truth, "rows"))
+        recovered = int(np.count_nonzero(errors.max(axis=1) < self.options.recovered_below))
+        columns = errors.mean(axis=0)
+        return {
+            "rows_recovered": recovered / (len(errors) + truth.missed),
+            "column_error": float(columns.mean()),
+            "worst_column_error": float(columns.max()),
+        }
+
+
 class Mse(_images.ImageMetric):
     """Mean squared error, and the share of images recovered, with its 95% interval."""
 
@@ -46,7 +79,8 @@ class Mse(_images.ImageMetric):
         conventions=(
             "images in [0, 1], any size; mean over channels and pixels of an image, then over images; an image "
             "counts as recovered below an MSE of 1e-3 (option recovered_below), one that nothing was offered for "
-            "does not; Wilson interval of 95% over all images of the batch"
+            "does not; Wilson interval of 95% over all images of the batch; of a table the mean over columns, each in "
+            "units of its public spread"
         ),
         default=True,
     )
@@ -62,7 +96,10 @@ class Mse(_images.ImageMetric):
         Raises:
             MetricError: the images are none, not of one shape, not finite or not in [0, 1].
         """
-        errors = squared_errors(*_images.both(found, truth, "mse")).mean(axis=(1, 2))
+        if truth.images.ndim == 2:
+            errors = np.square(_images.rows(found, truth, "mse")).mean(axis=1)
+        else:
+            errors = squared_errors(*_images.both(found, truth, "mse")).mean(axis=(1, 2))
         recovered = int(np.count_nonzero(errors < self.options.recovered_below))
         images = len(errors) + truth.missed  # what an attack offers nothing for is not recovered
         low, high = wilson(recovered, images)

@@ -34,10 +34,10 @@ class LinearLeak(Formed):
     Adaptive, one example: each pixel is the least-squares fit over all rows of which it and the bias are visible.
     A row with a hidden bias joins in, as the pixels that others show tell its bias. If no bias is visible, the
     gradient still has the input's direction; the scale is the largest that stays within the range of images, which is
-    right wherever both ends of that range occur. More examples: rows are compared where both are visible. Pixels
-    that no row shows are filled with the public mean image, or else with the mean of the others, and counted in
-    `hidden_pixels`. Naive: hidden entries are taken for 0, and the row with the largest bias is the one for a single
-    example.
+    right wherever both ends of that range occur; rows of a table have no such range. More examples: rows are compared
+    where both are visible. Pixels that no row shows are filled with the public mean image, or else with the mean of
+    the others, and counted in `hidden_pixels`. Naive: hidden entries are taken for 0, and the row with the largest
+    bias is the one for a single example.
     """
 
     name: str
@@ -55,7 +55,10 @@ class LinearLeak(Formed):
             "adaptive", description="adaptive: only visible entries are used; naive: hidden ones are taken for 0"
         )
         tolerance: float = Field(
-            0.01, gt=0, description="rows whose images differ by less (root mean square, of [0, 1]) show the same one"
+            0.01,
+            gt=0,
+            description="rows whose images differ by less (root mean square, of [0, 1]; of a table in spreads of its "
+            "columns) show the same one",
         )
 
     def __init__(self, options: Options) -> None:
@@ -81,6 +84,9 @@ class LinearLeak(Formed):
         assert view.update is not None
         examples = int(view.update.meaning.examples or 1)
         metrics: dict[str, float] = {}
+        if layer.standardised is not None and not np.nan_to_num(layer.bias).any():
+            reason = "no bias of the first layer is visible and not 0, and columns of a table have no range to scale by"
+            return AttackReport(NOT_APPLICABLE, reason=reason)
         if examples == 1:
             images = (_quotient(layer) if self.options.form == "naive" else _single(layer))[None]
         elif not np.nan_to_num(layer.bias).any():
@@ -92,21 +98,29 @@ class LinearLeak(Formed):
             images, agreeing = _distinct(layer, examples, self.options.tolerance)
             metrics["agreeing_rows"] = float(agreeing)
         metrics["hidden_pixels"] = float(np.isnan(images).sum(1).mean())
-        mean = None if ctx.public is None else _in_range(ctx.public.examples.inputs).mean(0).reshape(-1)
+        if layer.standardised is not None:
+            mean: NDArray[np.float64] | None = np.zeros(images.shape[1])  # of standardised columns
+        else:
+            mean = None if ctx.public is None else _in_range(ctx.public.examples.inputs).mean(0).reshape(-1)
         images = _filled(images, mean, examples)
         ctx.party.progress(1, 1, None)  # type: ignore[attr-defined]
-        found = images.clip(0, 1).astype(np.float32).reshape(examples, *view.shape)
-        return AttackReport(FINISHED, metrics, images=found, seed=view.seed)
+        values = images if layer.standardised is None else layer.standardised[0] * images + layer.standardised[1]
+        found = (images.clip(0, 1) if layer.standardised is None else values).astype(np.float32)
+        return AttackReport(FINISHED, metrics, images=found.reshape(examples, *view.shape), seed=view.seed)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _FirstLayer:
-    """Gradient of the first layer; h rows, d inputs. NaN where hidden; an input of 0 is `zero` in [0, 1]."""
+    """Gradient of the first layer; h rows, d inputs. NaN where hidden; an input of 0 is `zero` in [0, 1].
+
+    Of a table, whose columns have no range, images are its standardised rows, and `standardised` is with what.
+    """
 
     weight: NDArray[np.float64]
     bias: NDArray[np.float64]
     scale: NDArray[np.float64]
     zero: NDArray[np.float64]
+    standardised: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     def images(self, inputs: NDArray[np.float64]) -> NDArray[np.float64]:
         """Standardised inputs (..., d) as images, unclipped."""
@@ -133,6 +147,9 @@ def _first_layer(view: View, naive: bool) -> _FirstLayer:
         biases = np.full(len(rows), np.nan)
     else:
         biases = _checked(update.tensor(bias).dense(hidden), update.tensor(bias).visible)
+    if len(view.shape) == 1:
+        std, mean = (np.asarray(given, np.float64) for given in (view.std or [1.0] * size, view.mean or [0.0] * size))
+        return _FirstLayer(rows, biases, np.ones(size), np.zeros(size), (std, mean))
     per_channel = [np.repeat(values, size // view.shape[0]) for values in (view.std, view.mean)]
     return _FirstLayer(rows, biases, per_channel[0].astype(np.float64), per_channel[1].astype(np.float64))
 
@@ -203,6 +220,8 @@ def _distinct(layer: _FirstLayer, count: int, tolerance: float) -> tuple[NDArray
     same = (distances < tolerance**2) & (common > 0.1 * values.shape[1])
     np.fill_diagonal(same, True)
     outside = np.maximum(-values, values - 1).clip(min=0).max(1)
+    if layer.standardised is not None:
+        outside = np.zeros(len(values))
     inside = outside <= _OUTSIDE
     # Means of several images have less contrast than one.
     contrast = np.nan_to_num(np.nanvar(images, axis=1))

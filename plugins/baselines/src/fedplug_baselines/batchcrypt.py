@@ -36,6 +36,8 @@ from fedplug_std.he_blocks import Encryption
 from fedplug_baselines.batches import PaillierBatches, TwosComplement, code_limit, dynamic_clip, field_bits
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fedplug import Block, Party, Recipe
     from fedplug_std.he_keys import Terms
     from numpy.typing import NDArray
@@ -228,16 +230,18 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
             raise MessageError(f"the {block.zone} sum must come with the clip and the size of each tensor")
         return Encryption.open(self._packing(block, ctx.party, clips, sizes), block, ctx)
 
-    def open_upload(self, block: Block, ctx: Context) -> Block:
+    def open_upload(self, block: Block, sender: int, parties: Sequence[Party]) -> Block | None:
         """One upload as a party with the secret key could open it: what an attack by an insider does.
 
         Only sums are opened in the protocol; they come with the clips that the server says they were made under. A
         client knows the clips of its own group.
         """
-        clips, sizes = ctx.party.memory(self).get("clips"), np.array(tensor_sizes(ctx.layout))
-        if self.options.clip == "daciq":
-            block = block.replace(meta={**block.meta, "clips": clips, "sizes": sizes})
-        return self.open(block, ctx)
+        for party in parties if self.options.clip == "daciq" else ():
+            sizes = np.array(tensor_sizes(party.ctx.layout))
+            clipped = block.replace(meta={**block.meta, "clips": party.memory(self).get("clips"), "sizes": sizes})
+            if opened := super().open_upload(clipped, sender, [party]):
+                return opened
+        return super().open_upload(block, sender, parties)
 
     def _packing(self, block: Block, party: Party, clips: Any, sizes: Any) -> BatchCrypt:
         """This component with the fields of its keys, and with this round's clip of each scalar.

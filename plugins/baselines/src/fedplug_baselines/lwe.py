@@ -38,8 +38,8 @@ from fedplug import (
     at_client,
     hookimpl,
 )
-from fedplug.api import secrets  # fmt: skip
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
+from fedplug.api.letters import Correspondent
 from fedplug_std.gaussian import CLIP_FIRST
 
 from fedplug_baselines import lwe_exchange, lwe_numbers
@@ -47,11 +47,13 @@ from fedplug_baselines.lwe_field import Q, centred, keystream, masks, residues, 
 from fedplug_baselines.lwe_options import LweOptions
 
 if TYPE_CHECKING:
-    from fedplug import Cohort, KeyServerLine, Recipe
+    from collections.abc import Sequence
+
+    from fedplug import Cohort, KeyServerLine, Party, Recipe
     from numpy.typing import NDArray
 
 
-class Lwe(fedplug.Sealer):
+class Lwe(Correspondent, fedplug.Sealer):
     """Mask updates with LWE samples, whose errors add up to the noise; clients' secret shares open the sum (Stevens).
 
     Nobody holds a key. The error of each client is its part of the noise: `shared_by` clients together have the
@@ -124,11 +126,10 @@ class Lwe(fedplug.Sealer):
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What the masks leave visible."""
         size = "the number of scalars follows from the length of an upload"
-        keys = "halves of key pairs that are drawn before any training"
         shares = "of fresh secrets: they open the sum, whose noise the ledger counts, and no upload in it"
         return [
             Reveals("size of the encrypted zone", ("aggregator",), note=size),
-            Reveals("public keys", ("aggregator",), covered_by="nothing to pay", asked=("make_key",), note=keys),
+            self.correspondence(),
             Reveals("sums of shares", ("aggregator",), covered_by="epsilon", asked=("sum_of_shares",), note=shares),
         ]
 
@@ -136,29 +137,9 @@ class Lwe(fedplug.Sealer):
         """Of the public matrix A: another one each round and zone, which nobody chose."""
         return hashlib.blake2b(f"{ctx.digest} {self.name} {zone} {ctx.round}".encode(), digest_size=32).digest()
 
-    # -- keys of the clients -------------------------------------------------------------------------------------------
-
     def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
-        """Has every client make a key pair, under which the others seal its shares, and hands out the public halves.
-
-        Raises:
-            TooFewClients: a client gave none.
-        """
-        keys = cohort.ask(self.make_key)
-        if wrong := [c for c in range(ctx.num_clients) if not (isinstance(keys.get(c), bytes) and len(keys[c]) == 32)]:
-            raise TooFewClients(f"{self.name}: no public key of client {', '.join(map(str, wrong))}; all need one")
-        cohort.tell(self.take_keys, keys)
-
-    @at_client
-    def make_key(self, client: Client) -> bytes:
-        """Makes this client's key pair of the run; gives the public half."""
-        client.memory(self)["private"], public = secrets.key_pair()
-        return public
-
-    @at_client
-    def take_keys(self, client: Client, keys: dict[int, bytes]) -> None:
-        """Keeps the public keys of all clients."""
-        client.memory(self)["keys"] = dict(keys)
+        """Has every client make a key pair, under which the others send it their shares."""
+        self.introduce(cohort, ctx)
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
@@ -229,7 +210,23 @@ class Lwe(fedplug.Sealer):
                 f"round {ctx.round + 1}: {len(answers)} of the {block.contributors} clients whose updates are in the "
                 f"{block.zone} sum answered with their shares; threshold={sharing.threshold} are needed to open it"
             )
-        s = sharing.open(answers, self.options.dimension)
+        return self._unmasked(block, step, sharing.open(answers, self.options.dimension), ctx)
+
+    def open_upload(self, block: Block, sender: int, parties: Sequence[Party]) -> Block | None:
+        """One upload, with the shares of its secret that clients among the parties were sent."""
+        clients = [party for party in parties if isinstance(party, Client)]
+        shares, step = {}, lwe_exchange.step_of(block)
+        for client in clients:
+            box = {sender: block.meta["shares"][client.client_id]}
+            shares[client.client_id] = np.frombuffer(self.read_letters(client, box, block.zone)[sender], "<u4")
+        if not clients or step is None or len(shares) < self.options.sharing(clients[0].ctx.num_clients).threshold:
+            return None
+        ctx = clients[0].ctx
+        s = self.options.sharing(ctx.num_clients).open(shares, self.options.dimension)
+        return self._unmasked(block.replace(divisor=1.0), step, s, ctx)
+
+    def _unmasked(self, block: Block, step: float, s: NDArray[np.uint64], ctx: Context) -> Block:
+        """Of masked values those without the mask that a secret makes."""
         with ctx.party.operation(f"{self.name}.unmask", block.size):
             masked = np.frombuffer(block.ciphertexts[0], "<u4").astype(np.uint64)
             total = centred((masked + Q - masks(self._seed(ctx, block.zone), block.size, s)) % Q)
@@ -238,8 +235,10 @@ class Lwe(fedplug.Sealer):
         return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
 
     @at_client
-    def sum_of_shares(self, client: Client, zone: str, boxes: dict[int, bytes]) -> NDArray[np.uint32]:
+    def sum_of_shares(self, client: Client, asked: tuple[str, dict[int, bytes]]) -> NDArray[np.uint32]:
         """The sum of this client's shares of the dealers' secrets, residues of shape (length,).
+
+        It is asked for a zone, and handed the sealed shares by dealer.
 
         For the same shares only in a round, also after a restart, since two sums over dealers that differ in one would
         give that one away.
@@ -249,4 +248,5 @@ class Lwe(fedplug.Sealer):
             ProtectionError: too few dealers are named.
             MessageError: a box does not open, or holds no share.
         """
+        zone, boxes = asked
         return lwe_exchange.sum_of_shares(self, client, zone, boxes)

@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug.api import secrets
 from fedplug.api.errors import MessageError, ProtectionError
+from fedplug.api.letters import SEALED
 from fedplug.api.records import shown
 
 from fedplug_baselines.lwe_field import Q
@@ -18,20 +18,10 @@ if TYPE_CHECKING:
 
     from fedplug_baselines.lwe import Lwe
 
-SEALED = 48
-"""Bytes that sealing adds to a share: the key that HPKE encapsulates, and the tag of the cipher."""
-
-
 def seal(component: Lwe, client: Client, zone: str, shares: NDArray[np.uint32]) -> dict[int, bytes]:
     """A sealed share for each client, by its number; `shares` has a row a client. Runs at the dealer."""
-    return {
-        receiver: secrets.seal(
-            shares[receiver].astype("<u4").tobytes(),
-            public_key,
-            purpose(component, client.ctx, zone, client.client_id, receiver),
-        )
-        for receiver, public_key in client.memory(component)["keys"].items()
-    }
+    contents = {receiver: share.astype("<u4").tobytes() for receiver, share in enumerate(shares)}
+    return component.write_letters(client, contents, zone)
 
 
 def step_of(block: Block) -> float | None:
@@ -62,17 +52,16 @@ def problem(component: Lwe, block: Block, size: int, step: float, ctx: Context) 
 def answers(component: Lwe, block: Block, ctx: Context) -> dict[int, NDArray[Any]]:
     """What the clients whose updates are in a sum answer; each is handed its own shares alone.
 
-    Runs at the server. One by one, since a round goes on with fewer answers than uploads if the shares are enough.
+    Runs at the server; a round goes on with fewer answers than uploads if the shares are enough.
     """
     cohort, length = ctx.party.cohort, share_length(component, ctx)  # type: ignore[attr-defined]
     found: dict[int, NDArray[Any]] = {}
-    for client_id in cohort.client_ids:
-        boxes = block.meta["shares"][client_id]
-        for answer in cohort.only([client_id]).ask(component.sum_of_shares, block.zone, boxes).values():
-            if isinstance(answer, np.ndarray) and answer.dtype == np.uint32 and answer.shape == (length,):
-                found[client_id] = answer
-            else:
-                cohort.drop(client_id, f"its sum of shares is not {length} residues")
+    questions = {client_id: [block.zone, block.meta["shares"][client_id]] for client_id in cohort.client_ids}
+    for client_id, answer in cohort.ask_each(component.sum_of_shares, questions).items():
+        if isinstance(answer, np.ndarray) and answer.dtype == np.uint32 and answer.shape == (length,):
+            found[client_id] = answer
+        else:
+            cohort.drop(client_id, f"its sum of shares is not {length} residues")
     return found
 
 
@@ -90,12 +79,11 @@ def sum_of_shares(component: Lwe, client: Client, zone: str, boxes: dict[int, by
             f"shares of {len(boxes)} clients were asked for; opening fewer than min_clients={ctx.min_clients} would "
             "show too much of each"
         )
-    private, total = client.memory(component)["private"], np.zeros(share_length(component, ctx), np.uint64)
+    total = np.zeros(share_length(component, ctx), np.uint64)
     # Whatever the server calls a group, a client is in one.
     with client.openings.once(ctx.round, zone, "", boxes, (boxes[dealer] for dealer in sorted(boxes))):
-        for dealer, box in boxes.items():
-            place = purpose(component, ctx, zone, dealer, client.client_id)
-            share = np.frombuffer(secrets.unseal(box, private, place), "<u4")
+        for dealer, content in component.read_letters(client, boxes, zone).items():
+            share = np.frombuffer(content, "<u4")
             if share.shape != total.shape:
                 raise MessageError(f"client {dealer} dealt {len(share)} numbers as a share, expected {len(total)}")
             total += share
@@ -106,7 +94,3 @@ def share_length(component: Lwe, ctx: Context) -> int:
     """Residues in one share."""
     return component.options.sharing(ctx.num_clients).length(component.options.dimension)
 
-
-def purpose(component: Lwe, ctx: Context, zone: str, dealer: int, receiver: int) -> bytes:
-    """Binds a sealed share to its place, so that it opens nowhere else."""
-    return f"{ctx.digest} {component.name} {zone} round {ctx.round} from {dealer} to {receiver}".encode()

@@ -46,7 +46,10 @@ class NbAFL(fedplug.Protector):
             ge=1, description="m: the fewest examples a client may have; a public constant, which clients check"
         )
         exposures: int | None = Field(
-            None, ge=1, description="L: how often a client's upload is exposed; null: in every round of the run"
+            None,
+            ge=1,
+            description="L: how often a client's upload is exposed; null: in every round of the run, which is the most "
+            "that a client can be drawn where some are",
         )
         source: Literal["secure", "reproducible"] = Field(
             "secure",
@@ -154,7 +157,8 @@ class NbAFLDownlink(fedplug.Opener):
                 problems.append("its formula is for samples of a fixed size; write sampling: {scheme: fixed, ...}")
         if (scheduled or clients) != drawn:
             problems.append(
-                f"scheduled={scheduled} must be {drawn}, as many of the {clients} clients are drawn each round"
+                f"scheduled={scheduled} must be {drawn}, as many of the {clients} clients are drawn each round; write "
+                f"scheduled: {drawn}"
             )
         return problems
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fedplug.api.errors import FedplugError, of_component
+from fedplug.api.errors import FedplugError, SetupError, of_component
 from fedplug.api.roles import (
     ROLES,
     Accountant,
@@ -118,9 +118,24 @@ def _resolve(component: type | str, group: str | None) -> tuple[type, str, list[
 
 
 def _make(found: type, name: str, options: Mapping[str, Any]) -> Component:
-    validated = vars_options(found).model_validate(dict(options))
-    made: Component = instantiate(Use(name, name, "", validated, made_of=found))
+    made: Component = instantiate(_use(found, name, "", options))
     return made
+
+
+def _use(found: Any, name: str, group: str, given: Mapping[str, Any]) -> Use:
+    """The place of a component, with the places within it."""
+    inner = tuple((key, _within(name, key, of, given.get(key))) for key, of in found.inner.items())
+    validated = found.Options.model_validate({key: value for key, value in given.items() if key not in found.inner})
+    return Use(name, name, group, validated, inner=inner, made_of=found)
+
+
+def _within(name: str, key: str, group: str, written: Any) -> Use:
+    written = {"use": written} if isinstance(written, str) else written or {}
+    entry = Catalog.discover().get(group, written.get("use", ""))
+    if entry is None:
+        raise SetupError(f"{name} has a {group} component within it; give one among the options: {key}={{'use': ...}}")
+    rest = {option: value for option, value in written.items() if option != "use"}
+    return _use(entry.load(), entry.name, group, rest)
 
 
 def vars_options(found: type) -> Any:

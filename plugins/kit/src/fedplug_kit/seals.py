@@ -24,6 +24,7 @@ from fedplug.mechanisms.execution import execute
 from fedplug.round.steps import opened_once, unsealed
 
 from fedplug_kit.functions import awkward, within
+from fedplug_kit.world import prepares
 
 if TYPE_CHECKING:
     from fedplug.api.known import Known
@@ -106,10 +107,13 @@ class _Trials:
                 f"zeros are sealed to bytes that compress to {_size(nothing)} of {len(nothing)}, other values to "
                 f"{_size(one)}: what is sealed shows through; encrypt, or add a mask that covers every value"
             )
-        for what, other in {
+        others = {
             "sealed once more by the same client": twice, "sealed by another client": there,
             "sealed in another round": later,
-        }.items():  # fmt: skip
+        }  # fmt: skip
+        if prepares(self.step.link.component):  # a client uploads once a round, and has keys for that
+            del others["sealed once more by the same client"]
+        for what, other in others.items():
             if (alike := _shared(one, other)) > _ALIKE:
                 yield (
                     f"one vector {what} gives {alike:.0%} of the same bytes, so the difference of two uploads "

@@ -14,6 +14,7 @@ from fedplug.api.errors import FedplugError, RecipeError
 from fedplug.api.events import Events, Note
 from fedplug.api.roles import (
     Aggregator,
+    Component,
     Extension,
     Groups,
     ModelSource,
@@ -90,11 +91,17 @@ class World:
         return next((s for s in steps if (s.link.name, s.link.hook) == (step.link.name, step.link.hook)), None)
 
     def enter(self, round: int) -> None:
-        """Goes to a round by hand: all parties are in it, and nothing of it has happened."""
+        """Goes to a round by hand: all parties are in it, and of it components have prepared alone."""
         self.protocol.begin(round, "upload")
-        self.protocol.context(round)
+        ctx = self.protocol.context(round)
         for client in self.clients.clients.values():
             self.clients._at_round(client, round)
+        preparing = [one for one in self.protocol.composition.components.values() if prepares(one)]
+        if preparing:
+            cohort = self.protocol.cohort(self.protocol.client_ids)
+            for component in preparing:
+                component.prepare(cohort, ctx)
+            cohort.ask(self.protocol.steps.ready)  # delivers what was told
 
     @property
     def clients(self) -> ClientHost:
@@ -111,6 +118,11 @@ class World:
 @functools.cache
 def _installed() -> Catalog:
     return Catalog.discover()
+
+
+def prepares(component: Component) -> bool:
+    """Whether it has an exchange of its own in every round, whose keys are good for one upload a client."""
+    return type(component).prepare is not Component.prepare
 
 
 def name_of(found: str) -> str:

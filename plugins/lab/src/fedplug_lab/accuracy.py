@@ -1,11 +1,12 @@
-"""The figures of accuracy: the global model, each group's, and beside them the models of the clients' own."""
+"""The figure that leads, such as accuracy: of the global model, of each group's, and of the clients' own models."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from fedplug.api.data import ACCURACY, Figure
 from fedplug.api.rows import Row
 from fedplug.api.units import number, spread
 from fedplug.console.display import best_of, in_groups
@@ -36,22 +37,22 @@ ByClient = Callable[[Row], Mapping[int, float]]
 
 
 def _of_clients(row: Row) -> Mapping[int, float]:
-    return row.client_accuracy
+    return row.of_clients
 
 
 def _own(row: Row) -> Mapping[int, float]:
-    return row.personal_accuracy
+    return row.of_personal
 
 
 def _public(row: Row) -> Mapping[int, float]:
-    return row.personal_public_accuracy
+    return row.of_personal_public
 
 
 def accuracy_chart(rows: Rows) -> Chart | None:
     """One panel for the global model; two, by test data, where clients or groups have models. None without numbers."""
-    if any(row.group_accuracy for row in rows):
+    if any(row.of_groups for row in rows):
         return _of_groups(rows)
-    rounds, accuracy = rounds_of(rows), curve_of(rows, lambda row: row.accuracy)
+    rounds, accuracy = rounds_of(rows), curve_of(rows, lambda row: row.leading)
     low, _, high = spreads(rows, _of_clients)
     personal = [spreads(rows, read) for read in (_public, _own)]
     has_personal = any(np.isfinite(mean).any() for _, mean, _ in personal)
@@ -72,15 +73,33 @@ def accuracy_chart(rows: Rows) -> Chart | None:
     elif np.isfinite(low).any():
         draw_band(panels[0], rounds, low, high)
         legend.append(("clients on their own class mix, lowest to highest", tint(GLOBAL_COLOUR), "area"))
-    if draw_groups(panels[0], rows, lambda result: result.accuracy):
+    if draw_groups(panels[0], rows, lambda result: result.leading(rows[-1].leads)):
         legend.append(("each group's model", GLOBAL_COLOUR, "thin"))
     draw_line(panels[0], rounds, accuracy, GLOBAL_COLOUR)
-    panels[0].y.low, panels[0].y.high = 0.0, 1.0
-    panels[0].y_label = "accuracy (share of test examples)"
+    _name_axis(panels[0], rows[-1].leads)
     for panel in panels:
         round_axis(panel, rounds)
-    alt = _global_in_words(rounds, accuracy) + (_personal_in_words(rows) if has_personal else "")
-    return Chart("accuracy", "Accuracy", "", alt, tuple(legend), drawing.svg("accuracy", alt), has_personal)
+    alt = _global_in_words(rows, rounds, accuracy) + (_personal_in_words(rows) if has_personal else "")
+    return _chart(rows, "", alt, legend, drawing, has_personal)
+
+
+def _name_axis(panel: Panel, leads: Figure) -> None:
+    """Accuracy goes from 0 to 1, and other figures as far as they do."""
+    if leads == ACCURACY:
+        panel.y.low, panel.y.high = 0.0, 1.0
+        panel.y_label = "accuracy (share of test examples)"
+    else:
+        panel.y_label = f"{leads.name} ({leads.unit})" if leads.unit else leads.name
+
+
+def _chart(
+    rows: Rows, note: str, alt: str, legend: Sequence[tuple[str, str, str]], drawing: Drawing, wide: bool
+) -> Chart:
+    leads = rows[-1].leads
+    if leads == ACCURACY:
+        return Chart("accuracy", "Accuracy", note, alt, tuple(legend), drawing.svg("accuracy", alt), wide)
+    said = f"{note} {leads.better.capitalize()} is better.".strip()
+    return Chart("leading", leads.name, said, alt, tuple(legend), drawing.svg("leading", alt), wide)
 
 
 def _of_groups(rows: Rows) -> Chart:
@@ -89,54 +108,36 @@ def _of_groups(rows: Rows) -> Chart:
     own, public = drawing.panels
     own.title, public.title = "test data like each group's clients have", "public test set, all classes"
     rounds = rounds_of(rows)
-    for curve in curves_of(rows, lambda row: dict(row.group_accuracy)).values():
+    for curve in curves_of(rows, lambda row: dict(row.of_groups)).values():
         draw_line(own, rounds, curve, GLOBAL_COLOUR, thin=True)
-    mean = curve_of(rows, lambda row: math.fsum(g.values()) / len(g) if (g := row.group_accuracy) else None)
+    mean = curve_of(rows, lambda row: math.fsum(g.values()) / len(g) if (g := row.of_groups) else None)
     draw_line(own, rounds, mean, GLOBAL_COLOUR)
     legend = [("mean over groups", GLOBAL_COLOUR, "line"), ("each group's model", GLOBAL_COLOUR, "thin")]
-    draw_groups(public, rows, lambda result: result.accuracy)
-    accuracy = curve_of(rows, lambda row: row.accuracy)
+    draw_groups(public, rows, lambda result: result.leading(rows[-1].leads))
+    accuracy = curve_of(rows, lambda row: row.leading)
     draw_line(public, rounds, accuracy, GLOBAL_COLOUR)
     if personal := [curves for read in (_own, _public) if np.isfinite((curves := spreads(rows, read))[1]).any()]:
         for panel, curves in zip((own, public), personal, strict=False):
             _draw_personal(panel, rounds, curves)
         legend.append(("personal models, mean over clients", PERSONAL_COLOUR, "line"))
         legend.append(("personal models, lowest to highest", tint(PERSONAL_COLOUR), "area"))
-    own.y.low, own.y.high = 0.0, 1.0
-    own.y_label = "accuracy (share of test examples)"
+    _name_axis(own, rows[-1].leads)
     for panel in drawing.panels:
         round_axis(panel, rounds)
-    last = next(row for row in reversed(rows) if row.group_accuracy)
-    alt = (f"On test data like each group's clients have, the models' accuracy after round {last.round} is "
+    last = next(row for row in reversed(rows) if row.of_groups)
+    alt = (f"On test data like each group's clients have, the models' {last.leads.name} after round {last.round} is "
            f"{in_groups(last)}; on the public test set {last_of(accuracy)} on average.")  # fmt: skip
     if personal:
         alt += _personal_in_words(rows)
     note = "A group's model is made for the classes of its clients; the public test set has others too."
-    return Chart("accuracy", "Accuracy", note, alt, tuple(legend), drawing.svg("accuracy", alt), True)
-
-
-def leading_chart(rows: Rows) -> Chart | None:
-    """The figure that leads, on an axis for itself; None where that is accuracy, or nobody evaluated."""
-    leads, rounds = rows[-1].leads, rounds_of(rows)
-    curve = curve_of(rows, lambda row: row.figures.get(leads.name))
-    known = np.flatnonzero(np.isfinite(curve))
-    if not known.size:
-        return None
-    drawing = Drawing(HALF, 3.0)
-    (panel,) = drawing.panels
-    draw_line(panel, rounds, curve, GLOBAL_COLOUR)
-    panel.y_label = f"{leads.name} ({leads.unit})" if leads.unit else leads.name
-    round_axis(panel, rounds)
-    best = [*rows].index(best_of(rows))
-    alt = (f"{leads.name} of the global model is {number(curve[known[-1]])} after round {rounds[known[-1]]:.0f}; the "
-           f"best is {number(curve[best])} after round {rounds[best]:.0f}, and {leads.better} is better.")  # fmt: skip
-    return Chart("leading", leads.name, f"{leads.better.capitalize()} is better.", alt, (), drawing.svg("leading", alt))
+    return _chart(rows, note, alt, legend, drawing, True)
 
 
 def figures_chart(rows: Rows) -> Chart | None:
     """What the task is judged by beside the figure that leads; None where that is all."""
     leads = rows[-1].leads.name
-    curves = curves_of(rows, lambda row: {title: value for title, value in row.figures.items() if title != leads})
+    curves = curves_of(rows, lambda row: {title: value for title, value in row.judged.items()
+                                       if title != leads and value is not None})
     known = np.concatenate([np.zeros(0), *curves.values()])
     known = known[np.isfinite(known)]
     if not known.size:
@@ -173,14 +174,15 @@ def _draw_personal(panel: Panel, rounds: Curve, curves: tuple[Curve, Curve, Curv
     draw_line(panel, rounds, mean, PERSONAL_COLOUR)
 
 
-def _global_in_words(rounds: Curve, accuracy: Curve) -> str:
-    known = np.flatnonzero(np.isfinite(accuracy))
+def _global_in_words(rows: Rows, rounds: Curve, figure: Curve) -> str:
+    leads, known = rows[-1].leads, np.flatnonzero(np.isfinite(figure))
     if not known.size:
-        return "No accuracy was measured for the global model."
-    first, best, final = known[0], known[np.argmax(accuracy[known])], known[-1]
-    alt = f"Accuracy of the global model is {accuracy[first]:.3f} after round {rounds[first]:.0f}"
+        return f"No {leads.name} was measured for the global model."
+    first, best, final = known[0], [*rows].index(best_of(rows)), known[-1]
+    name = f"{leads.name[:1].upper()}{leads.name[1:]}"
+    alt = f"{name} of the global model is {number(figure[first])} after round {rounds[first]:.0f}"
     if known.size > 1:
-        alt += (f" and {accuracy[final]:.3f} after round {rounds[final]:.0f}; the best is {accuracy[best]:.3f} "
+        alt += (f" and {number(figure[final])} after round {rounds[final]:.0f}; the best is {number(figure[best])} "
                 f"after round {rounds[best]:.0f}")  # fmt: skip
     return f"{alt}."
 

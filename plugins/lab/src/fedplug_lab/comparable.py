@@ -14,7 +14,7 @@ _MANY = 8  # names in one sentence
 _OF_TIME = frozenset({"time"})
 ACCURACY, PRIVACY, TRAFFIC, TIME = GROUPS = ("accuracy", "privacy", "traffic", "time")
 """The groups of numbers of a comparison, in the order of its table."""
-HEADINGS = {group: group.capitalize() for group in GROUPS} | {PRIVACY: "Privacy toward"}
+HEADINGS = {group: group.capitalize() for group in GROUPS if group != ACCURACY} | {PRIVACY: "Privacy toward"}
 """Of the groups, where people read; below the one of privacy each row is a party."""
 
 
@@ -130,11 +130,11 @@ def _machine(run: OneRun) -> str:
 
 
 _ASPECTS = (
-    Aspect("data", _data, (ACCURACY,), "Accuracies are not of one task."),
-    Aspect("clients and their data", _split, (ACCURACY, TRAFFIC), "Accuracies and bytes are not of one setting."),
+    Aspect("data", _data, (ACCURACY,), "Figures are not of one task."),
+    Aspect("clients and their data", _split, (ACCURACY, TRAFFIC), "Figures and bytes are not of one setting."),
     Aspect("model", lambda run: _options(run.summary.recipe.get("model")), (ACCURACY, TRAFFIC),
-           "Accuracies and bytes are not of one model."),
-    Aspect("local work", _work, (ACCURACY, TRAFFIC, TIME), "Accuracies, bytes and seconds are not of equal work."),
+           "Figures and bytes are not of one model."),
+    Aspect("local work", _work, (ACCURACY, TRAFFIC, TIME), "Figures, bytes and seconds are not of equal work."),
     Aspect("machine", _machine, (TIME,), "Seconds do not compare."),
 )  # fmt: skip
 _OF_GUARANTEE = (
@@ -167,7 +167,7 @@ def _incomplete(everyone: Sequence[Compared]) -> list[Unlike]:
         for each in everyone for run in each.runs if len(run.rows) < run.planned
     ] + [
         Unlike(f"{each.name}, seed {run.seed}: {skipped} of {run.planned} rounds fell short and moved no model. "
-               "Accuracies, bytes and seconds are not of equal work.", unequal)
+               "Figures, bytes and seconds are not of equal work.", unequal)
         for each in everyone for run in each.runs if (skipped := sum(bool(row.skipped) for row in run.rows))
     ]  # fmt: skip
 

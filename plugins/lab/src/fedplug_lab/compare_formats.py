@@ -17,7 +17,7 @@ from typing import Any
 
 from fedplug.api.records import json_ready
 
-from fedplug_lab.comparable import HEADINGS
+from fedplug_lab.comparable import ACCURACY, HEADINGS
 from fedplug_lab.compare_table import Cell, Column, reasons, verdicts_of
 from fedplug_lab.compared import Compared
 from fedplug_lab.intervals import LEVEL
@@ -43,7 +43,14 @@ def side_by_side(table: Sequence[Column], most: int = MOST) -> list[list[Column]
 def grouped(table: Sequence[Column]) -> Iterator[tuple[str, list[Column]]]:
     """The numbers under the headings of their groups; what heads the table has none."""
     for group, columns in itertools.groupby(table[1:], key=lambda column: column.group):
-        yield HEADINGS.get(group, ""), list(columns)
+        found = list(columns)
+        # What a task is judged by is called after the figure that leads, which comes first.
+        yield heading(found[0].title) if group == ACCURACY else HEADINGS.get(group, ""), found
+
+
+def heading(title: str) -> str:
+    """A title with a capital letter; one such as `mean IoU` or `R2` keeps the others."""
+    return title[:1].upper() + title[1:]
 
 
 def brief(table: Sequence[Column]) -> list[Column]:

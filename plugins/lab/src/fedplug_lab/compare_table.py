@@ -11,13 +11,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from fedplug.api import units
-from fedplug.api.data import OWN_MODELS, Better, figure_named
+from fedplug.api.data import ACCURACY as LEADS_ELSE
+from fedplug.api.data import OWN_MODELS, Better, Figure, figure_named
 from fedplug.api.verdict import EXECUTED, PARTIES, Line
 
 from fedplug_lab.comparable import ACCURACY, PRIVACY, TIME, TRAFFIC
 from fedplug_lab.compared import Compared, OneRun
 from fedplug_lab.intervals import LEVEL, Difference, paired, spread_of
 from fedplug_lab.leakage import worst_of
+from fedplug_lab.records import Result, Spread
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,15 +241,42 @@ def _figures(everyone: Sequence[Compared]) -> list[Column]:
         better = figure_better(everyone, name)
         lack = "its task has no such figure" if OWN_MODELS not in name else "its clients have no models of their own"
         of_task.append(_column(everyone, f"figure_{name}", title, read, units.number, lack, ACCURACY, better))
-    if any(run.result.group_accuracy for each in everyone for run in each.runs):  # one model for all competes too
-        own: Read = lambda run: run.result.client_accuracy.mean if run.result.client_accuracy else None  # noqa: E731
-        of_task.append(_column(everyone, "client_accuracy", "accuracy on own data", own, units.number,
-                               "no client evaluated its model on data like its own", ACCURACY, "higher"))  # fmt: skip
-    personal: Read = lambda run: run.result.personal_accuracy.mean if run.result.personal_accuracy else None  # noqa: E731
-    if any(personal(run) is not None for each in everyone for run in each.runs):
-        of_task.append(_column(everyone, "personal_accuracy", "accuracy of personal models", personal, units.number,
-                               "its clients have no models of their own", ACCURACY, "higher"))  # fmt: skip
+    leads = leading_of(everyone)
+    has_personal = any(run.result.of_personal for each in everyone for run in each.runs)
+    has_tuned = any(run.result.tuned for each in everyone for run in each.runs)
+    if has_tuned or any(run.result.of_groups for each in everyone for run in each.runs):
+        of_task.append(_of_clients(everyone, leads, "client", "on own data", lambda result: result.of_clients,
+                                   "no client evaluated its model on data like its own"))  # fmt: skip
+    if has_personal:
+        of_task.append(_of_clients(everyone, leads, "personal", "of personal models", lambda result: result.of_personal,
+                                   "its clients have no models of their own"))  # fmt: skip
+    if has_tuned:
+        of_task.append(_of_clients(everyone, leads, "tuned", "fine-tuned at each client", lambda result: result.tuned,
+                                   "its recipe has no fine_tune"))  # fmt: skip
+    for name in _names(everyone, lambda run: run.result.clusters):
+        of: Read = lambda run, name=name: run.result.clusters.get(name)  # type: ignore[misc]  # noqa: E731
+        of_task.append(_column(everyone, f"cluster_{name}", f"{leads.name} of cluster {name}", of, units.number,
+                               "its recipe has no such cluster", ACCURACY, leads.better))  # fmt: skip
     return of_task
+
+
+def leading_of(everyone: Sequence[Compared]) -> Figure:
+    """The figure that leads in all of them; accuracy where that is not one."""
+    leads = {run.result.leads for each in everyone for run in each.runs}
+    return leads.pop() if len(leads) == 1 else LEADS_ELSE
+
+
+def _of_clients(
+    everyone: Sequence[Compared], leads: Figure, key: str, where: str, of: Callable[[Result], Spread | None], why: str
+) -> Column:
+    """Mean over clients of the figure that leads; runs that another figure leads have none."""
+
+    def read(run: OneRun) -> float | None:
+        found = of(run.result) if run.result.leads == leads else None
+        return found.mean if found else None
+
+    return _column(everyone, f"{key}_{leads.name.replace(' ', '_')}", f"{leads.name} {where}", read, units.number, why,
+                   ACCURACY, leads.better)  # fmt: skip
 
 
 def _of_party(each: Compared, party: str) -> Cell:

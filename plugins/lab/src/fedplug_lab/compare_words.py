@@ -17,7 +17,7 @@ from fedplug_lab.compared import Compared, OneRun
 from fedplug_lab.intervals import paired, spread_of
 
 _ABOUT = 1.05  # what costs less than so many times as much costs about the same
-_NOT_ALIKE = {ACCURACY: "accuracies", PRIVACY: "epsilons", TRAFFIC: "bytes", TIME: "seconds"}
+_NOT_ALIKE = {ACCURACY: "figures", PRIVACY: "epsilons", TRAFFIC: "bytes", TIME: "seconds"}
 
 
 def all_bytes(run: OneRun) -> float:

@@ -27,6 +27,7 @@ from fedplug.api.errors import RecipeError
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
+from fedplug.recipe.shelf import located
 from fedplug.recipe.yaml_source import KeyPath, Source
 
 from fedplug_lab.grid import SEED, Case, Choice, Combination, Grid, combinations
@@ -219,9 +220,10 @@ class _Reader:
         if not isinstance(name, str):
             self.source.complain((*at, "name"), f"name must be text, not {name!r}")
             name = ""
-        file = self.path.parent / data["recipe"]
+        file = located(data["recipe"], self.path.parent)
         if not file.is_file():
-            self.source.complain((*at, "recipe"), f"there is no recipe {file}; paths are from the comparison's folder")
+            where = "paths are from the comparison's folder, and fedplug recipes lists names"
+            self.source.complain((*at, "recipe"), f"there is no recipe {file}; {where}")
         return Entry(file, name, (*shared, *self.choices(data.get("set"), (*at, "set"))))
 
     def cases(self, data: Any) -> tuple[Case, ...]:

@@ -164,7 +164,7 @@ def groups_table(rows: Rows) -> str:
     if not known:
         return ""
     row, body = known[-1], []
-    own, leads = row.group_accuracy, row.leads
+    own, leads = row.of_groups, row.leads
     for group, ids in row.group_members.items():
         measured = [each.groups[group].leading(leads) for each in rows if group in each.groups]
         result, best = row.groups.get(group), max if leads.better == "higher" else min
@@ -180,7 +180,7 @@ def groups_table(rows: Rows) -> str:
     )
     caption += f"They changed {changes} times." if changes > 1 else "They changed once." if changes else ""
     title = "on the public test set" if leads == ACCURACY else f"{leads.name} on the public test set"
-    header = ["group", "size", "clients", "accuracy", title, "loss there", "best there"]
+    header = ["group", "size", "clients", leads.name, title, "loss there", "best there"]
     return table(caption.rstrip(), header, body, numeric=3)
 
 

@@ -15,7 +15,7 @@ from fedplug.api.rows import Row, Sent, Traffic
 from fedplug.api.units import last, number, percent, size
 from fedplug.runs.folder import Distribution
 
-from fedplug_lab.accuracy import accuracy_chart, figures_chart, leading_chart
+from fedplug_lab.accuracy import accuracy_chart, figures_chart
 from fedplug_lab.canvas import (
     GLOBAL_COLOUR,
     HALF,
@@ -60,7 +60,7 @@ def charts(rows: Rows, distribution: Distribution | None) -> list[Chart]:
         The charts in the order of the page.
     """
     makers: list[Callable[[Rows], Chart | None]] = [
-        accuracy_chart, leading_chart, figures_chart, _loss, _zones, _seconds,
+        accuracy_chart, figures_chart, _loss, _zones, _seconds,
         *(section.chart for section in sections_of_plugins()), _bytes, _epsilon, _churn,
     ]  # fmt: skip
     drawn = [chart for make in makers if rows and (chart := make(rows)) is not None]

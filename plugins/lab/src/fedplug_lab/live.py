@@ -23,7 +23,7 @@ from fedplug.api import units
 from fedplug.api.data import ACCURACY
 from fedplug.api.rows import Row
 from fedplug.api.verdict import MARKS, State, Verdict
-from fedplug.console.display import GROUPED, best_of, cells, interruption, resume_command, thin_out, totals
+from fedplug.console.display import best_of, cells, grouped_title, interruption, resume_command, thin_out, totals
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -34,10 +34,11 @@ _WAITING = "on its way"
 _GAP = 2  # blanks between columns
 _LAST_ROWS = 40
 """A table of so many rounds is still read; of more, some stand in it."""
-_OPTIONAL = {"personal mean", "simulated"}
+_OPTIONAL = {"personal mean", "fine-tuned mean", "simulated"}
 """Columns that belong to few recipes; a table without a number there does without them."""
 _LEAST_FIRST = (
-    "on all classes", "time", "simulated", "HE", "down", "up", "loss", "clients", "epsilon", "personal mean",
+    "on all classes", "time", "simulated", "HE", "down", "up", "loss", "clients", "epsilon", "fine-tuned mean",
+    "personal mean",
 )  # fmt: skip
 """What a narrow terminal does without, in this order, and then figures of the task."""
 
@@ -236,12 +237,13 @@ def rounds_table(rows: Sequence[Row], waiting: Sequence[int] = (), width: int | 
     shown = {"round": [str(row.round) for row in rows] + [str(round) for round in waiting]} | cells(rows)
     shown = {title: texts for title, texts in shown.items() if title not in _OPTIONAL or {*texts} - {units.NOTHING}}
     leads = rows[-1].leads.name if rows else ACCURACY.name
-    if GROUPED in shown and not {*shown.get(leads, [])} - {units.NOTHING}:
+    of_groups = grouped_title(rows[-1]) if rows else ""
+    if of_groups in shown and not {*shown.get(leads, [])} - {units.NOTHING}:
         shown.pop(leads, None)  # of rounds that nobody evaluated, in a run whose groups have models each
-    shown.setdefault(GROUPED if GROUPED in shown else leads, []).extend([_WAITING] * len(waiting))
+    shown.setdefault(of_groups if of_groups in shown else leads, []).extend([_WAITING] * len(waiting))
     wide = {title: max(map(len, [title, *texts])) + _GAP for title, texts in shown.items()}
     # Columns that say nothing go before any that do; of the task's figures the first stays longest.
-    figures = [title for title in reversed(shown) if title not in (*_LEAST_FIRST, "round", leads, GROUPED)]
+    figures = [title for title in reversed(shown) if title not in (*_LEAST_FIRST, "round", leads, of_groups)]
     droppable = [title for title in (*_LEAST_FIRST, *figures) if title in shown]
     for title in sorted(droppable, key=lambda title: bool(set(shown[title]) - {units.NOTHING})):
         if width is not None and sum(wide.values()) - _GAP > width:

@@ -52,7 +52,7 @@ def files(name: str, group: str) -> dict[str, str]:
     needs = ['"fedplug>=0.1,<0.2"', *beside, '"numpy>=1.26"']
     made = {
         "pyproject.toml": "pyproject.toml.txt", "README.md": "README.md", f"{package}/thing.py": f"{group}.py",
-        f"recipes/{name}.yaml": f"{group}.yaml", f"tests/test_{name}.py": "test.py",
+        f"{package}/recipes/{name}.yaml": f"{group}.yaml", f"tests/test_{name}.py": "test.py",
     }  # fmt: skip
     found = {path: (TEMPLATES / template).read_text(encoding="utf-8") for path, template in made.items()}
     found[f"{package}/__init__.py"] = f'"""The plugin {name} for fedplug."""\n'

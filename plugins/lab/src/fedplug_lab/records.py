@@ -49,6 +49,10 @@ class Result(Record):
         client_accuracy: of the last round, over clients, of the model that each was sent, on test data like its own.
         group_accuracy: of the last round, over groups, each on test data like its clients'; None without groups.
         personal_accuracy, personal_public_accuracy: of the last round, over clients; None without personal models.
+        client_leading, group_leading, personal_leading, personal_public_leading: the same of the figure that leads,
+            where that is not accuracy.
+        tuned: of the last round, over clients, the figure that leads of models that each has fine-tuned; None without.
+        clusters: of the last round, the figure that leads, by cluster of the recipe.
         seconds: by phase, over the run.
         wall_seconds, cpu_seconds, simulated_seconds: of the run; the last is None without devices in the recipe.
         bytes: of the run.
@@ -75,6 +79,12 @@ class Result(Record):
     group_accuracy: Spread | None = None
     personal_accuracy: Spread | None = None
     personal_public_accuracy: Spread | None = None
+    client_leading: Spread | None = None
+    group_leading: Spread | None = None
+    personal_leading: Spread | None = None
+    personal_public_leading: Spread | None = None
+    tuned: Spread | None = None
+    clusters: dict[Text, Number] = dataclasses.field(default_factory=dict)
     simulated_seconds: Number | None = None
     level_epsilons: dict[Text, Number] = dataclasses.field(default_factory=dict)
     assessments: dict[Text, dict[Text, Number]] = dataclasses.field(default_factory=dict)
@@ -87,6 +97,21 @@ class Result(Record):
     def leading(self) -> float | None:
         """The number of the figure that leads."""
         return self.accuracy if self.leads.name == ACCURACY.name else self.figures.get(self.leads.name)
+
+    @property
+    def of_clients(self) -> Spread | None:
+        """Of the figure that leads, over clients, of the model that each was sent, on test data like its own."""
+        return self.client_accuracy if self.leads.name == ACCURACY.name else self.client_leading
+
+    @property
+    def of_groups(self) -> Spread | None:
+        """The same over groups."""
+        return self.group_accuracy if self.leads.name == ACCURACY.name else self.group_leading
+
+    @property
+    def of_personal(self) -> Spread | None:
+        """The same over the clients' own models."""
+        return self.personal_accuracy if self.leads.name == ACCURACY.name else self.personal_leading
 
 
 class Line(Record):
@@ -200,6 +225,8 @@ def result_of(run_dir: Path) -> Result:
     last = rows[-1] if rows else None
     simulated = [row.simulated_seconds for row in rows if row.simulated_seconds is not None]
     phases = dict.fromkeys(phase for row in rows for phase in row.seconds)
+    groups = _spread(dict(enumerate(last.of_groups.values()))) if last else None
+    by_accuracy = last is None or last.leads.name == ACCURACY.name
     return Result(
         rounds=len(rows),
         accuracy=last.accuracy if last else None,
@@ -208,7 +235,13 @@ def result_of(run_dir: Path) -> Result:
         leads=last.leads if last else ACCURACY,
         figures=last.figures if last else {},
         client_accuracy=_spread(last.client_accuracy) if last else None,
-        group_accuracy=_spread(dict(enumerate(last.group_accuracy.values()))) if last else None,
+        group_accuracy=groups if by_accuracy else None,
+        client_leading=_spread(last.client_leading) if last else None,
+        group_leading=None if by_accuracy else groups,
+        personal_leading=_spread(last.personal_leading) if last else None,
+        personal_public_leading=_spread(last.personal_public_leading) if last else None,
+        tuned=_spread(last.tuned) if last else None,
+        clusters=last.clusters if last else {},
         personal_accuracy=_spread(last.personal_accuracy) if last else None,
         personal_public_accuracy=_spread(last.personal_public_accuracy) if last else None,
         zones={zone: share for zone, share in last.zones.items() if share is not None} if last else {},

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from fedplug.api import units
 from fedplug.api.blocks import CLEAR, ENCRYPTED, NOISED
+from fedplug.api.data import ACCURACY
 from fedplug.api.rows import Row
 from fedplug.api.verdict import Line, Verdict
 from fedplug.console.display import best_of
@@ -129,24 +130,27 @@ def _key_numbers(rows: Sequence[Row], planned: int, resumed: bool) -> str:
     if not rows:
         return ""
     measured = [row for row in rows if row.leading is not None and math.isfinite(row.leading)]
-    grouped = next((row for row in reversed(rows) if row.group_accuracy), None)
+    grouped = next((row for row in reversed(rows) if row.of_groups), None)
     work = sum(units.total(row.seconds.values()) for row in rows)
     training = units.percent(units.total(row.seconds.get("train") for row in rows) / work) if work else ""
     asked, answered = sum(row.clients.asked for row in rows), sum(row.clients.answered for row in rows)
     zone = next((zone for zone in (ENCRYPTED, NOISED) if any(row.zones.get(zone) for row in rows)), CLEAR)
     first = units.percent(rows[0].zones.get(zone))
     share = units.percent(units.last(row.zones.get(zone) for row in rows))
-    personal = [found for row in rows if (found := units.spread(row.personal_accuracy))]
+    personal = [found for row in rows if (found := units.spread(row.of_personal))]
     models = f"; personal models {units.number(personal[-1][1])} on average" if personal else ""
+    if tuned := [found for row in rows if (found := units.spread(row.tuned))]:
+        models += f"; fine-tuned at each client {units.number(tuned[-1][1])} on average"
     final, leads = units.number(measured[-1].leading) if measured else units.NOTHING, rows[-1].leads
     best = best_of(measured) if measured else None
     note = f"best {units.number(best.leading)} after round {best.round}" if best else "not measured"
     title = f"{leads.name[:1].upper()}{leads.name[1:]}{f' ({leads.unit})' if leads.unit else ''}"
     accuracy = (title, final, note)
     if grouped is not None:
-        low, mean, high = map(units.number, units.spread(dict(enumerate(grouped.group_accuracy.values()))) or ())
-        each = f"{len(grouped.group_accuracy)} models, {low} to {high}, each on test data like its clients'"
-        accuracy = ("Accuracy in groups", mean, f"{each}; on all classes {final}")
+        low, mean, high = map(units.number, units.spread(dict(enumerate(grouped.of_groups.values()))) or ())
+        each = f"{len(grouped.of_groups)} models, {low} to {high}, each on test data like its clients'"
+        on_all = "on all classes" if leads == ACCURACY else "on the public test set"
+        accuracy = (f"{title} in groups", mean, f"{each}; {on_all} {final}")
     items = [
         (*accuracy[:2], accuracy[2] + models),
         (_SHARES[zone], share, f"of the model in the last round; {first} in the first"),

@@ -31,18 +31,23 @@ def rounds_tables(rows: Sequence[Row]) -> str:
     """Every round as a row of a table, and what the rounds add up to, as HTML."""
     if not rows:
         return "<p>No round is complete.</p>"
-    number, grouped = units.number, any(row.group_accuracy for row in rows)
+    number, grouped = units.number, any(row.of_groups for row in rows)
     figures = dict.fromkeys(title for row in rows for title in row.figures)
-    leads = [title for title in figures if title == rows[-1].leads.name]
+    leading = rows[-1].leads.name
+    leads = [title for title in figures if title == leading]
     columns: list[tuple[str, Callable[[Row], str]]] = [
-        ("accuracy in groups", lambda row: number(_mean(row.group_accuracy))),
+        (f"{leading} in groups", lambda row: number(_mean(row.of_groups))),
         *((title, lambda row, title=title: number(row.figures.get(title))) for title in leads),
         ("accuracy on all classes" if grouped else "accuracy", lambda row: number(row.accuracy)),
         ("loss", lambda row: number(row.loss)),
         ("train loss", lambda row: number(row.train_loss)),
-        ("client accuracy", lambda row: _spread(row.client_accuracy)),
-        ("personal models", lambda row: _mean_and_spread(row.personal_accuracy)),
-        ("personal, public set", lambda row: _mean_and_spread(row.personal_public_accuracy)),
+        (f"client {leading}", lambda row: _spread(row.of_clients)),
+        ("personal models", lambda row: _mean_and_spread(row.of_personal)),
+        ("personal, public set", lambda row: _mean_and_spread(row.of_personal_public)),
+        ("fine-tuned", lambda row: _mean_and_spread(row.tuned)),
+        ("fine-tuned, public set", lambda row: _mean_and_spread(row.tuned_public)),
+        *((f"cluster {name}", lambda row, name=name: number(row.clusters.get(name)))
+          for name in dict.fromkeys(name for row in rows for name in row.clusters)),
         *((title, lambda row, title=title: number(row.figures.get(title))) for title in figures if title not in leads),
         ("clients", lambda row: f"{row.clients.answered}/{row.clients.asked}"),
         *((zone, lambda row, zone=zone: units.percent(row.zones.get(zone))) for zone in zone_shares(rows)),
@@ -63,13 +68,16 @@ def rounds_tables(rows: Sequence[Row]) -> str:
     filled = {title: cells for title, cells in filled.items() if not {*cells} <= {units.NOTHING, "0 B"}}
     body = [[str(rows[i].round), *(text(cells[i]) for cells in filled.values())] for i in _shown(rows)]
     caption = f"Of {len(rows)} rounds some; metrics.jsonl has all. " if len(body) < len(rows) else ""
-    if any(row.client_accuracy for row in rows):
-        caption += "Client accuracy: lowest and highest. "
+    if any(row.of_clients for row in rows):
+        caption += f"Client {leading}: lowest and highest. "
     caption += "Clients: answered/asked. Zones: mean share over clients."
     if grouped:
-        caption += " Accuracy in groups: mean over the groups' models, each on test data like its clients'."
+        title = f"{leading[:1].upper()}{leading[1:]}"
+        caption += f" {title} in groups: mean over the groups' models, each on test data like its clients'."
     if "personal models" in filled or "personal, public set" in filled:
         caption += " Personal models: mean over clients (lowest and highest), on test data of each client's class mix."
+    if "fine-tuned" in filled:
+        caption += " Fine-tuned: the same of the global model once each client has trained it on its own examples."
     parts = [table(caption, ["round", *filled], body, numeric=True)]
     parts.append(_byte_totals(rows))
     dropped = [

@@ -125,8 +125,8 @@ class Runner:
         if (found := line.result) is None:
             watch.result(f"failed: {line.error}", always=True)
             return
-        of_groups = f", in groups {units.number(found.group_accuracy.mean)}" if found.group_accuracy else ""
-        of_personal = f", personal {units.number(found.personal_accuracy.mean)}" if found.personal_accuracy else ""
+        of_groups = f", in groups {units.number(found.of_groups.mean)}" if found.of_groups else ""
+        of_personal = f", personal {units.number(found.of_personal.mean)}" if found.of_personal else ""
         watch.result(
             f"{found.leads.name} {units.number(found.leading)}{of_groups}{of_personal}, {_protection(found)}, "
             f"{units.duration(seconds)}"

@@ -91,7 +91,9 @@ def _component(entry: Entry, definitions: dict[str, Any]) -> dict[str, Any]:
         "name": {"type": "string", "description": "the instance's own name; by default that of the component"},
         **options.get("properties", {}),
     }
-    required = ["use", *options.get("required", [])]
+    inner = found.inner if issubclass(found, Component) else {}
+    properties |= {key: {"$ref": f"#/$defs/{group}"} for key, group in inner.items()}
+    required = ["use", *options.get("required", []), *inner]
     if entry.group == "dataset":
         properties |= _options(Split, "split", definitions)["properties"]
         properties["partition"] = {"anyOf": [{"$ref": "#/$defs/partition"}, {"type": "null"}]}  # of sites

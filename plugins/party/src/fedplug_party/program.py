@@ -100,6 +100,11 @@ class Site:
             return None
         return int(round < self.recipe.rounds and bool(component.ballots(round, server.ctx)))
 
+    @property
+    def doubts(self) -> list[str]:
+        """What is odd about the client's data, once it is loaded; told here, and to nobody else."""
+        return self._world.doubts
+
     def client(self) -> HostedClient | None:
         """The client, with its data, before the run; None for the key server."""
         host = self.host()
@@ -168,6 +173,8 @@ def run_party(
         KeyboardInterrupt: somebody ended the program.
     """
     recipe, client = site.recipe, site.client()
+    for doubt in site.doubts:
+        said(f"mind: {doubt}")
     belongs = Belongs(site.address, recipe.digest, "" if client is None else data_digest(client.data))
     state.require(belongs)
     if not agreed(agreement(recipe, site.composition, site.layout, client, repeats)):

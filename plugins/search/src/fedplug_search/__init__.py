@@ -53,7 +53,7 @@ def search(
         trials: how many in all; more of them go on.
         jobs: how many at a time, each in a process of its own.
         timeout: seconds after which no trial begins.
-        prune: `all`; `certain`, without the rule for hopeless accuracy; `none`.
+        prune: `all`; `certain`, without the rule for a hopeless figure; `none`.
         search_seed: of what is chosen.
         output: folder of the search; `search-RECIPE` in the folder of runs if None.
         settings: of this machine; by default those of the user's config file.

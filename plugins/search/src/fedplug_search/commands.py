@@ -51,7 +51,7 @@ def search(
         str | None, typer.Option(metavar="TIME", help="Begin no trial after this time: 90s, 30min, 2h.")
     ] = None,
     prune: Annotated[
-        str, typer.Option(metavar="RULE", help="End trials early: all; certain, not on hopeless accuracy; none.")
+        str, typer.Option(metavar="RULE", help="End trials early: all; certain, not what is hopeless; none.")
     ] = "all",
     search_seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of what is chosen.")] = 0,
     jobs: Jobs = 1,

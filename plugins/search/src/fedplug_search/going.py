@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api import units
+from fedplug.api.data import ACCURACY
 from fedplug.api.errors import CheckpointError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.folder import read_ledger, read_rows
 from fedplug_lab.api import Compared, OneRun, Outcome, Shelf, numbers_of, open_run, verdicts_of
 
-from fedplug_search.limits import so_far
+from fedplug_search.limits import name_of, so_far
 from fedplug_search.measures import measure
-from fedplug_search.question import Question
+from fedplug_search.question import Question, leading_of
 from fedplug_search.trial import PRUNED, Made, Told, judged
 
 
@@ -106,6 +107,7 @@ class Books:
         count, limits = len(going.recipes), dict[str, float]()
         if self.prune == "none":
             return {}, ""
+        leads = leading_of(self.question.base)
         for constraint in self.question.constraints:
             name, bound, show = constraint.name, constraint.bound, constraint.measure.show
             if constraint.measure.grows and not constraint.least:
@@ -121,19 +123,23 @@ class Books:
                 if beyond and spent:
                     return {}, f"{name} is {show(total)} at least, above {show(bound)}"
                 limits[name] = max(left, 0.0)
-            elif name == "accuracy" and constraint.least:
-                known = units.finite(run.result.accuracy for run in going.runs)
+            elif name == name_of(leads) and constraint.least == (leads.better == "higher"):
+                known = units.finite(run.result.leading for run in going.runs)
                 if len(known) < len(going.runs):
                     continue
-                # The runs that are still to come may all be right.
-                least = count * bound - math.fsum(known) - (count - 1 - len(known))
-                if least > 1:
-                    return {}, f"accuracy is {show(1 - (least - 1) / count)} at most, below {show(bound)}"
-                if self.prune == "all" and least > 0:
-                    limits[name] = least
+                # The runs that are still to come may all be right; how good another figure can be nobody knows.
+                asked = count * bound - math.fsum(known)
+                if leads.name == ACCURACY.name:
+                    asked -= count - 1 - len(known)
+                    if asked > 1:
+                        return {}, f"accuracy is {show(1 - (asked - 1) / count)} at most, below {show(bound)}"
+                elif count - len(known) > 1:
+                    continue
+                if self.prune == "all" and (asked > 0 or leads.name != ACCURACY.name):
+                    limits["leading"] = asked
         return limits, ""
 
 
 def _known(run: OneRun) -> Mapping[str, float]:
-    found = {**so_far(run.rows), "accuracy": run.result.accuracy}
+    found = {**so_far(run.rows), name_of(run.result.leads): run.result.leading}
     return {name: value for name, value in found.items() if value is not None}

@@ -1,7 +1,7 @@
 """`search.limits`: ends a run that is certain to cost more than allowed, or that can hardly become as good as asked.
 
-Epsilon, bytes and seconds only grow from round to round, so that a run above its limit stays there. Accuracy may do
-anything; the rule for it is a guess, which is stated in `hopeless`.
+Epsilon, bytes and seconds only grow from round to round, so that a run above its limit stays there. The figure that
+leads, such as accuracy, may do anything; the rule for it is a guess, which is stated in `hopeless`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from pathlib import Path
 
 import fedplug
 from fedplug import Field
+from fedplug.api.data import ACCURACY, Better, Figure
 from fedplug.api.events import Event, RoundStarted, RowComplete, RowMade, RowsRestored, RunStarted
 from fedplug.api.rows import Row
-from fedplug.api.units import last
+from fedplug.api.units import last, number
 
-from fedplug_search.measures import MEASURES
+from fedplug_search.measures import FIGURE, MEASURES
 
 
 class Limits(fedplug.Extension):
-    """End a run before a round begins if its epsilon, bytes or seconds are above a limit, or its accuracy is hopeless.
+    """End a run before a round begins if its epsilon, bytes or seconds are above a limit, or what leads is hopeless.
 
     What the run has by then is kept, and `fedplug resume` without this extension goes on.
     """
@@ -36,8 +37,11 @@ class Limits(fedplug.Extension):
         bytes_key_server: float | None = Field(None, ge=0, description="the most bytes to and from the key server")
         seconds: float | None = Field(None, ge=0, description="the most seconds of the rounds on the wall clock")
         seconds_simulated: float | None = Field(None, ge=0, description="the most seconds on the devices of the recipe")
-        accuracy: float | None = Field(
-            None, le=1, description="the least accuracy after the last round; judged after half of the rounds"
+        leading: float | None = Field(
+            None,
+            allow_inf_nan=False,
+            description="what the figure that leads, such as accuracy or RMSE, must come to in the end; judged "
+            "after half of the rounds",
         )
 
     def __init__(self, options: Options) -> None:
@@ -68,22 +72,30 @@ class Limits(fedplug.Extension):
             if limit is not None and value is not None and value > limit:
                 show = MEASURES[name].show
                 return f"{name} is {show(value)} {after}, above {show(limit)}, and only grows"
-        least = self.options.accuracy
-        if least is not None and (most := hopeless([row.accuracy for row in rows], self._rounds, least)) is not None:
-            gain = f"even the best gain so far, repeated, gives {most:.3f}"
-            return f"accuracy can hardly come to {least:.3f}: {after} {gain}"
+        asked = self.options.leading
+        if asked is not None and rows:
+            leads = rows[-1].leads
+            most = hopeless([row.leading for row in rows], self._rounds, asked, leads.better, _best_of(leads))
+            if most is not None:
+                gain = f"even the best gain so far, repeated, gives {most:.3f}"
+                return f"{leads.name} can hardly come to {asked:.3f}: {after} {gain}"
         return ""
 
     def known(self) -> dict[str, float]:
         """What the run has come to."""
         rows = [row for _, row in sorted(self._rows.items())]
-        accuracy = last(row.accuracy for row in rows)
-        return {name: value for name, value in {**so_far(rows), "accuracy": accuracy}.items() if value is not None}
+        found = dict(so_far(rows))
+        if rows:
+            found[name_of(rows[-1].leads)] = last(row.leading for row in rows)
+        return {name: value for name, value in found.items() if value is not None}
 
     def describe(self) -> str:
         """One line for the plan of the run."""
         given = self.options.model_dump(exclude_none=True)
-        shown = ", ".join(f"{name} {MEASURES[name].show(value)}" for name, value in given.items())
+        shown = ", ".join(
+            f"{name} {MEASURES[name].show(value) if name in MEASURES else number(value)}"
+            for name, value in given.items()
+        )
         return f"ends the run where it cannot keep to {shown}" if shown else "has no limit, and ends nothing"
 
 
@@ -106,15 +118,30 @@ def so_far(rows: Sequence[Row]) -> Mapping[str, float | None]:
     }
 
 
-def hopeless(accuracies: Iterable[float | None], rounds: int, least: float) -> float | None:
-    """What the accuracy would come to at best, where that is below what is asked; None where it may still do.
+def name_of(leads: Figure) -> str:
+    """The measure of a figure that leads."""
+    return leads.name if leads.name == ACCURACY.name else f"{FIGURE}{leads.name}"
+
+
+def _best_of(leads: Figure) -> float | None:
+    """The best that it can be, where everybody knows that."""
+    return 1.0 if leads.name == ACCURACY.name else None
+
+
+def hopeless(
+    figures: Iterable[float | None], rounds: int, asked: float, better: Better = "higher", best: float | None = 1.0
+) -> float | None:
+    """What a figure would come to at best, where that is worse than what is asked; None where it may still do.
 
     At best means that every round that is left gains as much as the best one so far. Nothing is said before half of the
     rounds, and three of them, have a number: learning may start slowly.
     """
-    known = [value for value in accuracies if value is not None and math.isfinite(value)]
+    sign = 1 if better == "higher" else -1
+    known = [sign * value for value in figures if value is not None and math.isfinite(value)]
     if len(known) < max(3, rounds / 2):
         return None
     gain = max(0.0, *(later - earlier for earlier, later in pairwise(known)))
     most = max(known) + (rounds - len(known)) * gain
-    return min(most, 1.0) if most < least else None
+    if most >= sign * asked:
+        return None
+    return sign * (most if best is None else min(most, sign * best))

@@ -25,6 +25,7 @@ from fedplug.recipe.composition import instantiate
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.recipe import Recipe, load_recipe
 
+from fedplug_search.limits import name_of
 from fedplug_search.measures import DIRECTIONS, FIGURE, NAMES, Constraint, better_of, is_measure, measure
 from fedplug_search.space import Dimension, Space, misfits, read_dimension
 
@@ -228,7 +229,7 @@ class _Reader:
         declared = _figures_of(base)
         if not given:
             wishes = {one.name: wish for one in constraints if (wish := _wish(one.name, constraints, declared))}
-            leads = _leading(base)
+            leads = {name_of(leading_of(base)): leading_of(base).better}
             named: dict[str, Better] = {**leads, **wishes}
             return named if len(named) > 1 else {**leads, **FALLBACK}
         chosen: dict[str, Better] = {}
@@ -251,7 +252,7 @@ class _Reader:
                     f"{name}=min or {name}=max{_declared(declared)}"
                 )
         if len(chosen) == len(given) == 1:
-            other = next(name for name in (*_leading(base), *FALLBACK) if name not in chosen)
+            other = next(name for name in (name_of(leading_of(base)), *FALLBACK) if name not in chosen)
             remedy = f"add another, such as --objective {other}"
             self.problems.append(f"{place}: a search weighs two things or more against each other; {remedy}")
         return chosen
@@ -269,10 +270,9 @@ def _figures_of(base: Recipe | None) -> tuple[Figure, ...]:
     return tuple(figure for use in uses for figure in instantiate(use).judged_by)
 
 
-def _leading(base: Recipe | None) -> dict[str, Better]:
-    """The measure of the figure that leads, and which way it is better: accuracy, where the recipe names no task."""
-    leads = _figures_of(base)[0] if base is not None and base.task is not None else ACCURACY
-    return {leads.name if leads.name == ACCURACY.name else f"{FIGURE}{leads.name}": leads.better}
+def leading_of(base: Recipe | None) -> Figure:
+    """The figure that leads: accuracy, where the recipe names no task."""
+    return _figures_of(base)[0] if base is not None and base.task is not None else ACCURACY
 
 
 def _side(name: str, constraints: Sequence[Constraint]) -> Better | None:

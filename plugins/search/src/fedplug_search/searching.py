@@ -29,7 +29,7 @@ from fedplug_search.store import Store
 from fedplug_search.work import Plan, Search
 
 PRUNE = {
-    "all": "a trial ends when it is certain to miss a constraint, or when its accuracy is hopeless",
+    "all": "a trial ends when it is certain to miss a constraint, or when what leads, such as accuracy, is hopeless",
     "certain": "a trial ends when it is certain to miss a constraint",
     "none": "every trial runs to its end",
 }

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import gzip
 import importlib.util
 import os
 import pickle
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -98,6 +99,15 @@ def data_folder(root: str | None, inside: str = "") -> Path:
     return Path(named).expanduser() / inside
 
 
+def located(root: str | None, inside: str) -> Path:
+    """A path in the folder of data sets; where nobody named one, in the working directory.
+
+    Whoever has one file of data has no folder of data sets, and should not need one.
+    """
+    path = Path(inside).expanduser()
+    return data_folder(root, str(path)) if root or os.environ.get(ENVIRONMENT) else Path.cwd() / path
+
+
 @contextlib.contextmanager
 def _reading(what: str, where: Path, download: bool = False) -> Iterator[None]:
     """Turns whatever a reader raises over a bad file, or a download over the network, into a DataError."""
@@ -158,13 +168,29 @@ def text_pieces(path: Path, context: int, test_fraction: float) -> tuple[Example
         raise DataError(f"there is no file {path}; put it there, or name another with data: {{file: ...}}")
     with _reading("the text", path):
         text = np.frombuffer(path.read_bytes(), np.uint8).astype(np.int64)
-    count = max(0, len(text) - 1) // context
-    if count < 2 * PARTS:
-        least = 2 * PARTS * context + 1
-        raise DataError(f"{path} holds {len(text)} bytes, and {least} are needed; take more text or a smaller context")
+    return ends_apart(cut_up(text, context, str(path)), test_fraction)
+
+
+def cut_up(tokens: np.ndarray[Any, Any], context: int, place: str, at_least: int = 2 * PARTS) -> Examples:
+    """Tokens int64 (n,) as pieces (n, context) that do not overlap, each with the tokens behind it as its answers.
+
+    The labels are the tenth of the text that a piece is in. Raises a DataError where there are too few of them.
+    """
+    count = max(0, len(tokens) - 1) // context
+    if count < at_least:
+        least = at_least * context + 1
+        what = "bytes" if Path(place).is_file() else "tokens"
+        raise DataError(
+            f"{place} holds {len(tokens)} {what}, and {least} are needed; take more text or a smaller context"
+        )
     whole = count * context
-    given, asked = (text[start : start + whole].reshape(count, context) for start in (0, 1))
-    pieces = Examples(given, np.arange(count) * PARTS // count, asked)
+    given, asked = (tokens[start : start + whole].reshape(count, context) for start in (0, 1))
+    return Examples(given, np.arange(count) * PARTS // count, asked)
+
+
+def ends_apart(pieces: Examples, test_fraction: float) -> tuple[Examples, Examples]:
+    """Pieces for training, and the last ones of each tenth for testing."""
+    count = len(pieces)
     testing = [rows[-max(1, round(test_fraction * len(rows))) :] for rows in np.array_split(np.arange(count), PARTS)]
     test = np.concatenate(testing)
     return pieces.take(np.setdiff1d(np.arange(count), test)), pieces.take(test)
@@ -181,6 +207,23 @@ def _split(examples: Examples, test_fraction: float, seed: int) -> tuple[Example
     """Training and test examples, split at random within every class, each in the order that they had."""
     train, test = stratified(examples.labels, test_fraction, seed)
     return examples.take(np.sort(train)), examples.take(np.sort(test))
+
+
+def apart(examples: Examples, test_fraction: float, seed: int, place: str) -> tuple[Examples, Examples]:
+    """Training and test examples, split at random within every class; without regard to them where one is too rare.
+
+    Raises:
+        DataError: there are too few examples for both.
+    """
+    count = len(examples)
+    if count < 2:
+        raise DataError(f"{place} has {count} example, and a part is set aside for testing; give more")
+    try:
+        return _split(examples, test_fraction, seed)
+    except ValueError:
+        order = stream(seed, "split").permutation(count)
+        testing = min(count - 1, max(1, round(test_fraction * count)))
+        return examples.take(np.sort(order[testing:])), examples.take(np.sort(order[:testing]))
 
 
 def idx_images(name: str, root: str | None, download: bool, num_classes: int) -> tuple[Examples, Examples]:
@@ -299,6 +342,21 @@ def image_tree(
     if names != test_names:
         raise DataError(f"{train_folder} has the classes {names}, but {test_folder} has {test_names}; they must agree")
     return train, test, names
+
+
+def with_labels(examples: Examples, folders: tuple[str, ...], labels: Mapping[str, tuple[str, ...]]) -> Examples:
+    """The same images, each with the labels of its folder as targets, 0 or 1, int64 (n, labels).
+
+    Raises:
+        DataError: a label names a folder that is not there.
+    """
+    for label, named in labels.items():
+        if absent := [name for name in named if name not in folders]:
+            raise DataError(
+                f"labels.{label} names the folder {absent[0]}, and there are {', '.join(folders)}; correct the name"
+            )
+    has = np.array([[folder in named for named in labels.values()] for folder in folders], np.int64)
+    return dataclasses.replace(examples, targets=has[examples.labels])
 
 
 def _loader(image_size: int, grayscale: bool = False) -> Callable[[str], np.ndarray[Any, Any]]:

@@ -17,7 +17,6 @@ labels whole numbers from 0, (n,) or (n, 1). For segmentation there are `train_t
 from __future__ import annotations
 
 import math
-import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -78,10 +77,7 @@ class Arrays(fedplug.DataSource):
 
         from fedplug_std import _dataset_files as files
 
-        file = Path(self.options.file).expanduser()
-        # Whoever has one file of data has no folder of data sets, and should not need one.
-        known = root or os.environ.get(files.ENVIRONMENT)
-        path = files.data_folder(root, str(file)) if known else Path.cwd() / file
+        path = files.located(root, self.options.file)
         stored = _read(path)
         train, test = (examples_of(stored, split, path) for split in ("train", "test"))
         named, kinds, regions = (_texts(stored, name, path) for name in _NAMES)

@@ -28,8 +28,10 @@ class AvailabilityOptions(Options):
     """Who is away; both ways together: whoever is away by either."""
 
     drop_out: float = Field(0.0, ge=0, lt=1, description="chance that a client is away in a round, each by itself")
-    when: Literal["round", "upload"] = Field(
-        "round", description="away from the beginning of the round, or from when its update is asked for"
+    when: Literal["round", "upload", "opening"] = Field(
+        "round",
+        description="away from the beginning of the round, from when its update is asked for, or from when shares of "
+        "a sum are: its update is in the sum then, and it does not help to open it",
     )
     trace: str | None = Field(
         None, min_length=1, description="CSV file with the columns round (from 1) and client: who is away when"
@@ -105,6 +107,8 @@ class AvailabilitySection(Section):
     @property
     def presence(self) -> float:
         """Of a trace nobody can tell."""
+        if self.options.when == "opening":  # its update is in the sum
+            return 1.0
         return 0.0 if self.options.trace else 1.0 - self.options.drop_out
 
     def attach(self, protocol: Protocol) -> None:
@@ -116,7 +120,9 @@ class AvailabilitySection(Section):
         """One line for the plan of the run."""
         ways = [f"each client with chance {self.options.drop_out:g}"] if self.options.drop_out else []
         ways += [f"as {self.options.trace} says"] if self.options.trace else []
-        since = "of a round" if self.options.when == "round" else "of what a round uploads"
+        since = {
+            "round": "of a round", "upload": "of what a round uploads", "opening": "in opening what a round uploads"
+        }[self.options.when]  # fmt: skip
         return f"clients are away {' and '.join(ways)}: no part {since}"
 
 
@@ -162,6 +168,7 @@ class Reached:
         office = self._office
         begun = office.round >= 0 and office.phase != "finish"  # all are there for the set-up and the last model
         client_id = self._clients.get(address)  # none of the key server, which is always there
-        if client_id is None or not begun or (self._away.when == "upload" and office.phase != "upload"):
+        phases = {"upload": ("upload", "open"), "opening": ("open",)}.get(self._away.when)
+        if client_id is None or not begun or (phases is not None and office.phase not in phases):
             return False
         return self._away.is_away(client_id, office.round)

@@ -26,7 +26,7 @@ class ByName(fedplug.Negotiation, fedplug.Opener):
     * Layers in zones of other kinds: `zones: {encrypted: [conv*, fc1.weight]}`.
 
     What a client retains it goes on with, beside the global values of the rest: name this component under postprocess
-    too, `postprocess: {retained: [std.by_name]}`. The global model keeps its first values there, so read the accuracy
+    too, `postprocess: {retained: [std.by_name]}`. The global model keeps its first values there, so read the figures
     of the clients' own models. Plans are public, the same for all clients, and fixed.
     """
 

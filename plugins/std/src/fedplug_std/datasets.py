@@ -303,6 +303,9 @@ class ImageFolder(fedplug.DataSource):
 
     The folder holds `train/` and `test/` (or `val/`), each with one folder a class; or the class folders themselves,
     which are then split at random within every class.
+
+    With `labels` an image may have several of them, by the folder that it lies in (multi-label): `labels: {pneumonia:
+    [BACTERIA, VIRUS], bacteria: [BACTERIA]}`. Partitions go by the folders then.
     """
 
     class Options(_Sized):
@@ -313,6 +316,9 @@ class ImageFolder(fedplug.DataSource):
         grayscale: bool = Field(False, description="one channel in place of three")
         test_fraction: float = Field(
             0.2, gt=0, lt=1, description="share of each class that is for testing, where there is no test folder"
+        )
+        labels: dict[str, tuple[str, ...]] = Field(
+            {}, description="labels of which an image may have several, each with the folders whose images have it"
         )
         split_seed: int = Field(0, ge=0, description="seed of that split")
         mean: float = Field(
@@ -330,14 +336,19 @@ class ImageFolder(fedplug.DataSource):
     def declares(self) -> Declares:
         """The chosen size and colours; how many classes there are the folder tells."""
         size, channels = self.options.image_size, 1 if self.options.grayscale else 3
-        return Declares(shape=(channels, size, size))
+        labels = self.options.labels
+        task = "std.multi_label" if labels else ""
+        return Declares(shape=(channels, size, size), num_classes=len(labels) or None, task=task)
 
     def load(self, root: str | None) -> Dataset:
         """Reads every image of the tree.
 
         Raises:
-            DataError: missing, empty, damaged, or with different classes for training and testing.
+            DataError: missing, empty, damaged, or with different classes for training and testing; or a label of a
+                folder that is not there.
         """
+        from dataclasses import replace
+
         from fedplug_std import _dataset_files as files
 
         chosen = self.options
@@ -349,7 +360,11 @@ class ImageFolder(fedplug.DataSource):
             chosen.split_seed,
         )
         channels = 1 if chosen.grayscale else 3
-        return files.dataset(train, test, chosen, names, (chosen.mean,) * channels, (chosen.std,) * channels)
+        data = files.dataset(train, test, chosen, names, (chosen.mean,) * channels, (chosen.std,) * channels)
+        if not chosen.labels:
+            return data
+        train, test = (files.with_labels(part, names, chosen.labels) for part in (data.train, data.test))
+        return replace(data, train=train, test=test, classes=tuple(chosen.labels), kinds=names)
 
 
 class TextFile(fedplug.DataSource):
@@ -362,7 +377,9 @@ class TextFile(fedplug.DataSource):
     class Options(_Sized):
         """Which file, and how it is cut."""
 
-        file: str = Field(description="the file, absolute or inside the data folder")
+        file: str = Field(
+            description="the file, absolute or inside the data folder; where none is named, in the working directory"
+        )
         context: int = Field(64, ge=1, description="bytes of a piece that the model is given")
         test_fraction: float = Field(0.1, gt=0, lt=1, description="share of each part that is for testing")
 
@@ -385,7 +402,7 @@ class TextFile(fedplug.DataSource):
         from fedplug_std import _dataset_files as files
 
         chosen = self.options
-        train, test = files.text_pieces(files.data_folder(root, chosen.file), chosen.context, chosen.test_fraction)
+        train, test = files.text_pieces(files.located(root, chosen.file), chosen.context, chosen.test_fraction)
         parts = tuple(f"part {number}" for number in range(1, files.PARTS + 1))
         data = files.dataset(train, test, chosen, parts, (), ())
         return replace(data, classes=tuple(f"byte {value}" for value in range(256)), kinds=parts)

@@ -305,7 +305,7 @@ class Gpt(fedplug.ModelSource):
 
     Token and position embeddings, pre-norm blocks of causal attention and a GELU layer four times as wide, a last norm,
     and a linear layer over the vocabulary. It mixes no examples, so DP-SGD can train it. For the task
-    `std.language_model`.
+    `std.language_model`, whose figure is perplexity; `std.lora` adapts it.
     """
 
     class Options(fedplug.Options):
@@ -334,14 +334,11 @@ class Gpt(fedplug.ModelSource):
 
         chosen = self.options
         return build(
-            lambda: _gpt.Gpt(num_classes, shape[0], chosen.width, chosen.layers, chosen.heads), shape, seed, device,
-            tokens=True,
-        )  # fmt: skip
+            lambda: _gpt.Gpt(num_classes, shape[0], chosen.width, chosen.layers, chosen.heads), shape, seed, device
+        )
 
 
-def build(
-    make: Callable[[], torch.nn.Module], shape: tuple[int, ...], seed: int, device: str, tokens: bool = False
-) -> TorchModel:
+def build(make: Callable[[], torch.nn.Module], shape: tuple[int, ...], seed: int, device: str) -> TorchModel:
     """Makes the module with weights of this seed and checks that it takes an example of this shape, or such tokens.
 
     Raises:
@@ -351,13 +348,13 @@ def build(
     import torch
     from fedplug.api.errors import DataError, SetupError
 
-    from fedplug_std.torch_model import TorchModel, seeded
+    from fedplug_std.torch_model import TorchModel, seeded, tried
 
     with seeded(seed):
         try:
             module = make()
             with torch.no_grad():
-                module.eval()(torch.zeros(1, *shape, dtype=torch.int64 if tokens else torch.float32))
+                tried(module.eval(), shape)
         except (RuntimeError, ValueError, MemoryError) as error:
             # torch has no class of its own for this.
             if isinstance(error, MemoryError) or re.search("allocate|enough memory|overflow", str(error)):

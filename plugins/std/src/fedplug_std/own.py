@@ -66,16 +66,16 @@ def model(found: Any, name: str) -> type[Component] | None:
             """
             import torch
 
-            from fedplug_std.torch_model import seeded
+            from fedplug_std.torch_model import seeded, tried
 
             if num_classes is None:
                 return None
             with contextlib.suppress(Exception), torch.device("meta"), seeded(0):
-                return _misfit(name, self._made(shape, num_classes).eval()(torch.zeros(1, *shape)), num_classes, per)
+                return _misfit(name, tried(self._made(shape, num_classes).eval(), shape), shape, num_classes, per)
             try:
                 made = self.build(shape, num_classes, 0, "cpu")
                 with torch.no_grad():
-                    return _misfit(name, made.module.eval()(torch.zeros(1, *shape)), num_classes, per)
+                    return _misfit(name, tried(made.module.eval(), shape), shape, num_classes, per)
             except DataError as error:  # what torch says of the shape
                 remedy = "make it for the shape that it is given as the argument shape, or use other data"
                 return f"it fails at one: {error.__cause__}; {remedy}"
@@ -86,11 +86,13 @@ def model(found: Any, name: str) -> type[Component] | None:
             """The module with weights of this seed; it must give one number for each class."""
             import torch
 
+            from fedplug_std.torch_model import tried
+
             made = build(lambda: self._made(shape, num_classes), shape, seed, device)
             with torch.no_grad():
-                given_out = made.module.eval()(torch.zeros(1, *shape, device=made.device))
+                given_out = tried(made.module.eval(), shape, made.device)
             made.module.train()
-            if why := _misfit(name, given_out, num_classes):
+            if why := _misfit(name, given_out, shape, num_classes):
                 raise SetupError(why)
             return made
 
@@ -107,7 +109,7 @@ def model(found: Any, name: str) -> type[Component] | None:
     return _named(Own, found, name)
 
 
-def _misfit(name: str, given_out: Any, num_classes: int, per: str = "") -> str | None:
+def _misfit(name: str, given_out: Any, shape: tuple[int, ...], num_classes: int, per: str = "") -> str | None:
     """Why what a module gives for one example is no answer; None where it is. `per` is empty where it is not known."""
     import torch
 
@@ -115,9 +117,11 @@ def _misfit(name: str, given_out: Any, num_classes: int, per: str = "") -> str |
     of_pixels = len(sizes) > 2
     if isinstance(sizes, tuple) and sizes[:2] == (1, num_classes) and per in ("", "pixel" if of_pixels else "example"):
         return None
+    if len(shape) == 1 and sizes == (1, *shape, num_classes):  # a number for each token at each position
+        return None
     return (
         f"{name} gives {sizes} for one example; it must give one number for each of {num_classes} classes: "
-        f"(1, {num_classes}), or (1, {num_classes}, H, W) for segmentation"
+        f"(1, {num_classes}), or (1, {num_classes}, H, W) for segmentation, or (1, positions, {num_classes}) for tokens"
     )
 
 
@@ -173,9 +177,7 @@ def trainer(found: Any, name: str) -> type[Component] | None:
         raise TypeError(f"its trainer is {base!r}, which does not build on std.sgd and takes no other loss")
 
     class Own(base):  # type: ignore[misc]
-        def batch_loss(
-            self, logits: torch.Tensor, answers: torch.Tensor, weights: torch.Tensor | None
-        ) -> torch.Tensor:
+        def batch_loss(self, logits: torch.Tensor, answers: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
             """The function's; class weights are the cross entropy's alone."""
             if weights is not None:
                 raise SetupError(f"class_weights weighs the cross entropy, not {name}; weigh inside {name} instead")
@@ -215,9 +217,7 @@ def _values(options: Any, beside: type[fedplug.Options] = fedplug.Options) -> di
     return {key: value for key, value in options if key not in beside.model_fields}
 
 
-def _options(
-    found: Any, base: type[fedplug.Options], name: str, given: tuple[str, ...]
-) -> type[fedplug.Options]:
+def _options(found: Any, base: type[fedplug.Options], name: str, given: tuple[str, ...]) -> type[fedplug.Options]:
     """Options out of the arguments of a class or a function, but for those that are given otherwise.
 
     Raises:

@@ -266,11 +266,12 @@ def unscaled(examples: Examples, about: About) -> str | None:
     inputs = examples.inputs
     if about.mean or inputs.dtype.kind != "f" or not inputs.size or np.abs(inputs).max() <= _WIDEST:
         return None
-    widest = np.abs(inputs).reshape(len(inputs), -1).max(0)
-    column = int(widest.argmax())
+    columns = inputs.reshape(len(inputs), -1)
+    column = int(np.abs(columns).max(0).argmax())
+    named = about.columns[column] if column < len(about.columns) else column
     return (
-        f"column {column} of the inputs goes up to {widest[column]:g} and reaches the model as it is; scale every "
-        "column to about -1 to 1, by public numbers"
+        f"column {named} of the inputs goes from {columns[:, column].min():g} to {columns[:, column].max():g} and "
+        "reaches the model as it is; scale every column to about -1 to 1, by public numbers (option scale of std.table)"
     )
 
 

@@ -14,6 +14,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -45,6 +46,8 @@ _MODELESS = {
     )
 }  # fmt: skip
 """Modules that compute the same in training and in evaluation, of each example alone, and draw nothing."""
+
+_ANY_DTYPE: ContextVar[bool] = ContextVar("_ANY_DTYPE", default=False)
 
 T = TypeVar("T")
 Count = Callable[[torch.Tensor, torch.Tensor], Mapping[str, float]]
@@ -90,6 +93,40 @@ def seeded(seed: int, device: str | torch.device = "cpu") -> Iterator[None]:
             yield
     finally:
         torch.default_generator.set_state(before)
+
+
+def tried(
+    module: torch.nn.Module, shape: tuple[int, ...], device: str | torch.device | None = None, count: int = 1
+) -> torch.Tensor:
+    """What a module gives for examples of zeros: of numbers, or of tokens where it takes whole numbers alone.
+
+    Args:
+        module: is called, in the mode that it is in.
+        shape: of one example; tokens are (positions,).
+        device: where the examples are made; None: torch's default.
+        count: how many.
+    """
+    try:
+        given: torch.Tensor = module(torch.zeros(count, *shape, device=device))
+    except (RuntimeError, TypeError, IndexError) as error:
+        if len(shape) != 1:
+            raise
+        try:
+            given = module(torch.zeros(count, *shape, dtype=torch.int64, device=device))
+        except Exception as other:
+            # An embedding that was handed numbers says so of its indices; else it takes numbers, of another shape.
+            raise (other if "indices" in str(error) else error) from None
+    return given
+
+
+@contextlib.contextmanager
+def of_any_dtype() -> Iterator[None]:
+    """Inside, a `TorchModel` may have parameters of any dtype: whoever asks for it will freeze them."""
+    token = _ANY_DTYPE.set(True)
+    try:
+        yield
+    finally:
+        _ANY_DTYPE.reset(token)
 
 
 def to_tensor(
@@ -156,13 +193,14 @@ class TorchModel(Model):
 
     Attributes:
         device: where it lives.
+        count: as given.
         layout: where its trainable parameters live in the flat vector.
     """
 
     def __init__(self, module: torch.nn.Module, device: str = "cpu", count: Count | None = None) -> None:
         use_one_thread()
         keep_freed_memory()
-        self._count = count
+        self.count = count
         self.device = torch.device(device)
         if self.device.type == "cuda":
             torch.backends.cudnn.deterministic = True
@@ -172,8 +210,11 @@ class TorchModel(Model):
         if not named:
             raise ValueError(f"{type(module).__name__} has no trainable parameter")
         for name, tensor in named:
-            if tensor.dtype != torch.float32:
-                raise ValueError(f"parameter {name} is {tensor.dtype}, but updates are float32; convert the module")
+            if tensor.dtype != torch.float32 and not _ANY_DTYPE.get():
+                raise ValueError(
+                    f"parameter {name} is {tensor.dtype}, but updates are float32; convert the module with "
+                    ".float(), or freeze it and train adapters: std.lora"
+                )
         self._parameters: list[torch.Tensor] = [tensor for _, tensor in named]
         self.layout = Layout.of((name, tuple(tensor.shape)) for name, tensor in named)
         persistent = module.state_dict().keys()
@@ -305,7 +346,7 @@ class TorchModel(Model):
     def get_buffers(self) -> dict[str, NDArray[Any]]:
         """Non-trainable state by name, such as batch-norm statistics; copies."""
         held = {name: owner.get_buffer(key) for name, (owner, key) in self._buffers.items()}
-        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in held.items()}
+        return {name: _as_array(tensor.detach().cpu()).copy() for name, tensor in held.items()}
 
     def set_buffers(self, buffers: dict[str, NDArray[Any]]) -> None:
         """Overwrites the named buffers and leaves the others, except those that are not persistent, which begin anew.
@@ -412,7 +453,7 @@ class TorchModel(Model):
         for length, part, asked in zip(lengths, *parts, strict=True):
             here = slice(start, start := start + length)
             loss = float(torch.nn.functional.cross_entropy(part, asked, reduction="sum"))
-            counts = dict(self._count(predicted[here], asked)) if self._count else {}
+            counts = dict(self.count(predicted[here], asked)) if self.count else {}
             found.append(Evaluation(int(np.count_nonzero(right[here])), asked.numel(), loss, counts))
         return found
 
@@ -435,16 +476,22 @@ class TorchModel(Model):
             return Evaluation(0, 0, 0.0)
         loss = float(task.losses(outputs, answers).double().sum())
         counts = dict(task.counts(outputs, answers))
-        if self._count:
-            counts |= self._count(outputs.argmax(1), answers)
+        if self.count:
+            counts |= self.count(outputs.argmax(1), answers)
         correct, asked = int(counts.get("correct", 0)), int(counts.get("answers", len(answers)))
         return Evaluation(correct, asked, loss * asked / len(answers), counts)
 
     def _counted(self, logits: torch.Tensor, answers: torch.Tensor) -> Evaluation:
         predicted = logits.argmax(1)
         loss = float(torch.nn.functional.cross_entropy(logits, answers, reduction="sum"))
-        task = dict(self._count(predicted, answers)) if self._count else {}
+        task = dict(self.count(predicted, answers)) if self.count else {}
         return Evaluation(int((predicted == answers).sum()), answers.numel(), loss, task)
+
+
+def _as_array(tensor: torch.Tensor) -> NDArray[Any]:
+    """Its values; numpy knows no bfloat16, whose values all are float32."""
+    array: NDArray[Any] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return array
 
 
 def batch_of(examples: Examples, data: ClientData) -> int:

@@ -66,10 +66,15 @@ def numbers(row: Row) -> dict[str, float]:
         ("figures", row.figures), ("zones", row.zones), ("seconds", row.seconds), ("log", row.log),
     ):  # fmt: skip
         found |= {f"{title}/{name}": value for name, value in values.items()}
-    for title, by_client in (("client_accuracy", row.client_accuracy), ("personal_accuracy", row.personal_accuracy)):
+    worst = min if row.leads.better == "higher" else max
+    for title, by_client in (
+        ("client", row.of_clients), ("personal", row.of_personal), ("fine_tuned", row.tuned),
+    ):  # fmt: skip
         if by_client:
             each = by_client.values()
-            found |= {f"{title}/mean": sum(each) / len(each), f"{title}/worst": min(each)}
+            named = f"{title}_{row.leads.name.replace(' ', '_')}"
+            found |= {f"{named}/mean": sum(each) / len(each), f"{named}/worst": worst(each)}
+    found |= {f"clusters/{cluster}": value for cluster, value in row.clusters.items()}
     for group, result in row.groups.items():
         found |= {f"groups/{group}/accuracy": result.accuracy, f"groups/{group}/loss": result.loss}
         found |= {f"groups/{group}/figures/{name}": value for name, value in result.figures.items()}

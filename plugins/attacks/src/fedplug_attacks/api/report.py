@@ -36,11 +36,13 @@ class AttackReport:
             `inconclusive` of the first two.
         metrics: numbers of the attack's own, such as its final loss.
         reason: one sentence, where the status is not `finished`.
-        images: float32 (n, C, H, W) in [0, 1]: the examples it believes the update was made from, in any order.
+        images: float32 (n, C, H, W) in [0, 1]: the examples it believes the update was made from, in any order; of a
+            table rows (n, d), in the units of its columns.
         labels: int64 (n,), the label of each.
         counts: (K,), how many examples of each class there were, before any renormalisation.
         presence: float64 (K,), for each class a score that is higher the more it looks as if there were any; None:
             that of the counts.
+        tokens: int64 (t,), distinct tokens that it believes the inputs hold, in any order.
         members: float64 (m,), for each candidate a score that is higher the more it looks like a member.
         seed: of its randomness.
         gradient_evaluations: how many gradients of the model it computed.
@@ -61,6 +63,7 @@ class AttackReport:
     gradient_evaluations: int = 0
     losses: tuple[float, ...] = ()
     unfit: str = ""
+    tokens: NDArray[np.int64] | None = None
 
 
 def checked(report: Any, view: View) -> AttackReport:
@@ -84,6 +87,7 @@ def checked(report: Any, view: View) -> AttackReport:
         metrics={str(name): _number(value, name) for name, value in report.metrics.items()},
         images=_array(report.images, "images", np.float32, (None, *view.shape)),
         labels=_array(report.labels, "labels", np.int64, (None,)),
+        tokens=_array(report.tokens, "tokens", np.int64, (None,)),
         counts=_array(report.counts, "counts", np.float64, (view.num_classes,)),
         presence=_array(report.presence, "presence", np.float64, (view.num_classes,)),
         members=_array(report.members, "members", np.float64, (len(view.candidates) if view.candidates else 0,)),
@@ -94,6 +98,8 @@ def checked(report: Any, view: View) -> AttackReport:
     )
     if found.labels is not None and not ((found.labels >= 0) & (found.labels < view.num_classes)).all():
         raise ViewError(f"the attack gave labels that are not 0 to {view.num_classes - 1}")
+    if found.tokens is not None and not ((found.tokens >= 0) & (found.tokens < view.num_classes)).all():
+        raise ViewError(f"the attack gave tokens that are not 0 to {view.num_classes - 1}")
     for name in ("images", "counts", "presence", "members"):
         array = getattr(found, name)
         if array is not None and not np.isfinite(array).all():

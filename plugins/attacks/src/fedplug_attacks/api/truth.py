@@ -13,7 +13,7 @@ from fedplug_attacks.api.observation import ObservedUpdate
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-KINDS = ("images", "labels", "members", "update")
+KINDS = ("images", "labels", "members", "tokens", "update")
 """What a metric may compare."""
 
 
@@ -22,7 +22,7 @@ class Truth:
     """The private data behind one update. No attack receives it; metrics compare what an attack found with it.
 
     Attributes:
-        images: float32 (n, C, H, W) in [0, 1]: what the client's update was made from.
+        images: float32 (n, C, H, W) in [0, 1]: what the client's update was made from; of a table its rows (n, d).
         labels: int64 (n,).
         num_classes: K.
         regions: uint8 (n, H, W), which privacy-sensitive field a pixel shows (0 none); None where the data has none.
@@ -30,6 +30,8 @@ class Truth:
         members: bool (m,), which of the candidates the client had; None without a challenge.
         update: float32 (P,), the update before any protection; None where it was not made again.
         observed: what the adversary saw of it; None where it saw none.
+        scale: float32 (d,), the public spread of each column, where the examples are rows of a table; else None.
+        tokens: int64, the distinct tokens of the inputs, where these are tokens; else None.
         missed: how many images there are beside these that the attack offered nothing for; set by the scorer.
     """
 
@@ -42,6 +44,18 @@ class Truth:
     update: NDArray[np.float32] | None = None
     observed: ObservedUpdate | None = None
     missed: int = 0
+    scale: NDArray[np.float32] | None = None
+    tokens: NDArray[np.int64] | None = None
+
+    @property
+    def in_spreads(self) -> NDArray[np.float64]:
+        """The examples with every column of a table in units of its spread; images as they are."""
+        return self.measured(self.images)
+
+    def measured(self, examples: NDArray[np.float32]) -> NDArray[np.float64]:
+        """The same of other examples of that shape."""
+        values = examples.astype(np.float64)
+        return values if self.scale is None else values / self.scale
 
     @property
     def counts(self) -> NDArray[np.int64]:

@@ -5,7 +5,7 @@
     client          its own messages, keys and plan; and what an eavesdropper sees
     key_server      the messages of its line, and its secret key
     released        no message: the published models
-    a+b             who collude see and hold what any of them does
+    a+b             who collude see and hold what any of them does: server+client:1+client:2
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from fedplug.api import codec
 from fedplug.api.blocks import Plan
 from fedplug.api.parties import Client, KeyServer, Party, Server
 from fedplug.round.checkpoint import file_name, holding, read_file, read_states
+from fedplug.wire.post_office import listed
 from fedplug.wire.record import KEY_SERVER, SERVER, Message, client_address
 
 if TYPE_CHECKING:
@@ -51,13 +52,13 @@ class Adversary:
     Attributes:
         name: as the recipe writes it.
         roles: the parties that collude.
-        insider: the client among them; None without one.
+        clients: those among them, the first named first.
         protected_links: whether outsiders see lengths only.
     """
 
     name: str
     roles: frozenset[str]
-    insider: int | None = None
+    clients: tuple[int, ...] = ()
     protected_links: bool = False
 
     @classmethod
@@ -70,16 +71,17 @@ class Adversary:
             clients: those that took part; `client` without a number is the first of them that is not the target.
             protected_links: as in the recipe.
         """
-        roles, insider = set(), None
-        for role in name.split("+"):
-            kind, _, number = role.partition(":")
-            roles.add(kind)
-            if kind == "client":
-                others = [client_id for client_id in clients if client_id != target]
-                insider = int(number) if number else next(iter(others), None)
-                if insider is None or insider == target:
+        roles = [role.partition(":") for role in name.split("+")]
+        inside = [int(number) for kind, _, number in roles if kind == "client" and number]
+        if target in inside:
+            return None
+        for kind, _, number in roles:
+            if kind == "client" and not number:
+                others = (client_id for client_id in clients if client_id != target and client_id not in inside)
+                if (other := next(others, None)) is None:
                     return None
-        return cls(name, frozenset(roles), insider, protected_links)
+                inside.append(other)
+        return cls(name, frozenset(kind for kind, _, _ in roles), tuple(inside), protected_links)
 
     def reads(self, message: Message) -> bool:
         """Whether it can read a message."""
@@ -92,7 +94,7 @@ class Adversary:
             return True
         if "key_server" in self.roles and KEY_SERVER in ends:
             return True
-        return self.insider is not None and client_address(self.insider) in ends
+        return not ends.isdisjoint(map(client_address, self.clients))
 
     def insiders(self, folder: Path | None) -> list[Insider]:
         """What its parties hold, from the folder where every party saved its state in that round.
@@ -102,9 +104,7 @@ class Adversary:
         """
         if folder is None:
             return []
-        found = []
-        if self.insider is not None:
-            found.append(read_client(folder, self.insider))
+        found = [read_client(folder, client_id) for client_id in self.clients]
         if "server" in self.roles:
             found.append(Insider(_read(folder / file_name(SERVER), Server(), "server")))
         if "key_server" in self.roles and (folder / file_name(KEY_SERVER)).is_file():
@@ -118,7 +118,8 @@ class Adversary:
             shared_key: whether all clients hold the secret key of an encryption of this protocol.
         """
         links = "lengths only: the links are protected" if self.protected_links else "every message on the links"
-        who = f"client {self.insider}" if self.insider is not None else "a client"
+        who = f"client {listed(list(self.clients))}" if self.clients else "a client"
+        who = f"{who}, who pool what they hold," if len(self.clients) > 1 else who
         opens = "which open the others' ciphertexts" if shared_key else "none of which opens a ciphertext of the others"
         says = {
             "server": "the aggregation server: every message, and no secret key of an encryption",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from fedplug.api.blocks import RETAINED, Block, Layout, Plan
 from fedplug.api.component import remote_method
+from fedplug.api.errors import of_component
 from fedplug.api.parties import Client, Party, Server
 from fedplug.api.roles import Negotiation, Sealer
 from fedplug.mechanisms.execution import execute
@@ -240,27 +241,29 @@ class Observer:
             insiders: whose keys are tried.
             sender: of an upload, the client; -1 of a sum.
         """
+        parties, opened = [insider.party for insider in insiders], block
+        if sender >= 0:
+            for step in self._opening(block.zone, self._unbound(round, insiders[0])) if insiders else ():
+                if isinstance(step.link.component, Sealer):
+                    for insider in insiders:
+                        insider.party.ctx = dataclasses.replace(self._unbound(round, insider), known=step.before)
+                    with of_component(step.link.name, "open_upload"):
+                        found = step.link.component.open_upload(opened, sender, parties)
+                    if found is None:
+                        return None
+                    opened = found
+            return opened if opened.values is not None else None
         for insider in insiders:
             ctx = self._unbound(round, insider)
-            steps = self._opening(block.zone, ctx)
-            # As it is; or, for components that open sums only, the sum of this upload alone, which others may make.
-            for adder in (None, *insiders):
-                try:
-                    opened = block if adder is None else self._added(block, sender, self._unbound(round, adder))
-                    if opened.sealed_by == Steps.name:
-                        opened = unsealed(opened, insider.party)
-                    for step in steps:
-                        sealer, known = step.link.component, dataclasses.replace(ctx, known=step.before)
-                        if not isinstance(sealer, Sealer):
-                            continue
-                        if adder is None and sender >= 0:
-                            opened = sealer.open_upload(opened, known)
-                        else:
-                            opened = execute(step, opened, insider.party, ctx)
-                except Exception:  # another key, or none: it stays closed
-                    continue
-                if opened.values is not None:
-                    return opened
+            try:
+                opened = block if block.sealed_by != Steps.name else unsealed(block, insider.party)
+                for step in self._opening(block.zone, ctx):
+                    if isinstance(step.link.component, Sealer):
+                        opened = execute(step, opened, insider.party, ctx)
+            except Exception:  # another key, or none: it stays closed
+                continue
+            if opened.values is not None:
+                return opened
         return None
 
     def _unbound(self, round: int, insider: Insider) -> Any:
@@ -268,10 +271,6 @@ class Observer:
         ctx = dataclasses.replace(self._context(round, insider.party), min_clients=1)
         insider.party.ctx = ctx
         return ctx
-
-    def _added(self, block: Block, sender: int, ctx: Any) -> Block:
-        """The sum of one upload alone, for components that open sums only."""
-        return self.composition.part(block.sealed_by or "", Sealer).add_blocks({sender: block}, ctx)
 
     def _opening(self, zone: str, ctx: Any) -> list[Step]:
         """The links behind the aggregation of a zone; none where what they do follows from what this party lacks."""

@@ -15,6 +15,7 @@ import numpy as np
 from fedplug.round.checkpoint import Checkpoints
 
 from fedplug_attacks.api.needs import FIRST_WEIGHT, role
+from fedplug_attacks.workshop.scorer import are_tokens
 
 if TYPE_CHECKING:
     from fedplug_attacks.workshop.stage import Stage
@@ -23,6 +24,7 @@ Attack = Mapping[str, Any]
 """As a recipe writes it."""
 
 LEAK: Attack = {"use": "attacks.linear_leak"}
+TOKENS: Attack = {"use": "attacks.tokens"}
 SEARCH: Attack = {"use": "attacks.inverting", "iterations": 300}
 READERS = ("server", "eavesdropper", "client", "key_server")
 """Who reads messages. One that the run does not have is left out."""
@@ -36,7 +38,7 @@ class Question:
         asks: the question, for people.
         who: asks it.
         attacks: that answer it; `images` stands for the linear leak where the model begins with a fully connected
-            layer over the image, else for a short search.
+            layer over the image or the row of a table, else for a short search; of texts for their tokens.
         clients: how many of them are attacked, the first ones.
         batch: examples of the batch that each is probed for; None: no probe.
     """
@@ -101,11 +103,14 @@ def _who(question: Question, stage: Stage, named: list[str] | None) -> list[str]
 
 
 def _attack(attack: Attack | str, stage: Stage) -> dict[str, Any]:
-    """As a recipe writes it; `images` by what the model begins with."""
+    """As a recipe writes it; `images` by what the inputs are and what the model begins with."""
     if isinstance(attack, Mapping):
         return dict(attack)
+    data = stage.rewound.client(0).data
+    if are_tokens(data.train):
+        return dict(TOKENS)
     layout = stage.model.layout
     name = role(layout, FIRST_WEIGHT)
     shapes = {parameter.name: parameter.shape for parameter in layout.parameters}
-    inputs = int(np.prod(stage.rewound.client(0).data.shape))
+    inputs = int(np.prod(data.shape))
     return dict(LEAK if name is not None and shapes[name][1] == inputs else SEARCH)

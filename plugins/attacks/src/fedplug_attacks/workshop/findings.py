@@ -89,7 +89,8 @@ def conclusion(summary: AttackSummary) -> str:
     people, parts = summary.people, list[str]()
     if people.recovered:
         whose = f"{people.recovered} of {_counted(people.attacked)}"
-        said = f"Images of {whose} were" if people.recovered > 1 else f"The image of {whose} was"
+        one = people.of
+        said = f"{_capital(one)}s of {whose} were" if people.recovered > 1 else f"The {one} of {whose} was"
         parts.append(f"{said} recovered: {_by(people)}.")
     others = [row for row in rows if state_of(row) == SUCCEEDED and not row.people.recovered]
     for sought in dict.fromkeys((_sought(row), _share(row)) for row in others):
@@ -98,7 +99,7 @@ def conclusion(summary: AttackSummary) -> str:
     states = Counter(state_of(row) for row in rows)
     counted = [f"{states[state]} {state}" for state in STATES if states[state]]
     if not parts:
-        nobody = f"No image of {_counted(people.attacked)} was recovered" if people.attacked else ""
+        nobody = f"No {people.of} of {_counted(people.attacked)} was recovered" if people.attacked else ""
         parts.append(f"{nobody}, and no other attack succeeded." if nobody else "No attack that was made succeeded.")
     parts.append(f"All attacks, each by one adversary: {', '.join(counted)}.")
     return " ".join([*parts, *([] if people.recovered or others else [_CAVEAT])])
@@ -141,7 +142,9 @@ def _what(row: SummaryRow) -> str:
     size = row.probe_batch_size
     where = "an update" if size is None else f"one step on {examples(size)}"
     if "images" in row.finds:
-        sought = f"the images behind {where}"
+        sought = f"the {row.people.of}s behind {where}"
+    elif "tokens" in row.finds:
+        sought = f"which tokens are behind {where}"
     elif "members" in row.finds:
         sought = "who was in the data"
     elif row.ranking.metric == "presence_auc":
@@ -164,7 +167,7 @@ def _found(row: SummaryRow) -> str:
 
 def _share(row: SummaryRow) -> str:
     if row.people.attacked:
-        return f"{row.people.recovered} of {row.people.attacked} images"
+        return f"{row.people.recovered} of {row.people.attacked} {row.people.of}s"
     return f"{row.succeeded} of {row.applicable} target{'' if row.applicable == 1 else 's'}"
 
 

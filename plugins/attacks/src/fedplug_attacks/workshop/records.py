@@ -99,11 +99,13 @@ class TrueClasses(Record):
         labels: the class of each.
         people: a digest of each, by which the same example is known in other results of that client; empty where the
             question is not about single examples.
+        of: what one example is, `image` or `row` of a table.
     """
 
     counts: list[Count]
     labels: list[Count]
     people: list[Text] = dataclasses.field(default_factory=list)
+    of: Text = "image"
 
 
 class TargetResult(Record):
@@ -170,11 +172,13 @@ class People(Record):
         attacked: how many examples some attack on images applied to.
         recovered: of how many an image was recovered.
         by: adversary -> how many it recovered.
+        of: what one example is, `image` or `row` of a table.
     """
 
     attacked: Count = 0
     recovered: Count = 0
     by: dict[Text, Count] = dataclasses.field(default_factory=dict)
+    of: Text = "image"
 
 
 class SummaryRow(Record):

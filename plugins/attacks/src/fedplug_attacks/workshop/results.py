@@ -128,9 +128,9 @@ def people_of(found: Iterable[TargetResult], form: str | None = None) -> People:
         found: results of targets.
         form: of the attacks; None: any.
     """
-    attacked, recovered = set[tuple[int, str]](), dict[str, set[tuple[int, str]]]()
+    attacked, recovered, of = set[tuple[int, str]](), dict[str, set[tuple[int, str]]](), "image"
     for result in found:
-        examples = [(result.client, person) for person in result.truth.people]
+        examples, of = [(result.client, person) for person in result.truth.people], result.truth.of
         outcomes = [one for name, one in result.forms.items() if form in (None, name)]
         if "images" not in result.finds or all(one.status == NOT_APPLICABLE for one in outcomes):
             continue
@@ -138,7 +138,7 @@ def people_of(found: Iterable[TargetResult], form: str | None = None) -> People:
         places = {place for one in outcomes for place in one.recovered if place < len(examples)}
         recovered.setdefault(result.adversary, set()).update(examples[place] for place in places)
     by = {adversary: len(examples) for adversary, examples in recovered.items() if examples}
-    return People(len(attacked), len(set().union(*recovered.values())), by)
+    return People(len(attacked), len(set().union(*recovered.values())), by, of)
 
 
 def _rows(group: Sequence[TargetResult]) -> list[SummaryRow]:

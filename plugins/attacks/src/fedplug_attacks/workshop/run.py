@@ -241,7 +241,10 @@ class AttackRun:
             finds=sorted(finds.what), ranking=ranking, success=Success(*finds.success) if finds.success[0] else None,
             better=self.scorer.better, baselines=guesses, forms=outcomes,
             headline=attack_results.stronger(ranked, ranking.better),
-            truth=TrueClasses(truth.counts.tolist(), truth.labels.tolist(), _people(truth, finds, outcomes)),
+            truth=TrueClasses(
+                truth.counts.tolist(), truth.labels.tolist(), _people(truth, finds, outcomes),
+                "image" if truth.scale is None else "row",
+            ),
             picture=f"{task.key}.png",
         )  # fmt: skip
         return result, truth, reports

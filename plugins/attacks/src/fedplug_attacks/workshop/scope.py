@@ -45,7 +45,8 @@ class AttackScope(Options):
         ["server"],
         min_length=1,
         description="each one of server, eavesdropper, client, key_server, released, or several that collude: "
-        "server+client; client:2 names a client, client is one that is not the target",
+        "server+client; client:2 names a client, client is one that is not the target; several clients may collude: "
+        "server+client:1+client:2",
     )
     targets: list[Annotated[int, Field(ge=0)]] | None = Field(
         None, min_length=1, description="clients that are attacked; null: every client that took part"
@@ -87,8 +88,10 @@ class AttackScope(Options):
             if "released" in roles and len(roles) > 1:
                 raise ValueError(f"{adversary}: released stands alone; it is who sees the published models only")
             kinds = [role.partition(":")[0] for role in roles]
-            if twice := next((kind for kind in kinds if kinds.count(kind) > 1), None):
-                raise ValueError(f"{adversary} names {twice} twice; at most one of each kind can collude")
+            if twice := next((role for role in roles if roles.count(role) > 1), None):
+                raise ValueError(f"{adversary} names {twice} twice; name other clients by number, client:1+client:2")
+            if twice := next((kind for kind in kinds if kind != "client" and kinds.count(kind) > 1), None):
+                raise ValueError(f"{adversary} names {twice} twice; there is one of them")
         if len({frozenset(adversary.split("+")) for adversary in adversaries}) < len(adversaries):
             raise ValueError("an adversary is named twice")
         return adversaries

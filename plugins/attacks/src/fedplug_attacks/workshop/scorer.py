@@ -44,6 +44,11 @@ def pixels(examples: Examples) -> NDArray[np.float32]:
     return inputs.astype(np.float32) / np.float32(255) if inputs.dtype == np.uint8 else inputs.astype(np.float32)
 
 
+def are_tokens(examples: Examples) -> bool:
+    """Whether inputs are tokens, whole numbers (n, positions)."""
+    return examples.inputs.ndim == 2 and examples.inputs.dtype.kind in "iu"
+
+
 @dataclasses.dataclass(frozen=True)
 class Scored:
     """What the metrics say of a report.
@@ -96,6 +101,7 @@ class Scorer:
         there = {
             "images": matched.images is not None,
             "labels": matched.counts is not None,
+            "tokens": matched.tokens is not None and truth.tokens is not None,
             "members": matched.members is not None and truth.members is not None,
             "update": truth.update is not None and truth.observed is not None,
         }
@@ -204,7 +210,10 @@ class Scorer:
         size, classes = len(truth.labels), truth.num_classes
         guesses: dict[str, list[AttackReport]] = {}
         if "images" in finds:
-            guesses["mean image"] = [AttackReport(FINISHED, images=np.repeat(self._mean_image(truth), size, axis=0))]
+            mean = "mean row" if truth.images.ndim == 2 else "mean image"
+            guesses[mean] = [AttackReport(FINISHED, images=np.repeat(self._mean_image(truth), size, axis=0))]
+        if "tokens" in finds:
+            guesses["every token"] = [AttackReport(FINISHED, tokens=np.arange(classes))]
         if "labels" in finds:
             each = max(1, round(size / classes))
             guesses["all classes equally"] = [AttackReport(FINISHED, counts=np.full(classes, each))]
@@ -257,7 +266,8 @@ class Scorer:
         if self.public is not None and tuple(self.public.shape) == shape:
             mean = pixels(self.public.examples).mean(0, keepdims=True, dtype=np.float32)
             return mean
-        colour = np.asarray(self.mean, np.float32).reshape(1, -1, *[1] * (len(shape) - 1))
+        known = self.mean or (0.0,)  # a table that reaches the model as it is is scaled to about -1 to 1
+        colour = np.asarray(known, np.float32).reshape(1, -1, *[1] * (len(shape) - 1))
         return np.broadcast_to(colour, (1, *shape)).astype(np.float32)
 
 
@@ -292,7 +302,7 @@ def matched(found: AttackReport, truth: Truth) -> tuple[NDArray[np.intp], NDArra
 
     if found.images is None or found.images.shape[1:] != truth.images.shape[1:] or not len(found.images):
         return None
-    a = truth.images.reshape(len(truth.images), -1).astype(np.float64)
-    b = np.nan_to_num(found.images.reshape(len(found.images), -1).astype(np.float64))
+    a = truth.in_spreads.reshape(len(truth.images), -1)
+    b = np.nan_to_num(truth.measured(found.images).reshape(len(found.images), -1))
     true, guessed = linear_sum_assignment((a**2).sum(1)[:, None] - 2 * a @ b.T + (b**2).sum(1)[None])
     return true, guessed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.data import Examples
@@ -15,7 +15,18 @@ from fedplug.round.world import matched_test
 from fedplug_attacks.api.observation import ObservedUpdate
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.views.rewind import Moment, Rewound
-from fedplug_attacks.workshop.scorer import pixels
+from fedplug_attacks.workshop.scorer import are_tokens, pixels
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def scale_of(examples: Examples, std: tuple[float, ...]) -> NDArray[np.float32] | None:
+    """The public spread of each column of a table, (d,): what it is standardised with, or 1; None of images."""
+    if examples.inputs.ndim != 2 or examples.inputs.dtype.kind != "f":
+        return None
+    columns = examples.inputs.shape[1]
+    return np.asarray(std if len(std) == columns else [1.0] * columns, np.float32)
 
 
 class Truths:
@@ -53,6 +64,8 @@ class Truths:
             region_names=tuple(data.region_names),
             update=update,
             observed=observed,
+            scale=scale_of(examples, data.std),
+            tokens=np.unique(examples.inputs).astype(np.int64) if are_tokens(examples) else None,
         )
 
     def challenge(self, target: int, seed: int, size: int, batch: Examples | None = None) -> tuple[Examples, Any]:

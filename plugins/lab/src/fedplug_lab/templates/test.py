@@ -7,13 +7,11 @@ from pathlib import Path
 import fedplug
 from fedplug_kit import conformance
 
-RECIPE = Path(__file__).parents[1] / "recipes/sketch.yaml"
-
 
 def test_conforms() -> None:
     conformance("sketch.thing")
 
 
 def test_the_recipe_runs(tmp_path: Path) -> None:
-    run = fedplug.run(RECIPE, rounds=1, output=tmp_path, quiet=True, muted=["lab.report"])
+    run = fedplug.run("sketch", rounds=1, output=tmp_path, quiet=True, muted=["lab.report"])
     assert len(run.metrics) == 1

@@ -1,0 +1,137 @@
+"""Exact integers from float32 values, on a step with which the sum of all clients cannot wrap modulo 2^bits."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from fedplug.api.errors import ProtectionError
+
+from fedplug_secagg.masks import word
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+_BLOCK = 2**14
+"""Values that are rounded at once: with what comes between they stay in a cache."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FixedPoint:
+    """How values of clients become residues modulo 2^bits, and their sum a sum of values again.
+
+    Everything follows from public numbers, so every party works out the same.
+
+    Attributes:
+        bound: no scalar of a client is larger, in units of the values; what is sent, so after weighting. It counts as
+            the float32 next to it where that is larger, since that is what clipping in float32 leaves.
+        clients: n, the most clients in a sum.
+        bits: b, 8 to 64.
+
+    Raises:
+        ProtectionError: numbers that cannot be, or too few bits for that many clients.
+    """
+
+    bound: float
+    clients: int
+    bits: int
+
+    def __post_init__(self) -> None:
+        word(self.bits)
+        if not 0 < self.bound < math.inf:
+            raise ProtectionError(f"bound={self.bound} of a scalar must be finite and > 0; clip first")
+        if self.clients < 1 or self.clients > self._half:
+            raise ProtectionError(
+                f"bits={self.bits} hold no sum of {self.clients} clients: each gets less than one step; raise bits to "
+                f"at least {self.clients.bit_length() + 1}"
+            )
+
+    @property
+    def _half(self) -> int:
+        """The largest integer that a residue can be."""
+        return (1 << (self.bits - 1)) - 1
+
+    @property
+    def _limit(self) -> float:
+        return _limit(self.bound)
+
+    @property
+    def step(self) -> float:
+        """The smallest power of two with n * round(bound / step) < 2^(bits - 1)."""
+        exponent = math.frexp(self._limit)[1] - self.bits  # bound < 2^(exponent + bits): too fine, or just fine enough
+        while self.clients * round(math.ldexp(self._limit, -exponent)) > self._half:
+            exponent += 1
+        return math.ldexp(1.0, exponent)
+
+    @property
+    def largest(self) -> int:
+        """The largest integer that a client may send."""
+        return round(self._limit / self.step)
+
+    def residues(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values rounded to the nearest step, ties to the even one, modulo 2^bits.
+
+        A float32 divided by a power of two is exact in 64 bits, so rounding happens once.
+
+        Args:
+            values: float32, shape (m,), none larger than `bound`.
+
+        Returns:
+            Of the type `word(bits)`, shape (m,). Bits above `bits` are those of a negative number; `pack` drops them.
+
+        Raises:
+            ProtectionError: a value is larger, or not a number: the sum would wrap.
+        """
+        found, limit, steps = np.empty(len(values), word(self.bits)), self._limit, 1 / self.step
+        for start in range(0, len(values), _BLOCK):
+            block = values[start : start + _BLOCK]
+            peak = float(max(block.max(), -block.min()))
+            if not peak <= limit:
+                raise ProtectionError(
+                    f"a value of {peak:g} is beyond bound={self.bound:g}, so the sum of {self.clients} clients could "
+                    "wrap; clip before masking"
+                )
+            scaled = np.multiply(block, steps, dtype=np.float64)
+            np.rint(scaled, out=scaled)
+            found[start : start + _BLOCK] = scaled.astype(np.int64).view(np.uint64)
+        return found
+
+    def integers(self, total: NDArray[Any]) -> NDArray[np.int64]:
+        """The integers from -2^(bits - 1) to 2^(bits - 1) - 1 that residues are, shape (m,)."""
+        # Shifting up and back copies the sign bit, and drops what is above `bits`.
+        wide = total.astype(np.uint64)
+        wide <<= np.uint64(64 - self.bits)
+        signed: NDArray[np.int64] = wide.view(np.int64)
+        signed >>= np.int64(64 - self.bits)
+        return signed
+
+    def values(self, total: NDArray[Any]) -> NDArray[np.float64]:
+        """The sum of values that a sum of residues is; exact up to 53 bits, rounded once beyond, shape (m,)."""
+        return np.multiply(self.integers(total), self.step, dtype=np.float64)
+
+
+def _limit(bound: float) -> float:
+    """A bound, or the float32 next to it if that is larger: 0.3 is 0.30000001 there."""
+    return max(bound, float(np.float32(bound)))
+
+
+def bits_needed(bound: float, step: float, clients: int) -> int:
+    """The fewest bits, at least 8, with which sums of `clients` values up to `bound` on a step do not wrap.
+
+    Args:
+        bound, step: in units of the values.
+        clients: n.
+
+    Raises:
+        ProtectionError: 64 do not suffice.
+    """
+    largest = clients * round(_limit(bound) / step)
+    if largest >= 1 << 63:
+        raise ProtectionError(
+            f"sums of {clients} clients with values up to {bound:g} on step={step:g} need more than 64 bits; take a "
+            "larger step"
+        )
+    return max(8, largest.bit_length() + 1)

@@ -1,0 +1,498 @@
+"""Secure aggregation by masks that cancel in the sum (Bonawitz et al., CCS 2017; SecAgg+: Bell et al., CCS 2020).
+
+    AdvertiseKeys    client    makes s_u, sends the public half; the server tells it its neighbours' keys in the graph
+    ShareKeys        client    draws b_u, sends each neighbour a share of b_u and of s_u's private half, in a letter
+    MaskedInput      client    y_u = x_u + PRG(b_u) + sum_{v > u} PRG(s_uv) - sum_{v < u} PRG(s_uv)  mod 2^bits, over
+                               the neighbours v whose letters it has
+    Unmasking        client    the share of b_v of a neighbour whose upload is in the sum, the share of s_v of one that
+                               dropped out after ShareKeys; never both of one
+                     server    sum y_u - sum PRG(b_u) -+ sum PRG(s_uv) over u in the sum and v that dropped out
+
+`prepare` does the first two between negotiation and uploads, `open` the last. This holds against a server that is
+honest but curious, and fewer clients with it than `opens_with`: it relays public keys and says who dropped out, and is
+believed.
+"""
+
+from __future__ import annotations
+
+import abc
+import hashlib
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+import fedplug
+import numpy as np
+from fedplug import Block, Client, Context, Field, Known, Misplaced, Operations, Reveals, Seal, at_client, hookimpl
+from fedplug.api import codec, secrets
+from fedplug.api.errors import ProtectionError, TooFewClients
+from fedplug.api.letters import Correspondent
+
+from fedplug_secagg import graph, masks, shamir
+from fedplug_secagg.fixed_point import FixedPoint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fedplug import Cohort, KeyServerLine, Party, Recipe
+    from numpy.typing import NDArray
+
+    from fedplug_secagg.graph import Parameters
+
+_TAILS = 12.0
+"""Standard deviations of one client's noise that its integers leave room for; P(|e| > 12 std) is 4e-33 a value."""
+_SELF, _PAIR = 0, 1
+"""Which of a dealer's two secrets a share is of: b_u, or the private half of s_u."""
+
+
+class MaskOptions(fedplug.Options):
+    """What an integer stands for."""
+
+    bits: int = Field(32, ge=8, le=64, description="of the modulus, 2^bits; an upload has so many bits a value")
+    range: float | None = Field(
+        None, gt=0, lt=math.inf,
+        description="largest magnitude of a weighted value; larger ones saturate. Default: the bound that a clip "
+        "before it leaves, with 12 standard deviations of the noise between them",
+    )  # fmt: skip
+
+
+class Masked(Correspondent, fedplug.Sealer):
+    """What SecAgg and SecAgg+ have in common; they differ in who exchanges masks, and in how many shares open."""
+
+    class Options(MaskOptions):
+        """Options of both."""
+
+    name: str
+    options: MaskOptions
+    site = "server"
+    joins = True
+
+    @abc.abstractmethod
+    def parameters(self, clients: int) -> Parameters:
+        """Degree of the graph of so many clients, and threshold of the shares.
+
+        Raises:
+            ProtectionError: there is no such sharing.
+        """
+
+    # -- what it says of itself ----------------------------------------------------------------------------------------
+
+    def scheme(self, clients: int) -> str:
+        """Its parameters in a line."""
+        return f"masks modulo 2^{self.options.bits}, {self.parameters(clients).describe()}"
+
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        """A seal that nobody opens alone.
+
+        Raises:
+            Misplaced: nothing bounds the values, or they are encrypted already.
+            ProtectionError: the modulus does not hold a sum of that many clients.
+        """
+        known.before("encryption", "mask once: a zone's chain holds one encryption, as its last link")
+        return (self._seal(known, ctx),)
+
+    def _seal(self, known: Known, ctx: Context) -> Seal:
+        clients = ctx.num_clients
+        numbers = self._numbers(known, clients)
+        return Seal(
+            scheme=self.scheme(clients), opened_by="shares", opens_with=self.parameters(clients).threshold,
+            range=numbers.bound, step=numbers.step,
+        )  # fmt: skip
+
+    def _numbers(self, known: Known, clients: int) -> FixedPoint:
+        bound = self.options.range
+        if bound is None:
+            norms = [norm for order in (math.inf, 2, 1) if (norm := known.sensitivity(order)) is not None]
+            if not norms:
+                raise Misplaced(
+                    f"nothing bounds the {known.zone} values before {self.name}, so a sum could wrap; put a clip "
+                    "before it, such as {use: std.clip, norm: 1.0}, or say range: the largest magnitude of a value"
+                )
+            stds = [r.clipping_norm * r.noise_multiplier for r in known.releases if r.trust != "central"]
+            bound = min(norms) + _TAILS * math.hypot(*stds)
+        return FixedPoint(bound, clients, self.options.bits)
+
+    def check(self, recipe: Recipe) -> list[str]:
+        """What stands against opening the sum of the recipe's clients."""
+        problems = []
+        if recipe.min_clients < 3:
+            problems.append(
+                f"min_clients: {recipe.min_clients} would open sums from which a client subtracts its own update and "
+                "has another's; raise it to 3 or more"
+            )
+        try:
+            self.parameters(recipe.clients)
+        except ProtectionError as error:
+            problems.append(str(error))
+        return problems
+
+    def reveals(self, ctx: Context) -> list[Reveals]:
+        """What the masks leave visible."""
+        size = "the number of scalars follows from the length of an upload"
+        keys = "halves of key pairs that are drawn in every round; who has none dropped out"
+        letters = "sealed shares of fresh secrets, which the server relays and cannot read"
+        shares = "shares of fresh secrets: together they open the sum and no upload in it; the ledger counts the sum"
+        return [
+            Reveals("size of the masked zone", ("aggregator",), note=size),
+            self.correspondence(),
+            *(
+                Reveals(what, ("aggregator",), covered_by="nothing to pay", asked=(asked,), note=note)
+                for what, asked, note in (
+                    ("public keys of the round", "advertise", keys), ("letters", "share_keys", letters),
+                    ("shares", "unmask", shares),
+                )
+            ),
+        ]  # fmt: skip
+
+    # -- before the uploads --------------------------------------------------------------------------------------------
+
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
+        """Has every client make the key pair of its letters."""
+        self.introduce(cohort, ctx, {})
+
+    def prepare(self, cohort: Cohort, ctx: Context) -> None:
+        """AdvertiseKeys and ShareKeys; at the server.
+
+        Raises:
+            TooFewClients: fewer are left than shares open.
+        """
+        present = cohort.client_ids
+        neighbours = self._graph(cohort, ctx)
+        size = len(neighbours)
+        threshold = self.parameters(size).threshold
+        self.introduce(cohort, ctx, neighbours)
+        keys = {
+            client_id: key
+            for client_id, key in cohort.ask(self.advertise).items()
+            if self._is_key(cohort, client_id, key)
+        }
+        theirs = {c: {v: keys[v] for v in neighbours[c] if v in keys} for c in present if c in keys}
+        relayed: dict[int, dict[int, bytes]] = {client_id: {} for client_id in theirs}
+        dealt = cohort.ask_each(self.share_keys, {c: [size, known] for c, known in theirs.items()})
+        for dealer, letters in dealt.items():
+            count = len(theirs[dealer])
+            if not isinstance(letters, list) or len(letters) != count:
+                cohort.drop(dealer, f"{self.name}: it did not send a letter for each of its {count} neighbours")
+                continue
+            for receiver, letter in zip(sorted(theirs[dealer]), letters, strict=True):
+                relayed[receiver][dealer] = letter
+        cohort.tell_each_now(self.take_shares, relayed)
+        left = set(dealt) & set(cohort.client_ids)
+        if len(left) <= threshold:
+            raise TooFewClients(
+                f"round {ctx.round + 1}: {len(left)} clients have shared their keys, and the shares of {threshold} "
+                f"others open a sum of {self.name}"
+            )
+        memory = ctx.party.memory(self)
+        if memory.get("round") != ctx.round:
+            memory.update(round=ctx.round, neighbours={}, keys={}, thresholds={}, answers={})
+        memory["neighbours"] |= {c: [v for v in neighbours[c] if v in left] for c in sorted(left)}
+        memory["keys"] |= {c: keys[c] for c in sorted(left)}
+        memory["thresholds"] |= dict.fromkeys(sorted(left), threshold)
+
+    def _graph(self, cohort: Cohort, ctx: Context) -> dict[int, tuple[int, ...]]:
+        """The neighbours of each client: the same in every round where all clients of the group are asked, so that
+        letters go under the same keys; of sampled clients drawn anew. It follows from public keys, which nobody chose.
+        """
+        present = cohort.client_ids
+        members = next(ids for ids in cohort.groups.values() if present[0] in ids)
+        ids = members if 2 * len(present) > len(members) else present
+        seed = hashlib.blake2b(f"{ctx.digest} {self.name} {ids}".encode(), digest_size=32)
+        for _, key in sorted(ctx.party.memory(self)["letters: public keys"].items()):
+            seed.update(key)
+        return graph.draw(ids, self.parameters(len(ids)).degree, seed.digest())
+
+    def _is_key(self, cohort: Cohort, client_id: int, key: Any) -> bool:
+        fits = isinstance(key, bytes) and len(key) == 32
+        if not fits:
+            cohort.drop(client_id, f"{self.name}: its public key is not 32 bytes")
+        return fits
+
+    @at_client
+    def advertise(self, client: Client) -> bytes:
+        """AdvertiseKeys: a fresh key pair s_u of this round; gives the public half."""
+        memory = client.memory(self)
+        private, public = secrets.key_pair()
+        memory.update(round=client.ctx.round, private=private, own=b"", keys={}, letters={}, threshold=0)
+        return public
+
+    @at_client
+    def share_keys(self, client: Client, asked: tuple[int, dict[int, bytes]]) -> list[bytes]:
+        """ShareKeys: b_u, and letters with a share of it and of s_u for the neighbours, ascending.
+
+        It is told how many clients are in the graph, and its neighbours' public keys by client.
+
+        Raises:
+            ProtectionError: fewer neighbours than shares are needed, or it has shared in this round.
+        """
+        size, keys = asked
+        memory, me = self._memory(client), client.client_id
+        if memory["own"]:
+            raise ProtectionError(f"client {me} has shared its keys of this round; it does so once")
+        threshold = self.parameters(size).threshold
+        if len(keys) < threshold or me in keys:
+            raise ProtectionError(
+                f"client {me} has {len(keys)} neighbours in this round, and the shares of {threshold} open a secret; "
+                "there must be as many neighbours, and the client not among them"
+            )
+        memory.update(own=os.urandom(shamir.SECRET), keys=dict(keys), threshold=threshold)
+        dealt = shamir.deal([memory["own"], memory["private"]], sorted(keys), threshold)
+        return list(self.write_letters(client, dict(sorted(dealt.items())), "shares").values())
+
+    @at_client
+    def take_shares(self, client: Client, letters: dict[int, bytes]) -> None:
+        """Keeps the neighbours' letters; with those that wrote it exchanges masks."""
+        memory = self._memory(client)
+        memory["letters"] = {sender: letter for sender, letter in letters.items() if sender in memory["keys"]}
+
+    def _memory(self, client: Client) -> dict[str, Any]:
+        """What this client keeps of the round.
+
+        Raises:
+            ProtectionError: it made no keys in this round: its process was started again in the middle of it.
+        """
+        memory = client.memory(self)
+        if memory.get("round") != client.ctx.round:
+            raise ProtectionError(
+                f"{self.name}: client {client.client_id} has no keys of round {client.ctx.round + 1}; its process was "
+                "started again in the middle of it"
+            )
+        return memory
+
+    # -- uploads -------------------------------------------------------------------------------------------------------
+
+    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
+        """MaskedInput: y_u.
+
+        Raises:
+            ProtectionError: positions of the client's own, or letters of fewer neighbours than shares open.
+        """
+        if block.positions is not None:
+            raise ProtectionError(
+                f"zone {block.zone} has positions of this client's own; {self.name} adds values one by one: let the "
+                "negotiation share the zone"
+            )
+        memory = self._memory(client)
+        if not memory["own"] or len(memory["letters"]) < memory["threshold"]:
+            raise ProtectionError(
+                f"client {client.client_id} has letters of {len(memory['letters'])} neighbours in round "
+                f"{ctx.round + 1}; {memory['threshold']} must have written, or its masks could not be taken off"
+            )
+        assert ctx.known is not None
+        numbers = self._numbers(ctx.known, ctx.num_clients)
+        values = block.plain().astype(np.float64)
+        if not block.weighted:
+            values *= client.weight
+        held = np.clip(values, -numbers.bound, numbers.bound)
+        client.log[f"{self.name}.saturated"] = float(np.mean(held != values)) if held.size else 0.0
+        total = numbers.residues(held)
+        with client.operation(f"{self.name}.mask", block.size * (1 + len(memory["letters"]))):
+            masks.add_masks(total, self._masks_of(client, block.zone))
+        return block.replace(
+            values=None, ciphertexts=(masks.pack(total, self.options.bits),), sealed_by=self.name, weighted=True,
+            divisor=block.divisor if block.weighted else client.weight,
+            meta={**block.meta, "bound": numbers.bound},
+        )  # fmt: skip
+
+    def _masks_of(self, client: Client, zone: str) -> list[tuple[bytes, int]]:
+        """Seeds of a client's masks with their signs: its own, and those that it shares with neighbours."""
+        memory, me = self._memory(client), client.client_id
+        agreement = masks.KeyAgreement(memory["private"])
+        pairs = [
+            (agreement.seed(memory["keys"][other], self._purpose(client.ctx, zone, me, other)), 1 if other > me else -1)
+            for other in memory["letters"]
+        ]
+        return [(self._own(memory["own"], client.ctx, zone), 1), *pairs]
+
+    def _own(self, secret: bytes, ctx: Context, zone: str) -> bytes:
+        return secrets.derive(secret, ctx.digest, self.name, ctx.round, zone)
+
+    def _purpose(self, ctx: Context, zone: str, one: int, other: int) -> bytes:
+        """Of the mask of a pair: one vector is masked with it."""
+        first, second = sorted((one, other))
+        return f"{ctx.digest} {self.name} round {ctx.round} {zone} of {first} and {second}".encode()
+
+    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+        """Adds masked updates modulo 2^bits.
+
+        Raises:
+            ProtectionError: an upload that is not like the others; its client is blamed.
+        """
+        first = next(iter(blocks.values()))
+        bits, bound = self.options.bits, first.meta.get("bound")
+        total = np.zeros(first.size, masks.word(bits))
+        weights = getattr(ctx.party, "weights", {})
+        for client_id, block in blocks.items():
+            if problem := self._problem(block, first.size, bound, weights.get(client_id, block.divisor)):
+                raise ProtectionError(f"client {client_id}: {problem}").blame(client_id)
+            total += masks.unpack(block.ciphertexts[0], block.size, bits)
+        return first.replace(
+            ciphertexts=(total.tobytes(),), contributors=len(blocks), weighted=True,
+            divisor=sum(float(block.divisor) for block in blocks.values()),
+            meta={"bound": bound, "clients": sorted(blocks)},
+        )  # fmt: skip
+
+    def _problem(self, block: Block, size: int, bound: Any, weight: Any) -> str:
+        """Why the server cannot add an upload to others; empty if it can."""
+        if block.positions is not None or block.size != size or not block.weighted or block.sealed_by != self.name:
+            return f"its {block.zone} block of {block.size} scalars is not like those of {size} of others"
+        if [len(data) for data in block.ciphertexts] != [masks.packed_size(size, self.options.bits)]:
+            return f"its {block.zone} block does not hold {size} masked values of {self.options.bits} bits"
+        if not isinstance(bound, float) or block.meta.get("bound") != bound:
+            return f"its values are bounded by {block.meta.get('bound')!r:.40}, and those of others by {bound!r:.40}"
+        if block.contributors != 1 or isinstance(block.divisor, np.ndarray) or block.divisor != weight:
+            return f"an upload holds one update with its client's weight, {weight}"
+        return ""
+
+    def join_sums(self, sums: Sequence[Block], ctx: Context) -> Block:
+        """Adds sums of different clients."""
+        kind, first = masks.word(self.options.bits), sums[0]
+        total = np.zeros(first.size, kind)
+        for block in sums:
+            total += np.frombuffer(block.ciphertexts[0], kind)
+        return first.replace(
+            ciphertexts=(total.tobytes(),), contributors=sum(block.contributors for block in sums),
+            divisor=sum(float(block.divisor) for block in sums),
+            meta={**first.meta, "clients": sorted(c for block in sums for c in block.meta["clients"])},
+        )  # fmt: skip
+
+    # -- the sum -------------------------------------------------------------------------------------------------------
+
+    def open(self, block: Block, ctx: Context) -> Block:
+        """Unmasking, at the server.
+
+        Raises:
+            TooFewClients: some client's secret has fewer shares than open it.
+            ProtectionError: shares that do not belong together, or a sum that so many updates cannot give.
+        """
+        if block.sealed_by != self.name:
+            raise ProtectionError(f"{self.name} cannot open a {block.zone} block sealed by {block.sealed_by}")
+        inside, memory = set(block.meta["clients"]), ctx.party.memory(self)
+        if memory.get("round") != ctx.round or not inside <= set(memory["neighbours"]):
+            raise ProtectionError(f"{self.name}: round {ctx.round + 1} was not prepared by this server")
+        neighbours = {c: memory["neighbours"][c] for c in inside}
+        gone = {v for others in neighbours.values() for v in others} - inside
+        found = self._collected(block, inside, gone, neighbours, ctx)
+        total = np.frombuffer(block.ciphertexts[0], masks.word(self.options.bits)).copy()
+        taken: list[tuple[bytes, int]] = []
+        for client_id in sorted(inside):
+            taken.append((self._own(self._secret(found, client_id, _SELF, ctx), ctx, block.zone), -1))
+        for absent in sorted(gone):
+            agreement = masks.KeyAgreement(self._secret(found, absent, _PAIR, ctx))
+            if agreement.public != memory["keys"][absent]:
+                raise ProtectionError(f"the shares of client {absent}'s key open another one: a share is wrong")
+            for other in memory["neighbours"][absent]:
+                if other in inside:  # who added its mask with the one that is gone, or subtracted it
+                    seed = agreement.seed(memory["keys"][other], self._purpose(ctx, block.zone, absent, other))
+                    taken.append((seed, -1 if absent > other else 1))
+        with ctx.party.operation(f"{self.name}.unmask", block.size * len(taken)):
+            masks.add_masks(total, taken)
+        return self._plain(block, total, ctx.num_clients)
+
+    def _plain(self, block: Block, total: NDArray[Any], clients: int) -> Block:
+        """The values that a sum of residues is.
+
+        Raises:
+            ProtectionError: so many updates cannot give it: a mask is still on it.
+        """
+        numbers = FixedPoint(block.meta["bound"], clients, self.options.bits)
+        largest = int(np.abs(numbers.integers(total)).max(initial=0))
+        if largest > block.contributors * numbers.largest:
+            raise ProtectionError(
+                f"the opened sum reaches {largest} steps, and {block.contributors} updates add up to "
+                f"{block.contributors * numbers.largest} at most: a share or an upload was wrong; the sum is not used"
+            )
+        values = numbers.values(total).astype(np.float32)
+        return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
+
+    def _collected(
+        self, block: Block, inside: set[int], gone: set[int], neighbours: Mapping[int, Sequence[int]], ctx: Context
+    ) -> dict[int, dict[int, bytes]]:
+        """By client whose secret it is, the shares that its neighbours answer with; asked for once a round."""
+        answers: dict[str, Any] = ctx.party.memory(self)["answers"]
+        key = ",".join(map(str, sorted(inside)))
+        if key in answers:
+            return answers[key]  # type: ignore[no-any-return]
+        asked = {c: [sorted({*others} & inside), sorted({*others} & gone)] for c, others in neighbours.items()}
+        found: dict[int, dict[int, bytes]] = {client_id: {} for client_id in (*inside, *gone)}
+        for holder, given in ctx.party.cohort.ask_each(self.unmask, asked).items():  # type: ignore[attr-defined]
+            owners = sorted([*asked[holder][0], *asked[holder][1]])
+            if not isinstance(given, list) or len(given) != len(owners):
+                ctx.party.cohort.drop(holder, f"{self.name}: it did not answer with the shares it was asked for")  # type: ignore[attr-defined]
+                continue
+            for owner, share in zip(owners, given, strict=True):
+                found[owner][holder] = share
+        answers[key] = found
+        return found
+
+    def _secret(self, found: Mapping[int, Mapping[int, bytes]], owner: int, which: int, ctx: Context) -> bytes:
+        """A client's secret of this round from the shares that were answered."""
+        shares, threshold = found[owner], ctx.party.memory(self)["thresholds"][owner]
+        if len(shares) < threshold:
+            what = "own mask" if which == _SELF else "key"
+            raise TooFewClients(
+                f"round {ctx.round + 1}: {len(shares)} clients answered with a share of client {owner}'s {what}, and "
+                f"{threshold} open it"
+            )
+        return shamir.combine(shares, threshold)
+
+    @at_client
+    def unmask(self, client: Client, asked: tuple[list[int], list[int]]) -> list[bytes]:
+        """Unmasking: a share of b_v for each neighbour whose upload is in the sum, of s_v for each that dropped out, by
+        ascending numbers of clients.
+
+        For one such division of its neighbours in a round, also after a restart: with both shares of one client an
+        upload opens.
+
+        Raises:
+            OpenedBefore: it has answered for another one.
+            ProtectionError: a client is on both sides, or fewer are in the sum than shares open.
+            MessageError: a letter does not open.
+        """
+        inside, gone = asked
+        memory = self._memory(client)
+        if both := sorted({*inside} & {*gone}):
+            raise ProtectionError(f"both shares of client {both[0]} were asked for; together they open its upload")
+        if strangers := sorted({*inside, *gone} - set(memory["letters"])):
+            raise ProtectionError(f"a share of client {strangers[0]} was asked for, which dealt none to this client")
+        if len(inside) < memory["threshold"]:
+            raise ProtectionError(
+                f"{len(inside)} neighbours are said to be in the sum; below {memory['threshold']} it shows too much"
+            )
+        letters = {v: memory["letters"][v] for v in sorted({*inside, *gone})}
+        # With the letters: a round that is repeated has other masks, and its sum would be another one.
+        asked_for = [codec.encode([sorted(inside), sorted(gone)]), *letters.values()]
+        with client.openings.once(client.ctx.round, self.name, "", sorted({*inside, client.client_id}), asked_for):
+            contents = self.read_letters(client, letters, "shares")
+            return [shamir.part(contents[v], _PAIR if v in gone else _SELF) for v in letters]
+
+    def open_upload(self, block: Block, sender: int, parties: Sequence[Party]) -> Block | None:
+        """One upload, with the shares of its masks that clients among the parties were sent, and the server's keys."""
+        servers = [p.memory(self) for p in parties if not isinstance(p, Client)]
+        clients = [p for p in parties if isinstance(p, Client) and p.memory(self).get("round") == p.ctx.round]
+        clients = [client for client in clients if sender in client.memory(self)["letters"]]
+        if not servers or not clients or sender not in servers[0].get("thresholds", {}):
+            return None
+        server, ctx = servers[0], clients[0].ctx
+        shares = {
+            c.client_id: self.read_letters(c, {sender: c.memory(self)["letters"][sender]}, "shares") for c in clients
+        }
+        if len(shares) < server["thresholds"][sender]:
+            return None
+        own, private = (
+            shamir.combine(
+                {c: shamir.part(held[sender], which) for c, held in shares.items()}, server["thresholds"][sender]
+            )
+            for which in (_SELF, _PAIR)
+        )
+        agreement, total = (
+            masks.KeyAgreement(private),
+            masks.unpack(block.ciphertexts[0], block.size, self.options.bits),
+        )
+        taken = [(self._own(own, ctx, block.zone), -1)]
+        for other in server["neighbours"][sender]:
+            seed = agreement.seed(server["keys"][other], self._purpose(ctx, block.zone, sender, other))
+            taken.append((seed, -1 if other > sender else 1))
+        masks.add_masks(total, taken)
+        return self._plain(block, total, ctx.num_clients)

@@ -1,0 +1,181 @@
+"""Whole rounds under masks: sums to the bit, clients that drop out in every phase, and who can open what."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug import Client
+from fedplug.api.errors import OpenedBefore, ProtectionError, TooFewClients
+from fedplug_secagg import masked
+from fedplug_secagg.bonawitz import Bonawitz
+from fedplug_secagg.fixed_point import FixedPoint
+from numpy.typing import NDArray
+from secagg_toys import CLIENTS, NORM, recipe
+from toy_components import pushed
+from toy_protocol import initial_vector, run_protocol
+
+
+def away(tmp_path: Any, when: str, *who: tuple[int, int]) -> dict[str, Any]:
+    """Who is away, as pairs of a round from 1 and a client."""
+    trace = tmp_path / "away.csv"
+    trace.write_text("round,client\n" + "".join(f"{round},{client}\n" for round, client in who))
+    return {"trace": str(trace), "when": when}
+
+
+def expected(plain: dict[str, Any], present: list[list[int]], bits: int = 32, clients: int = CLIENTS) -> NDArray[Any]:
+    """The model after rounds in which these clients' updates are in the sum, through the plain fixed-point sum."""
+    vector = initial_vector(plain)
+    numbers = FixedPoint(NORM, clients, bits)
+    for round, ids in enumerate(present):
+        moved = [pushed(vector, plain["seed"], client_id, round) for client_id in ids]
+        total = sum(np.rint(update.astype(np.float64) / numbers.step).astype(np.int64) for update in moved)
+        mean = (total * numbers.step).astype(np.float32) / np.float32(len(ids))
+        vector = vector + mean.astype(np.float32)
+    return vector
+
+
+EVERYBODY = list(range(CLIENTS))
+
+
+@pytest.mark.parametrize(("use", "bits"), [
+    ("secagg.bonawitz", 32), ({"use": "secagg.bonawitz", "bits": 64}, 64), ({"use": "secagg.bonawitz", "bits": 27}, 27),
+    ("secagg.plus", 32),
+])  # fmt: skip
+@pytest.mark.parametrize("engine", ["local", "processes"])
+def test_a_sum_is_the_plain_fixed_point_sum_to_the_bit(engine: str, use: Any, bits: int) -> None:
+    plain = recipe(use)
+    outcome = run_protocol(plain, engine)
+    assert outcome.notes == []
+    assert np.array_equal(outcome.vectors[0], expected(plain, [EVERYBODY] * 2, bits))
+
+
+@pytest.mark.parametrize(("when", "inside"), [
+    ("round", [0, 1, 3, 5]),  # before their keys
+    ("upload", [0, 1, 3, 5]),  # after they shared them: their masks are taken off by their key
+    ("opening", EVERYBODY),  # their updates are in the sum, and others open it
+])  # fmt: skip
+@pytest.mark.parametrize("use", ["secagg.bonawitz", "secagg.plus"])
+def test_clients_may_drop_out_in_every_phase(tmp_path: Any, use: str, when: str, inside: list[int]) -> None:
+    options: Any = {"threshold": 3} if use == "secagg.bonawitz" else {"dropped": 0.4, "corrupt": 0.1}
+    plain = recipe({"use": use, **options}, availability=away(tmp_path, when, (1, 2), (1, 4)))
+    outcome = run_protocol(plain)
+    assert all("dropped out: is away" in note for note in outcome.notes)
+    assert sorted(outcome.rows[0].clients.dropped) == [2, 4]
+    assert np.array_equal(outcome.vectors[0], expected(plain, [inside, EVERYBODY]))
+
+
+def test_with_too_few_shares_the_sum_stays_closed_and_costs_nothing_to_who_cannot_open_it(tmp_path: Any) -> None:
+    gone = away(tmp_path, "opening", *((1, client) for client in range(3)))
+    outcome = run_protocol(recipe(availability=gone, rounds=3))
+    (said,) = (note for note in outcome.notes if "skipped" in note)
+    assert "zone encrypted is skipped: 3 clients answered with a share of client" in said
+    assert "and 4 open it" in said
+    assert [entry.zones["encrypted"].closed for entry in outcome.protocol.ledger.log] == [True, False, False]
+
+
+@pytest.mark.parametrize(("count", "opens"), [(2, False), (3, True)])
+def test_the_shares_of_as_many_clients_as_stated_open_an_upload_and_fewer_do_not(count: int, opens: bool) -> None:
+    plain = recipe({"use": "secagg.bonawitz", "threshold": 3}, rounds=1)
+    held: list[Any] = []
+    outcome = run_protocol(plain, prepare=lambda protocol, engine: held.append((protocol, engine)))
+    ((protocol, engine),) = held
+    clients = {client.client_id: client for client in engine.clients.clients.values()}
+    component = protocol.composition.components["secagg.bonawitz"]
+    upload = next(
+        message.answered().blocks["encrypted"] for message in outcome.wire.messages
+        if message.sender == "client:5" and (message.round, message.phase) == (0, "upload")
+    )  # fmt: skip
+    for client in clients.values():
+        client.ctx = dataclasses.replace(client.ctx, round=0)
+    opened = component.open_upload(upload, 5, [protocol.server, *(clients[c] for c in range(count))])
+    assert (opened is not None) == opens
+    assert component.open_upload(upload, 5, [clients[c] for c in range(5)]) is None  # they lack the others' keys
+    if opened is not None:
+        vector = initial_vector(plain)
+        update = pushed(vector, plain["seed"], 5, 0)
+        assert np.abs(opened.plain() - update).max() <= FixedPoint(NORM, CLIENTS, 32).step / 2
+
+
+def prepared(monkeypatch: pytest.MonkeyPatch) -> tuple[Bonawitz, dict[int, Client]]:
+    """Clients that have uploaded, with the component, before anybody answers with shares."""
+    held: list[Any] = []
+
+    def stop(self: Any, *_: Any) -> Any:
+        raise ProtectionError("stop here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(masked.Masked, "open", stop)
+        run_protocol(recipe(rounds=1), prepare=lambda protocol, engine: held.append((protocol, engine)))
+    protocol, engine = held[0]
+    clients: dict[int, Client] = {client.client_id: client for client in engine.clients.clients.values()}
+    for client in clients.values():
+        client.ctx = dataclasses.replace(client.ctx, round=0)
+    return protocol.composition.components["secagg.bonawitz"], clients
+
+
+def test_a_client_never_gives_both_shares_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    component, clients = prepared(monkeypatch)
+    asked = clients[0]
+    with pytest.raises(ProtectionError, match="both shares of client 2 were asked for"):
+        component.unmask(asked, ([1, 2, 3, 4], [2, 5]))
+    with pytest.raises(ProtectionError, match="a share of client 9 was asked for"):
+        component.unmask(asked, ([1, 2, 3, 4], [9]))
+    with pytest.raises(ProtectionError, match="2 neighbours are said to be in the sum; below 4"):
+        component.unmask(asked, ([1, 2], [3, 4, 5]))
+    shares = component.unmask(asked, ([1, 2, 3, 4], [5]))
+    assert len(set(shares)) == 5
+    assert component.unmask(asked, ([4, 3, 2, 1], [5])) == shares  # once more the same
+    for inside, gone in (([1, 2, 3, 5], [4]), ([1, 2, 3, 4, 5], []), ([1, 2, 3, 4], [])):
+        with pytest.raises(OpenedBefore):
+            component.unmask(asked, (inside, gone))
+    with pytest.raises(ProtectionError, match="has shared its keys of this round; it does so once"):
+        component.share_keys(asked, (CLIENTS, {}))
+
+
+def test_a_wrong_share_is_noticed_and_the_round_goes_on_without_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = masked.shamir.part
+
+    def lies(share: bytes, which: int) -> bytes:
+        found = real(share, which)
+        return bytes([found[0] ^ 1]) + found[1:]
+
+    calls = itertools.count()
+    monkeypatch.setattr(masked.shamir, "part", lambda *a: (lies if next(calls) == 7 else real)(*a))
+    plain = recipe(rounds=3)
+    outcome = run_protocol(plain)
+    (said,) = outcome.notes
+    assert "round 1: zone encrypted is skipped: the shares of clients" in said
+    assert "do not belong together: at least one of them is wrong" in said
+
+
+def test_every_round_has_fresh_masks() -> None:
+    outcome = run_protocol(recipe(train={"use": "toy.push", "scale": 0.0}))  # nothing but masks
+    uploads = [
+        np.frombuffer(message.answered().blocks["encrypted"].ciphertexts[0], "<u4")
+        for message in outcome.wire.messages
+        if message.phase == "upload" and message.sender.startswith("client")
+    ]
+    assert len(uploads) == 2 * CLIENTS
+    for one, other in itertools.combinations(uploads, 2):
+        assert np.mean(one == other) < 0.01
+    shares = np.concatenate(uploads) / 2**32
+    assert abs(float(shares.mean()) - 0.5) < 0.01
+    assert abs(float(shares.std()) - 12**-0.5) < 0.01
+
+
+@pytest.mark.parametrize(("plain", "problem"), [
+    (recipe(min_clients=2), "raise it to 3 or more"),
+    (recipe({"use": "secagg.bonawitz", "threshold": CLIENTS}), "below the number of clients, 6"),
+    (recipe({"use": "secagg.bonawitz", "bits": 8, "range": 1.0}, clients=200), "bits=8 hold no sum of 200 clients"),
+    (recipe({"use": "secagg.plus", "corrupt": 0.5, "dropped": 0.5}), "lower corrupt or dropped"),
+    (recipe() | {"protect": {"encrypted": ["secagg.bonawitz"]}}, "nothing bounds the encrypted values"),
+])  # fmt: skip
+def test_what_cannot_work_is_refused_before_the_run(plain: dict[str, Any], problem: str) -> None:
+    from fedplug.api.errors import RecipeError
+
+    with pytest.raises((RecipeError, TooFewClients), match=problem):
+        run_protocol(plain)

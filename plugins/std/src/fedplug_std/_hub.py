@@ -1,0 +1,365 @@
+"""Reads what `fedplug_std.hub` names: folders of Hugging Face's `save_to_disk`, and classes of torchvision."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import io
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from fedplug.api.data import Dataset, Examples
+from fedplug.api.errors import DataError, SetupError, cause_of
+
+from fedplug_std import _columns, _dataset_files
+from fedplug_std.tables import of_arrow
+from fedplug_std.torchvision_import import torchvision
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from fedplug_std.hub import HuggingFace, Torchvision
+
+
+def hugging_face(options: HuggingFace.Options, root: str | None) -> Dataset:
+    """The data set in a folder that `save_to_disk` wrote."""
+    folder = _dataset_files.located(root, options.path)
+    parts = _splits(options, folder)
+    names = ("train", "test") if len(parts) == 2 else ("all",)
+    if options.inputs is None:
+        rows = [_table(part, folder, name) for part, name in zip(parts, names, strict=True)]
+        for index, part in enumerate(parts):  # a ClassLabel is a number, and its names are the classes
+            rows[index] = _named_classes(options, part, rows[index])
+        named = _class_names(options, parts[0])
+        chosen = options.model_copy(update={"classes": options.classes or named})
+        return _columns.dataset(chosen, rows[0], rows[1] if len(rows) == 2 else None)
+    if options.inputs not in parts[0].features:
+        raise DataError(
+            f"{folder} has no column {options.inputs}, which inputs names; it has {_columns.listed(parts[0].features)}"
+        )
+    kind = parts[0].features[options.inputs]
+    if type(kind).__name__ == "Image":
+        return _images(options, parts, folder)
+    if not options.answer:
+        return _pieces(options, parts, folder)
+    return _tokens(options, parts, folder)
+
+
+def _splits(options: HuggingFace.Options, folder: Path) -> list[Any]:
+    """Training and test rows, or all of them."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise SetupError(
+            f"datasets is not installed, which reads {folder}; pip install 'fedplug-std[huggingface]'"
+        ) from error
+    if not folder.is_dir():
+        raise DataError(f"there is no folder {folder}; write it with save_to_disk, or name another with data.path")
+    if not any((folder / name).is_file() for name in ("dataset_dict.json", "state.json")):
+        raise DataError(
+            f"{folder} is no data set of Hugging Face: it has neither dataset_dict.json nor state.json; write it with "
+            "datasets.load_dataset(...).save_to_disk(FOLDER)"
+        )
+    try:
+        found = datasets.load_from_disk(str(folder))
+    except Exception as error:  # a damaged file fails in many ways
+        raise DataError(f"{folder} cannot be read: {cause_of(error)}; write it again with save_to_disk") from error
+    if not isinstance(found, dict):
+        return [found]
+    if options.train_split not in found:
+        raise DataError(f"{folder} has no split {options.train_split}; it has {_columns.listed(found)}: train_split")
+    parts = [found[options.train_split]]
+    return [*parts, found[options.test_split]] if options.test_split in found else parts
+
+
+def _table(part: Any, folder: Path, name: str) -> _columns.Rows:
+    place = f"{folder}" if name == "all" else f"{folder} ({name})"
+    return of_arrow(part.with_format("arrow")[:], place)
+
+
+def _class_names(options: HuggingFace.Options, part: Any) -> tuple[str, ...]:
+    """The names that a column of class labels has."""
+    if options.predict != "classes" or not options.answer:
+        return ()
+    kind = part.features.get(options.answer[0])
+    return tuple(map(str, kind.names)) if type(kind).__name__ == "ClassLabel" else ()
+
+
+def _named_classes(options: HuggingFace.Options, part: Any, rows: _columns.Rows) -> _columns.Rows:
+    """The rows with names in place of the numbers of classes."""
+    names = _class_names(options, part)
+    if not names:
+        return rows
+    (answer,) = options.answer
+    column = rows.columns[answer]
+    texts = [
+        names[number] if 0 <= number < len(names) else str(number) for number in column.values.astype(int).tolist()
+    ]
+    named = _columns.Column(np.array(texts, object), column.gaps | (column.values == -1))  # -1: no label
+    return dataclasses.replace(rows, columns=rows.columns | {answer: named})
+
+
+def _answered(options: HuggingFace.Options, parts: Sequence[Any], folder: Path) -> list[_columns.Answers]:
+    names = ("train", "test") if len(parts) == 2 else ("all",)
+    wanted = [part.select_columns(list(options.answer)) for part in parts if _has(part, options.answer, folder)]
+    rows = [_named_classes(options, part, _table(part, folder, name)) for part, name in zip(wanted, names, strict=True)]
+    chosen = options.model_copy(update={"classes": options.classes or _class_names(options, parts[0])})
+    classes = _columns.classes_of(chosen, rows)
+    return [_columns.answers(chosen, part, classes) for part in rows]
+
+
+def _has(part: Any, names: Sequence[str], folder: Path) -> bool:
+    for name in names:
+        if name not in part.features:
+            raise DataError(
+                f"{folder} has no column {name}, which answer names; it has {_columns.listed(part.features)}"
+            )
+    return True
+
+
+def _assembled(
+    options: HuggingFace.Options,
+    inputs: Sequence[NDArray[Any]],
+    asked: Sequence[_columns.Answers],
+    place: str,
+    constants: tuple[tuple[float, ...], tuple[float, ...]],
+) -> Dataset:
+    made = [Examples(given, one.labels, one.targets) for given, one in zip(inputs, asked, strict=True)]
+    train, test = (
+        made if len(made) == 2 else _dataset_files.apart(made[0], options.test_fraction, options.split_seed, place)
+    )
+    classes, kinds = asked[0].classes, asked[0].kinds
+    data = _dataset_files.dataset(train, test, options, kinds or classes, *constants)
+    return dataclasses.replace(data, classes=classes, kinds=kinds)
+
+
+def _images(options: HuggingFace.Options, parts: Sequence[Any], folder: Path) -> Dataset:
+    if not options.answer:
+        raise DataError(f"{folder}: images need an answer; name its column with answer: ...")
+    assert options.inputs is not None
+    pixels = [_stack((row[options.inputs] for row in part), options, f"{folder}") for part in parts]
+    return _assembled(options, pixels, _answered(options, parts, folder), str(folder), _constants(options, pixels[0]))
+
+
+def _constants(options: Any, pixels: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    channels = pixels.shape[1]
+    return (options.mean,) * channels, (options.std,) * channels
+
+
+def _stack(images: Any, options: Any, place: str) -> NDArray[np.uint8]:
+    """Images of one size, uint8 (n, C, H, W)."""
+    from PIL import Image
+
+    transforms, made = torchvision().transforms, []
+    square = options.image_size and transforms.Compose(
+        [
+            transforms.Resize(options.image_size),
+            transforms.CenterCrop(options.image_size),
+        ]
+    )
+    for number, given in enumerate(images, 1):
+        image = given if isinstance(given, Image.Image) else _opened(given, place, number)
+        image = image.convert("L" if options.grayscale or image.mode in ("L", "1", "I;16") else "RGB")
+        array = np.asarray(square(image) if square else image, np.uint8)
+        made.append(array[None] if array.ndim == 2 else array.transpose(2, 0, 1))
+        if made[-1].shape != made[0].shape:
+            sizes = " and ".join("x".join(map(str, each.shape)) for each in (made[0], made[-1]))
+            raise DataError(
+                f"{place}: image {number} is of another size or colour than the first ({sizes}); make them alike with "
+                "image_size: 64, and grayscale: true where some have no colour"
+            )
+    if not made:
+        raise DataError(f"{place} has no images; put some there")
+    return np.ascontiguousarray(np.stack(made))
+
+
+def _opened(given: Any, place: str, number: int) -> Any:
+    """An image out of what is no PIL image: an array, or a tensor."""
+    from PIL import Image
+
+    array = np.asarray(given)
+    if array.dtype != np.uint8 or array.ndim not in (2, 3):
+        kind = type(given).__name__
+        raise DataError(f"{place}: example {number} holds a {kind}, which is no image; name a data set of images")
+    return Image.fromarray(array.transpose(1, 2, 0) if array.ndim == 3 and array.shape[0] in (1, 3) else array)
+
+
+def _pieces(options: HuggingFace.Options, parts: Sequence[Any], folder: Path) -> Dataset:
+    """Token ids or text as pieces of one length, each with the tokens behind it."""
+    streams, sizes = zip(*(_stream(options, part, folder) for part in parts), strict=True)
+    least = 2 * _dataset_files.PARTS if len(parts) == 1 else 1
+    cut = [_dataset_files.cut_up(tokens, options.context, str(folder), least) for tokens in streams]
+    train, test = cut if len(cut) == 2 else _dataset_files.ends_apart(cut[0], options.test_fraction)
+    named = tuple(f"part {number}" for number in range(1, _dataset_files.PARTS + 1))
+    data = _dataset_files.dataset(train, test, options, named, (), ())
+    what = "byte" if sizes[0] == 256 and options.vocabulary is None else "token"
+    return dataclasses.replace(data, classes=tuple(f"{what} {value}" for value in range(sizes[0])), kinds=named)
+
+
+def _stream(options: HuggingFace.Options, part: Any, folder: Path) -> tuple[NDArray[np.int64], int]:
+    """All tokens of a split in one row, and how many different ones there can be."""
+    column = part.with_format("arrow")[:].column(options.inputs)
+    rows = column.to_pylist()
+    if gaps := [number for number, row in enumerate(rows, 1) if row is None]:
+        raise DataError(f"{folder}: column {options.inputs} has no value in row {gaps[0]}; leave such rows out")
+    if rows and isinstance(rows[0], str):
+        if options.vocabulary is not None:
+            raise DataError(f"{folder}: column {options.inputs} is text, whose bytes are 256; leave vocabulary out")
+        return np.frombuffer("\n".join(rows).encode(), np.uint8).astype(np.int64), 256
+    tokens, size = _ids(options, rows, folder)
+    return np.concatenate(tokens) if tokens else np.empty(0, np.int64), size
+
+
+def _ids(options: HuggingFace.Options, rows: Sequence[Any], folder: Path) -> tuple[list[NDArray[np.int64]], int]:
+    """Token ids of each row, and the size of the vocabulary."""
+    name, size = options.inputs, options.vocabulary
+    if size is None:
+        raise DataError(f"{folder}: column {name} is token ids; say how many there are: vocabulary: ...")
+    made = []
+    for number, row in enumerate(rows, 1):
+        ids = np.asarray(row)
+        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+            raise DataError(
+                f"{folder}: column {name} holds in row {number} what is neither text nor a list of token ids; name a "
+                "column of images, text or token ids with inputs, or leave inputs out for a table"
+            )
+        if ids.size and (ids.min() < 0 or ids.max() >= size):
+            wrong = ids[(ids < 0) | (ids >= size)][0]
+            raise DataError(
+                f"{folder}: column {name} holds the token id {wrong} in row {number}, and vocabulary says 0 to "
+                f"{size - 1}; write the size of the tokenizer's vocabulary"
+            )
+        made.append(ids.astype(np.int64))
+    return made, size
+
+
+def _tokens(options: HuggingFace.Options, parts: Sequence[Any], folder: Path) -> Dataset:
+    """Token ids of one length with an answer."""
+    made = []
+    for part in parts:
+        rows = part.with_format("arrow")[:].column(options.inputs).to_pylist()
+        if rows and isinstance(rows[0], str):
+            raise DataError(
+                f"{folder}: column {options.inputs} is text, and a model that answers "
+                f"{_columns.listed(options.answer)} "
+                "takes token ids; tokenize it first (padding='max_length') and name that column with inputs"
+            )
+        ids, _ = _ids(options, rows, folder)
+        if lengths := sorted({len(row) for row in ids} - {len(ids[0])} if ids else ()):
+            raise DataError(
+                f"{folder}: column {options.inputs} has rows of {len(ids[0])} and of {lengths[0]} token ids; pad them "
+                "to one length (padding='max_length')"
+            )
+        made.append(np.stack(ids) if ids else np.empty((0, options.context), np.int64))
+    return _assembled(options, made, _answered(options, parts, folder), str(folder), ((), ()))
+
+
+# -- torchvision -------------------------------------------------------------------------------------------------------
+
+
+def of_torchvision(options: Torchvision.Options, root: str | None) -> Dataset:
+    """The data set of a class of torchvision, from files that are there."""
+    library = torchvision().datasets
+    kind = getattr(library, options.dataset, None)
+    if options.dataset not in library.__all__ or not isinstance(kind, type):
+        near = [name for name in library.__all__ if name.lower() == options.dataset.lower()]
+        raise DataError(
+            f"torchvision.datasets has no {options.dataset}; "
+            + (f"write {near[0]}" if near else "look there for its name")
+        )
+    folder = _dataset_files.located(root, options.path)
+    if not folder.is_dir():
+        raise DataError(
+            f"there is no folder {folder}, where {options.dataset} is looked for; {_expected(kind, folder)}"
+        )
+    takes = inspect.signature(kind).parameters
+    if next(iter(takes)) != "root":
+        raise DataError(f"torchvision's {options.dataset} reads no folder; name a data set that lies in one")
+    # Some hand `train` on to the class that they build on.
+    handed = any(each.kind is each.VAR_KEYWORD for each in takes.values()) and issubclass(kind, library.MNIST)
+    if "train" in takes or handed:
+        parts = [_part(kind, folder, options, train=which) for which in (True, False)]
+    elif "split" in takes and "split" not in options.arguments:
+        parts = [_part(kind, folder, options, split=which) for which in (options.train_split, options.test_split)]
+    else:
+        parts = [_part(kind, folder, options)]
+    made, names = [], getattr(parts[0], "classes", None)
+    for part in parts:
+        pairs = _pairs(part, folder, options.dataset)
+        pixels = _stack((image for image, _ in pairs), options, f"{options.dataset} in {folder}")
+        made.append(Examples(pixels, np.array([label for _, label in pairs], np.int64)))
+    train, test = (
+        made
+        if len(made) == 2
+        else _dataset_files.apart(made[0], options.test_fraction, options.split_seed, f"{options.dataset} in {folder}")
+    )
+    if not names:
+        names = range(1 + max(int(part.labels.max(initial=0)) for part in made))
+    classes = tuple(name[0] if isinstance(name, tuple) else str(name) for name in names)
+    return _dataset_files.dataset(train, test, options, classes, *_constants(options, made[0].inputs))
+
+
+def _part(kind: Any, folder: Path, options: Torchvision.Options, **which: Any) -> Any:
+    """One of the parts, without a download."""
+    never = {"download": False} if "download" in _all_parameters(kind) else {}
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            return kind(str(folder), **which, **never, **options.arguments)
+    except MemoryError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if "not found" in reason.lower() or isinstance(error, FileNotFoundError):
+            reason = "its files are not there"
+        if isinstance(error, TypeError):
+            remedy = "write it in data.arguments, such as {split: ...}"
+            raise DataError(f"{options.dataset}: {reason}; {remedy}") from error
+        raise DataError(f"{options.dataset} in {folder} cannot be read: {reason}; {_expected(kind, folder)}") from error
+
+
+def _all_parameters(kind: type) -> set[str]:
+    """Arguments of a class and of those that it builds on."""
+    return {
+        name
+        for base in kind.__mro__
+        if "__init__" in vars(base)
+        for name in inspect.signature(vars(base)["__init__"]).parameters
+    }
+
+
+def _expected(kind: type, folder: Path) -> str:
+    """Which files a class looks for, in the words of torchvision, and how to get them there."""
+    said = re.search(r"root \(.*?\): (.*?)(?=\n\s+\w+ \([^)]*\): |\n\s*\n|\Z)", inspect.getdoc(kind) or "", re.DOTALL)
+    layout = " ".join(said.group(1).replace("``", "").split()).rstrip(".") if said else "see its documentation"
+    # What the documentation leaves out, the source has: Path(self.root) / "food-101".
+    inside = re.search(r"""Path\((?:self\.)?root\)\s*/\s*["']([^"']+)["']""", inspect.getsource(kind))
+    looked = getattr(kind, "base_folder", None) or (inside and inside.group(1))
+    where = f" It looks in {folder / looked}." if isinstance(looked, str) and looked else ""
+    return (
+        f"torchvision says of that folder: {layout}.{where} Nothing is fetched; put the files there, for instance with "
+        f"torchvision.datasets.{kind.__name__}({str(folder)!r}, download=True), where the class has that"
+    )
+
+
+def _pairs(part: Any, folder: Path, name: str) -> list[tuple[Any, int]]:
+    """Images with their classes."""
+    found = []
+    for number in range(len(part)):
+        try:
+            image, label = part[number]
+        except (OSError, SyntaxError, ValueError, TypeError) as error:
+            raise DataError(
+                f"{name} in {folder}: example {number + 1} cannot be read as an image with a class: {cause_of(error)}"
+            ) from error
+        if isinstance(label, bool) or not isinstance(label, int | np.integer):
+            raise DataError(
+                f"{name} in {folder} has a {type(label).__name__} for each image and not one class; write a function "
+                "that loads it, data: {use: my_data.py:load}"
+            )
+        found.append((image, int(label)))
+    return found

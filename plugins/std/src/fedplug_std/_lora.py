@@ -1,0 +1,238 @@
+"""The layers behind `fedplug_std.lora`, and how weights come out of a file.
+
+Parameters are named as `peft` names them in its files, `<layer>.lora_A.weight` and `<layer>.lora_B.weight`, and layers
+compute what its layers compute. Layers, rather than `torch.nn.utils.parametrize`: gradients of single examples are
+found layer by layer, by Opacus and by outer products.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import io
+import json
+import math
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import torch
+from fedplug.api.errors import SetupError, cause_of
+from torch import nn
+
+from fedplug_std.torch_model import seeded, tried
+
+if TYPE_CHECKING:
+    from fedplug_std.lora import Lora
+
+
+_USED: ContextVar[set[int] | None] = ContextVar("_USED", default=None)
+"""Where adapters note that they are called; no hooks, which torch's transformer layers look for."""
+
+
+class Adapted(nn.Module):
+    """A frozen layer, and two thin ones beside it, whose product is added to what it gives, in its dtype."""
+
+    def __init__(self, base_layer: nn.Module, a: nn.Module, b: nn.Module, scale: float, dropout: float) -> None:
+        super().__init__()
+        self.base_layer, self.lora_A, self.lora_B = base_layer, a, b
+        self.scale, self.dropout = scale, nn.Dropout(dropout)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """W x + scale B A x."""
+        if (seen := _USED.get()) is not None:
+            seen.add(id(self))
+        given: torch.Tensor = self.base_layer(x)
+        entering = self.dropout(x.float()) if x.is_floating_point() else x
+        added: torch.Tensor = self.scale * self.lora_B(self.lora_A(entering))
+        return given + added.to(given.dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        """What others read of a layer, such as `weight` where it is tied, is that of the frozen one."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("base_layer"), name)
+
+
+def _thin(layer: nn.Module, rank: int) -> tuple[nn.Module, nn.Module] | None:
+    """A and B for a layer; None for one of another kind."""
+    if type(layer) is nn.Linear:
+        return nn.Linear(layer.in_features, rank, bias=False), nn.Linear(rank, layer.out_features, bias=False)
+    if type(layer).__name__ == "Conv1D" and isinstance(weight := getattr(layer, "weight", None), torch.Tensor):
+        # A fully connected layer with the transposed weight, of which GPT-2 is made in `transformers`.
+        return nn.Linear(weight.shape[0], rank, bias=False), nn.Linear(rank, weight.shape[1], bias=False)
+    if type(layer) is nn.Embedding:
+        return nn.Embedding(layer.num_embeddings, rank), nn.Linear(rank, layer.embedding_dim, bias=False)
+    if type(layer) is nn.Conv2d and layer.groups == 1 and layer.padding_mode == "zeros":
+        sizes: Any = {"stride": layer.stride, "padding": layer.padding, "dilation": layer.dilation}
+        first = nn.Conv2d(layer.in_channels, rank, layer.kernel_size, bias=False, **sizes)  # type: ignore[arg-type]
+        return first, nn.Conv2d(rank, layer.out_channels, 1, bias=False)
+    return None
+
+
+def adapt(module: nn.Module, options: Lora.Options, shape: tuple[int, ...], seed: int) -> None:
+    """Freezes a module, puts adapters into it, and has what `options.trained` names trained too.
+
+    Args:
+        module: changed in place.
+        options: of the component.
+        shape: of one example, with which it is tried.
+        seed: of the recipe; the draws are others than those of the weights within.
+
+    Raises:
+        SetupError: a pattern is of nothing, what it names cannot be adapted, or no adapter would be used.
+    """
+    names = [name for name, _ in module.named_parameters()]
+    for parameter in module.parameters():
+        parameter.requires_grad_(False)
+    for pattern in options.trained:
+        if not (found := [name for name in names if fnmatch.fnmatchcase(name, pattern)]):
+            raise SetupError(f"trained: no parameter has a name like {pattern!r}; the model has {', '.join(names)}")
+        for name in found:
+            module.get_parameter(name).requires_grad_(True)
+    scale = 1.0 if options.alpha is None else options.alpha / options.rank
+    made: dict[int, Adapted] = {}
+    with seeded((seed + 1) % 2**63):
+        for layer in _chosen(module, options.targets):
+            a, b = _thin(layer, options.rank) or (None, None)
+            assert a is not None  # else it is not chosen
+            assert b is not None
+            _first_values(a, b)
+            made[id(layer)] = Adapted(layer, a, b, scale, options.dropout).to(next(layer.parameters()).device)
+    for part in [*module.modules()]:
+        if not isinstance(part, Adapted):
+            for key, child in part.named_children():
+                if id(child) in made:  # wherever it is used, if in several places
+                    setattr(part, key, made[id(child)])
+    _require_used(module, shape)
+
+
+def _first_values(a: nn.Module, b: nn.Module) -> None:
+    """As peft has them: B zero; A as torch draws it for a linear layer, and of an embedding from a normal one."""
+    for layer in (a, b):
+        weight: Any = layer.weight
+        if layer is b:
+            nn.init.zeros_(weight)
+        elif isinstance(layer, nn.Embedding):
+            nn.init.normal_(weight)
+        else:
+            nn.init.kaiming_uniform_(weight, a=math.sqrt(5))
+
+
+def _chosen(module: nn.Module, targets: tuple[str, ...] | None) -> list[nn.Module]:
+    """The layers that get adapters."""
+    parts = {name: part for name, part in module.named_modules() if name}
+    able = {name: part for name, part in parts.items() if _thin(part, 1) is not None}
+    there = f"layers that can be adapted are {', '.join(able) or 'none'}"
+    if targets is None:
+        usual = [part for part in able.values() if not isinstance(part, nn.Embedding | nn.Conv2d)]
+        if not usual:
+            raise SetupError(f"the model has no fully connected layer within it; name others as targets; {there}")
+        return usual
+    found: dict[str, nn.Module] = {}
+    for pattern in targets:
+        like = [name for name in parts if _is_like(name, pattern)]
+        if not (taken := [name for name in like if name in able]):
+            why = f"{like[0]} is a {type(parts[like[0]]).__name__}" if like else "no layer has a name like that"
+            raise SetupError(f"targets: {pattern!r}: {why}; {there}")
+        found |= {name: able[name] for name in taken}
+    return [*found.values()]
+
+
+def _is_like(name: str, pattern: str) -> bool:
+    return any(fnmatch.fnmatchcase(each, pattern) for each in (name, name.rpartition(".")[2]))
+
+
+def _require_used(module: nn.Module, shape: tuple[int, ...]) -> None:
+    """Refuses adapters that the model passes by, in training or in evaluation, since it reads the weights of their
+    layers itself: a `torch.nn.TransformerEncoderLayer` does so in evaluation alone.
+    """
+    adapters = {name: part for name, part in module.named_modules() if isinstance(part, Adapted)}
+    was_training = module.training
+    for training in (False, True):
+        used: set[int] = set()
+        token = _USED.set(used)
+        try:
+            with torch.set_grad_enabled(training), seeded(0):
+                _tried(module.train(training), shape, next(module.parameters()).device)
+        finally:
+            _USED.reset(token)
+            module.train(was_training)
+        if unused := [name for name, part in adapters.items() if id(part) not in used]:
+            when = "training" if training else "evaluation"
+            raise SetupError(
+                f"the model does not call {', '.join(unused)} in {when}, so that adapters there change nothing; it "
+                "reads their weights itself, or does not use them: leave them out of targets"
+            )
+
+
+def _tried(module: nn.Module, shape: tuple[int, ...], device: torch.device) -> None:
+    """Hands two examples of zeros to a module, of which batch norm needs two; what it keeps of them is undone."""
+    kept = {name: tensor.clone() for name, tensor in module.named_buffers()}
+    try:
+        tried(module, shape, device, 2)
+    finally:
+        for name, tensor in module.named_buffers():
+            if name in kept:
+                tensor.copy_(kept[name])
+
+
+# -- weights -----------------------------------------------------------------------------------------------------------
+
+_DTYPES = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
+    "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+}  # fmt: skip
+_WRONG = 4
+"""Names that a message lists."""
+
+
+def load(module: nn.Module, file: str, content: bytes) -> None:
+    """Gives a module the weights of a file, converted to the dtypes that it has.
+
+    Raises:
+        SetupError: the file cannot be read, or is of another model.
+    """
+    try:
+        given = dict(_safetensors(content) if file.endswith(".safetensors") else _state_dict(content))
+    except Exception as error:  # any file may stand there
+        raise SetupError(f"base {file} cannot be read ({cause_of(error)}); save a state dict again") from error
+    own = module.state_dict(keep_vars=True)
+    places = {tensor.data_ptr() for name, tensor in own.items() if name in given}
+    missing = [name for name, tensor in own.items() if name not in given and tensor.data_ptr() not in places]  # tied
+    strange = [name for name in given if name not in own]
+    shapes = [
+        f"{name} {tuple(given[name].shape)}, not {tuple(tensor.shape)}"
+        for name, tensor in own.items()
+        if name in given and given[name].shape != tensor.shape
+    ]
+    for what, wrong in (("lacks", missing), ("has the unknown", strange), ("has other shapes:", shapes)):
+        if wrong:
+            more = f" and {len(wrong) - _WRONG} more" if len(wrong) > _WRONG else ""
+            raise SetupError(
+                f"base {file} is not of this model: it {what} {', '.join(wrong[:_WRONG])}{more}; give the model within "
+                "the options that the base was made with"
+            )
+    with torch.no_grad():
+        for name, tensor in own.items():
+            if name in given:
+                tensor.copy_(given[name])
+
+
+def _state_dict(content: bytes) -> dict[str, torch.Tensor]:
+    """Weights alone: code in the file is not run."""
+    found: dict[str, torch.Tensor] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    if not isinstance(found, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
+        raise ValueError("it holds no dictionary from names to tensors")
+    return found
+
+
+def _safetensors(content: bytes) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of the format: the length of a JSON header in eight bytes, the header, the values."""
+    length = int.from_bytes(content[:8], "little")
+    header, values = json.loads(content[8 : 8 + length]), content[8 + length :]
+    for name, about in header.items():
+        if name != "__metadata__":
+            start, end = about["data_offsets"]
+            held = torch.frombuffer(bytearray(values[start:end]), dtype=torch.uint8)
+            yield name, held.view(_DTYPES[about["dtype"]]).view(about["shape"])

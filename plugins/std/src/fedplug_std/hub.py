@@ -1,0 +1,158 @@
+"""Data sets of other libraries, from a local folder: those of Hugging Face, and the classes of torchvision."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import fedplug
+from fedplug import Dataset, Declares, Field
+from pydantic import field_validator
+
+from fedplug_std.datasets import _Sized
+from fedplug_std.tables import RowOptions
+
+if TYPE_CHECKING:
+    pass
+
+
+class HuggingFace(fedplug.DataSource):
+    """A data set of Hugging Face that `save_to_disk` wrote: images, named columns, token ids, or text.
+
+    `inputs` names a column of images, of token ids, or of text; without it the numeric columns are a table, with the
+    options of `std.table`. Token ids and text without an `answer` are for a language model: they are joined, cut into
+    pieces of `context` tokens, and at every position the next one is to be foreseen; text is its bytes, as in
+    `std.text`. Nothing is fetched. It needs `pip install "fedplug-std[huggingface]"`.
+    """
+
+    class Options(RowOptions):
+        """Which folder, which columns, and which splits."""
+
+        path: str = Field(
+            ".",
+            description="the folder that save_to_disk wrote, absolute or inside the data folder; where none is named, "
+            "in the working directory",
+        )
+        inputs: str | None = Field(None, description="column of images, token ids or text; null: a table of numbers")
+        train_split: str = Field("train", description="split for training, where the folder has several")
+        test_split: str = Field(
+            "test", description="split for testing; where there is none, a fraction of the others is set aside"
+        )
+        image_size: int | None = Field(
+            None, ge=1, description="width and height; the shorter side is scaled, the rest cut off. null: as they are"
+        )
+        grayscale: bool = Field(False, description="images get one channel in place of three")
+        mean: float = Field(0.5, ge=0, le=1, description="subtracted from pixels in [0, 1]; a public constant")
+        std: float = Field(0.25, gt=0, le=1, description="pixels are then divided by this; public as well")
+        context: int = Field(64, ge=1, description="tokens of a piece that a language model is given")
+        vocabulary: int | None = Field(None, ge=1, description="of token ids, how many there are; text has 256 bytes")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @property
+    def declares(self) -> Declares:
+        """What the recipe says itself; the rest the folder tells."""
+        from fedplug_std import _columns
+
+        chosen = self.options
+        if chosen.inputs is None:
+            outputs = len(chosen.classes) if chosen.predict == "classes" else len(chosen.answer)
+            shape = (_columns.width(chosen),) if chosen.features else None
+            return Declares(shape=shape, num_classes=outputs or None, task=chosen.task)
+        if not chosen.answer:
+            return Declares(shape=(chosen.context,), num_classes=chosen.vocabulary, task="std.language_model")
+        return Declares(num_classes=len(chosen.classes) or None, task=chosen.task)
+
+    def describe(self) -> str:
+        """Which folder it is."""
+        return f"the Hugging Face data set in {self.options.path}"
+
+    def check(self, recipe: Any) -> list[str]:
+        """A table needs an answer, and with data at sites its columns."""
+        from fedplug_std import _columns
+
+        if self.options.inputs is not None:
+            return []
+        if not self.options.answer:
+            return [
+                "name the column that a model is to answer, answer: ..., or a column of images or text, inputs: ..."
+            ]
+        return _columns.misfit(self.options, recipe.data.at, recipe.data.agreed)
+
+    def load(self, root: str | None) -> Dataset:
+        """Reads the folder.
+
+        Raises:
+            DataError: it is missing or damaged, or a column is; says which, and what to do.
+            SetupError: the library is not installed.
+        """
+        from fedplug_std import _hub
+
+        return _hub.hugging_face(self.options, root)
+
+
+class Torchvision(fedplug.DataSource):
+    """A data set of torchvision by the name of its class, from files that are there: one class an image.
+
+    `{use: std.torchvision, dataset: KMNIST}` reads what `torchvision.datasets.KMNIST(folder)` reads. Nothing is ever
+    fetched. Data sets that this package knows by name, such as `std.mnist`, need no torchvision option and standardise
+    with constants of their own.
+    """
+
+    class Options(_Sized):
+        """Which class, where, and which parts."""
+
+        dataset: str = Field(description="name of a class in torchvision.datasets, such as KMNIST or Food101")
+        path: str = Field(
+            ".",
+            description="the folder that the class calls root, absolute or inside the data folder; where none is "
+            "named, in the working directory",
+        )
+        arguments: dict[str, bool | int | float | str] = Field(
+            {}, description="further arguments of the class, such as split: letters of EMNIST"
+        )
+        train_split: str = Field("train", description="what the class calls its training part, where it has `split`")
+        test_split: str = Field("test", description="what it calls the other, such as val")
+        image_size: int | None = Field(
+            None, ge=1, description="width and height; the shorter side is scaled, the rest cut off. null: as they are"
+        )
+        grayscale: bool = Field(False, description="images get one channel in place of three")
+        mean: float = Field(0.5, ge=0, le=1, description="subtracted from pixels in [0, 1]; a public constant")
+        std: float = Field(0.25, gt=0, le=1, description="pixels are then divided by this; public as well")
+        test_fraction: float = Field(
+            0.2, gt=0, lt=1, description="share of each class that is for testing, where the class has no parts"
+        )
+        split_seed: int = Field(0, ge=0, description="seed of that split")
+
+        @field_validator("arguments")
+        @classmethod
+        def _no_others(cls, value: dict[str, Any]) -> dict[str, Any]:
+            for name in ("root", "download", "train", "transform", "target_transform", "transforms"):
+                if name in value:
+                    raise ValueError(
+                        f"{name} is not for the recipe to say: files are read from path, and never fetched"
+                    )
+            return value
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @property
+    def declares(self) -> Declares:
+        """Nothing: the class and its files tell."""
+        return Declares()
+
+    def describe(self) -> str:
+        """Which class it is."""
+        return f"torchvision's {self.options.dataset}"
+
+    def load(self, root: str | None) -> Dataset:
+        """Reads every image.
+
+        Raises:
+            DataError: torchvision has no such class, or its files are missing or damaged; names the folder and what the
+                class looks for there.
+        """
+        from fedplug_std import _hub
+
+        return _hub.of_torchvision(self.options, root)

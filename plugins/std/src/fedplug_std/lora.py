@@ -1,0 +1,111 @@
+"""LoRA around any torch model of a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import fedplug
+from fedplug import Field, Figure, File
+from fedplug.api.errors import SetupError
+from pydantic import field_validator
+
+if TYPE_CHECKING:
+    from fedplug_std.torch_model import TorchModel
+
+_ENDINGS = (".safetensors", ".pt", ".pth", ".bin")
+
+
+class Lora(fedplug.ModelSource):
+    """LoRA (Hu et al. 2022): a frozen model, with two thin layers at each chosen one, which alone are trained and sent.
+
+    A layer W x becomes W x + (alpha / rank) B A x, with A of `rank` rows, drawn as in `peft`, and B zero at first: the
+    model begins as what it is around. `around` is any torch model: `std.gpt`, a model of a file of one's own, an object
+    of a session; a language model is judged by perplexity as before. Its weights are those of the recipe's seed, or
+    those of `base`. The layout, and so every message, has A, B and what `trained` names; all else never leaves a party,
+    whatever its dtype.
+    """
+
+    inner: ClassVar[Mapping[str, str]] = {"around": "model"}
+    around: fedplug.ModelSource
+
+    class Options(fedplug.Options):
+        """How large the adapters are, where they are, and what they are around."""
+
+        rank: int = Field(8, ge=1, description="rows of A and columns of B")
+        alpha: float | None = Field(
+            None, gt=0, allow_inf_nan=False, description="what B A x is multiplied by, times rank; null: the rank"
+        )
+        dropout: float = Field(0.0, ge=0, lt=1, description="share of the values dropped before A, in training")
+        targets: tuple[str, ...] | None = Field(
+            None,
+            min_length=1,
+            description="patterns of names of layers, whole or the last part, such as attend or blocks.0.*; fully "
+            "connected layers, convolutions without groups, embeddings; null: every fully connected layer",
+        )
+        trained: tuple[str, ...] = Field(
+            (), description="patterns of names of parameters that are trained whole too, such as head.* or *.bias"
+        )
+        base: File | None = Field(
+            None,
+            description="weights of the model within, .safetensors or a state dict that torch.save wrote; a path as "
+            "seen from the recipe or the working directory",
+        )
+
+        @field_validator("base")
+        @classmethod
+        def _known_ending(cls, base: File | None) -> File | None:
+            if base is not None and not base.file.endswith(_ENDINGS):
+                raise ValueError(f"base={base.file} must end in {', '.join(_ENDINGS)}")
+            return base
+
+    def __init__(self, options: Options) -> None:
+        self.options: Lora.Options = options
+
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
+        """What the model within refuses."""
+        return self.around.refuses(shape, num_classes, per)
+
+    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
+        """Builds the model within, loads its base, freezes it, and puts the adapters into it.
+
+        Raises:
+            SetupError: the model within is not a torch module, the base is of another model, or `targets` or `trained`
+                name nothing that can be adapted or trained.
+        """
+        from fedplug_std import _lora
+        from fedplug_std.torch_model import TorchModel, of_any_dtype
+
+        with of_any_dtype():
+            within = self.around.build(shape, num_classes, seed, device)
+        if not isinstance(within, TorchModel):
+            raise SetupError(f"{self.name} goes around a torch model, and {self.around.name} builds none")
+        module, options = within.module, self.options
+        if options.base is not None:
+            _lora.load(module, options.base.file, options.base.read())
+        _lora.adapt(module, options, shape, seed)
+        return TorchModel(module, device, within.count)
+
+    @property
+    def judged_by(self) -> tuple[Figure, ...]:
+        """As of the model within."""
+        return self.around.judged_by
+
+    def figures(self, counts: Mapping[str, float]) -> dict[str, float]:
+        """As of the model within."""
+        return self.around.figures(counts)
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        return "; ".join(self._said())
+
+    def _said(self) -> Iterator[str]:
+        options = self.options
+        yield f"rank {options.rank}, alpha {options.rank if options.alpha is None else options.alpha:g}"
+        yield f"around {self.around.name} ({self.around.describe()})"
+        if options.targets is not None:
+            yield f"at {', '.join(options.targets)}"
+        if options.trained:
+            yield f"trains {', '.join(options.trained)} too"
+        if options.base is not None:
+            yield f"base {options.base.file} (sha256 {(options.base.sha256 or '')[:12]})"

@@ -1,0 +1,74 @@
+"""The text that comes with every Python, for language models that need no download."""
+
+from __future__ import annotations
+
+import ast
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import fedplug
+import numpy as np
+from fedplug import Dataset, Declares, Field
+
+from fedplug_std.datasets import _Sized
+
+
+class PythonText(fedplug.DataSource):
+    """Docstrings or source code of Python's own library as bytes, in pieces as of `std.text`; needs no download.
+
+    `docstrings` are those of the single modules of the standard library, about 900 kB of English; `code` are the files
+    of its packages asyncio, email and unittest, about 1.2 MB. They have no text in common, so one may stand for public
+    text and the other for that of clients. They differ a little between versions of Python, and the digest of a recipe
+    does not say which.
+    """
+
+    class Options(_Sized):
+        """Which text, and how it is cut."""
+
+        part: Literal["docstrings", "code"] = Field("code", description="which text")
+        context: int = Field(64, ge=1, description="bytes of a piece that the model is given")
+        test_fraction: float = Field(0.1, gt=0, lt=1, description="share of each tenth that is for testing")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @property
+    def declares(self) -> Declares:
+        """Tokens, as many as the context has."""
+        return Declares(shape=(self.options.context,), num_classes=256, task="std.language_model")
+
+    def load(self, root: str | None) -> Dataset:
+        """Reads the text out of the Python that runs.
+
+        Raises:
+            DataError: this Python comes without its sources, or the context leaves too few pieces.
+        """
+        from fedplug_std import _dataset_files as files
+
+        chosen = self.options
+        library = Path(sysconfig.get_path("stdlib"))
+        texts = _docstrings(library) if chosen.part == "docstrings" else _code(library)
+        text = b"\n\n".join(filter(None, texts))
+        name = f"the {chosen.part} of this Python"
+        pieces = files.cut_up(np.frombuffer(text, np.uint8).astype(np.int64), chosen.context, name)
+        train, test = files.ends_apart(pieces, chosen.test_fraction)
+        parts = tuple(f"part {number}" for number in range(1, files.PARTS + 1))
+        data = files.dataset(train, test, chosen, parts, (), ())
+        return replace(data, classes=tuple(f"byte {value}" for value in range(256)), kinds=parts)
+
+
+def _docstrings(library: Path) -> Iterator[bytes]:
+    for file in sorted(library.glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            match node:
+                case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                    yield (ast.get_docstring(node) or "").encode()
+
+
+def _code(library: Path) -> Iterator[bytes]:
+    for package in ("asyncio", "email", "unittest"):
+        for file in sorted((library / package).glob("*.py")):
+            yield file.read_bytes()

@@ -1,0 +1,275 @@
+"""Tables of named columns: CSV files, read by Python itself, and Parquet files, read by pyarrow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+import fedplug
+from fedplug import Dataset, Declares, Field
+from fedplug.api.errors import DataError, SetupError
+from pydantic import BeforeValidator, model_validator
+
+from fedplug_std.datasets import _Sized
+
+if TYPE_CHECKING:
+    from fedplug_std._columns import Rows
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
+Categories = Annotated[
+    tuple[str, ...],
+    BeforeValidator(lambda value: tuple(map(str, value)) if isinstance(value, list | tuple) else value),
+    Field(min_length=1),
+]
+_KINDS = {"csv": (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt"), "parquet": (".parquet", ".pq")}
+_GAPS = {"", "na", "n/a", "#n/a", "nan", "null", "none"}
+"""What a CSV file says where it has no value, in any case."""
+
+
+class RowOptions(_Sized):
+    """What each column is."""
+
+    answer: Names = Field((), description="the column that a model is to answer, or several of them")
+    predict: Literal["classes", "numbers", "labels"] = Field(
+        "classes",
+        description="classes: one of several names; numbers: a regression; labels: any of several, a column of 0 and 1 "
+        "for each",
+    )
+    features: Names = Field((), description="columns that the model is given, in order; none named: all that are left")
+    leave_out: Names = Field((), description="columns that nobody uses, such as a patient's number")
+    categories: dict[str, Categories] = Field(
+        {}, description="columns of texts, with all texts that each may hold; the model is given 0 or 1 for each text"
+    )
+    fill: dict[str, float | str] = Field(
+        {}, description="what to take where a column has no value; else that is refused"
+    )
+    scale: dict[str, tuple[Finite, Positive]] = Field(
+        {},
+        description="of a column, what is subtracted and what it is divided by then; public numbers, never measured on "
+        "anybody's data",
+    )
+    classes: tuple[str, ...] = Field((), description="names of the classes in their order; none: those found, sorted")
+    test_fraction: float = Field(
+        0.2,
+        gt=0,
+        lt=1,
+        description="share of the rows, of each class, that is for testing where nothing else says which",
+    )
+    split_seed: int = Field(0, ge=0, description="seed of that split")
+
+    @model_validator(mode="after")
+    def _each_column_is_one_thing(self) -> Self:
+        if self.predict == "classes" and len(self.answer) > 1:
+            raise ValueError(
+                f"answer names {len(self.answer)} columns; for any of several labels write predict: labels, for "
+                "several numbers predict: numbers"
+            )
+        if self.classes and self.predict != "classes":
+            raise ValueError(f"classes are for predict: classes; with predict: {self.predict} columns have their names")
+        for one, other in (("answer", "features"), ("answer", "leave_out"), ("features", "leave_out")):
+            if both := sorted({*getattr(self, one)} & {*getattr(self, other)}):
+                raise ValueError(f"{both[0]} is in {one} and in {other}; a column is one of the two")
+        if both := sorted({*self.categories} & {*self.scale}):
+            raise ValueError(f"{both[0]} is in categories and in scale; what becomes 0 and 1 is not scaled")
+        return self
+
+    @property
+    def task(self) -> str:
+        """The task of a recipe that names none."""
+        return {"classes": "", "numbers": "std.regression", "labels": "std.multi_label"}[self.predict]
+
+
+class Table(fedplug.DataSource):
+    """A table of named columns, from a CSV or a Parquet file: classification, regression, or several labels.
+
+    `answer` is the column to be answered; the others, or those in `features`, are given to the model as they are.
+    Texts become numbers only through `categories` of the recipe, gaps only through `fill`, scaling only through
+    `scale`. The test rows are another file's (`test_file`), those that a column names (`test_column`), or a fraction of
+    each class. Parquet needs `pip install "fedplug-std[tables]"`; CSV needs nothing.
+    """
+
+    class Options(RowOptions):
+        """Which file, what each column is, and which rows are for testing."""
+
+        file: str = Field(
+            "data.csv",
+            description="ends with .csv, .tsv, .parquet, .csv.gz or the like; absolute or inside the data folder; "
+            "where none is named, in the working directory",
+        )
+        answer: Names = Field(min_length=1, description="the column that a model is to answer, or several of them")
+        delimiter: str | None = Field(
+            None,
+            min_length=1,
+            max_length=1,
+            description="between the columns of a CSV file; null: a tab for .tsv, else a comma",
+        )
+        test_file: str | None = Field(None, description="file of the rows for testing, with the same columns")
+        test_column: str | None = Field(
+            None, description="column that says which rows are for testing; no model sees it"
+        )
+        test_value: str = Field("test", description="what test_column says of a row for testing")
+
+        @model_validator(mode="after")
+        def _one_way_to_split(self) -> Self:
+            if self.test_file is not None and self.test_column is not None:
+                raise ValueError("test_file and test_column both say which rows are for testing; leave one out")
+            return self
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @property
+    def declares(self) -> Declares:
+        """How many columns the model is given, and the task, where the recipe says it."""
+        from fedplug_std import _columns
+
+        chosen = self.options
+        outputs = len(chosen.classes) if chosen.predict == "classes" else len(chosen.answer)
+        shape = (_columns.width(chosen),) if chosen.features else None
+        return Declares(shape=shape, num_classes=outputs or None, task=chosen.task)
+
+    def describe(self) -> str:
+        """Which file it is, and what it is to answer."""
+        return f"{' and '.join(self.options.answer)} of {self.options.file}"
+
+    def check(self, recipe: Any) -> list[str]:
+        """With data at sites, the recipe names the columns, since no site sees another's file."""
+        from fedplug_std import _columns
+
+        return _columns.misfit(self.options, recipe.data.at, recipe.data.agreed)
+
+    def load(self, root: str | None) -> Dataset:
+        """Reads the file.
+
+        Raises:
+            DataError: it is missing or damaged, or a column is; says which, in which lines, and what to do.
+            SetupError: it is Parquet, and pyarrow is not installed.
+        """
+        import numpy as np
+
+        from fedplug_std import _columns
+        from fedplug_std import _dataset_files as files
+
+        chosen = self.options
+        rows = read(files.located(root, chosen.file), chosen.delimiter)
+        if chosen.test_file is not None:
+            test = read(files.located(root, chosen.test_file), chosen.delimiter)
+            return _columns.dataset(chosen, rows, test)
+        if chosen.test_column is None:
+            return _columns.dataset(chosen, rows, None)
+        column = rows.column(chosen.test_column, "test_column")
+        testing = column.texts() == chosen.test_value
+        if not testing.any() or testing.all():
+            raise DataError(
+                f"{rows.place}: test_column {chosen.test_column} says {chosen.test_value} in "
+                f"{'all' if testing.any() else 'no'} rows; it says {_columns.listed(sorted({*column.texts()}), 5)}. "
+                "Name what it says of test rows: test_value"
+            )
+        train, test = (rows.take(np.flatnonzero(which)) for which in (~testing, testing))
+        return _columns.dataset(chosen, train, test, (chosen.test_column,))
+
+
+def read(path: Path, delimiter: str | None = None) -> Rows:
+    """The rows of a file.
+
+    Raises:
+        DataError: it is missing, damaged, or of another format.
+        SetupError: what reads it is not installed.
+    """
+    if not path.is_file():
+        raise DataError(f"there is no file {path}; put it there, or name another with data: {{file: ...}}")
+    name = path.name.lower()
+    for kind, endings in _KINDS.items():
+        if name.endswith(endings):
+            return _csv(path, delimiter) if kind == "csv" else _parquet(path)
+    known = ", ".join(ending for endings in _KINDS.values() for ending in endings)
+    raise DataError(f"{path} ends with none of {known}, by which its format is known; rename it")
+
+
+def _csv(path: Path, delimiter: str | None) -> Rows:
+    import csv
+    import gzip
+    import zlib
+
+    import numpy as np
+
+    from fedplug_std._columns import Column, Rows
+
+    between = delimiter or ("\t" if ".tsv" in path.suffixes else ",")
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+            lines = csv.reader(file, delimiter=between, strict=True)
+            titles = [title.strip() for title in next(lines, [])]
+            rows, numbers = [], []
+            for row in lines:
+                if len(row) != len(titles):
+                    if not row:
+                        continue
+                    raise DataError(
+                        f"{path}, line {lines.line_num}: {len(row)} values, and the first line names {len(titles)} "
+                        "columns; mend the line"
+                    )
+                rows.append(row)
+                numbers.append(lines.line_num)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from error
+    except (OSError, EOFError, zlib.error, csv.Error) as error:
+        raise DataError(f"{path} cannot be read: {error}; mend it, or write it again") from error
+    if not titles or "" in titles:
+        raise DataError(f"{path}: the first line must name every column, and says {titles}; name them")
+    if twice := sorted({title for title in titles if titles.count(title) > 1}):
+        raise DataError(f"{path} has several columns named {twice[0]}; rename all but one")
+    if len(titles) == 1 and (others := [sign for sign in ";\t|" if sign in titles[0] and sign != between]):
+        raise DataError(f"{path} has one column, {titles[0]!r}; write delimiter: {others[0]!r}")
+    columns = {}
+    for title, values in zip(titles, zip(*rows, strict=True) if rows else [()] * len(titles), strict=True):
+        gaps = np.array([value.strip().lower() in _GAPS for value in values], bool)
+        columns[title] = Column(np.array(values, object), gaps)
+    return Rows(columns, str(path), np.array(numbers, np.int64), "line")
+
+
+def _parquet(path: Path) -> Rows:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise SetupError(
+            f"pyarrow is not installed, which reads {path}; pip install 'fedplug-std[tables]', or write it as CSV"
+        ) from error
+    try:
+        found = pyarrow.parquet.read_table(path)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise DataError(f"{path} cannot be read: {error}; mend it, or write it again") from error
+    return of_arrow(found, str(path))
+
+
+def of_arrow(table: Any, place: str) -> Rows:
+    """The columns of an Arrow table that hold numbers, truths or texts; others become texts."""
+    import numpy as np
+    import pyarrow
+
+    from fedplug_std._columns import Column, Rows
+
+    columns = {}
+    for name in table.column_names:
+        column = table.column(name).combine_chunks()
+        kind = column.type
+        if pyarrow.types.is_dictionary(kind):
+            column = column.dictionary_decode()
+            kind = column.type
+        gaps = np.asarray(
+            column.is_null(nan_is_null=pyarrow.types.is_floating(kind)).to_numpy(zero_copy_only=False), bool
+        )
+        if pyarrow.types.is_integer(kind) or pyarrow.types.is_boolean(kind):
+            values = np.asarray(
+                column.fill_null(0 if pyarrow.types.is_integer(kind) else False).to_numpy(zero_copy_only=False)
+            )
+        elif pyarrow.types.is_floating(kind) or pyarrow.types.is_decimal(kind):
+            values = np.asarray(column.cast(pyarrow.float64()).to_numpy(zero_copy_only=False), np.float64)
+        else:
+            values = np.array([str(value) for value in column.to_pylist()], object)
+        columns[name] = Column(values, gaps)
+    return Rows(columns, place, np.arange(1, table.num_rows + 1))
