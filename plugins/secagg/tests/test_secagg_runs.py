@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Client
+from fedplug import Client, Seal
 from fedplug.api.errors import OpenedBefore, ProtectionError, TooFewClients
 from fedplug_secagg import masked
 from fedplug_secagg.bonawitz import Bonawitz
@@ -61,7 +61,7 @@ def test_a_sum_is_the_plain_fixed_point_sum_to_the_bit(engine: str, use: Any, bi
 @pytest.mark.parametrize("use", ["secagg.bonawitz", "secagg.plus"])
 def test_clients_may_drop_out_in_every_phase(tmp_path: Any, use: str, when: str, inside: list[int]) -> None:
     options: Any = {"threshold": 3} if use == "secagg.bonawitz" else {"dropped": 0.4, "corrupt": 0.1}
-    plain = recipe({"use": use, **options}, availability=away(tmp_path, when, (1, 2), (1, 4)))
+    plain = recipe({"use": use, **options}, min_clients=4, availability=away(tmp_path, when, (1, 2), (1, 4)))
     outcome = run_protocol(plain)
     assert all("dropped out: is away" in note for note in outcome.notes)
     assert sorted(outcome.rows[0].clients.dropped) == [2, 4]
@@ -150,6 +150,24 @@ def test_a_wrong_share_is_noticed_and_the_round_goes_on_without_the_sum(monkeypa
     (said,) = outcome.notes
     assert "round 1: zone encrypted is skipped: the shares of clients" in said
     assert "do not belong together: at least one of them is wrong" in said
+
+
+def test_the_verdict_states_the_fewest_shares_of_any_round_and_a_server_cannot_lower_them() -> None:
+    """Of a sampled round fewer clients are in the graph than in the run, and fewer shares would open."""
+    held: list[Any] = []
+    plain = recipe("secagg.plus", clients=100, rounds=1, min_clients=60)
+    run_protocol(plain, prepare=lambda protocol, engine: held.append((protocol, engine)))
+    ((protocol, engine),) = held
+    component, ctx = protocol.composition.components["secagg.plus"], protocol.server.ctx
+    (seal,) = (one for step in ctx.steps("encrypted") for one in step.operations if isinstance(one, Seal))
+    assert seal.opens_with == component.parameters(60).threshold <= component.threshold(100, ctx)
+    assert component.threshold(10, ctx) == seal.opens_with > component.parameters(10).threshold
+    client = next(iter(engine.clients.clients.values()))
+    client.memory(component)["own"] = b""
+    client.ctx = dataclasses.replace(client.ctx, round=0)
+    few = {other: bytes(32) for other in range(50, 50 + seal.opens_with - 1)}
+    with pytest.raises(ProtectionError, match=f"the shares of {seal.opens_with} open a secret"):
+        component.share_keys(client, (10, few))
 
 
 def test_every_round_has_fresh_masks() -> None:

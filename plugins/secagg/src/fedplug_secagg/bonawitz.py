@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from fedplug import Field
 from fedplug.api.errors import ProtectionError
 
 from fedplug_secagg.graph import Parameters
 from fedplug_secagg.masked import Masked, MaskOptions
+
+if TYPE_CHECKING:
+    from fedplug import Context
 
 
 class Bonawitz(Masked):
@@ -41,6 +45,10 @@ class Bonawitz(Masked):
                 "deals a share to each of the others"
             )
         return Parameters(clients, clients - 1, threshold, -math.inf, -math.inf)
+
+    def stated(self, ctx: Context) -> int:
+        """That of the recipe, or more than half of the smallest cohort that a round may have."""
+        return self.options.threshold or super().stated(ctx)
 
     def scheme(self, clients: int) -> str:
         """Its parameters in a line."""

@@ -75,6 +75,16 @@ class Masked(Correspondent, fedplug.Sealer):
             ProtectionError: there is no such sharing.
         """
 
+    def stated(self, ctx: Context) -> int:
+        """The fewest shares that open anything in any round: those of the smallest cohort that a round may have."""
+        return self.parameters(max(3, min(ctx.min_clients, ctx.num_clients))).threshold
+
+    def threshold(self, size: int, ctx: Context) -> int:
+        """How many shares open a secret in a graph of so many clients; never fewer than the verdict states, whatever
+        size the server names.
+        """
+        return max(self.parameters(size).threshold, self.stated(ctx))
+
     # -- what it says of itself ----------------------------------------------------------------------------------------
 
     def scheme(self, clients: int) -> str:
@@ -96,7 +106,7 @@ class Masked(Correspondent, fedplug.Sealer):
         clients = ctx.num_clients
         numbers = self._numbers(known, clients)
         return Seal(
-            scheme=self.scheme(clients), opened_by="shares", opens_with=self.parameters(clients).threshold,
+            scheme=self.scheme(clients), opened_by="shares", opens_with=self.stated(ctx),
             range=numbers.bound, step=numbers.step,
         )  # fmt: skip
 
@@ -160,7 +170,7 @@ class Masked(Correspondent, fedplug.Sealer):
         present = cohort.client_ids
         neighbours = self._graph(cohort, ctx)
         size = len(neighbours)
-        threshold = self.parameters(size).threshold
+        threshold = self.threshold(size, ctx)
         self.introduce(cohort, ctx, neighbours)
         keys = {
             client_id: key
@@ -230,7 +240,7 @@ class Masked(Correspondent, fedplug.Sealer):
         memory, me = self._memory(client), client.client_id
         if memory["own"]:
             raise ProtectionError(f"client {me} has shared its keys of this round; it does so once")
-        threshold = self.parameters(size).threshold
+        threshold = self.threshold(size, client.ctx)
         if len(keys) < threshold or me in keys:
             raise ProtectionError(
                 f"client {me} has {len(keys)} neighbours in this round, and the shares of {threshold} open a secret; "
