@@ -334,9 +334,10 @@ class Charging:
             secret = set(self.recipe.protect) <= self.amplified(round)
         sizes = {**dict.fromkeys(zones, float(self.size)), **sizes}
         shared = self._shared & sizes.keys()
+        theirs = {c: remembered.weights.get(c, 1.0) for c in charged} if opening else NOTHING
         self.enter(
             ledger, round, charged, sizes, secret, closed=() if opening else shared,
-            contributors=dict.fromkeys(shared, opening), weights=dict.fromkeys(charged, 1.0) if opening else NOTHING,
+            contributors=dict.fromkeys(shared, opening), weights=theirs,
         )  # fmt: skip
 
     def enter(

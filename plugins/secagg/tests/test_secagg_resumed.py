@@ -21,7 +21,7 @@ NOISED = {"protect": {"encrypted": [
 ]}}  # fmt: skip
 
 
-def repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> Path:
+def repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, method: str, **changes: Any) -> Path:
     """The folder of a run that died in its second round, when this method was called, and that was resumed."""
     settings = Settings.load().replace({"engine": "local", "output": tmp_path / "runs", "quiet": True})
     real, catalog, calls = getattr(owner, method), toy_catalog(), itertools.count()
@@ -34,7 +34,7 @@ def repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, metho
     with monkeypatch.context() as patch:
         patch.setattr(owner, method, killed)
         with pytest.raises(ZeroDivisionError):
-            execution.start(Recipe.from_plain(recipe(rounds=3, **NOISED), catalog), settings, catalog)
+            execution.start(Recipe.from_plain(recipe(rounds=3, **NOISED, **changes), catalog), settings, catalog)
     (folder,) = (tmp_path / "runs").iterdir()
     assert execution.resume(folder, settings, None, catalog) == 0
     return folder
@@ -51,6 +51,18 @@ def test_a_round_that_died_after_its_sum_was_opened_is_paid_for_as_a_sum(
     assert entries[1][1]["sum_factor"] == pytest.approx(6**0.5)
     assert entries[2][1]["closed"]  # clients open one sum a round: that of the second attempt stays closed
     assert "round 2 was repeated; zone encrypted was not opened a second time" in ledger["warnings"]
+
+
+def test_a_repeated_round_of_clients_that_weigh_unequally_gets_no_more_credit_than_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heavy clients' noise is less of the sum than that of as many equal ones."""
+    weighted = {"aggregate": {"use": "std.mean"}}
+    folder = repeated(tmp_path, monkeypatch, Charging, "_released", **weighted)
+    ledger = json.loads((folder / "ledger.json").read_text())
+    usual, lost = (entry["zones"]["encrypted"]["sum_factor"] for entry in ledger["log"][:2])
+    assert lost == pytest.approx(usual)
+    assert lost < 6**0.5 - 0.05
 
 
 def test_a_round_that_died_before_anybody_was_asked_for_shares_released_nothing(
