@@ -16,7 +16,7 @@ from fedplug_secagg.fixed_point import FixedPoint
 from numpy.typing import NDArray
 from secagg_toys import CLIENTS, NORM, recipe
 from toy_components import pushed
-from toy_protocol import initial_vector, run_protocol
+from toy_protocol import calls_of, initial_vector, run_protocol
 
 
 def away(tmp_path: Any, when: str, *who: tuple[int, int]) -> dict[str, Any]:
@@ -75,6 +75,17 @@ def test_with_too_few_shares_the_sum_stays_closed_and_costs_nothing_to_who_canno
     assert "zone encrypted is skipped: 3 clients answered with a share of client" in said
     assert "and 4 open it" in said
     assert [entry.zones["encrypted"].closed for entry in outcome.protocol.ledger.log] == [True, False, False]
+
+
+def test_where_more_drop_out_than_the_graph_allows_for_nobody_is_asked_for_shares(tmp_path: Any) -> None:
+    gone = away(tmp_path, "upload", (1, 2), (1, 4))
+    plain = recipe({"use": "secagg.plus", "dropped": 0.2}, rounds=3, availability=gone)
+    outcome = run_protocol(plain)
+    assert any("2 of 6 clients are missing from the encrypted sum, and secagg.plus allows for 1" in note
+               for note in outcome.notes)  # fmt: skip
+    assert [entry.zones["encrypted"].closed for entry in outcome.protocol.ledger.log] == [True, False, False]
+    told = [m for m in outcome.wire.messages if m.receiver.startswith("client") and m.round == 0]
+    assert "secagg.plus.unmask" not in [call for message in told for call in calls_of(message)]
 
 
 @pytest.mark.parametrize(("count", "opens"), [(2, False), (3, True)])

@@ -75,6 +75,10 @@ class Masked(Correspondent, fedplug.Sealer):
             ProtectionError: there is no such sharing.
         """
 
+    def may_drop(self, size: int) -> int:
+        """How many clients of a graph may be missing from a sum, so that those left still mask each other."""
+        return size
+
     def stated(self, ctx: Context) -> int:
         """The fewest shares that open anything in any round: those of the smallest cohort that a round may have."""
         return self.parameters(max(3, min(ctx.min_clients, ctx.num_clients))).threshold
@@ -196,10 +200,11 @@ class Masked(Correspondent, fedplug.Sealer):
             )
         memory = ctx.party.memory(self)
         if memory.get("round") != ctx.round:
-            memory.update(round=ctx.round, neighbours={}, keys={}, thresholds={}, answers={})
+            memory.update(round=ctx.round, neighbours={}, keys={}, thresholds={}, sizes={}, answers={})
         memory["neighbours"] |= {c: [v for v in neighbours[c] if v in left] for c in sorted(left)}
         memory["keys"] |= {c: keys[c] for c in sorted(left)}
         memory["thresholds"] |= dict.fromkeys(sorted(left), threshold)
+        memory["sizes"] |= dict.fromkeys(sorted(left), size)
 
     def _graph(self, cohort: Cohort, ctx: Context) -> dict[int, tuple[int, ...]]:
         """The neighbours of each client: the same in every round where all clients of the group are asked, so that
@@ -373,7 +378,8 @@ class Masked(Correspondent, fedplug.Sealer):
         """Unmasking, at the server.
 
         Raises:
-            TooFewClients: some client's secret has fewer shares than open it.
+            TooFewClients: more clients are missing than the graph allows for, or some client's secret has fewer
+                shares than open it.
             ProtectionError: shares that do not belong together, or a sum that so many updates cannot give.
         """
         if block.sealed_by != self.name:
@@ -381,6 +387,13 @@ class Masked(Correspondent, fedplug.Sealer):
         inside, memory = set(block.meta["clients"]), ctx.party.memory(self)
         if memory.get("round") != ctx.round or not inside <= set(memory["neighbours"]):
             raise ProtectionError(f"{self.name}: round {ctx.round + 1} was not prepared by this server")
+        size = memory["sizes"][min(inside)]
+        if (missing := size - len(inside)) > self.may_drop(size):
+            raise TooFewClients(
+                f"round {ctx.round + 1}: {missing} of {size} clients are missing from the {block.zone} sum, and "
+                f"{self.name} allows for {self.may_drop(size)}: with more, those left may not mask each other any more, "
+                "so nobody is asked for shares; raise dropped"
+            )
         neighbours = {c: memory["neighbours"][c] for c in inside}
         gone = {v for others in neighbours.values() for v in others} - inside
         found = self._collected(block, inside, gone, neighbours, ctx)

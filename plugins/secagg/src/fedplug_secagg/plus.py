@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from fedplug import Field
 
 from fedplug_secagg import graph
@@ -39,6 +41,10 @@ class SecAggPlus(Masked):
         options = self.options
         corrupt = max(options.corrupt, 1 / clients)  # of a few clients a small share is none; one is always thinkable
         return graph.smallest(clients, corrupt, options.dropped, options.sigma, options.eta)
+
+    def may_drop(self, size: int) -> int:
+        """As many as `dropped` says: for these the graph of those left is connected but for 2^-sigma."""
+        return math.floor(self.options.dropped * size + 1e-9)
 
     def describe(self) -> str:
         """One line for the plan of a run."""
