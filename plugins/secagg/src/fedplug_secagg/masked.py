@@ -391,8 +391,8 @@ class Masked(Correspondent, fedplug.Sealer):
         if (missing := size - len(inside)) > self.may_drop(size):
             raise TooFewClients(
                 f"round {ctx.round + 1}: {missing} of {size} clients are missing from the {block.zone} sum, and "
-                f"{self.name} allows for {self.may_drop(size)}: with more, those left may not mask each other any more, "
-                "so nobody is asked for shares; raise dropped"
+                f"{self.name} allows for {self.may_drop(size)}: with more, those left may not mask each other any "
+                "more, so nobody is asked for shares; raise dropped"
             )
         neighbours = {c: memory["neighbours"][c] for c in inside}
         gone = {v for others in neighbours.values() for v in others} - inside

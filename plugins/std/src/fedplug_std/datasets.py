@@ -6,13 +6,14 @@ constants per channel, never with statistics of the data at hand: those would be
 
 from __future__ import annotations
 
+import abc
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
 from fedplug import Declares, Field
 
 if TYPE_CHECKING:
-    from fedplug import Dataset
+    from fedplug import Dataset, Examples
 
 DIGIT_NAMES = tuple("0123456789")
 FASHION_NAMES = (
@@ -367,32 +368,30 @@ class ImageFolder(fedplug.DataSource):
         return replace(data, train=train, test=test, classes=tuple(chosen.labels), kinds=names)
 
 
-class TextFile(fedplug.DataSource):
-    """One file of text as bytes, in pieces: at every position the next byte is to be foreseen.
+class TextOptions(_Sized):
+    """How text is cut."""
 
-    The vocabulary is the 256 bytes, which anybody knows. The text is cut into pieces that do not overlap, and into ten
-    parts, which are the labels that partitions go by; the last pieces of each part are for testing.
-    """
+    context: int = Field(64, ge=1, description="bytes of a piece that the model is given")
+    test_fraction: float = Field(0.1, gt=0, lt=1, description="share of each part that is for testing")
 
-    class Options(_Sized):
-        """Which file, and how it is cut."""
 
-        file: str = Field(
-            description="the file, absolute or inside the data folder; where none is named, in the working directory"
-        )
-        context: int = Field(64, ge=1, description="bytes of a piece that the model is given")
-        test_fraction: float = Field(0.1, gt=0, lt=1, description="share of each part that is for testing")
+class Texts(fedplug.DataSource):
+    """Text as bytes, in pieces."""
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
+    Options = TextOptions
+    options: TextOptions
 
     @property
     def declares(self) -> Declares:
         """Tokens, as many as the context has."""
         return Declares(shape=(self.options.context,), num_classes=256, task="std.language_model")
 
+    @abc.abstractmethod
+    def pieces(self, root: str | None) -> tuple[Examples, Examples]:
+        """Training and test pieces, with the parts that they are of."""
+
     def load(self, root: str | None) -> Dataset:
-        """Reads the file.
+        """Reads and cuts the text.
 
         Raises:
             DataError: it is missing, or too short for two pieces in each part.
@@ -401,8 +400,31 @@ class TextFile(fedplug.DataSource):
 
         from fedplug_std import _dataset_files as files
 
-        chosen = self.options
-        train, test = files.text_pieces(files.located(root, chosen.file), chosen.context, chosen.test_fraction)
+        train, test = self.pieces(root)
         parts = tuple(f"part {number}" for number in range(1, files.PARTS + 1))
-        data = files.dataset(train, test, chosen, parts, (), ())
+        data = files.dataset(train, test, self.options, parts, (), ())
         return replace(data, classes=tuple(f"byte {value}" for value in range(256)), kinds=parts)
+
+
+class TextFile(Texts):
+    """One file of text as bytes, in pieces: at every position the next byte is to be foreseen.
+
+    The vocabulary is the 256 bytes, which anybody knows. The text is cut into pieces that do not overlap, and into ten
+    parts, which are the labels that partitions go by; the last pieces of each part are for testing.
+    """
+
+    class Options(TextOptions):
+        """Which file, and how it is cut."""
+
+        file: str = Field(
+            description="the file, absolute or inside the data folder; where none is named, in the working directory"
+        )
+
+    options: Options
+
+    def pieces(self, root: str | None) -> tuple[Examples, Examples]:
+        """Reads the file."""
+        from fedplug_std import _dataset_files as files
+
+        chosen = self.options
+        return files.text_pieces(files.located(root, chosen.file), chosen.context, chosen.test_fraction)

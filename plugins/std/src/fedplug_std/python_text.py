@@ -5,18 +5,19 @@ from __future__ import annotations
 import ast
 import sysconfig
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import fedplug
 import numpy as np
-from fedplug import Dataset, Declares, Field
+from fedplug import Field
 
-from fedplug_std.datasets import _Sized
+from fedplug_std.datasets import TextOptions, Texts
+
+if TYPE_CHECKING:
+    from fedplug import Examples
 
 
-class PythonText(fedplug.DataSource):
+class PythonText(Texts):
     """Docstrings or source code of Python's own library as bytes, in pieces as of `std.text`; needs no download.
 
     `docstrings` are those of the single modules of the standard library, about 900 kB of English; `code` are the files
@@ -25,22 +26,14 @@ class PythonText(fedplug.DataSource):
     does not say which.
     """
 
-    class Options(_Sized):
+    class Options(TextOptions):
         """Which text, and how it is cut."""
 
         part: Literal["docstrings", "code"] = Field("code", description="which text")
-        context: int = Field(64, ge=1, description="bytes of a piece that the model is given")
-        test_fraction: float = Field(0.1, gt=0, lt=1, description="share of each tenth that is for testing")
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
+    options: Options
 
-    @property
-    def declares(self) -> Declares:
-        """Tokens, as many as the context has."""
-        return Declares(shape=(self.options.context,), num_classes=256, task="std.language_model")
-
-    def load(self, root: str | None) -> Dataset:
+    def pieces(self, root: str | None) -> tuple[Examples, Examples]:
         """Reads the text out of the Python that runs.
 
         Raises:
@@ -54,10 +47,7 @@ class PythonText(fedplug.DataSource):
         text = b"\n\n".join(filter(None, texts))
         name = f"the {chosen.part} of this Python"
         pieces = files.cut_up(np.frombuffer(text, np.uint8).astype(np.int64), chosen.context, name)
-        train, test = files.ends_apart(pieces, chosen.test_fraction)
-        parts = tuple(f"part {number}" for number in range(1, files.PARTS + 1))
-        data = files.dataset(train, test, chosen, parts, (), ())
-        return replace(data, classes=tuple(f"byte {value}" for value in range(256)), kinds=parts)
+        return files.ends_apart(pieces, chosen.test_fraction)
 
 
 def _docstrings(library: Path) -> Iterator[bytes]:
