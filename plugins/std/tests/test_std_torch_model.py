@@ -303,10 +303,9 @@ def test_one_thread() -> None:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library does as it likes")
 def test_what_a_step_frees_is_there_for_the_next() -> None:
     code = """
-import resource, sys, torch
+import resource, torch
 from fedplug_std.torch_model import keep_freed_memory
-if sys.argv[1] == "keeps":
-    keep_freed_memory()
+keep_freed_memory()
 for step in range(6):
     if step == 1:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -314,11 +313,8 @@ for step in range(6):
     del blocks
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
-    kept, freed = (
-        int(subprocess.run([sys.executable, "-c", code, how], check=True, capture_output=True, text=True).stdout)
-        for how in ("keeps", "frees")
-    )
-    assert 4 * kept < freed, "page faults of five steps, of 8,192 pages each; how many depends on the machine"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert int(done.stdout) < 8192, "page faults of five steps, each of 8,192 pages that the step before had"
 
 
 def test_the_contract_modules_do_not_import_torch() -> None:
