@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from fedplug import Field
 
 from fedplug_secagg import graph
 from fedplug_secagg.graph import Parameters
 from fedplug_secagg.masked import Masked, MaskOptions
+
+if TYPE_CHECKING:
+    from fedplug import Recipe
+
+_OF_DELTA = 1e-3
+"""How much of delta the chance may be that a graph falls apart, which the ledger leaves out."""
 
 
 class SecAggPlus(Masked):
@@ -41,6 +48,20 @@ class SecAggPlus(Masked):
         options = self.options
         corrupt = max(options.corrupt, 1 / clients)  # of a few clients a small share is none; one is always thinkable
         return graph.smallest(clients, corrupt, options.dropped, options.sigma, options.eta)
+
+    def check(self, recipe: Recipe) -> list[str]:
+        """What stands against it, a chance of failing among it that a delta would have to hold."""
+        if problems := super().check(recipe):
+            return problems
+        sizes = {max(3, recipe.min_clients), recipe.clients}
+        chance = recipe.rounds * max(2.0 ** self.parameters(size).log2_insecure for size in sizes)
+        if chance > _OF_DELTA * recipe.delta:
+            return [
+                f"sigma={self.options.sigma:g}: an upload is open in some round with probability {chance:.1g}, which "
+                f"no epsilon covers; it may be at most {_OF_DELTA:g} x delta={recipe.delta:g}; raise sigma, to 40 "
+                "for instance"
+            ]
+        return []
 
     def may_drop(self, size: int) -> int:
         """As many as `dropped` says: for these the graph of those left is connected but for 2^-sigma."""
