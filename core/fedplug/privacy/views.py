@@ -558,9 +558,13 @@ def _collusion(ledger: Ledger) -> Guarantee | Nothing:
         fewest = _fewest_shares(ledger)
         because = (
             f"sees sums of the {listed(sorted(shared))} zone, whose uploads one client's shares do not open: those of "
-            f"{fewest} clients do, and for so many who collude nothing is promised here"
+            f"{fewest} clients do. This covers the server with one client; several subtract the noise of each of them"
         )
-        rests = (f"as long as fewer than {fewest} clients pool what they hold",)
+        words = listed(sorted({ledger.encryption[zone].component or zone for zone in shared}))
+        rests = (
+            f"as long as one client alone joins the server; that {fewest} clients are needed to open an upload is on "
+            f"the word of {words}",
+        )
     return Guarantee(own, own.doubled(), because, (*_noise_by(ledger), *rests))
 
 
