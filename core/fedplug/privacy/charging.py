@@ -56,6 +56,12 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
     curves = curves_of(stated)
     for _, problem in curve_problems(stated, curves):
         raise Misplaced(problem)
+    for zone, (name, seal) in seals.items():
+        if seal.opens_with > recipe.data.clients:
+            raise Misplaced(
+                f"{name} says that the shares of {seal.opens_with} clients open zone {zone}, and there are "
+                f"{recipe.data.clients}; state in Seal(opens_with=...) how many really do"
+            )
     return Ledger(
         recipe_name=recipe.name,
         num_clients=recipe.data.clients,
@@ -238,8 +244,11 @@ class Charging:
         secret = not event.exposed and sent <= self.amplified(event.round)
         self.server.remembered.zone_sizes = dict(event.zone_sizes)
         self.server.remembered.secret_cohort = secret
-        closed = self._shared & sent - event.contributors.keys()
-        asked = dict.fromkeys(closed, self._opening)
+        shared = self._shared & sent
+        closed = shared - event.contributors.keys()
+        # Of several groups one may have opened its sum, and another been asked for shares in vain.
+        few = self._opening
+        asked = {zone: min(event.contributors.get(zone, few), few) for zone in shared} if few else {}
         self.enter(self.ledger, event.round, event.charged, event.zone_sizes, secret, closed=closed,
                    contributors={**event.contributors, **asked}, weights=event.weights)  # fmt: skip
         self.owed = self._begun = None

@@ -314,6 +314,8 @@ class Sums:
     ) -> None:
         self.recipe, self.composition, self.steps = recipe, composition, steps
         self.office, self.key_server, self.events, self.skips = office, key_server, events, skips
+        # Zones of this round whose sums the server may have had in hand, though they are not used.
+        self._seen: set[str] = set()
 
     def skip(self, what: str, why: str) -> None:
         """Says that something is left out of this round, which goes on without it."""
@@ -357,9 +359,11 @@ class Sums:
             fewest = fewest_in(block)
             found = self._open_zone(group, block, senders[zone], [ready[z] for z in plain], weights, ctx, clock)
             del block
-            if found is None:
+            if found is None and zone not in self._seen:
                 continue
             contributors[zone] = min(contributors.get(zone, fewest), fewest)
+            if found is None:
+                continue
             ready[zone], met = found
             for other in plain if met else []:
                 del ready[other]
@@ -403,8 +407,9 @@ class Sums:
 
         A plain sum of sampled clients has its constant divisor, once: a link behind it may have made it a mean.
 
-        None if it stays closed.
+        None if it is not used: it stays closed, or, where `_seen` names the zone, somebody has had it in hand.
         """
+        self._seen.discard(block.zone)
         zone, met, least = block.zone, False, self.recipe.min_clients
         divided = block.values is not None
         if divided:
@@ -414,11 +419,12 @@ class Sums:
             self.skip(f"zone {zone}", f"its sum holds {block.contributors} updates")
             return None
         closed = seal_of(steps)
+        by_shares = closed is not None and closed[1].opened_by == "shares"
         with clock("aggregate"):
             for step in steps:
                 if step.link.hook != "postprocess":
                     continue
-                shares = block.sealed_by is not None and closed is not None and closed[1].opened_by == "shares"
+                shares = by_shares and block.sealed_by is not None
                 if shares and block.sealed_by == step.link.name:
                     self.office.phase = "open"
                     self.events.tell(Asking(ctx.round, tuple(senders[: fewest_in(block)]), "opening"))
@@ -435,9 +441,13 @@ class Sums:
                             break
                         block = execute(step, block, ctx.party, ctx)
                     except ProtectionError as error:
+                        if by_shares:  # enough shares may have come, and one of them, or an upload, be wrong
+                            self._seen.add(zone)
                         self._close(zone, error)
                         return None
                     except TooFewClients as error:
+                        if by_shares and not shares:  # a link behind the one that opened it
+                            self._seen.add(zone)
                         refused = self.office.refused
                         why = self.office.refusal() if refused else TooFewClients(self.skips.fell_short(error))
                         self._close(zone, why)

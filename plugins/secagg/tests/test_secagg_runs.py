@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Client, Seal
+from fedplug import Client, Misplaced, Seal, at_client
 from fedplug.api.errors import OpenedBefore, ProtectionError, TooFewClients
 from fedplug_secagg import masked
 from fedplug_secagg.bonawitz import Bonawitz
@@ -181,6 +181,57 @@ def test_the_verdict_states_the_fewest_shares_of_any_round_and_a_server_cannot_l
         component.share_keys(client, (10, few))
 
 
+def aggregators(outcome: Any) -> float:
+    epsilon = outcome.protocol.ledger.report().views["aggregator"].epsilon
+    assert epsilon is not None
+    return float(epsilon)
+
+
+NOISED = {"protect": {"encrypted": [
+    {"use": "std.clip", "norm": NORM}, {"use": "std.distributed_gaussian", "noise_multiplier": 2.0}, "secagg.bonawitz",
+]}}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["wrong shares", "an upload beyond the bound"])
+def test_a_sum_that_the_server_had_in_hand_is_paid_for_though_it_is_not_used(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = recipe(rounds=1, min_clients=CLIENTS, **NOISED)
+    honest = aggregators(run_protocol(plain))
+    honestly, seal = Bonawitz.unmask, Bonawitz.seal
+
+    @at_client
+    def unmask(self: Bonawitz, client: Client, asked: Any) -> list[bytes]:
+        shares = honestly(self, client, asked)
+        return [bytes([share[0] ^ 1]) + share[1:] for share in shares] if client.client_id == 5 else shares
+
+    def too_large(self: Bonawitz, block: Any, client: Client, ctx: Any) -> Any:
+        sealed = seal(self, block, client, ctx)
+        words = np.frombuffer(sealed.ciphertexts[0], "<u4").copy()
+        words[0] += np.uint32(2**31 if client.client_id == 5 else 0)
+        return sealed.replace(ciphertexts=(words.tobytes(),))
+
+    monkeypatch.setattr(*((Bonawitz, "unmask", unmask) if how == "wrong shares" else (Bonawitz, "seal", too_large)))
+    outcome = run_protocol(plain)
+    assert any("zone encrypted is skipped" in note for note in outcome.notes)
+    assert aggregators(outcome) == honest > 1
+
+
+def test_of_groups_the_sum_that_stayed_closed_counts_where_another_was_opened(tmp_path: Any) -> None:
+    """Four clients and three; client 5, of the three, does not help, and may have kept its shares for the server."""
+    plain = recipe(clients=7, rounds=3, groups="toy.halves", availability=away(tmp_path, "opening", (1, 5)), **NOISED)
+    outcome = run_protocol(plain)
+    entered = [entry.zones for entry in outcome.protocol.ledger.log]
+    factors = [zones["encrypted"].peer_factor for zones in entered if "encrypted" in zones]
+    assert factors[0] == pytest.approx(2**0.5)  # of three, one of whom looks
+
+
+def test_more_shares_than_clients_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Bonawitz, "stated", lambda self, ctx: 1000)
+    with pytest.raises(Misplaced, match="the shares of 1000 clients open zone encrypted, and there are 6"):
+        run_protocol(recipe())
+
+
 def test_every_round_has_fresh_masks() -> None:
     outcome = run_protocol(recipe(train={"use": "toy.push", "scale": 0.0}))  # nothing but masks
     uploads = [
@@ -201,6 +252,7 @@ def test_every_round_has_fresh_masks() -> None:
     (recipe({"use": "secagg.bonawitz", "threshold": CLIENTS}), "below the number of clients, 6"),
     (recipe({"use": "secagg.bonawitz", "bits": 8, "range": 1.0}, clients=200), "bits=8 hold no sum of 200 clients"),
     (recipe({"use": "secagg.plus", "corrupt": 0.5, "dropped": 0.5}), "lower corrupt or dropped"),
+    (recipe({"use": "secagg.plus", "dropped": 0.5, "sigma": 0.01, "eta": 0.5}, 12, min_clients=6), "raise sigma"),
     (recipe() | {"protect": {"encrypted": ["secagg.bonawitz"]}}, "nothing bounds the encrypted values"),
 ])  # fmt: skip
 def test_what_cannot_work_is_refused_before_the_run(plain: dict[str, Any], problem: str) -> None:
