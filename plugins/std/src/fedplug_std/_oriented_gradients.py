@@ -45,10 +45,16 @@ def oriented_gradients(images: NDArray[np.uint8]) -> NDArray[np.float32]:
     for start in range(0, len(images), _CHUNK):
         some = images[start : start + _CHUNK]
         length, turn = _gradients(some.astype(np.float32) / np.float32(255))
+        lower = np.floor(turn)
+        above = length * (turn - lower)
+        below, lower = length - above, lower % ORIENTATIONS
         cells = np.empty((len(some), ORIENTATIONS, CELLS, CELLS), np.float32)
         for orientation in range(ORIENTATIONS):
-            away = np.abs((turn - orientation + ORIENTATIONS / 2) % ORIENTATIONS - ORIENTATIONS / 2)
-            cells[:, orientation] = down @ (length * np.maximum(0, 1 - away)) @ across.T
+            counts = np.where(lower == orientation, below, 0)
+            counts += np.where(lower == (orientation - 1) % ORIENTATIONS, above, 0)
+            # The rows of all images in one product take less time than in as many small ones.
+            by_row = counts.reshape(-1, images.shape[3]) @ across.T
+            cells[:, orientation] = down @ by_row.reshape(len(some), -1, CELLS)
         found[start : start + len(some)] = (_SCALE * cells / _contrast(cells)).reshape(len(some), SIZE)
     return found
 
