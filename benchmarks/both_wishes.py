@@ -13,14 +13,16 @@ from __future__ import annotations
 import argparse
 import csv
 import itertools
+import math
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import fedplug
+from fedplug.privacy.accounting import gaussian_noise_multiplier
 
 ALL = 60_000
-NORMS = (0.3, 1.0)
+ROUNDS, DELTA, NORMS = 12, 1e-5, (0.3, 1.0)
 _FEW = {"model": "std.logistic", "epochs": 5, "batch": ALL}
 _MANY = {"features": None, "epochs": 8, "batch": 20, "lr": 0.1}
 MODELS: dict[str, dict[str, Any]] = {
@@ -36,10 +38,12 @@ def recipe(kind: dict[str, Any], clients: int, epsilon: float, norm: float) -> d
     """The protocol of `recipes/secagg-distributed-dp.yaml` under encryption, with all clients in every sum."""
     momentum = {"use": "std.fedopt", "optimiser": "momentum", "beta1": 0.6, "lr": 1.0}
     batch = min(kind["batch"], ALL // clients)
+    # What saturates is no noise: thirteen standard deviations of one client's share. More would leave coarser steps.
+    reach = norm * (1 + 13 * gaussian_noise_multiplier(epsilon, DELTA) * math.sqrt(ROUNDS / (clients - 1)))
     return {
         "name": "both-wishes",
         "seed": 1,
-        "rounds": 12,
+        "rounds": ROUNDS,
         "min_clients": clients,
         "data": {"use": "std.mnist", "clients": clients, "partition": "std.iid", "features": kind["features"]},
         "model": kind["model"],
@@ -48,8 +52,8 @@ def recipe(kind: dict[str, Any], clients: int, epsilon: float, norm: float) -> d
         "protect": {
             "encrypted": [
                 {"use": "std.clip", "norm": norm},
-                {"use": "std.distributed_gaussian", "epsilon": epsilon, "delta": 1e-5},
-                {"use": "std.bfv", "key_holder": "key_server", "range": 40 * norm},
+                {"use": "std.distributed_gaussian", "epsilon": epsilon, "delta": DELTA},
+                {"use": "std.bfv", "key_holder": "key_server", "range": reach},
             ]
         },
         "aggregate": {"use": "std.mean", "weighting": "uniform"},
@@ -59,7 +63,7 @@ def recipe(kind: dict[str, Any], clients: int, epsilon: float, norm: float) -> d
 
 def measure(name: str, clients: int, epsilon: float) -> dict[str, Any]:
     """One row: the better of two norms."""
-    rows = []  # the range holds twelve standard deviations of one share: what saturates is no noise
+    rows = []
     for norm in NORMS:
         with TemporaryDirectory() as folder:
             settings = fedplug.Settings(output=Path(folder))
