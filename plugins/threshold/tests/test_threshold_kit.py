@@ -1,0 +1,17 @@
+"""The kit's checks: what the server and few clients can do with uploads, sums and shares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedplug_kit import conformance
+
+
+def test_the_component_conforms() -> None:
+    around: dict[str, Any] = {
+        "negotiate_mask": {"use": "std.single_zone", "zone": "encrypted"}, "min_clients": 3,
+        "protect": {"encrypted": [{"use": "std.clip", "norm": 1.0}, {"use": "threshold.bfv"}]},
+        "aggregate": {"use": "std.mean", "weighting": "uniform"},
+        "postprocess": {"encrypted": ["threshold.bfv"]},
+    }  # fmt: skip
+    conformance("threshold.bfv", {}, recipe=around)
