@@ -110,6 +110,8 @@ class Chain:
 
     def pack(self, polynomials: Residues) -> list[bytes]:
         """Each polynomial of shape (m, L, N) as bytes."""
+        if not len(polynomials):
+            return []
         parts = [pack(np.ascontiguousarray(polynomials[:, i]), ring.bits) for i, ring in enumerate(self.rings)]
         return [row.tobytes() for row in np.concatenate(parts, axis=1)]
 
@@ -124,12 +126,14 @@ class Chain:
                 size = f"{len(data)} bytes" if isinstance(data, bytes) else f"a {type(data).__name__}"
                 raise MessageError(f"{what}: polynomial {index} came as {size}, expected {self.packed} bytes")
         found = np.empty((len(packed), len(self.primes), self.degree), np.uint64)
+        if not packed:
+            return found
         rows, start = np.frombuffer(b"".join(packed), np.uint8).reshape(len(packed), self.packed), 0
         for place, ring in enumerate(self.rings):
             stop = start + packed_bytes(self.degree, ring.bits)
             numbers = np.empty((len(packed), self.degree), np.uint64)
             unpack(np.ascontiguousarray(rows[:, start:stop]), ring.bits, numbers)
-            if len(packed) and int(numbers.max()) >= ring.modulus:
+            if int(numbers.max()) >= ring.modulus:
                 raise MessageError(f"{what}: a residue is not below its modulus, {ring.modulus}")
             found[:, place], start = numbers, stop
         return found
@@ -153,7 +157,8 @@ class Chain:
         """Products of polynomials with one, whose `limbs` are given, exactly.
 
         A coefficient of a product of limbs, of both signs and below 2^18, is about 2^41 at N = 4096, where rounding is
-        off by 2^-9 or so; `Ring.products` refuses what is 1 / 4 off an integer.
+        off by 2^-9 or so. Polynomials that somebody made up to have a large spectrum are another matter: `Ring.products`
+        refuses what is 1 / 4 off an integer.
 
         Args:
             residues: shape (m, L, N).

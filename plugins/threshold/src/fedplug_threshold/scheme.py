@@ -24,7 +24,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug.api.errors import ProtectionError
+from fedplug.api.errors import MessageError, ProtectionError
 from fedplug_std.he_random import Secrets
 
 from fedplug_threshold import shamir, smudging
@@ -238,7 +238,7 @@ class Scheme:
 
     def pack_pairs(self, pairs: Residues) -> tuple[bytes, ...]:
         """Ciphertexts of shape (m, 2, L, N) as bytes."""
-        halves = [self.chain.pack(pairs[:, half]) for half in range(2)] if len(pairs) else [[], []]
+        halves = [self.chain.pack(pairs[:, half]) for half in range(2)]
         return tuple(first + second for first, second in zip(*halves, strict=True))
 
     def unpack_pairs(self, ciphertexts: Sequence[Any], what: str) -> Residues:
@@ -248,8 +248,7 @@ class Scheme:
             MessageError: bytes that are no ciphertext; the message says of what.
         """
         cut = self.chain.packed
-        halves = [
-            self.chain.unpack([data[:cut] if half == 0 else data[cut:] for data in ciphertexts], what)
-            for half in range(2)
-        ]
-        return np.stack(halves, axis=1)
+        if any(not isinstance(data, bytes) for data in ciphertexts):
+            raise MessageError(f"{what}: a ciphertext is not bytes")
+        halves = ([data[:cut] for data in ciphertexts], [data[cut:] for data in ciphertexts])
+        return np.stack([self.chain.unpack(half, what) for half in halves], axis=1)
