@@ -31,7 +31,7 @@ def test_the_addends_are_those_of_the_budget() -> None:
     assert list(addends) == [
         "1 sums of 32 bits", "noise of 100 ciphertexts", "smudging", "of 51 clients", "sign and check", "rounded up",
     ]  # fmt: skip
-    # Sub-Gaussian variance by hand: n ciphertexts of e u + s e1 + e0, s and e of n clients, norms twice what is expected.
+    # Sub-Gaussian variance by hand: n ciphertexts of e u + s e1 + e0, s and e of n clients, norms twice the expected.
     variance = 100 * (2 * 4096 * 100 * (10.5 * 2 / 3 + 2 / 3 * 10.5) + 10.5)
     assert addends["noise of 100 ciphertexts"] == pytest.approx(math.log2(12 * math.sqrt(variance)))
     assert addends["smudging"] == 40
@@ -56,14 +56,16 @@ def test_sums_noise_and_smudging_fit_into_the_digits(clients, share, smudging, b
     assert found.smudge_deviation >= 2**smudging * found.noise
     # Twice the noise, to both sides, and as much again by which a wrong share is noticed.
     noise_room = found.primes[0] << found.guard
-    assert found.guard >= 2 and noise_room >= 4 * found.opened_noise
+    assert found.guard >= 2
+    assert noise_room >= 4 * found.opened_noise
     assert len(set(found.primes)) == len(found.primes) == len(found.fields) + 1
     for place, (many, prime) in enumerate(zip(found.fields, found.primes[1:], strict=True)):
         lowest = found.guard if place == 0 else 0
         top = sum((2**found.bits - 2 ** (found.bits - MARGIN_BITS)) << k * found.bits for k in range(many))
         assert (top + 1) << lowest <= prime
     for prime in found.primes:
-        assert prime % (2 * found.degree) == 1 and pow(3, prime - 1, prime) == 1
+        assert prime % (2 * found.degree) == 1
+        assert pow(3, prime - 1, prime) == 1
     assert found.opened_noise >= TAIL * math.sqrt(threshold) * found.smudge_deviation
 
 
@@ -98,3 +100,11 @@ def test_the_leak_grows_with_the_square_root_of_the_values_and_halves_with_each_
     assert finer.log2_leak(1e6) < found.log2_leak(1e6) - 3
     # Of a value in the mean: sqrt(2) B / 12 of noise behind smudging of at least 2^40 B.
     assert found.log2_leak(1) <= math.log2(math.sqrt(2) / 12 * math.sqrt(1.0386) / 2) - 40
+
+
+def test_bits_that_hold_no_sum_are_refused() -> None:
+    with pytest.raises(ProtectionError, match=r"bits=12 hold no sum of 3000 clients: .* raise bits to at least 14"):
+        FixedPoint(1.0, 3000, 12)
+    assert FixedPoint(1.0, 3000, 14).largest == 2
+    with pytest.raises(ProtectionError, match="must be finite and > 0; clip first"):
+        FixedPoint(float("inf"), 3, 20)

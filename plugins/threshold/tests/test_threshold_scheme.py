@@ -192,7 +192,7 @@ def test_a_part_is_the_same_for_the_same_question_and_uniform_without_the_others
 
 
 def small_solution(ratio: int, known: int, modulus: int) -> tuple[int, int]:
-    """Small e and f with f = ratio e + known modulo the modulus: Gauss' reduction in two dimensions, Babai's rounding."""
+    """Small e and f with f = ratio e + known, modulo a number: Gauss' reduction in two dimensions, Babai's rounding."""
     first, second = (1, ratio), (0, modulus)
 
     def product(one: tuple[int, int], other: tuple[int, int]) -> int:
@@ -233,7 +233,8 @@ def test_answers_to_two_sets_without_masks_would_give_a_share_away_and_with_them
     ratio = weights[1] * pow(weights[0], -1, modulus) % modulus
 
     def answer(holders: tuple[int, ...], masked: bool) -> NDArray[np.uint64]:
-        part = scheme.partial(share, me, holders, c1[None], os.urandom(32), masks := {c: os.urandom(16) for c in holders})
+        masks = {other: os.urandom(16) for other in holders}
+        part = scheme.partial(share, me, holders, c1[None], os.urandom(32), masks)
         if not masked:  # taken off again
             for other in holders:
                 mask = chain.uniform(masks[other])

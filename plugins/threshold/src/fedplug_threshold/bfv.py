@@ -182,11 +182,11 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             )
         leak = 2 ** parameters.log2_leak(MOST_VALUES * recipe.rounds * SETS)
         if leak > _OF_DELTA * recipe.delta:
-            more = math.ceil(math.log2(leak / (_OF_DELTA * recipe.delta)))
+            enough = math.log2(parameters.smudge_deviation / parameters.noise * leak / (_OF_DELTA * recipe.delta))
             problems.append(
-                f"smudging_bits={self.options.smudging_bits}: openings of {recipe.rounds} rounds differ from ideal ones "
+                f"smudging_bits={self.options.smudging_bits}: {recipe.rounds} rounds of openings differ from ideal ones "
                 f"by up to {leak:.1g} in total variation, which no epsilon covers; it may be at most {_OF_DELTA:g} x "
-                f"delta={recipe.delta:g}; raise smudging_bits to {self.options.smudging_bits + more}"
+                f"delta={recipe.delta:g}; raise smudging_bits to {math.ceil(enough)}"
             )
         return problems
 

@@ -2,9 +2,9 @@
 
     log2 q  >=  log2(sum of n values / step)  +  log2(noise)  +  lambda  +  log2(t clients' smudging)  +  2
 
-What a coefficient carries is the field of the sum, as often as it fits; the noise of a sum of n ciphertexts; above it by
-2^lambda the noise that hides it when t clients open the sum; and two bits, one for the sign of all that noise and one
-by which a wrong share is noticed.
+What a coefficient carries is the field of the sum, as often as it fits; the noise of a sum of n ciphertexts; 2^lambda
+times above it the noise that hides it when t clients open the sum; and two bits, one for the sign of all that noise and
+one by which a wrong share is noticed.
 
 The noise of a sum is e U + s W + E, with U, W and E sums of what n clients drew for it, s and e sums of what n clients
 drew for the key (Mouchet et al., PoPETs 2021, Sec. IV-E). Given s and e, whose squared norms are below twice their
@@ -175,9 +175,9 @@ def choose(
     size = degree or max(LIMITS)
     needed = widths[-1] + math.log2(_opened(size, clients, threshold, smudging)) + 2
     raise ProtectionError(
-        f"a sum of {clients} clients needs a modulus of {needed:.0f} bits at degree {size}, {widths[-1]} of them for the "
-        f"sum and {smudging} for smudging, and the sum and its margin fit into no prime of {MOST_BITS} bits or the "
-        f"modulus is above the {LIMITS[size]} bits of 128-bit security; lower bits or smudging_bits, or raise degree"
+        f"a sum of {clients} clients needs a modulus of {needed:.0f} bits at degree {size}, {widths[-1]} of them for "
+        f"the sum and {smudging} for smudging; either that is above the {LIMITS[size]} bits of 128-bit security, or the "
+        f"sum and its margin fit into no prime of {MOST_BITS} bits; lower bits or smudging_bits, or raise degree"
     )
 
 
@@ -214,7 +214,7 @@ def _most(clients: int, threshold: int, smudging: int, degree: int, width: int) 
 
 @functools.lru_cache(maxsize=256)
 def _primes(sizes: tuple[int, ...], step: int) -> tuple[int, ...]:
-    """Different primes just below these powers of two, 1 modulo `step` so that other libraries' transforms take them."""
+    """Different primes just below powers of two; 1 modulo `step`, so that other libraries' transforms take them."""
     found: list[int] = []
     for bits in sizes:
         number = (1 << bits) - step + 1

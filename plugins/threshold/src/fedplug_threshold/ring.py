@@ -1,4 +1,4 @@
-"""Polynomials modulo X^N + 1 and q, a product of primes, as residues modulo each: what `fedplug_std.he_ring` has for one.
+"""Polynomials modulo X^N + 1 and q, a product of primes, as residues modulo each; `fedplug_std.he_ring` is for one.
 
 Products with small polynomials are its. Here are products of two polynomials of any coefficients, which partial
 decryptions need, products modulo a prime of up to 55 bits, and the digits of a number of which residues are known.
@@ -157,8 +157,8 @@ class Chain:
         """Products of polynomials with one, whose `limbs` are given, exactly.
 
         A coefficient of a product of limbs, of both signs and below 2^18, is about 2^41 at N = 4096, where rounding is
-        off by 2^-9 or so. Polynomials that somebody made up to have a large spectrum are another matter: `Ring.products`
-        refuses what is 1 / 4 off an integer.
+        off by 2^-9 or so. Polynomials that somebody made up to have a large spectrum are another matter:
+        `Ring.products` refuses what is 1 / 4 off an integer.
 
         Args:
             residues: shape (m, L, N).

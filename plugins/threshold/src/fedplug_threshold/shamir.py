@@ -1,8 +1,8 @@
 """Shamir's t-of-n sharing of polynomials modulo q (Shamir 1979; for RLWE keys Mouchet, Bertrand & Hubaux 2023, Sec. 3).
 
 A polynomial of the ring is a vector of coefficients modulo each prime p of q. Each of these is shared by itself over
-the field of p: the dealer draws f of degree t - 1 with f(0) the coefficient, and client i gets f(i + 1). So fewer than t
-shares are independent of the secret, by Shamir's theorem, and sums of shares are shares of sums.
+the field of p: the dealer draws f of degree t - 1 with f(0) the coefficient, and client i gets f(i + 1). So fewer than
+t shares are independent of the secret, by Shamir's theorem, and sums of shares are shares of sums.
 """
 
 from __future__ import annotations

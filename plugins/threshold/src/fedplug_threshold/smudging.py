@@ -47,7 +47,8 @@ def draw(chain: Chain, key: bytes, count: int, bits: int) -> Residues:
     for start in range(0, count, _AT_ONCE):
         part = found[start : start + _AT_ONCE]
         shape = (SPREAD, len(part), chain.degree)
-        low, high = (_sums(stream.update(bytes(8 * np.prod(shape))), shape, size) for size in (low_bits, bits - low_bits))
+        words = (stream.update(bytes(8 * SPREAD * len(part) * chain.degree)) for _ in range(2))
+        low, high = (_sums(next(words), shape, size) for size in (low_bits, bits - low_bits))
         for place, prime in enumerate(chain.primes):
             numbers = times(np.remainder(high, np.uint64(prime)), (1 << _LOW) % prime, prime)
             numbers += np.remainder(low, np.uint64(prime))
