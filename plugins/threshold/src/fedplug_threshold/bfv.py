@@ -184,7 +184,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         if leak > _OF_DELTA * recipe.delta:
             enough = math.log2(parameters.smudge_deviation / parameters.noise * leak / (_OF_DELTA * recipe.delta))
             problems.append(
-                f"smudging_bits={self.options.smudging_bits}: {recipe.rounds} rounds of openings differ from ideal ones "
+                f"smudging_bits={self.options.smudging_bits}: what {recipe.rounds} rounds open differs from the ideal "
                 f"by up to {leak:.1g} in total variation, which no epsilon covers; it may be at most {_OF_DELTA:g} x "
                 f"delta={recipe.delta:g}; raise smudging_bits to {math.ceil(enough)}"
             )

@@ -176,7 +176,7 @@ def choose(
     needed = widths[-1] + math.log2(_opened(size, clients, threshold, smudging)) + 2
     raise ProtectionError(
         f"a sum of {clients} clients needs a modulus of {needed:.0f} bits at degree {size}, {widths[-1]} of them for "
-        f"the sum and {smudging} for smudging; either that is above the {LIMITS[size]} bits of 128-bit security, or the "
+        f"the sum and {smudging} for smudging; that is above the {LIMITS[size]} bits of 128-bit security, or the "
         f"sum and its margin fit into no prime of {MOST_BITS} bits; lower bits or smudging_bits, or raise degree"
     )
 

@@ -202,7 +202,7 @@ class Chain:
 def _joined(limbs: NDArray[np.float64], modulus: int) -> NDArray[np.uint64]:
     """Sum of limb k times 2^(19 k), modulo a prime, shape (N,) for (K, N)."""
     whole = np.remainder(limbs.astype(np.int64), modulus).view(np.uint64)
-    total = whole[-1]
+    total: NDArray[np.uint64] = whole[-1]
     for limb in whole[-2::-1]:
         total = times(total, (1 << _LIMB) % modulus, modulus) + limb
         np.remainder(total, np.uint64(modulus), out=total)
