@@ -59,6 +59,14 @@ def _scheme(parameters: Parameters) -> Scheme:
     return Scheme(parameters)
 
 
+@functools.lru_cache(maxsize=4)
+def _public_key(parameters: Parameters, joint: bytes, seed: bytes) -> list[NDArray[np.complex128]]:
+    """The joint key, ready to encrypt with; made once for the clients of a process."""
+    scheme = _scheme(parameters)
+    (public,), (common,) = scheme.chain.unpack([joint], "the joint key"), scheme.chain.uniform(seed)
+    return scheme.public_key(public, common)
+
+
 class ThresholdBfv(Correspondent, fedplug.Sealer):
     """Encrypt under a joint BFV key that nobody holds: t of the n clients open a sum together, and fewer learn nothing.
 
@@ -102,11 +110,19 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
     # -- what it says of itself ----------------------------------------------------------------------------------------
 
     def threshold(self, clients: int) -> int:
-        """t, of so many clients."""
+        """t, of so many clients.
+
+        Raises:
+            ProtectionError: it is neither a number of clients nor a share of them.
+        """
         wanted = self.options.threshold
         if wanted is None:
             return clients // 2 + 1
-        return math.ceil(wanted * clients) if wanted < 1 else math.ceil(wanted)
+        if wanted >= 1 and wanted != int(wanted):
+            raise ProtectionError(
+                f"threshold={wanted} must be a whole number of clients, or a share of them below 1, such as 0.6"
+            )
+        return math.ceil(wanted * clients) if wanted < 1 else int(wanted)
 
     def parameters(self, clients: int) -> Parameters:
         """Of the ring, for so many clients in a run.
@@ -370,12 +386,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         if "key" not in memory:
             raise ProtectionError(f"{self.name}: client {client.client_id} has no key; it was not there in the set-up")
         joint, seed = memory["key"]
-        kept = client.cache.get(f"{self.name} key")
-        if kept is None or kept[0] != joint:
-            (public,), (common,) = scheme.chain.unpack([joint], "the joint key"), scheme.chain.uniform(seed)
-            kept = client.cache[f"{self.name} key"] = joint, scheme.public_key(public, common)
-        key: list[NDArray[np.complex128]] = kept[1]
-        return key
+        return _public_key(scheme.parameters, joint, seed)
 
     def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
         """Adds ciphertexts modulo q.

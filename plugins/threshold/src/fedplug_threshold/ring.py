@@ -157,8 +157,8 @@ class Chain:
         """Products of polynomials with one, whose `limbs` are given, exactly.
 
         A coefficient of a product of limbs, of both signs and below 2^18, is about 2^41 at N = 4096, where rounding is
-        off by 2^-9 or so. Polynomials that somebody made up to have a large spectrum are another matter:
-        `Ring.products` refuses what is 1 / 4 off an integer.
+        off by 0.005 at most in what was measured, and by 0.014 at N = 16384. Polynomials that somebody made up to have
+        a large spectrum are another matter: `Ring.products` refuses what is 1 / 4 off an integer.
 
         Args:
             residues: shape (m, L, N).
