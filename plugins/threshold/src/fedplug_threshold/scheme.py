@@ -208,10 +208,19 @@ class Scheme:
         scaled = np.stack([times(share[i], weights[i], prime) for i, prime in enumerate(chain.primes)])
         total = chain.product(c1, chain.limbs(scaled))
         total = chain.plus(total, smudging.draw(chain, noise, len(c1), self.parameters.smudge_bits))
-        for other in holders:
-            if other != me:
-                mask = chain.uniform(masks[other], len(c1))
-                total = chain.plus(total, mask) if me < other else chain.minus(total, mask)
+        total = chain.plus(total, self._masks([masks[other] for other in holders if other > me], len(c1)))
+        return chain.minus(total, self._masks([masks[other] for other in holders if other < me], len(c1)))
+
+    def _masks(self, seeds: Sequence[bytes], count: int) -> Residues:
+        """The sum of what seeds stand for, shape (count, L, N)."""
+        chain, terms = self.chain, 1
+        total = np.zeros((count, len(chain.primes), chain.degree), np.uint64)
+        for seed in seeds:
+            total += chain.uniform(seed, count)
+            if (terms := terms + 1) == chain.most_terms:
+                chain.reduce(total)
+                terms = 1
+        chain.reduce(total)
         return total
 
     def open(self, c0: Residues, parts: Iterable[Residues], size: int) -> NDArray[np.int64]:
