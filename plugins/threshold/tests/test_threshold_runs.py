@@ -43,7 +43,9 @@ def expected(plain: dict[str, Any], present: list[list[int]], bits: int, clients
     return vector
 
 
-@pytest.mark.parametrize("options", [{}, {"bits": 32, "threshold": 0.9}, {"degree": 8192, "threshold": 4}])
+@pytest.mark.parametrize("options", [
+    {}, {"bits": 32, "threshold": 0.9}, {"degree": 8192, "threshold": 4}, {"answer": "clients"},
+])  # fmt: skip
 @pytest.mark.parametrize("engine", ["local", "processes"])
 def test_a_sum_is_the_plain_fixed_point_sum_to_the_bit(engine: str, options: dict[str, Any]) -> None:
     plain = recipe({"use": "threshold.bfv", **options})
@@ -148,6 +150,29 @@ def test_a_sum_is_not_shown_to_more_than_four_sets(monkeypatch: pytest.MonkeyPat
     outcome = run_protocol(recipe({"use": "threshold.bfv", "threshold": 7}, 12, rounds=3))
     assert len(calls) == SETS
     assert any("in each of 4 sets of 7 clients one dropped out" in note for note in outcome.notes)
+
+
+def test_sums_for_the_clients_alone_travel_under_a_pad_that_the_server_does_not_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sums: list[Any] = []
+    gathered = ThresholdBfv.gather
+
+    def look(self: Any, block: Any, ctx: Any) -> Any:
+        sums.append(gathered(self, block, ctx))
+        return sums[-1]
+
+    monkeypatch.setattr(ThresholdBfv, "gather", look)
+    plain = recipe({"use": "threshold.bfv", "answer": "clients"})
+    outcome, protocol, clients, component = held_by(plain)
+    assert all(np.array_equal(c.vector, expected(plain, [EVERYBODY] * 2, BITS)) for c in clients.values())
+    scheme = component.scheme(protocol.server.ctx)
+    for total in sums:
+        with pytest.raises(ProtectionError, match="does not lie on its grid"):
+            scheme.read(scheme.chain.unpack(list(total.ciphertexts), ""), total.size)
+    views = outcome.protocol.ledger.report().views
+    assert views["aggregator"].guarantee == "learns nothing of the updates (epsilon 0)"
+    assert run_protocol(recipe()).protocol.ledger.report().views["aggregator"].guarantee != views["aggregator"].guarantee
 
 
 def held_by(plain: dict[str, Any]) -> tuple[Any, Any, dict[int, Client], Any]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fedplug import Cohort, KeyServerLine, Party, Recipe
+    from fedplug.api.roles import Site
     from numpy.typing import NDArray
 
     from fedplug_threshold.parameters import Parameters
@@ -67,6 +68,14 @@ def _public_key(parameters: Parameters, joint: bytes, seed: bytes) -> list[NDArr
     return scheme.public_key(public, common)
 
 
+def _question(chosen: Sequence[int], c1: Sequence[bytes]) -> str:
+    """Stands for a set of clients and the ciphertexts that they open."""
+    found = hashlib.blake2b(f"{sorted(chosen)}".encode(), digest_size=32)
+    for data in c1:
+        found.update(data)
+    return found.hexdigest()
+
+
 class ThresholdBfv(Correspondent, fedplug.Sealer):
     """Encrypt under a joint BFV key that nobody holds: t of the n clients open a sum together, and fewer learn nothing.
 
@@ -82,6 +91,11 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             None, gt=0,
             description="t, how many clients open a sum together: a number of at least 2, or a share of the clients "
             "below 1; default: more than half of them",
+        )  # fmt: skip
+        answer: Literal["server", "clients"] = Field(
+            "server",
+            description="who learns opened sums: the server, which hands them on, or the clients alone, for whom they "
+            "travel under a pad that no server knows",
         )  # fmt: skip
         bits: int | None = Field(
             None, ge=12, le=48,
@@ -104,8 +118,17 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
 
     name: str
     options: Options
-    site = "server"
     joins = True
+
+    @property
+    def site(self) -> Site:
+        """Where sums are opened."""
+        return "server" if self.options.answer == "server" else "client"
+
+    @property
+    def cohort_secret(self) -> bool:
+        """Whether pads follow from a secret of all clients."""
+        return self.options.answer == "clients"
 
     # -- what it says of itself ----------------------------------------------------------------------------------------
 
@@ -154,7 +177,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         return (
             Seal(
                 scheme=f"threshold BFV, {who}; {parameters.describe()}", opened_by="shares",
-                opens_with=parameters.threshold, range=numbers.bound, step=numbers.step,
+                opens_with=parameters.threshold, answers=self.options.answer, range=numbers.bound, step=numbers.step,
             ),
         )  # fmt: skip
 
@@ -221,6 +244,8 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         keys = "each client's part of the joint public key, and sealed shares of its secret, which the server relays"
         taken = "who has a share of the key"
         parts = "with those of a whole set they open the sum and no upload in it; the ledger counts the sum"
+        if self.options.answer == "clients":
+            parts = "with those of a whole set they are the sum under a pad that the clients know"
         return [
             Reveals("size of the encrypted zone", ("aggregator",), note=size),
             self.correspondence(),
@@ -455,29 +480,58 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
 
     # -- the sum -------------------------------------------------------------------------------------------------------
 
+    def gather(self, block: Block, ctx: Context) -> Block:
+        """Has t clients open the sum; at the server, for which it stays closed: a pad is on it.
+
+        Raises:
+            TooFewClients: fewer of those in the sum are left.
+        """
+        phases, question = self._phases(block, ctx)
+        packed = tuple(self.scheme(ctx).chain.pack(phases))
+        return block.replace(ciphertexts=packed, meta={"bound": block.meta["bound"], "question": question})
+
     def open(self, block: Block, ctx: Context) -> Block:
-        """Has t clients open the sum; at the server.
+        """Has t clients open the sum, at the server; or reads what they opened, at a client.
 
         Raises:
             TooFewClients: fewer of those in the sum are left.
             ProtectionError: what they answer does not open it, or so many updates cannot give it.
         """
+        scheme = self.scheme(ctx)
+        if not isinstance(ctx.party, Client):
+            phases, _ = self._phases(block, ctx)
+        elif isinstance(question := block.meta.get("question"), str) and block.sealed_by == self.name:
+            phases = scheme.chain.unpack(list(block.ciphertexts), f"the opened {block.zone} sum")
+            if len(phases):
+                pad = ctx.party.secret(self, "answer", ctx.round, block.zone, question)[:16]
+                phases = scheme.chain.minus(phases, scheme.chain.uniform(pad, len(phases)))
+        else:
+            raise ProtectionError(f"the {block.zone} sum was not opened by clients for {self.name}")
+        with ctx.party.operation(f"{self.name}.open", len(phases)):
+            sums = scheme.read(phases, block.size)
+        return self._plain(block, sums, ctx)
+
+    def _phases(self, block: Block, ctx: Context) -> tuple[Residues, str]:
+        """c0 + s c1 of a sum, or that and a pad, and what the pad follows from."""
         if block.sealed_by != self.name:
             raise ProtectionError(f"{self.name} cannot open a {block.zone} block sealed by {block.sealed_by}")
         scheme = self.scheme(ctx)
         pairs = scheme.unpack_pairs(block.ciphertexts, f"the {block.zone} sum")
-        parts = self._parts(block, scheme.chain.pack(pairs[:, 1]), scheme, ctx) if len(pairs) else []
-        with ctx.party.operation(f"{self.name}.open", len(pairs)):
-            sums = scheme.open(pairs[:, 0], parts, block.size)
-        return self._plain(block, sums, ctx)
+        if not len(pairs):
+            return pairs[:, 0], ""
+        c1 = scheme.chain.pack(pairs[:, 1])
+        chosen, parts = self._parts(block, c1, scheme, ctx)
+        return functools.reduce(scheme.chain.plus, parts, pairs[:, 0]), _question(chosen, c1)
 
     def _plain(self, block: Block, sums: NDArray[np.int64], ctx: Context) -> Block:
         numbers = FixedPoint(block.meta["bound"], ctx.num_clients, self.parameters(ctx.num_clients).bits)
         values = numbers.values(sums, block.contributors).astype(np.float32)
         return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
 
-    def _parts(self, block: Block, c1: list[bytes], scheme: Scheme, ctx: Context) -> list[Residues]:
-        """Parts of an opening by one set of clients: of the first one that answers as a whole."""
+    def _parts(
+        self, block: Block, c1: list[bytes], scheme: Scheme, ctx: Context
+    ) -> tuple[list[int], list[Residues]]:
+        """Parts of an opening by one set of clients, the first one that answers as a whole; and which it is."""
         cohort, needed = ctx.party.cohort, scheme.parameters.threshold  # type: ignore[attr-defined]
         inside = sorted(block.meta["clients"])
         holders = [c for c in ctx.party.memory(self).get("holders", []) if c in inside]
@@ -500,7 +554,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
                 except MessageError as error:
                     cohort.drop(client_id, f"{self.name}: {error}")
             if len(found) == needed:
-                return found
+                return chosen, found
         raise TooFewClients(
             f"round {ctx.round + 1}: in each of {SETS} sets of {needed} clients one dropped out while they opened the "
             f"{block.zone} sum; a sum is not shown to more sets, since each sees it under smudging noise of its own"
@@ -521,15 +575,19 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         scheme = self.scheme(ctx)
         self._permit(client, inside, chosen, scheme)
         polynomials = scheme.chain.unpack(c1, f"the {zone} sum")
-        with client.openings.once(ctx.round, zone, "", sorted(inside), c1):
-            this = hashlib.blake2b(b"".join(c1), digest_size=32).hexdigest()
+        # Not under the zone's own name: where clients open sums themselves, that is of what they open.
+        with client.openings.once(ctx.round, f"{self.name} {zone}", "", sorted(inside), c1):
             self._count_set(client, zone, chosen)
-            purpose = ("opening", ctx.digest, self.name, ctx.round, zone, chosen, this)
+            question = _question(chosen, c1)
+            purpose = ("opening", ctx.digest, self.name, ctx.round, zone, question)
             masks = {c: secrets.derive(self._shared(client, c), *purpose)[:16] for c in chosen if c != me}
             (share,) = scheme.chain.unpack([memory["share"]], "the share of the key")
             with client.operation(f"{self.name}.decrypt_share", len(c1)):
                 noise = secrets.derive(memory["noise"], *purpose)
                 part = scheme.partial(share, me, chosen, polynomials, noise, masks)
+                if self.options.answer == "clients" and me == min(chosen):
+                    pad = client.secret(self, "answer", ctx.round, zone, question)[:16]
+                    part = scheme.chain.plus(part, scheme.chain.uniform(pad, len(c1)))
             return scheme.chain.pack(part)
 
     def _permit(self, client: Client, inside: list[int], chosen: list[int], scheme: Scheme) -> None:

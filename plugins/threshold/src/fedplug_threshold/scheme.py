@@ -229,10 +229,7 @@ class Scheme:
         Raises:
             ProtectionError: they do not open it.
         """
-        total = c0
-        for part in parts:
-            total = self.chain.plus(total, part)
-        return self.read(total, size)
+        return self.read(functools.reduce(self.chain.plus, parts, c0), size)
 
     def decrypt(self, secret: Residues, pairs: Residues, size: int) -> NDArray[np.int64]:
         """What ciphertexts hold, with the secret key, which t clients that collude can put together.
