@@ -575,8 +575,9 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         scheme = self.scheme(ctx)
         self._permit(client, inside, chosen, scheme)
         polynomials = scheme.chain.unpack(c1, f"the {zone} sum")
-        # Not under the zone's own name: where clients open sums themselves, that is of what they open.
-        with client.openings.once(ctx.round, f"{self.name} {zone}", "", sorted(inside), c1):
+        # Where clients open sums at home, the zone's own name stands for what they open there.
+        noted = zone if self.options.answer == "server" else f"{zone}, by shares"
+        with client.openings.once(ctx.round, noted, "", sorted(inside), c1):
             self._count_set(client, zone, chosen)
             question = _question(chosen, c1)
             purpose = ("opening", ctx.digest, self.name, ctx.round, zone, question)
