@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from fedplug.api.errors import MessageError, ProtectionError
 from fedplug_threshold import shamir, smudging
-from fedplug_threshold.parameters import ERROR_VARIANCE, TAIL, TERNARY_VARIANCE, choose
+from fedplug_threshold.parameters import ERROR_VARIANCE, TAIL, TERNARY_VARIANCE, choose, noise_bound
 from fedplug_threshold.ring import Chain
 from fedplug_threshold.scheme import Scheme
 from hypothesis import given, settings
@@ -281,3 +281,61 @@ def test_equal_messages_give_different_ciphertexts() -> None:
     zeros = np.zeros(4096, np.int64)
     first, second = (them.scheme.encrypt(them.key, zeros) for _ in range(2))
     assert float(np.mean(first == second)) < 0.001
+
+
+# -- against the textbook ----------------------------------------------------------------------------------------------
+
+
+def negacyclic(first: Sequence[int], second: Sequence[int], modulus: int) -> list[int]:
+    """A product modulo X^N + 1 and q, by the definition."""
+    size, found = len(first), [0] * len(first)
+    for i, one in enumerate(first):
+        for j, other in enumerate(second):
+            found[(i + j) % size] += one * other if i + j < size else -one * other
+    return [value % modulus for value in found]
+
+
+def test_keys_ciphertexts_and_openings_are_those_of_the_textbook() -> None:
+    """In a ring of 64 coefficients, by whole numbers of any size; far too small to hide anything."""
+    clients, threshold = 5, 3
+    parameters = dataclasses.replace(choose(clients, threshold), degree=64)
+    scheme = Scheme(parameters)
+    chain, modulus = scheme.chain, math.prod(parameters.primes)
+    (common,) = chain.uniform(bytes(16))
+    parts = [scheme.contribution(common, range(clients)) for _ in range(clients)]
+    joint = scheme.total(public for public, _ in parts)
+    shares = [scheme.total(dealt[j] for _, dealt in parts) for j in range(clients)]
+
+    def centred_(values: Sequence[int]) -> list[int]:
+        return [value - modulus if value > modulus // 2 else value for value in values]
+
+    # s is a sum of ternary secrets, and b + a s a sum of errors of 21 at most.
+    secret = centred_(whole(shamir.combine(chain, dict(enumerate(shares[:threshold]))), chain.primes))
+    assert max(map(abs, secret)) <= clients
+    a, b = whole(common, chain.primes), whole(joint, chain.primes)
+    errors = centred_([(x + y) % modulus for x, y in zip(b, negacyclic(a, secret, modulus), strict=True)])
+    assert 0 < max(map(abs, errors)) <= 21 * clients
+    # c0 + c1 s is Delta m and noise; m is the fields, one above the other.
+    size = 64 * parameters.per_coefficient
+    numbers = np.random.default_rng(2).integers(0, 2 ** (parameters.bits - 3), size)
+    (pair,) = scheme.encrypt(scheme.public_key(joint, common), numbers)
+    c0, c1 = (whole(half, chain.primes) for half in pair)
+    phase = [(x + y) % modulus for x, y in zip(c0, negacyclic(c1, secret, modulus), strict=True)]
+    delta = parameters.primes[0] << parameters.guard
+    messages = sum(numbers.reshape(-1, 64)[k].astype(object) << k * parameters.bits for k in range(len(numbers) // 64))
+    noise = centred_([(x - delta * int(m)) % modulus for x, m in zip(phase, messages, strict=True)])
+    assert 0 < max(map(abs, noise)) < noise_bound(64, clients)
+    # Parts of three clients are, masks and noise aside, lambda_j S_j c1; together they are s c1 and all smudging.
+    holders = (0, 2, 4)
+    seeds = {frozenset(each): os.urandom(16) for each in itertools.combinations(holders, 2)}
+    opened = [
+        scheme.partial(
+            shares[j], j, holders, pair[1][None], os.urandom(32),
+            {other: seeds[frozenset((j, other))] for other in holders if other != j},
+        )[0]
+        for j in holders
+    ]  # fmt: skip
+    total = [sum(column) % modulus for column in zip(*(whole(part, chain.primes) for part in opened), strict=True)]
+    smudged = centred_([(x - y) % modulus for x, y in zip(total, negacyclic(c1, secret, modulus), strict=True)])
+    assert parameters.smudge_deviation < max(map(abs, smudged)) < parameters.opened_noise
+    assert np.array_equal(scheme.open(pair[0][None], [part[None] for part in opened], size), numbers)
