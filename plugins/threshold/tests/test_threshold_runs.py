@@ -12,7 +12,7 @@ import pytest
 from fedplug import Client, Seal, at_client
 from fedplug.api.errors import OpenedBefore, ProtectionError, RecipeError, TooFewClients
 from fedplug.round.set_up import SetUp
-from fedplug_threshold import shamir
+from fedplug_threshold import bfv, shamir
 from fedplug_threshold.bfv import SETS, ThresholdBfv
 from fedplug_threshold.fixed_point import FixedPoint
 from fedplug_threshold.parameters import choose
@@ -314,6 +314,12 @@ def test_a_wrong_share_or_upload_is_noticed_and_the_sum_is_paid_for(how: str, mo
     (said,) = (note for note in outcome.notes if "zone encrypted is skipped" in note)
     assert "a share or an upload was wrong; the sum is not used" in said
     assert aggregators(outcome) == honest > 1
+
+
+def test_zones_for_which_smudging_was_not_worked_out_are_not_encrypted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bfv, "MOST_VALUES", 100)
+    with pytest.raises(TooFewClients, match="what smudging leaves visible was worked out for 100; encrypt a part"):
+        run_protocol(recipe())
 
 
 def test_uploads_of_equal_models_differ_in_every_round() -> None:

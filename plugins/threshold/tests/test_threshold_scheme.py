@@ -93,7 +93,7 @@ def centred(chain: Chain, residues: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("clients", [3, 6, 20])
-def test_the_noise_of_a_knownis_below_the_bound_that_smudging_assumes(clients: int) -> None:
+def test_the_noise_of_a_sum_is_below_the_bound_that_smudging_assumes(clients: int) -> None:
     them = party(clients, clients // 2 + 1)
     parameters, chain = them.scheme.parameters, them.scheme.chain
     total = them.total([np.zeros(2 * 4096 * parameters.per_coefficient, np.int64)] * clients)

@@ -47,7 +47,7 @@ SETS = 4
 LEAST = 3
 """Updates in a sum that is opened: of two, each client subtracts its own and has the other's."""
 MOST_VALUES = 2**26
-"""Of a model, for which `check` says what smudging leaves visible."""
+"""Of a zone, for which `check` works out what smudging leaves visible."""
 _TAILS = 12.0
 """Standard deviations of one client's noise that its numbers leave room for; P(|e| > 12 std) is 4e-33 a value."""
 _OF_DELTA = 1e-2
@@ -384,12 +384,17 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         """Multiplies the client's weight in, rounds and encrypts under the joint key.
 
         Raises:
-            ProtectionError: positions of the client's own, or no key.
+            ProtectionError: positions of the client's own, too many values, or no key.
         """
         if block.positions is not None:
             raise ProtectionError(
                 f"zone {block.zone} has positions of this client's own; {self.name} adds values one by one: let the "
                 "negotiation share the zone"
+            )
+        if block.size > MOST_VALUES:
+            raise ProtectionError(
+                f"zone {block.zone} has {block.size} scalars, and what smudging leaves visible was worked out for "
+                f"{MOST_VALUES}; encrypt a part of the model"
             )
         assert ctx.known is not None
         numbers, scheme = self._numbers(ctx.known, ctx), self.scheme(ctx)
