@@ -341,7 +341,7 @@ def test_uploads_of_equal_models_differ_in_every_round() -> None:
     (recipe(sampling={"scheme": "fixed", "rate": 0.5}), "threshold=4 clients open a sum, and 3 of 6 take part"),
     (recipe({"use": "threshold.bfv", "smudging_bits": 30}), "raise smudging_bits to 3[0-9]"),
     (recipe({"use": "threshold.bfv", "bits": 40, "smudging_bits": 64}), "lower bits or smudging_bits"),
-    (recipe({"use": "threshold.bfv", "degree": 4095}), "degree=4095 must be one of 4096, 8192, 16384"),
+    (recipe({"use": "threshold.bfv", "degree": 4095}), "degree.*4096, 8192 or 16384"),
     (recipe() | {"protect": {"encrypted": ["threshold.bfv"]}}, "nothing bounds the encrypted values"),
 ])  # fmt: skip
 def test_what_cannot_work_is_refused_before_the_run(plain: dict[str, Any], problem: str) -> None:

@@ -71,6 +71,20 @@ def test_any_threshold_clients_open_a_sum_exactly(degree: int | None, bits: int 
     assert np.array_equal(them.scheme.open(total[:, 0], parts, 10_001), sum(numbers))
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.integers(2, 9), st.data())
+def test_sums_of_some_are_opened_by_any_set_of_any_size(clients: int, data: st.DataObject) -> None:
+    threshold = data.draw(st.integers(2, clients))
+    them = party(clients, threshold)
+    holders = tuple(data.draw(st.permutations(range(clients)))[:threshold])
+    inside = data.draw(st.integers(1, clients))
+    size = data.draw(st.integers(0, 9000))
+    numbers = drawn(them, size, data.draw(st.integers(0, 2**32)))[:inside]
+    total = them.total(numbers)
+    parts = [them.part(j, holders, total[:, 1]) for j in holders]
+    assert np.array_equal(them.scheme.open(total[:, 0], parts, size), sum(numbers))
+
+
 def test_the_largest_sums_fit_into_every_field() -> None:
     for bits, degree in ((None, None), (21, 8192), (32, 16384)):
         them = party(6, 4, degree, bits)
@@ -179,6 +193,19 @@ def test_a_wrong_part_is_noticed() -> None:
     off[0, :, 7] = (off[0, :, 7] + them.scheme.chain.moduli[:, 0] // np.uint64(3)) % them.scheme.chain.moduli[:, 0]
     with pytest.raises(ProtectionError, match="does not lie on its grid"):
         them.scheme.open(total[:, 0], [*parts[:2], off, parts[3]], 5000)
+
+
+def test_a_part_that_is_wrong_by_whole_steps_is_not_noticed() -> None:
+    """What the pages say that nobody proves: a liar who wants to can move a sum within its range."""
+    them = party()
+    chain, parameters = them.scheme.chain, them.scheme.parameters
+    total = them.total([np.full(100, 1000, np.int64)] * 6)
+    parts = [them.part(j, (0, 1, 2, 3), total[:, 1]) for j in range(4)]
+    step = np.array([(parameters.primes[0] << parameters.guard) % prime for prime in chain.primes], np.uint64)
+    parts[2][0, :, 7] = chain.plus(parts[2][0, :, 7][:, None], step[:, None])[:, 0]
+    found = them.scheme.open(total[:, 0], parts, 100)
+    assert found[7] == 6001
+    assert set(np.delete(found, 7)) == {6000}
 
 
 def test_a_part_is_the_same_for_the_same_question_and_uniform_without_the_others() -> None:

@@ -29,7 +29,7 @@ from fedplug.api.letters import Correspondent
 
 from fedplug_threshold import shamir
 from fedplug_threshold.fixed_point import FixedPoint
-from fedplug_threshold.parameters import LIMITS, choose
+from fedplug_threshold.parameters import choose
 from fedplug_threshold.scheme import Scheme
 
 if TYPE_CHECKING:
@@ -111,10 +111,11 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             description="lambda: smudging noise is 2^lambda times what bounds the noise of a sum; fewer than 40 are "
             "refused where openings would then differ from ideal ones by more than a hundredth of delta",
         )  # fmt: skip
-        degree: int | None = Field(
-            None, description=f"of the ring: {', '.join(map(str, LIMITS))}; default: the smallest that holds a sum. A "
-            "larger one sends fewer bytes a value of a large model"
-        )  # fmt: skip
+        degree: Literal[4096, 8192, 16384] | None = Field(
+            None,
+            description="of the ring; default: the smallest that holds a sum. For a large model a larger one sends "
+            "fewer bytes a value",
+        )
 
     name: str
     options: Options
@@ -154,8 +155,6 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             ProtectionError: there is none that holds their sums.
         """
         options = self.options
-        if options.degree is not None and options.degree not in LIMITS:
-            raise ProtectionError(f"degree={options.degree} must be one of {', '.join(map(str, LIMITS))}")
         return choose(clients, self.threshold(clients), options.smudging_bits, options.bits, options.degree)
 
     def scheme(self, ctx: Context) -> Scheme:

@@ -96,7 +96,7 @@ class Chain:
         """Polynomials that a public or secret seed of 16 bytes stands for, shape (count, L, N)."""
         found = np.empty((count, len(self.primes), self.degree), np.uint64)
         drawn = np.empty(count * self.degree, np.uint64)
-        for place, prime in enumerate(self.primes):
+        for place, prime in enumerate(self.primes if count else ()):
             uniform(seed, place, prime, drawn)
             found[:, place] = drawn.reshape(count, self.degree)
         return found
