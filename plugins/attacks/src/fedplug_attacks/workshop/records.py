@@ -258,8 +258,8 @@ class AttackSummary(Record):
 class FormMeans(Record):
     """Of one form, in the line of a sweep: means over the targets, how many there were, and the share of successes.
 
-    `people` is of how many examples an image was sought, and `recovered` of how many one was recovered; `states` has the
-    shares of the update that the adversary sees in each state.
+    `people` is of how many examples an image was sought, and `recovered` of how many one was recovered; `states` says
+    how much of the update the adversary sees in each state.
     """
 
     metrics: Numbers
