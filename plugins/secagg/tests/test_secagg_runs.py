@@ -147,6 +147,15 @@ def test_a_client_never_gives_both_shares_of_another(monkeypatch: pytest.MonkeyP
         component.share_keys(asked, (CLIENTS, {}))
 
 
+def test_a_sum_holds_more_updates_than_shares_open(tmp_path: Any) -> None:
+    """So who collude with the server, and are too few to open an upload, subtract their own from no lone one."""
+    use = {"use": "secagg.bonawitz", "threshold": 4}
+    for gone, inside in (([5], 5), ([4, 5], 4)):
+        plain = recipe(use, rounds=3, availability=away(tmp_path, "upload", *((1, each) for each in gone)))
+        opened = not any("zone encrypted is skipped: 0 clients answered" in note for note in run_protocol(plain).notes)
+        assert opened == (inside > 4)
+
+
 def test_a_wrong_share_is_noticed_and_the_round_goes_on_without_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     real = masked.shamir.part
 
