@@ -286,6 +286,9 @@ class _Trials:
                 client = self._client(world, senders[0])
                 block = unsealed(block, client) if isinstance(block, Block) else block
             else:
+                if isinstance(self.operation, Seal) and self.operation.opened_by == "shares":
+                    here = protocol.composition.components[self.name]
+                    total = here.gather(total, dataclasses.replace(server.ctx, known=states[0]))
                 client = self._client(world, senders[0])
                 link = self._link(client, "postprocess")
                 with opened_once(client, total, "all", senders):
