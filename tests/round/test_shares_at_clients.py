@@ -25,7 +25,7 @@ def test_each_client_opens_the_sum_and_the_server_never_does(engine: str) -> Non
     assert views["aggregator"].state == "guaranteed"  # ciphertexts only
     assert views["aggregator"].epsilon == 0
     assert views["client"].state == "none"
-    assert views["key_holder"].reason == "nobody holds the key: 2 clients together could open an upload"  # of 3 in a sum
+    assert views["key_holder"].reason == "nobody holds the key: 2 clients together could open an upload"
     full = run_protocol(recipe(min_clients=4), engine).protocol.ledger.report().views
     assert full["key_holder"].reason == "nobody holds the key: 3 clients together could open an upload"
 

@@ -570,10 +570,11 @@ def _collusion(ledger: Ledger) -> Guarantee | Nothing:
 
 def _fewest_shares(ledger: Ledger) -> int:
     """How many clients see an upload of some zone together with the server: by their shares, or by taking their own
-    updates out of a sum. Who answers with a share is in the sum, so it holds as many updates as shares are needed.
+    updates out of a sum. Who answers with a share is in the sum, so it holds as many updates as shares are needed. What
+    one client does alone has a line of its own.
     """
     needed = [closed.opens_with for zone, closed in ledger.encryption.items() if ledger.key_holders[zone] == "shares"]
-    return min(shares if shares < ledger.min_clients else max(1, shares - 1) for shares in needed)
+    return max(2, min(shares if shares < ledger.min_clients else shares - 1 for shares in needed))
 
 
 def _everybody(

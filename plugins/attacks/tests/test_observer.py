@@ -99,8 +99,8 @@ def test_weights_are_divided_out_of_opened_ciphertexts(runs: Runs) -> None:
 def test_shares_that_meet_at_the_clients_open_an_upload_to_so_many_of_them(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_clients = recipe_of("encrypted", ["toy.at_clients"], min_clients=4, postprocess={"encrypted": ["toy.at_clients"]})
-    folder = runs.of(at_clients)
+    opening = {"encrypted": ["toy.at_clients"]}
+    folder = runs.of(recipe_of("encrypted", ["toy.at_clients"], min_clients=4, postprocess=opening))
     for few in ("server", "server+client:1", "server+client:1+client:2"):
         assert (update_of(folder, few, 0).states == Seen.ENCRYPTED).all()
     known, truth = observed(folder, "server+client:1+client:2+client:3", 0)

@@ -287,8 +287,7 @@ class _Trials:
                 block = unsealed(block, client) if isinstance(block, Block) else block
             else:
                 if isinstance(self.operation, Seal) and self.operation.opened_by == "shares":
-                    here = protocol.composition.components[self.name]
-                    total = here.gather(total, dataclasses.replace(server.ctx, known=states[0]))
+                    total = self._component.gather(total, server.ctx)
                 client = self._client(world, senders[0])
                 link = self._link(client, "postprocess")
                 with opened_once(client, total, "all", senders):

@@ -414,8 +414,8 @@ def _says_nothing_of_shares(component: Sealer, zone: str, ctx: Any, parties: Seq
         return False
     if any(isinstance(party, Client) for party in parties):
         raise PluginError(
-            f"{component.name} does not say how clients who pool their shares open an upload, so nobody knows whether it "
-            "is hidden from them; override open_upload(block, sender, parties)"
+            f"{component.name} does not say how clients who pool their shares open an upload, so nobody knows whether "
+            "it is hidden from them; override open_upload(block, sender, parties)"
         )
     return True
 
