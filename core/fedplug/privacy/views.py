@@ -513,7 +513,7 @@ def _key_holder(ledger: Ledger) -> Guarantee | Nothing:
         fewest = _fewest_shares(ledger)
         return Nothing(
             f"nobody holds the key: {fewest} clients together could open an upload",
-            f"nobody holds a key: the shares of {fewest} clients together could open an upload", absent=True,
+            f"nobody holds a key: {fewest} clients who collude with the server could open an upload", absent=True,
         )  # fmt: skip
     if "key_server" not in holders:
         return Nothing("every client holds the key", absent=True)
