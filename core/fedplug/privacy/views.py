@@ -513,7 +513,7 @@ def _key_holder(ledger: Ledger) -> Guarantee | Nothing:
         fewest = _fewest_shares(ledger)
         return Nothing(
             f"nobody holds the key: {fewest} clients together could open an upload",
-            f"nobody holds a key: the shares of {fewest} clients together could open an upload", absent=True,
+            f"nobody holds a key: {fewest} clients who collude with the server could open an upload", absent=True,
         )  # fmt: skip
     if "key_server" not in holders:
         return Nothing("every client holds the key", absent=True)
@@ -569,8 +569,12 @@ def _collusion(ledger: Ledger) -> Guarantee | Nothing:
 
 
 def _fewest_shares(ledger: Ledger) -> int:
-    """With the shares of how many clients an upload of some zone opens."""
-    return min(closed.opens_with for zone, closed in ledger.encryption.items() if ledger.key_holders[zone] == "shares")
+    """How many clients see an upload of some zone together with the server: by their shares, or by taking their own
+    updates out of a sum. Who answers with a share is in the sum, so it holds as many updates as shares are needed. What
+    one client does alone has a line of its own.
+    """
+    needed = [closed.opens_with for zone, closed in ledger.encryption.items() if ledger.key_holders[zone] == "shares"]
+    return max(2, min(shares if shares < ledger.min_clients else shares - 1 for shares in needed))
 
 
 def _everybody(

@@ -327,7 +327,8 @@ class _Rules:
             remedy = f"write postprocess: {{{zone}: [{', '.join(sealed)}]}}"
             strangers = [use for use in opened if use.name not in sealed]
             for use in strangers:
-                hint = "refer to it by its name" if any(u.use == use.use for u in self.protect[zone]) else "remove it"
+                named = next((own.name for own in self.protect[zone] if own.use == use.use), "")
+                hint = f"refer to that of this zone by its name, {named}" if named else "remove it"
                 yield use.path, f"{use.name} does not protect the zone {zone}, so it cannot open it; {hint}"
             missing = [name for name in sealed if name not in {use.name for use in opened}]
             if missing and not strangers:

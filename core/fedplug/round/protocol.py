@@ -425,9 +425,9 @@ class Protocol:
             except (TooFewClients, OpenedBefore) as error:
                 if len(groups) == 1:
                     raise
-                short = f"too few clients of group {name} are left to negotiate"
+                short = f"too few clients of group {name} are left: " if isinstance(error, TooFewClients) else ""
                 for client_id in part.client_ids:
-                    self.office.drop(client_id, short if isinstance(error, TooFewClients) else str(error))
+                    self.office.drop(client_id, f"{short}{error}")
 
     # -- after the last round ------------------------------------------------------------------------------------------
 

@@ -147,6 +147,15 @@ def test_a_client_never_gives_both_shares_of_another(monkeypatch: pytest.MonkeyP
         component.share_keys(asked, (CLIENTS, {}))
 
 
+def test_a_sum_holds_more_updates_than_shares_open(tmp_path: Any) -> None:
+    """So who collude with the server, and are too few to open an upload, subtract their own from no lone one."""
+    use = {"use": "secagg.bonawitz", "threshold": 4}
+    for gone, inside in (([5], 5), ([4, 5], 4)):
+        plain = recipe(use, rounds=3, availability=away(tmp_path, "upload", *((1, each) for each in gone)))
+        opened = not any("zone encrypted is skipped: 0 clients answered" in note for note in run_protocol(plain).notes)
+        assert opened == (inside > 4)
+
+
 def test_a_wrong_share_is_noticed_and_the_round_goes_on_without_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     real = masked.shamir.part
 
@@ -226,6 +235,16 @@ def test_of_groups_the_sum_that_stayed_closed_counts_where_another_was_opened(tm
     assert factors[0] == pytest.approx(2**0.5)  # of three, one of whom looks
 
 
+def test_a_group_that_is_too_small_to_be_opened_sits_out_and_the_others_go_on() -> None:
+    """Four clients and three, where shares of three others open."""
+    use = {"use": "secagg.bonawitz", "threshold": 3}
+    outcome = run_protocol(recipe(use, clients=7, rounds=1, groups="toy.halves", min_clients=4))
+    (row,) = outcome.protocol.rows
+    assert (row.clients.answered, len(row.clients.dropped)) == (4, 3)
+    assert all("round 1: 3 clients are in a graph of secagg.bonawitz" in why for why in row.clients.dropped.values())
+    assert all("form larger groups" in why for why in row.clients.dropped.values())
+
+
 def test_more_shares_than_clients_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Bonawitz, "stated", lambda self, ctx: 1000)
     with pytest.raises(Misplaced, match="the shares of 1000 clients open zone encrypted, and there are 6"):
@@ -250,6 +269,7 @@ def test_every_round_has_fresh_masks() -> None:
 @pytest.mark.parametrize(("plain", "problem"), [
     (recipe(min_clients=2), "raise it to 3 or more"),
     (recipe({"use": "secagg.bonawitz", "threshold": CLIENTS}), "below the number of clients, 6"),
+    (recipe({"use": "secagg.bonawitz", "threshold": 3}, 7, groups="toy.halves"), "lower threshold to 2 or less"),
     (recipe({"use": "secagg.bonawitz", "bits": 8, "range": 1.0}, clients=200), "bits=8 hold no sum of 200 clients"),
     (recipe({"use": "secagg.plus", "corrupt": 0.5, "dropped": 0.5}), "lower corrupt or dropped"),
     (recipe({"use": "secagg.plus", "dropped": 0.5, "sigma": 0.01, "eta": 0.5}, 12, min_clients=6), "raise sigma"),

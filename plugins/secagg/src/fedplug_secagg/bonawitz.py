@@ -12,7 +12,7 @@ from fedplug_secagg.graph import Parameters
 from fedplug_secagg.masked import Masked, MaskOptions
 
 if TYPE_CHECKING:
-    from fedplug import Context
+    from fedplug import Context, Recipe
 
 
 class Bonawitz(Masked):
@@ -45,6 +45,17 @@ class Bonawitz(Masked):
                 "deals a share to each of the others"
             )
         return Parameters(clients, clients - 1, threshold, -math.inf, -math.inf)
+
+    def check(self, recipe: Recipe) -> list[str]:
+        """What stands against it; with groups, a group that may be too small for its shares to be opened."""
+        found, threshold = super().check(recipe), self.options.threshold
+        if recipe.groups is not None and threshold is not None and threshold >= recipe.min_clients:
+            found.append(
+                f"threshold: {threshold} opens no sum of a group of min_clients: {recipe.min_clients}, whose members "
+                f"have {recipe.min_clients - 1} others each; lower threshold to {recipe.min_clients - 1} or less, or "
+                "raise min_clients, and the size of the groups with it"
+            )
+        return found
 
     def stated(self, ctx: Context) -> int:
         """That of the recipe, or more than half of the smallest cohort that a round may have."""

@@ -169,12 +169,18 @@ class Masked(Correspondent, fedplug.Sealer):
         """AdvertiseKeys and ShareKeys; at the server.
 
         Raises:
-            TooFewClients: fewer are left than shares open.
+            TooFewClients: fewer are left than shares open, or so few clients have no sharing.
         """
         present = cohort.client_ids
-        neighbours = self._graph(cohort, ctx)
-        size = len(neighbours)
-        threshold = self.threshold(size, ctx)
+        try:
+            neighbours = self._graph(cohort, ctx)
+            size = len(neighbours)
+            threshold = self.threshold(size, ctx)
+        except ProtectionError as error:  # the recipe's clients have a sharing, and so few of them have none
+            raise TooFewClients(
+                f"round {ctx.round + 1}: {len(present)} clients are in a graph of {self.name}, and {error}; form "
+                "larger groups, or let the shares of fewer clients open"
+            ) from error
         self.introduce(cohort, ctx, neighbours)
         keys = {
             client_id: key
