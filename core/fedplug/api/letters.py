@@ -197,21 +197,27 @@ class Correspondent(Component):
         Raises:
             ProtectionError: it has none, or another than the list says.
         """
-        signers = self.signers()
-        if not signers:
+        if not self.signers():
             key: bytes = client.memory(self)[_SIGNING]
             return key
-        if client.signing_key is None:
-            raise ProtectionError(
-                f"{self.name}: client {client.client_id} has no signing key, and the recipe lists its public half; "
-                "give its site the private one (fedplug party --signing-key FILE), or, for a trial of the recipe on "
-                "one machine, leave the list out"
-            )
-        if secrets.signing_pair(client.signing_key)[1] != signers.get(client.client_id):
-            raise ProtectionError(
-                f"{self.name}: the signing key of client {client.client_id} is not the one that the recipe lists"
-            )
+        if problem := self.signing_problem(client.client_id, client.signing_key):
+            raise ProtectionError(f"{self.name}: {problem}")
+        assert client.signing_key is not None
         return client.signing_key
+
+    def signing_problem(self, client_id: int, key: bytes | None) -> str:
+        """Why a client cannot sign with the private key that its site has, or with none; empty: it can, or need not."""
+        if not (signers := self.signers()):
+            return ""
+        if key is None:
+            return (
+                f"client {client_id} has no signing key, and the recipe lists its public half; give its site the "
+                "private one (fedplug party --signing-key FILE), or, for a trial of the recipe on one machine, leave "
+                "the list out"
+            )
+        if secrets.signing_pair(key)[1] != signers.get(client_id):
+            return f"the signing key of client {client_id} is not the one that the recipe lists for it"
+        return ""
 
     def _introduction(self, ctx: Context, client_id: int, public: bytes, signer: bytes) -> bytes:
         return codec.encode(["fedplug letters", ctx.digest, self.name, client_id, public, signer])
@@ -311,6 +317,32 @@ def read_signers(content: bytes, file: str) -> Mapping[int, bytes]:
             raise SetupError(f"{file}, line {number}: this {what} is in the list already; each client has one key")
         found[int(digits)] = key
     return types.MappingProxyType(found)
+
+
+def read_signing_key(content: bytes, file: str) -> bytes:
+    """The private half of a signing key, 32 bytes.
+
+    Args:
+        content: an Ed25519 key without a password, as `ssh-keygen -t ed25519` writes it, or as PEM.
+        file: its name, for errors.
+
+    Raises:
+        SetupError: it is none.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
+
+    for load in (load_ssh_private_key, load_pem_private_key):
+        try:
+            key = load(content, None)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            continue
+        if isinstance(key, Ed25519PrivateKey):
+            return key.private_bytes_raw()
+    raise SetupError(
+        f"{file} holds no Ed25519 private key without a password; make one with ssh-keygen -t ed25519 -N '' -f {file}"
+    )
 
 
 def _ssh_key(text: str) -> bytes | None:
