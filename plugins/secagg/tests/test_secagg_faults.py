@@ -1,0 +1,93 @@
+"""Clients that are killed for real in each phase of a round, over worker processes and programs of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_toys import KILLS, Faulty, away, closed, epsilon, in_one_process, killed, mortal
+from fedplug.api.events import Asking
+from fedplug_std.processes import ProcessEngine
+from party_toys import parties
+from toy_protocol import run_protocol
+
+NAMES = [
+    "Bonawitz", pytest.param("Plus", marks=pytest.mark.slow), pytest.param("Lwe", marks=pytest.mark.slow),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["Bonawitz", "Plus"])
+def test_an_error_costs_what_being_away_costs(name: str, tmp_path: Path) -> None:
+    """What the runs below are compared with."""
+    assert in_one_process(name, KILLS).protocol.ledger.log == away(name, KILLS, tmp_path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_worker_that_is_killed_in_any_phase_costs_its_client_that_round(name: str, tmp_path: Path) -> None:
+    kills = [kill for kill in KILLS if name != "Lwe" or kill.split()[2] not in ("advertise", "dealt")]
+    run = Faulty(mortal(name, kills), "processes", tmp_path)
+    assert [sorted(lost) for lost in run.dropped] == killed(kills)
+    assert all("ended with code -9" in why for lost in run.dropped for why in lost.values())
+    assert not any("skipped" in note for note in run.notes)
+    run.require_equal(in_one_process(name, kills))
+
+
+def test_one_that_was_killed_after_its_upload_is_asked_for_shares_that_it_has_lost(tmp_path: Path) -> None:
+    """It is back before that question, from the last checkpoint: it says so and drops out, and others open the sum."""
+
+    def prepare(protocol: Any, engine: Any) -> None:
+        def on_opening(event: Asking) -> None:
+            if event.round == 1 and event.what == "opening":
+                worker = engine._workers[4].process
+                os.kill(worker.pid, signal.SIGKILL)
+                worker.join()
+
+        assert isinstance(engine, ProcessEngine)
+        protocol.events.subscribe(Asking, on_opening)
+
+    run = Faulty(mortal(rounds=3), "processes", tmp_path, prepare)
+    assert [sorted(lost) for lost in run.dropped] == [[], [4], []]
+    assert "client 4 has no keys of round 2; its process was started again in the middle of it" in run.dropped[1][4]
+    run.require_equal(run_protocol(mortal(rounds=3)))
+
+
+def test_lies_replays_and_too_few_shares_skip_the_sum_and_cost_what_was_in_hand(tmp_path: Path) -> None:
+    faults = ["1 2 lies", "2 1 replays", "4 0 opening", "4 2 opening", "4 3 answered", "4 5 opening"]
+    run = Faulty(mortal(faults=faults, rounds=5, source="secure"), "processes", tmp_path)
+    said = [next((note for note in run.notes if note.startswith(f"round {r}: zone")), "") for r in range(1, 6)]
+    assert "do not belong together: at least one of them is wrong" in said[0]
+    assert "1 clients answered with a share of client 0's own mask, and 3 open it" in said[1]
+    assert "2 clients answered with a share of client 0's own mask, and 3 open it" in said[3]
+    assert said[2] == said[4] == ""
+    assert sorted(run.dropped[1]) == [0, 2, 3, 4, 5]
+    assert "the letter of client 1 about shares does not open" in run.dropped[1][0]
+    # Of the first sum the server had all shares in hand, of the others too few.
+    assert closed(run.log) == [False, True, False, True, False]
+    assert epsilon(run.protocol) == epsilon(run_protocol(mortal(rounds=3, source="secure")).protocol)
+
+
+def test_a_party_that_is_killed_comes_back_after_its_round(tmp_path: Path) -> None:
+    """Between its shares and its upload, and when it is asked for shares: started again, each takes part again."""
+    kills = ["1 3 sealed", "2 5 opening"]
+    plain = mortal(faults=kills, rounds=4)
+    with parties(tmp_path / "parties", plain) as there:
+        there.listening()
+
+        def prepare(protocol: Any, engine: Any) -> None:
+            def on_round(done: int) -> None:
+                for address in ("client:3", "client:5") if done == 2 else ():
+                    assert there.processes[address].exitcode == -signal.SIGKILL
+                    there.start(address)
+                    there.listening(address)
+
+            protocol.after_each_round(on_round)
+
+        run = Faulty(plain, there.engine, tmp_path, prepare)
+    assert [sorted(lost) for lost in run.dropped] == [[3], [3, 5], [], []]
+    assert "gave no answer" in run.dropped[0][3]
+    assert "nobody listens at" in run.dropped[1][3]
+    assert "gave no answer" in run.dropped[1][5]
+    run.require_equal(in_one_process("Bonawitz", [*kills, "2 3 advertise"], rounds=4))
