@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ from engine_toys import vectors_in
 from fedplug.engines.base import Engine, Job
 from fedplug.privacy.ledger_record import RoundEntry
 from fedplug.round.checkpoint import Checkpoints
+from fedplug_secagg.masked import Masked
+from run_toys import start
 from toy_components import recipe_of
 from toy_protocol import Outcome, Watched, build, run_protocol
 
@@ -32,8 +36,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 def mortal(
     name: str = "Bonawitz", faults: Iterable[str] = (), rounds: int = 7, source: str = "reproducible", **options: Any
 ) -> dict[str, Any]:
-    """Six clients whose sums are priced, and what is to happen to them. Noise is such that models can be compared to the
-    bit, which protects nobody, or from a secure source.
+    """Six clients whose sums are priced, and what is to happen to them. Reproducible noise, with which models can be
+    compared to the bit, protects nobody, and has no price.
     """
     use = {"use": f"{MORTAL}:{name}", "name": "mortal", "faults": list(faults), **_OPTIONS[name], **options}
     if name == "Lwe":
@@ -144,3 +148,18 @@ def epsilon(protocol: Watched) -> float:
 def closed(log: list[RoundEntry]) -> list[bool]:
     """By round, whether the sum stayed closed, and so costs nothing toward who cannot open it."""
     return [entry.zones["encrypted"].closed for entry in log]
+
+
+def serve(folder: Path, plain: dict[str, Any], moment: str, settings: dict[str, Any]) -> None:
+    """A server that kills itself in round 2, before (`asking`) or after (`in hand`) it has shares; to be a process."""
+    collected = Masked._collected
+
+    def dies(self: Masked, *given: Any) -> Any:
+        ctx = given[-1]
+        found = collected(self, *given) if moment == "in hand" or ctx.round != 1 else None
+        if ctx.round == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+
+    Masked._collected = dies  # type: ignore[method-assign]
+    start(folder, plain, **settings)

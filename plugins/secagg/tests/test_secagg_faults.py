@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_toys import KILLS, Faulty, away, closed, epsilon, in_one_process, killed, mortal
+from fault_toys import KILLS, Faulty, away, closed, epsilon, in_one_process, killed, mortal, serve
 from fedplug.api.events import Asking
 from fedplug_std.processes import ProcessEngine
-from party_toys import parties
+from party_toys import SECONDS, parties
+from run_toys import resume
 from toy_protocol import run_protocol
 
 NAMES = [
@@ -79,6 +83,7 @@ def test_a_party_that_is_killed_comes_back_after_its_round(tmp_path: Path) -> No
         def prepare(protocol: Any, engine: Any) -> None:
             def on_round(done: int) -> None:
                 for address in ("client:3", "client:5") if done == 2 else ():
+                    there.processes[address].join(SECONDS)
                     assert there.processes[address].exitcode == -signal.SIGKILL
                     there.start(address)
                     there.listening(address)
@@ -91,3 +96,75 @@ def test_a_party_that_is_killed_comes_back_after_its_round(tmp_path: Path) -> No
     assert "nobody listens at" in run.dropped[1][3]
     assert "gave no answer" in run.dropped[1][5]
     run.require_equal(in_one_process("Bonawitz", [*kills, "2 3 advertise"], rounds=4))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Bonawitz", "Plus"])
+def test_a_party_that_is_killed_in_any_phase_costs_its_client_that_round(name: str, tmp_path: Path) -> None:
+    plain = mortal(name, KILLS)
+    with parties(tmp_path / "parties", plain) as there:
+        there.listening()
+
+        def prepare(protocol: Any, engine: Any) -> None:
+            def on_round(done: int) -> None:
+                for address in [f"client:{client_id}" for client_id in protocol.office.dropped]:
+                    there.processes[address].join(SECONDS)
+                    assert there.processes[address].exitcode == -signal.SIGKILL
+                    there.start(address)
+                    there.listening(address)
+
+            protocol.after_each_round(on_round)
+
+        run = Faulty(plain, there.engine, tmp_path, prepare)
+    assert [sorted(lost) for lost in run.dropped] == killed(KILLS)
+    run.require_equal(in_one_process(name, KILLS))
+
+
+@pytest.mark.slow
+def test_a_party_that_is_back_before_the_opening_says_that_it_has_lost_its_shares(tmp_path: Path) -> None:
+    plain = mortal(rounds=3)
+    with parties(tmp_path / "parties", plain) as there:
+        there.listening()
+
+        def prepare(protocol: Any, engine: Any) -> None:
+            def on_opening(event: Asking) -> None:
+                if event.round == 1 and event.what == "opening":
+                    there.kill("client:4")
+                    there.start("client:4")
+                    there.listening("client:4")
+
+            protocol.events.subscribe(Asking, on_opening)
+
+        run = Faulty(plain, there.engine, tmp_path, prepare)
+    assert [sorted(lost) for lost in run.dropped] == [[], [4], []]
+    assert "client 4 has no keys of round 2; its process was started again" in run.dropped[1][4]
+    run.require_equal(run_protocol(plain))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["processes", "parties"])
+@pytest.mark.parametrize("moment", ["asking", "in hand"])
+def test_a_server_that_is_killed_at_the_opening_opens_nothing_twice_and_pays_what_it_had(
+    moment: str, engine: str, tmp_path: Path
+) -> None:
+    """Its round is run again. Clients that gave shares give none of the second attempt, whose sum stays closed; those
+    that were not asked yet do: the ledger takes the first sum as opened, since it had noted that it asks."""
+    plain = mortal(rounds=3, source="secure")
+    settings: dict[str, Any] = {"engine": engine}
+    with contextlib.ExitStack() as stack:
+        if engine == "parties":
+            stack.enter_context(parties(tmp_path / "parties", plain)).listening()
+            settings["engine_options"] = {"parties": str(tmp_path / "parties")}
+        server = get_context("forkserver").Process(target=serve, args=(tmp_path / "runs", plain, moment, settings))
+        server.start()
+        server.join()
+        assert server.exitcode == -signal.SIGKILL
+        (folder,) = (tmp_path / "runs").iterdir()
+        assert resume(folder, **settings) == 0
+    ledger = json.loads((folder / "ledger.json").read_text())
+    sums = [(entry["round"], bool(entry["zones"]["encrypted"].get("closed"))) for entry in ledger["log"]]
+    assert sums == [(1, False), (2, False), (2, moment == "in hand"), (3, False)]
+    told = "round 2 was repeated; zone encrypted was not opened a second time"
+    assert (told in ledger["warnings"]) == (moment == "in hand")
+    opened = [json.loads(line) for line in next(tmp_path.glob("**/openings/client-1.jsonl")).read_text().splitlines()]
+    assert [each["round"] for each in opened] == [0, 1, 2]
