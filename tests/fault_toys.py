@@ -42,11 +42,12 @@ def mortal(
     use = {"use": f"{MORTAL}:{name}", "name": "mortal", "faults": list(faults), **_OPTIONS[name], **options}
     if name == "Lwe":
         use["source"] = source
+    least = 4 if name == "Plus" or options.get("signed") else 3
     noise = [] if name == "Lwe" else [NOISE | {"source": source}]
     plain = recipe_of(
         "encrypted", [{"use": "std.clip", "norm": 8.0}, *noise, use], train={"use": "toy.push", "scale": 0.01},
-        min_clients=4 if name == "Plus" else 3, aggregate={"use": "std.mean", "weighting": "uniform"},
-        postprocess={"encrypted": ["mortal"]}, rounds=rounds,
+        min_clients=least, aggregate={"use": "std.mean", "weighting": "uniform"}, postprocess={"encrypted": ["mortal"]},
+        rounds=rounds,
     )  # fmt: skip
     plain["data"]["clients"] = CLIENTS
     return plain

@@ -3,6 +3,7 @@
 Recipes name it as such (`fault_toys.MORTAL`), so that it travels to the processes, actors and parties of every engine.
 Each of `faults` is a round (from 1), a client and what happens to it there:
 
+    introduced    killed before it has made the key pair of its letters; in the set-up, round 0
     advertise     killed before it has made keys
     dealt         killed after it has dealt shares of them, before anybody has one
     sealing       killed after others have its shares, before it has an upload
@@ -56,6 +57,12 @@ class Mortal:
 
 class Masks(Mortal):
     """The exchange of masks."""
+
+    @at_client
+    def make_key(self: Any, client: Client) -> bytes:
+        """Before it."""
+        self.dies(client, "introduced")
+        return super().make_key(client)  # type: ignore[misc]
 
     @at_client
     def advertise(self: Any, client: Client) -> bytes:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,30 @@ import pytest
 from fault_toys import KILLS, Faulty, away, closed, epsilon, in_one_process, killed, mortal, serve
 from fedplug.api.events import Asking
 from fedplug_std.processes import ProcessEngine
-from party_toys import SECONDS, parties
+from party_toys import SECONDS, Parties, parties
 from run_toys import resume
 from toy_protocol import run_protocol
+
+
+def restarting(there: Parties, after: Callable[[int], bool] = lambda done: True) -> Callable[[Any, Any], None]:
+    """What has parties that were killed started again, behind these rounds."""
+
+    def prepare(protocol: Any, engine: Any) -> None:
+        def on_round(done: int) -> None:
+            lost.update(f"client:{client_id}" for client_id in protocol.office.lost)
+            for address in sorted(lost) if after(done) else ():
+                there.processes[address].join(SECONDS)
+                assert there.processes[address].exitcode == -signal.SIGKILL
+                there.start(address)
+                there.listening(address)
+            if after(done):
+                lost.clear()
+
+        lost: set[str] = set()
+        protocol.after_each_round(on_round)
+
+    return prepare
+
 
 NAMES = [
     "Bonawitz", pytest.param("Plus", marks=pytest.mark.slow), pytest.param("Lwe", marks=pytest.mark.slow),
@@ -58,9 +80,16 @@ def test_one_that_was_killed_after_its_upload_is_asked_for_shares_that_it_has_lo
     run.require_equal(run_protocol(mortal(rounds=3)))
 
 
-def test_lies_replays_and_too_few_shares_skip_the_sum_and_cost_what_was_in_hand(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["processes", pytest.param("parties", marks=pytest.mark.slow)])
+def test_lies_replays_and_too_few_shares_skip_the_sum_and_cost_what_was_in_hand(engine: str, tmp_path: Path) -> None:
     faults = ["1 2 lies", "2 1 replays", "4 0 opening", "4 2 opening", "4 3 answered", "4 5 opening"]
-    run = Faulty(mortal(faults=faults, rounds=5, source="secure"), "processes", tmp_path)
+    plain = mortal(faults=faults, rounds=5, source="secure")
+    if engine == "processes":
+        run = Faulty(plain, engine, tmp_path)
+    else:
+        with parties(tmp_path / "parties", plain) as there:
+            there.listening()
+            run = Faulty(plain, there.engine, tmp_path, restarting(there))
     said = [next((note for note in run.notes if note.startswith(f"round {r}: zone")), "") for r in range(1, 6)]
     assert "do not belong together: at least one of them is wrong" in said[0]
     assert "1 clients answered with a share of client 0's own mask, and 3 open it" in said[1]
@@ -73,24 +102,23 @@ def test_lies_replays_and_too_few_shares_skip_the_sum_and_cost_what_was_in_hand(
     assert epsilon(run.protocol) == epsilon(run_protocol(mortal(rounds=3, source="secure")).protocol)
 
 
+@pytest.mark.slow
+def test_where_keys_are_signed_a_kill_of_one_in_six_keeps_the_sum_closed_and_costs_nothing(tmp_path: Path) -> None:
+    """Five others must open a client's secrets then, so nobody may be missing; of nine, one may."""
+    signed = {"threshold": None, "signed": True}
+    run = Faulty(mortal(faults=["1 2 sealed", "2 3 opening"], rounds=3, **signed), "processes", tmp_path)
+    assert closed(run.log) == [True, True, False]
+    assert any("0 clients have signed who is in the sum, and 5 must; nobody is asked" in note for note in run.notes)
+    assert any("4 clients answered with a share of client" in note for note in run.notes)
+
+
 def test_a_party_that_is_killed_comes_back_after_its_round(tmp_path: Path) -> None:
     """Between its shares and its upload, and when it is asked for shares: started again, each takes part again."""
     kills = ["1 3 sealed", "2 5 opening"]
     plain = mortal(faults=kills, rounds=4)
     with parties(tmp_path / "parties", plain) as there:
         there.listening()
-
-        def prepare(protocol: Any, engine: Any) -> None:
-            def on_round(done: int) -> None:
-                for address in ("client:3", "client:5") if done == 2 else ():
-                    there.processes[address].join(SECONDS)
-                    assert there.processes[address].exitcode == -signal.SIGKILL
-                    there.start(address)
-                    there.listening(address)
-
-            protocol.after_each_round(on_round)
-
-        run = Faulty(plain, there.engine, tmp_path, prepare)
+        run = Faulty(plain, there.engine, tmp_path, restarting(there, lambda done: done == 2))
     assert [sorted(lost) for lost in run.dropped] == [[3], [3, 5], [], []]
     assert "gave no answer" in run.dropped[0][3]
     assert "nobody listens at" in run.dropped[1][3]
@@ -104,18 +132,7 @@ def test_a_party_that_is_killed_in_any_phase_costs_its_client_that_round(name: s
     plain = mortal(name, KILLS)
     with parties(tmp_path / "parties", plain) as there:
         there.listening()
-
-        def prepare(protocol: Any, engine: Any) -> None:
-            def on_round(done: int) -> None:
-                for address in [f"client:{client_id}" for client_id in protocol.office.dropped]:
-                    there.processes[address].join(SECONDS)
-                    assert there.processes[address].exitcode == -signal.SIGKILL
-                    there.start(address)
-                    there.listening(address)
-
-            protocol.after_each_round(on_round)
-
-        run = Faulty(plain, there.engine, tmp_path, prepare)
+        run = Faulty(plain, there.engine, tmp_path, restarting(there))
     assert [sorted(lost) for lost in run.dropped] == killed(KILLS)
     run.require_equal(in_one_process(name, KILLS))
 

@@ -145,6 +145,10 @@ def test_a_client_never_gives_both_shares_of_another(monkeypatch: pytest.MonkeyP
             component.unmask(asked, (inside, gone))
     with pytest.raises(ProtectionError, match="has shared its keys of this round; it does so once"):
         component.share_keys(asked, (CLIENTS, {}))
+    letters = asked.memory(component)["letters"]
+    component.take_shares(asked, dict(letters))
+    with pytest.raises(ProtectionError, match="has its letters of this round; it takes them once"):
+        component.take_shares(asked, {sender: letters[sender] for sender in (1, 2, 3, 4)})
 
 
 def test_a_wrong_share_is_noticed_and_the_round_goes_on_without_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:

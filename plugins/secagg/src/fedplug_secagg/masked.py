@@ -308,9 +308,17 @@ class Masked(Correspondent, fedplug.Sealer):
 
     @at_client
     def take_shares(self, client: Client, letters: dict[int, bytes]) -> None:
-        """Keeps the neighbours' letters; with those that wrote it exchanges masks."""
+        """Keeps the neighbours' letters; with those that wrote it exchanges masks. Once a round: with other letters after
+        its upload it would take clients for neighbours with which it has exchanged none.
+
+        Raises:
+            ProtectionError: it has other letters of this round.
+        """
         memory = self._memory(client)
-        memory["letters"] = {sender: letter for sender, letter in letters.items() if sender in memory["keys"]}
+        letters = {sender: letter for sender, letter in letters.items() if sender in memory["keys"]}
+        if memory["letters"] and memory["letters"] != letters:
+            raise ProtectionError(f"client {client.client_id} has its letters of this round; it takes them once")
+        memory["letters"] = letters
 
     def _memory(self, client: Client) -> dict[str, Any]:
         """What this client keeps of the round.
