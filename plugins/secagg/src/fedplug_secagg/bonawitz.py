@@ -127,5 +127,7 @@ class Bonawitz(Masked):
             if self.options.threshold is None
             else f"{self.options.threshold} clients"
         )
-        signed = ", signed" if self.options.signed else ""
+        file = self.options.signers
+        by = "that the server introduces" if file is None else f"of {file.file}"
+        signed = f", signed by keys {by}" if self.options.signed else ""
         return f"SecAgg: masks between all clients, modulo 2^{self.options.bits}{signed}; shares of {opens} open a sum"

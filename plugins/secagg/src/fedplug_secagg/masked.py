@@ -308,7 +308,7 @@ class Masked(Correspondent, fedplug.Sealer):
 
     @at_client
     def take_shares(self, client: Client, letters: dict[int, bytes]) -> None:
-        """Keeps the neighbours' letters; with those that wrote it exchanges masks. Once a round: with other letters after
+        """Keeps the neighbours' letters; with those that wrote it exchanges masks. Once a round: with others after
         its upload it would take clients for neighbours with which it has exchanged none.
 
         Raises:
