@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from fedplug.api import secrets
 from fedplug.api.errors import DataError, SetupError
-from fedplug_party.program import Site, data_digest, run_party, write_models
+from fedplug_party.program import Site, _secret, data_digest, run_party, write_models
 from fedplug_party.state import State
 from party_toys import Beside
 from site_toys import Noted, arrays, at_sites, write_sites
@@ -103,3 +103,8 @@ def test_a_client_whose_key_the_recipe_lists_brings_it(tmp_path: Path) -> None:
     for key, problem in ((None, "client 1 has no signing key"), (pairs[0][0], "is not the one that the recipe lists")):
         with pytest.raises(SetupError, match=problem):
             Site(recipe, "client:1", tmp_path, None, "cpu", catalog, key)
+    (tmp_path / "key").write_bytes(b"")
+    (tmp_path / "key").chmod(0o644)
+    for file, problem in (("key", "has mode 0644.*: chmod 600"), ("none", "none cannot be read")):
+        with pytest.raises(SetupError, match=problem):
+            _secret(tmp_path / file)

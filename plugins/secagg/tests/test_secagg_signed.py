@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,7 @@ from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug_secagg import masked
 from fedplug_secagg.bonawitz import Bonawitz
 from numpy import array_equal
-from secagg_toys import CLIENTS, recipe
-from test_secagg_runs import EVERYBODY, away, expected
+from secagg_toys import CLIENTS, EVERYBODY, away, expected, recipe
 from toy_protocol import calls_of, run_protocol
 
 SIGNED = {"use": "secagg.bonawitz", "signed": True}
@@ -47,6 +47,23 @@ def test_what_it_holds_against_is_said_and_on_what_that_rests() -> None:
     # Of 7 clients 5 open, and 2 t - n - 1 = 2; of 6, 8 and 9 it is 3, 3 and 4.
     assert "against a server that lies with up to 2 clients" in scheme
     assert "keys were introduced by the server" in scheme
+
+
+@pytest.mark.parametrize("clients", range(4, 40))
+def test_no_two_lists_of_a_round_have_signatures_enough_and_with_one_more_corrupt_they_may(clients: int) -> None:
+    """However the server divides the honest clients: those told one list, those told another, and c that sign both."""
+    component = Bonawitz(Bonawitz.Options(signed=True))
+    t = component.parameters(clients).threshold
+    said = component.against(SimpleNamespace(num_clients=clients, min_clients=clients))  # type: ignore[arg-type]
+    most = int(said.partition("up to ")[2].partition(" ")[0])
+
+    def both(corrupt: int) -> bool:
+        honest = clients - corrupt
+        return any(min(told, honest - told) + corrupt >= t for told in range(honest + 1))
+
+    assert not both(most)
+    assert both(most + 1)
+    assert clients / 3 - 1 <= most < t
 
 
 @pytest.mark.parametrize(("changes", "problem"), [

@@ -176,7 +176,8 @@ def _secret(file: Path) -> bytes:
         SetupError: it cannot be read, or others can read it.
     """
     try:
-        with open(open_own(file, os.O_RDONLY, secret=True), "rb") as opened:
+        remedy = "name a file of this user's that nobody else can read: chmod 600"
+        with open(open_own(file, os.O_RDONLY, secret=True, remedy=remedy), "rb") as opened:
             return opened.read(1 << 16)
     except OSError as error:
         raise SetupError(f"{file} cannot be read ({error.strerror or error})") from error

@@ -89,12 +89,13 @@ class Bonawitz(Masked):
             return ""
         sizes = range(self.smallest(ctx), ctx.num_clients + 1)
         most = min(2 * max(self.parameters(size).threshold, self.stated(ctx)) - size - 1 for size in sizes)
+        clients = f"{most} client{'s' if most > 1 else ''}"
         if self.options.signers is None:
             return (
-                f"; signed, against a server that lies with up to {most} clients, but keys were introduced by the "
+                f"; signed, against a server that lies with up to {clients}, but keys were introduced by the "
                 "server: that rests on its having introduced the right ones"
             )
-        return f"; signed by the keys that all sites know, against a server that lies with up to {most} clients"
+        return f"; signed by the keys that all sites know, against a server that lies with up to {clients}"
 
     def check(self, recipe: Recipe) -> list[str]:
         """What stands against it, a list of keys that does not fit among it."""
