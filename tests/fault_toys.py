@@ -25,8 +25,8 @@ SECONDS = 60
 """For so long a server waits for a party, on a busy machine too."""
 KILLS = ("1 1 advertise", "2 2 dealt", "3 3 sealing", "4 4 sealed", "5 5 opening", "6 0 answered")
 """One kill a round, of another client each; in the seventh all are back."""
-AWAY = {"advertise": "round", "dealt": "round", "sealing": "upload", "sealed": "upload", "opening": "opening",
-        "answered": "opening"}  # fmt: skip
+AWAY = {"advertise": "round", "dealt": "round", "sealing": "upload", "sealed": "upload", "agreeing": "opening",
+        "opening": "opening", "answered": "opening"}  # fmt: skip
 """By phase of a kill, when a client must go that is away by the section `availability`, for the same sums."""
 _OPTIONS: dict[str, dict[str, Any]] = {
     "Bonawitz": {"threshold": 3}, "Plus": {"dropped": 0.4, "corrupt": 0.1}, "Lwe": {"noise_multiplier": 2.0},
@@ -34,9 +34,10 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def mortal(
-    name: str = "Bonawitz", faults: Iterable[str] = (), rounds: int = 7, source: str = "reproducible", **options: Any
-) -> dict[str, Any]:
-    """Six clients whose sums are priced, and what is to happen to them. Reproducible noise, with which models can be
+    name: str = "Bonawitz", faults: Iterable[str] = (), rounds: int = 7, source: str = "reproducible",
+    clients: int = CLIENTS, **options: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Clients whose sums are priced, and what is to happen to them. Reproducible noise, with which models can be
     compared to the bit, protects nobody, and has no price.
     """
     use = {"use": f"{MORTAL}:{name}", "name": "mortal", "faults": list(faults), **_OPTIONS[name], **options}
@@ -49,7 +50,7 @@ def mortal(
         min_clients=least, aggregate={"use": "std.mean", "weighting": "uniform"}, postprocess={"encrypted": ["mortal"]},
         rounds=rounds,
     )  # fmt: skip
-    plain["data"]["clients"] = CLIENTS
+    plain["data"]["clients"] = clients
     return plain
 
 
@@ -102,7 +103,7 @@ class Faulty:
         self, plain: dict[str, Any], engine: str | Callable[[Job], Engine], folder: Path,
         prepare: Callable[[Watched, Engine], None] = lambda protocol, engine: None,
     ) -> None:  # fmt: skip
-        self.protocol, running, watch = build(plain, engine, workers=CLIENTS, timeout=SECONDS)
+        self.protocol, running, watch = build(plain, engine, workers=plain["data"]["clients"], timeout=SECONDS)
         checkpoints = Checkpoints(folder)
 
         def save(done: int) -> None:
@@ -134,7 +135,7 @@ class Faulty:
 
     def require_equal(self, other: Outcome) -> None:
         """The models are equal to the bit, and the ledgers are."""
-        assert len(self.vectors) == CLIENTS
+        assert len(self.vectors) == self.protocol.recipe.data.clients
         assert all(np.array_equal(vector, other.vector) for vector in self.vectors.values())
         assert self.log == other.protocol.ledger.log
 

@@ -8,6 +8,7 @@ Each of `faults` is a round (from 1), a client and what happens to it there:
     dealt         killed after it has dealt shares of them, before anybody has one
     sealing       killed after others have its shares, before it has an upload
     sealed        killed with its upload in hand
+    agreeing      killed when it is asked to sign who is in the sum
     opening       killed when it is asked for shares
     answered      killed with its shares in hand, after it has noted that it gave them
     lies          its shares are wrong
@@ -97,6 +98,12 @@ class Bonawitz(Masks, bonawitz.Bonawitz):
         """And when."""
 
     options: Options
+
+    @at_client
+    def agree(self, client: Client, inside: list[int]) -> bytes:
+        """Before it."""
+        self.dies(client, "agreeing")
+        return super().agree(client, inside)
 
 
 class Plus(Masks, plus.SecAggPlus):

@@ -112,6 +112,16 @@ def test_where_keys_are_signed_a_kill_of_one_in_six_keeps_the_sum_closed_and_cos
     assert any("4 clients answered with a share of client" in note for note in run.notes)
 
 
+@pytest.mark.slow
+def test_where_keys_are_signed_one_of_nine_may_be_killed_in_any_phase(tmp_path: Path) -> None:
+    kills = ["1 1 advertise", "2 2 dealt", "3 3 sealed", "4 4 agreeing", "5 5 opening"]
+    signed: dict[str, Any] = {"threshold": None, "signed": True, "clients": 9, "rounds": 6}
+    run = Faulty(mortal(faults=kills, **signed), "processes", tmp_path)
+    assert [sorted(lost) for lost in run.dropped] == killed(kills, 6)
+    assert not any("skipped" in note for note in run.notes)
+    run.require_equal(in_one_process("Bonawitz", kills, **signed))
+
+
 def test_a_party_that_is_killed_comes_back_after_its_round(tmp_path: Path) -> None:
     """Between its shares and its upload, and when it is asked for shares: started again, each takes part again."""
     kills = ["1 3 sealed", "2 5 opening"]
