@@ -13,32 +13,9 @@ from fedplug.api.errors import OpenedBefore, ProtectionError, TooFewClients
 from fedplug_secagg import masked
 from fedplug_secagg.bonawitz import Bonawitz
 from fedplug_secagg.fixed_point import FixedPoint
-from numpy.typing import NDArray
-from secagg_toys import CLIENTS, NORM, recipe
+from secagg_toys import CLIENTS, EVERYBODY, NORM, away, expected, recipe
 from toy_components import pushed
 from toy_protocol import calls_of, initial_vector, run_protocol
-
-
-def away(tmp_path: Any, when: str, *who: tuple[int, int]) -> dict[str, Any]:
-    """Who is away, as pairs of a round from 1 and a client."""
-    trace = tmp_path / "away.csv"
-    trace.write_text("round,client\n" + "".join(f"{round},{client}\n" for round, client in who))
-    return {"trace": str(trace), "when": when}
-
-
-def expected(plain: dict[str, Any], present: list[list[int]], bits: int = 32, clients: int = CLIENTS) -> NDArray[Any]:
-    """The model after rounds in which these clients' updates are in the sum, through the plain fixed-point sum."""
-    vector = initial_vector(plain)
-    numbers = FixedPoint(NORM, clients, bits)
-    for round, ids in enumerate(present):
-        moved = [pushed(vector, plain["seed"], client_id, round) for client_id in ids]
-        total = sum(np.rint(update.astype(np.float64) / numbers.step).astype(np.int64) for update in moved)
-        mean = (total * numbers.step).astype(np.float32) / np.float32(len(ids))
-        vector = vector + mean.astype(np.float32)
-    return vector
-
-
-EVERYBODY = list(range(CLIENTS))
 
 
 @pytest.mark.parametrize(("use", "bits"), [
@@ -145,6 +122,10 @@ def test_a_client_never_gives_both_shares_of_another(monkeypatch: pytest.MonkeyP
             component.unmask(asked, (inside, gone))
     with pytest.raises(ProtectionError, match="has shared its keys of this round; it does so once"):
         component.share_keys(asked, (CLIENTS, {}))
+    letters = asked.memory(component)["letters"]
+    component.take_shares(asked, dict(letters))
+    with pytest.raises(ProtectionError, match="has its letters of this round; it takes them once"):
+        component.take_shares(asked, {sender: letters[sender] for sender in (1, 2, 3, 4)})
 
 
 def test_a_sum_holds_more_updates_than_shares_open(tmp_path: Any) -> None:
