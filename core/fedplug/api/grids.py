@@ -109,7 +109,7 @@ def note_of(source: str, mechanism: str, slack: float) -> str:
     """What a reader of the ledger should know of a source, as a sentence; empty if nothing."""
     if source == "reproducible":
         return "anyone who knows the seed can subtract this noise"
-    if mechanism in ("skellam", "discrete_gaussian_sum"):
+    if mechanism in ("skellam_sum", "discrete_gaussian_sum"):
         how = "an exact sampler" if source == "exact" else "a table of its law, exact to one part in 10^11"
         return f"whole numbers drawn by {how}, from a cryptographic stream"
     if source == "exact":

@@ -317,6 +317,8 @@ def settled(noise: Noise, known: Known, ctx: Context) -> Noise:
     if known.summed:
         noise = dataclasses.replace(noise, trust="central")
     if noise.sample is not None:
+        if noise.mechanism in INTEGER:
+            raise Misplaced(f"{known.link} calls a sampler of its own {noise.mechanism}, which is the core's; rename it")
         return dataclasses.replace(noise, word=known.link)
     if noise.mechanism in INTEGER:
         return _settled_in_steps(noise, known)
@@ -374,16 +376,17 @@ def _settled_in_steps(noise: Noise, known: Known) -> Noise:
             f"{known.link} adds {noise.mechanism} noise to a sum; clients share it out: give it in the hook protect"
         )
     try:
-        grids.power_of_two(noise.grid)
+        grids.power_of_two(noise.grid or None)
     except ValueError as error:
         raise Misplaced(f"{known.link}: {error}") from error
-    assert isinstance(noise.std, int | float) and noise.grid
+    if not isinstance(noise.std, int | float) or not noise.grid:
+        raise Misplaced(f"{known.link} gives {noise.mechanism} noise without one std and a grid; write Noise.integer")
     if known.grid < noise.grid or known.grid % noise.grid:
         raise Misplaced(
             f"{known.link} adds noise in whole steps of {noise.grid:g}, and the {known.zone} values before it do not "
             f"lie on that grid; give Round({noise.grid:g}, beta=...) before it"
         )
-    if noise.source == "exact" and noise.mechanism == "skellam":
+    if noise.source == "exact" and noise.mechanism == "skellam_sum":
         raise Misplaced(f"{known.link}: no exact sampler of Skellam noise is here; write source: secure")
     bound = known.norm()
     if bound is not None and math.isfinite(bound) and noise.std > 0:

@@ -41,8 +41,8 @@ else:  # a record looks its types up, and needs no more of these
 Party = Literal["aggregator", "key_holder", "client", "client_and_aggregator", "released_model"]
 """Who sees something, in the words of the ledger's views."""
 GAUSSIAN = ("gaussian", "discrete_gaussian")
-IntegerNoise = Literal["discrete_gaussian_sum", "skellam"]
-INTEGER: tuple[IntegerNoise, ...] = ("discrete_gaussian_sum", "skellam")
+IntegerNoise = Literal["discrete_gaussian_sum", "skellam_sum"]
+INTEGER: tuple[IntegerNoise, ...] = ("discrete_gaussian_sum", "skellam_sum")
 """Noise in whole steps of a grid that is coarse beside it, for sums of several clients: see `fedplug.privacy.integers`."""
 OF_EPSILON = ("laplace", "pure")
 """The other mechanisms whose cost is known here: each has an epsilon without a delta."""
@@ -299,7 +299,7 @@ class Noise(NoiseTerms, kw_only=True):
         whole steps, all of the same weight.
 
         Args:
-            mechanism: `skellam`, the difference of two Poisson variables, whose sums are Skellam again; or
+            mechanism: `skellam_sum`, the difference of two Poisson variables, whose sums are Skellam again; or
                 `discrete_gaussian_sum`.
             std: of one client's noise, in units of the update.
             grid: the step, a power of two.

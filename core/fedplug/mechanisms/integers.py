@@ -107,7 +107,7 @@ def table_of(mechanism: IntegerNoise, std: float) -> Table:
         mechanism: of the noise.
         std: of the noise, in steps: of the discrete Gaussian its sigma.
     """
-    law = _skellam(std) if mechanism == "skellam" else _discrete_gaussian(std)
+    law = _skellam(std) if mechanism == "skellam_sum" else _discrete_gaussian(std)
     one = 1 << _BITS
     upper = [int(math.ldexp(p, 200)) >> (200 - _BITS) for p in map(float, law[1:])]
     middle = one - 2 * sum(upper)

@@ -48,11 +48,12 @@ def sum_gap(std: float, clients: int) -> float:
 def sum_multiplier(mechanism: IntegerNoise, std: float, norm: float, size: float, clients: int) -> float:
     """The multiplier M of Gaussian noise whose Renyi DP is at least that of the sum of these clients' noise.
 
-    discrete_gaussian_sum: 1 / M = min{ sqrt(D2^2 / (n std^2) + tau d / 2), D2 / (sqrt(n) std) + tau sqrt(d) }
-        (Kairouz, Liu & Steinke 2021, Theorem 1).
-    skellam: with the variance mu = n std^2, RDP(a) <= a D2^2 / (2 mu) + min{ ((2 a - 1) D2^2 + 6 D1) / (4 mu^2),
-        3 D1 / (2 mu) } for whole a >= 2 (Agarwal, Kairouz & Liu 2021, Theorem 3.5). Over a it is largest at a = 1,
-        which gives 1 / M^2. D1 <= min(sqrt(d) D2, D2^2), since values are whole numbers.
+    discrete_gaussian_sum: 1 / M = min{ sqrt(D2^2 / (n std^2) + tau d), D2 / (sqrt(n) std) + tau sqrt(d) } (Kairouz,
+        Liu & Steinke 2021, Proposition 14, whose first bound on the Renyi DP is a D2^2 / (2 n std^2) + tau d. Their
+        Theorem 1 has tau d / 2 here, which that does not give below a = 4; from 4 steps a std on tau is nothing).
+    skellam_sum: with the variance mu = n std^2, RDP(a) <= a D2^2 / (2 mu) + min{ ((2 a - 1) D2^2 + 6 D1) / (4 mu^2),
+        3 D1 / (2 mu) } for whole a >= 2 (Agarwal, Kairouz & Liu 2021, Theorem 3.5), with D1 = min(sqrt(d) D2, D2^2),
+        since values are whole numbers. 1 / M^2 is what 2 / a times this is at most over all a >= 1.
 
     Args:
         mechanism: of the noise.
@@ -66,13 +67,13 @@ def sum_multiplier(mechanism: IntegerNoise, std: float, norm: float, size: float
     """
     if norm == 0:
         return math.inf
-    if mechanism == "skellam":
+    if mechanism == "skellam_sum":
         variance = clients * std**2
         summed = min(math.sqrt(size) * norm, norm**2)
-        more = min((norm**2 + 6 * summed) / (2 * variance**2), 3 * summed / variance)
+        more = min((2 * norm**2 + max(0.0, 6 * summed - norm**2)) / (2 * variance**2), 3 * summed / variance)
         return 1 / math.sqrt(norm**2 / variance + more)
     tau, alone = sum_gap(std, clients), norm / (math.sqrt(clients) * std)
-    cost = min(math.sqrt(alone**2 + tau * size / 2), alone + tau * math.sqrt(size))
+    cost = min(math.sqrt(alone**2 + tau * size), alone + tau * math.sqrt(size))
     return 0.0 if math.isinf(cost) else 1 / cost
 
 

@@ -192,7 +192,7 @@ class DistributedSkellam(_InSteps):
         """Options of `std.distributed_skellam`."""
 
     name: str
-    mechanism: ClassVar[IntegerNoise] = "skellam"
+    mechanism: ClassVar[IntegerNoise] = "skellam_sum"
     words: ClassVar[str] = "Skellam"
 
     def __init__(self, options: Options) -> None:
