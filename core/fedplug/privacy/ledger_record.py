@@ -421,6 +421,7 @@ class SoFar:
         scored: zones whose noise has sizes that follow from scores of a model.
         reproducible: whether any noise follows from the recipe's seed.
         exposed: whether any round showed who took part.
+        distributed: whether any noise was shared out among the clients of a sum.
     """
 
     central: Counter[float] = dataclasses.field(default_factory=Counter)
@@ -429,6 +430,7 @@ class SoFar:
     scored: set[str] = dataclasses.field(default_factory=set)
     reproducible: bool = False
     exposed: bool = False
+    distributed: bool = False
 
     def enter(self, entry: RoundEntry) -> None:
         """Adds what one entry of the log says."""
@@ -441,6 +443,7 @@ class SoFar:
                 self.freed |= dict.fromkeys(f"{link} in zone {zone}" for link in facts.freed)
             for release in facts.releases:
                 self.reproducible |= release.source == "reproducible"
+                self.distributed |= release.trust == "distributed"
                 if release.trust != "distributed":
                     self.single.add(zone)
                 if release.scored:
