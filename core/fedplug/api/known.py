@@ -342,7 +342,8 @@ class Known:
         bounds = self.bounds
         if not toward_zero:
             bounds = tuple(norms.widened(bound, step / 2, self.layers) for bound in self.bounds)
-        known = self._off_grid(any(r.mechanism in INTEGER and not _divides(step, r.step) for r in self.releases))
+        off = any(r.mechanism in INTEGER and not _divides(step, r.step) for r in self.releases)
+        known = self._off_grid(off)
         releases = tuple(
             r if r.mechanism in INTEGER else dataclasses.replace(r, step=max(r.step, step)) for r in known.releases
         )
@@ -366,7 +367,8 @@ class Known:
         if self.summed:
             apart = self.sensitivity()
             kept = () if apart is None else (Bound(apart),)
-            return dataclasses.replace(self, bounds=(), beneath=kept, grid=0.0, rotated=self.rotated[: -1 if back else None])
+            left = self.rotated[:-1] if back else self.rotated
+            return dataclasses.replace(self, bounds=(), beneath=kept, grid=0.0, rotated=left)
         length, under = self.norm(), self.sensitivity()
         turned = self._altered()
         return dataclasses.replace(
@@ -375,7 +377,7 @@ class Known:
         )  # fmt: skip
 
     def _off_grid(self, off: bool) -> Known:
-        """Values have left the grid that noise in whole numbers lies on, so that their sum is no sum of whole numbers."""
+        """Values have left the grid that noise in whole numbers lies on, so that their sum is none of whole numbers."""
         if not off or self.summed:
             return self
         why = f"{self.link} takes values off the grid of the noise, so others' noise earns no credit"

@@ -318,7 +318,7 @@ def settled(noise: Noise, known: Known, ctx: Context) -> Noise:
         noise = dataclasses.replace(noise, trust="central")
     if noise.sample is not None:
         if noise.mechanism in INTEGER:
-            raise Misplaced(f"{known.link} calls a sampler of its own {noise.mechanism}, which is the core's; rename it")
+            raise Misplaced(f"{known.link} calls a sampler of its own {noise.mechanism}, a name of the core; rename it")
         return dataclasses.replace(noise, word=known.link)
     if noise.mechanism in INTEGER:
         return _settled_in_steps(noise, known)

@@ -60,6 +60,10 @@ def widened(bound: Bound, by: float, layers: Layers, doubled: bool = True) -> Bo
     Never more than twice itself: what is closer to 0 than to another of those numbers becomes 0. That does not hold
     where values move by so much, and not to the nearest: then `doubled` is False.
     """
+
+    def wider(norm: float, more: float) -> float:
+        return min(norm + more, 2 * norm) if doubled else norm + more
+
     if of_scalars(bound):
         more = [by]
     elif bound.per == "update":
@@ -69,8 +73,8 @@ def widened(bound: Bound, by: float, layers: Layers, doubled: bool = True) -> Bo
     if isinstance(bound.norm, tuple) or len(more) > 1:
         norms = bound.norm if isinstance(bound.norm, tuple) else (bound.norm,) * len(more)
         steps = more if len(more) == len(norms) else [max(more)] * len(norms)
-        return dataclasses.replace(bound, norm=tuple(min(n + b, 2 * n) if doubled else n + b for n, b in zip(norms, steps, strict=True)))
-    return dataclasses.replace(bound, norm=min(bound.norm + more[0], 2 * bound.norm) if doubled else bound.norm + more[0])
+        return dataclasses.replace(bound, norm=tuple(wider(n, b) for n, b in zip(norms, steps, strict=True)))
+    return dataclasses.replace(bound, norm=wider(bound.norm, more[0]))
 
 
 def rounded(norm: float, step: float, size: int, beta: float) -> float:

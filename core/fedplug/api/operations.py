@@ -43,7 +43,7 @@ Party = Literal["aggregator", "key_holder", "client", "client_and_aggregator", "
 GAUSSIAN = ("gaussian", "discrete_gaussian")
 IntegerNoise = Literal["discrete_gaussian_sum", "skellam_sum"]
 INTEGER: tuple[IntegerNoise, ...] = ("discrete_gaussian_sum", "skellam_sum")
-"""Noise in whole steps of a grid that is coarse beside it, for sums of several clients: see `fedplug.privacy.integers`."""
+"""Noise in whole steps of a coarse grid, for sums of several clients: see `fedplug.privacy.integers`."""
 OF_EPSILON = ("laplace", "pure")
 """The other mechanisms whose cost is known here: each has an epsilon without a delta."""
 Source = Literal["secure", "exact", "reproducible"]
@@ -157,8 +157,8 @@ class Round(Checked):
 
     With `beta` rounding is random and keeps the mean: each value goes to one of the two multiples around it, to the
     upper one with the chance that its distance from the lower one gives, and all are drawn anew until their L2 norm is
-    at most `norms.rounded` says (Kairouz, Liu & Steinke, ICML 2021, Algorithm 1 and Proposition 22). A draw
-    fails with probability beta at most; the smaller beta, the larger the norm.
+    most what `norms.rounded` says (Kairouz, Liu & Steinke, ICML 2021). A draw fails with probability beta at most; the
+    smaller beta, the larger the norm.
 
     Attributes:
         step: distance of neighbouring results, in units of the update.

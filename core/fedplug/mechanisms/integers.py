@@ -3,7 +3,8 @@
 A table holds the probabilities of all whole numbers but those that have less than 2^-100 together, as multiples of
 2^-128 that add up to 1. A uniform number of 128 bits finds its place among their partial sums, so a sample has exactly
 the law of the table. The law of the table differs from the true one by a factor at each number, of which the logarithm
-is at most `FACTOR`: so d samples move epsilon by at most 2 d `FACTOR`, and their tails delta by (1 + e^epsilon) d 2^-99.
+is at most `FACTOR`: so d samples move epsilon by at most 2 d `FACTOR`, and their tails delta by (1 + e^epsilon) d
+2^-64.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ class Table:
 
     Attributes:
         least: the first number.
-        high, low: the upper and lower 64 bits of the probability of all numbers up to each, times 2^128; (m - 1,), since
-            that of all is 2^128.
+        high, low: the upper and lower 64 bits of the probability of all numbers up to each, times 2^128; (m - 1,),
+            since that of all is 2^128.
     """
 
     least: int

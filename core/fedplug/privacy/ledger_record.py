@@ -297,8 +297,9 @@ class Spent:
     ) -> dict[str, float]:
         """Epsilon of the worst client by method, the headline first, at the delta that is left for it.
 
-        Gaussian releases alone: `epsilon_exact` and its RDP bound. Noise in whole numbers: `epsilon_rdp`. With others: `epsilon_pld` where the accountant
-        composes them, and `epsilon_rdp`, which is the plain sum of epsilons where that is less.
+        Gaussian releases alone: `epsilon_exact` and its RDP bound. With noise in whole numbers: `epsilon_rdp`. With
+        others: `epsilon_pld` where the accountant composes them, and `epsilon_rdp`, which is the plain sum of epsilons
+        where that is less.
         """
         kinds = [kind for kind, counts in self.others.items() if counts.any()]
         spent = np.stack([self.gaussian, *(self.others[kind] for kind in kinds)], axis=1)
@@ -586,8 +587,9 @@ def noise_of_others(
     """How much larger the multiplier of local noise is in a weighted sum: for outsiders, and for other contributors.
 
     sqrt(sum of w^2) / max w over the contributors: sqrt(m) for m equal weights. So many other contributors who put
-    their heads together know their own noise. Never below 1, since the sum is computed from the upload. The maximum goes over all charged clients and the
-    sum over the `count` smallest weights, so that a client that drops out never lowers the cost.
+    their heads together know their own noise. Never below 1, since the sum is computed from the upload. The maximum
+    goes over all charged clients and the sum over the `count` smallest weights, so that a client that drops out never
+    lowers the cost.
     """
     squares = sorted(weight * weight for weight in weights.values())[:count]
     heaviest = max((weights.get(client_id, 1.0) for client_id in charged), default=1.0)

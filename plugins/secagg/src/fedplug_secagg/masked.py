@@ -123,7 +123,7 @@ class Masked(Correspondent, fedplug.Sealer):
         clients, scheme, held = ctx.num_clients, self.scheme(ctx.num_clients), math.inf
         numbers = self._numbers(known, clients, known.size)
         if isinstance(numbers, Wrapping):
-            scheme += f"; {numbers.held:.3g} standard deviations of a sum fit, {numbers.wrapped:.1g} of its scalars wrap"
+            scheme += f"; {numbers.held:.3g} standard deviations of a sum fit, and {numbers.wrapped:.1g} of it wraps"
         else:
             held = numbers.bound
         return Seal(
@@ -146,9 +146,9 @@ class Masked(Correspondent, fedplug.Sealer):
         return FixedPoint(bound, clients, self.options.bits)
 
     def _wrapping(self, known: Known, clients: int, size: int, deviations: float) -> Wrapping:
-        """Residues on the grid of the noise. A scalar of a rotated sum of n updates of length c has a standard deviation
-        of n c / sqrt(D) at most, of D values that are turned together (`fedplug.mechanisms.rotation`), and each client
-        adds noise to it. Without rotation it may be n c.
+        """Residues on the grid of the noise. A scalar of a rotated sum of n updates of length c has a standard
+        deviation of n c / sqrt(D) at most, of D values that are turned together (`fedplug.mechanisms.rotation`), and
+        each client adds noise to it. Without rotation it may be n c.
         """
         noises = [release for release in known.releases if release.mechanism in INTEGER]
         if len(noises) != 1 or known.grid != noises[0].step:
