@@ -214,9 +214,9 @@ class Known:
                 size = abs(factor)
                 # Beyond, float32 rounds what lies on a grid.
                 scaled = self if size == 0 or 2.0**-60 <= size <= 2.0**60 else self._altered()
+                scaled = scaled._off_grid(math.frexp(size)[0] not in (0.0, 0.5))
                 return replace(
-                    scaled._off_grid(math.frexp(size)[0] not in (0.0, 0.5)),
-                    bounds=tuple(norms.stretched(b, size) for b in self.bounds), grid=self.grid * size,
+                    scaled, bounds=tuple(norms.stretched(b, size) for b in self.bounds), grid=self.grid * size,
                     beneath=tuple(norms.stretched(b, size) for b in self.beneath),
                     scales=tuple(None if s is None else norms.times(s, size) for s in self.scales),
                     factor=self.factor * factor,
