@@ -94,6 +94,17 @@ def test_weights_are_divided_out_of_opened_ciphertexts(runs: Runs) -> None:
     assert opened.values == pytest.approx(truth.update, abs=1e-3 * float(np.abs(truth.update).max()))
 
 
+def test_values_that_clients_have_turned_are_turned_back(runs: Runs) -> None:
+    """The signs of a rotation are public, so it hides nothing."""
+    chain = [{"use": "std.clip", "norm": 100.0}, {"use": "std.rotate"}]
+    folder = runs.of(recipe_of("clear", chain, postprocess={"clear": ["std.rotate"]}))
+    known, truth = observed(folder, "server", 2, 1)
+    assert known.update is not None
+    assert (known.update.states == Seen.CLEAR).all()
+    assert np.abs(known.update.values - truth.update).max() < 1e-5 * np.abs(truth.update).max()
+    assert known.update.meaning.grid == 0
+
+
 # -- states ------------------------------------------------------------------------------------------------------------
 
 

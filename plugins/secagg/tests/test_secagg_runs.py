@@ -305,3 +305,18 @@ def test_wrong_shares_of_a_sum_that_may_wrap_are_found(monkeypatch: pytest.Monke
     monkeypatch.setattr(Bonawitz, "unmask", unmask)
     outcome = run_protocol(wrapping(bits=16, wraps=4))
     assert any("zone encrypted is skipped" in note for note in outcome.notes), outcome.notes
+
+
+def test_colluders_open_an_upload_of_a_sum_that_may_wrap() -> None:
+    held: list[Any] = []
+    outcome = run_protocol(wrapping(bits=16, wraps=4), prepare=lambda protocol, engine: held.append((protocol, engine)))
+    ((protocol, engine),) = held
+    clients = list(engine.clients.clients.values())
+    for client in clients:
+        client.ctx = dataclasses.replace(client.ctx, round=0)
+    upload = next(message.answered().blocks["encrypted"] for message in outcome.wire.messages
+                  if message.sender == "client:5" and message.phase == "upload")  # fmt: skip
+    opened = protocol.composition.components["secagg.bonawitz"].open_upload(upload, 5, [protocol.server, *clients[:5]])
+    assert opened is not None
+    assert np.array_equal(opened.plain() * 32, np.rint(opened.plain() * 32))
+    assert np.abs(opened.plain()).max() < 12 * 8.0

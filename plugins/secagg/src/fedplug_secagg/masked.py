@@ -62,6 +62,12 @@ class MaskOptions(fedplug.Options):
         "whole numbers, such as std.distributed_skellam, whose grid the values keep. Default: nothing ever wraps",
     )  # fmt: skip
 
+    aligned: float = Field(
+        1.0, gt=0, le=1,
+        description="with wraps: how long a sum of n updates is expected to be, over n times the longest one; updates "
+        "at random have 1 / sqrt(n). Longer ones wrap more often, which costs accuracy and no privacy",
+    )  # fmt: skip
+
     @model_validator(mode="after")
     def _one_way_to_bound(self) -> MaskOptions:
         if self.wraps is not None and self.range is not None:
@@ -146,9 +152,9 @@ class Masked(Correspondent, fedplug.Sealer):
         return FixedPoint(bound, clients, self.options.bits)
 
     def _wrapping(self, known: Known, clients: int, size: int, deviations: float) -> Wrapping:
-        """Residues on the grid of the noise. A scalar of a rotated sum of n updates of length c has a standard
-        deviation of n c / sqrt(D) at most, of D values that are turned together (`fedplug.mechanisms.rotation`), and
-        each client adds noise to it. Without rotation it may be n c.
+        """Residues on the grid of the noise. A scalar of a rotated sum of length s has a standard deviation of
+        s / sqrt(D) at most, of D values that are turned together (`fedplug.mechanisms.rotation`), and each client adds
+        noise to it. Without rotation it may be s.
         """
         noises = [release for release in known.releases if release.mechanism in INTEGER]
         if len(noises) != 1 or known.grid != noises[0].step:
@@ -158,7 +164,7 @@ class Masked(Correspondent, fedplug.Sealer):
             )
         noise = noises[0]
         turned = 1 << (max(size, 1).bit_length() - 1) if known.rotated else 1
-        signal = clients * noise.clipping_norm / math.sqrt(turned)
+        signal = self.options.aligned * clients * noise.clipping_norm / math.sqrt(turned)
         std = math.sqrt(clients) * noise.clipping_norm * noise.noise_multiplier
         numbers = Wrapping(noise.step, clients, self.options.bits, math.hypot(signal, std))
         if size and numbers.held < deviations:
@@ -167,7 +173,7 @@ class Masked(Correspondent, fedplug.Sealer):
                 f"clients on the grid {numbers.step!r} of the noise, and wraps={deviations:g} asks for more; raise "
                 f"bits to {numbers.bits + numbers.missing(deviations)}, or give the noise a grid of "
                 f"{numbers.step * 2.0 ** numbers.missing(deviations)!r} or more"
-                + ("" if known.rotated else "; rotate the values first (std.rotate), so that none is large")
+                + ("" if known.rotated else "; or rotate the values first (std.rotate), so that none is large")
             )
         return numbers
 
