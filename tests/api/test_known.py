@@ -448,7 +448,7 @@ def test_what_is_no_operation_is_refused() -> None:
         PLAIN.after("noise")  # type: ignore[arg-type]
 
 
-# -- noise in whole numbers, rounding at random, rotation ---------------------------------------------------------------
+# -- noise in whole numbers, rounding at random, rotation --------------------------------------------------------------
 
 BETA = math.exp(-0.5)
 STEPS = Noise.integer("skellam_sum", 4.0, grid=0.5)

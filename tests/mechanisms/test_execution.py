@@ -758,7 +758,7 @@ def test_what_the_fold_says_of_values_is_true_of_what_is_executed(
         assert norm_of(done(*chain, values=each), 2) <= most * (1 + 1e-6)
 
 
-# -- rounding at random, rotation, noise in whole numbers ---------------------------------------------------------------
+# -- rounding at random, rotation, noise in whole numbers --------------------------------------------------------------
 
 
 @given(FLOATS, st.floats(0.01, 100), st.integers(-8, 4), st.floats(0.01, 0.99))

@@ -412,7 +412,8 @@ class Known:
         grid = noise.grid or 0.0
         release = Release(
             noise_multiplier=float(multiplier), clipping_norm=math.nan if norm is None else norm, uncredited=why,
-            step=grid, size=float(self.size) if in_steps else 0.0, link=self.link, word=noise.word, **shared(noise, NoiseTerms),
+            step=grid, size=float(self.size) if in_steps else 0.0, link=self.link, word=noise.word,
+            **shared(noise, NoiseTerms),
         )  # fmt: skip
         # Whoever adds no noise leaves values and bounds as they were; noise that is worth nothing still moves them.
         silent = noise.std == 0

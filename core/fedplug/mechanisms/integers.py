@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -97,7 +97,8 @@ class Table:
             while at > 0 and self.high[at - 1] == upper[place] and self.low[at - 1] > lower:
                 at -= 1
             places[place] = at
-        return places + float(self.least)
+        samples: NDArray[np.float64] = places.astype(np.float64) + self.least
+        return samples
 
 
 @functools.lru_cache(maxsize=16)
@@ -137,7 +138,7 @@ def _reach(std: float) -> int:
     return math.ceil(13 * std + 80)
 
 
-def _normalised(law: NDArray[np.float64]) -> NDArray[np.float64]:
+def _normalised(law: NDArray[Any]) -> NDArray[np.float64]:
     law = law / math.fsum([law[0], *(2 * law[1:])])
     kept: NDArray[np.float64] = law[law >= 2.0**-_TAIL_BITS / len(law)]
     return kept

@@ -326,7 +326,8 @@ class Spent:
         if kinds or self.concentrated:
             methods = {"epsilon_rdp": lambda left: composed_epsilon(cost, others, left, curves, self.concentrated)}
         stated = {method: epsilon_with_slack(epsilon, delta, self.slack) for method, epsilon in methods.items()}
-        if accountant is None or not kinds or self.slack or self.concentrated or any(name in curves for name, _, _ in others):
+        by_renyi = self.concentrated or any(name in curves for name, _, _ in others)
+        if accountant is None or not kinds or self.slack or by_renyi:
             return stated
         # A distribution of losses in the hundreds takes gigabytes, and such an epsilon needs no second digit.
         if not stated["epsilon_rdp"] <= _LARGEST_COMPOSED:

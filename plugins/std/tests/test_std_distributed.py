@@ -124,7 +124,7 @@ def test_it_needs_a_bound_and_values_without_noise(kind: Any) -> None:
     noised = given_by(component)[0]
     with pytest.raises(Misplaced, match="this zone has noise already"):
         component.protect(known=noised, ctx=context(component))
-    with pytest.raises(Misplaced, match="put std.shared before the noise, which lies on a grid"):
+    with pytest.raises(Misplaced, match=r"put std\.shared before the noise, which lies on a grid"):
         made(Rotate).protect(known=noised, ctx=context(component))
 
 
@@ -218,7 +218,7 @@ def test_sampled_clients_earn_no_credit_where_they_share_the_noise_out(mechanism
     enter(ledger, {"encrypted": 1000}, {"encrypted": [release]}, 4)
     report = ledger.report()
     assert not report.sampling.amplified
-    assert report.sampling.why.startswith("noise is shared out among the clients, so how much there is follows from who")
+    assert report.sampling.why.startswith("noise is shared out among the clients, so how much there is follows")
 
 
 # -- rounds ------------------------------------------------------------------------------------------------------------
