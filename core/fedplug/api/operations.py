@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
 
 from fedplug.api.errors import FedplugError
-from fedplug.api.records import Checked, Number, Record, Text, at_least, positive
+from fedplug.api.records import Checked, Count, Number, Record, Text, at_least, positive
 
 if TYPE_CHECKING:
     import numpy as np
@@ -228,7 +228,7 @@ class NoiseTerms(NoiseKind, kw_only=True):
     slack: Number = at_least(0, default=0.0)
     calibrated_delta: Number | None = None
     scored: bool = False
-    colluders: Number = at_least(0, default=0.0)
+    colluders: Count = at_least(0, default=0)
 
 
 class Noise(NoiseTerms, kw_only=True):

@@ -81,7 +81,7 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
         reveals=reveals_of(recipe, composition, ctx),
         curves=curves,
         presence=math.prod(section.presence for section in recipe.sections.values()),
-        colluders=max([1, *(int(noise.colluders) for noise in _noises(steps.values()))]),
+        colluders=max([1, *(noise.colluders for noise in _noises(steps.values()))]),
     )
 
 
