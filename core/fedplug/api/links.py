@@ -18,6 +18,7 @@ from fedplug.api import grids
 from fedplug.api.errors import FedplugError, PluginError, ProtectionError, cause_of
 from fedplug.api.known import Known
 from fedplug.api.operations import (
+    INTEGER,
     Clip,
     Combine,
     Look,
@@ -28,6 +29,7 @@ from fedplug.api.operations import (
     Operation,
     Operations,
     Post,
+    Rotate,
     Scale,
     Scramble,
     Seal,
@@ -315,7 +317,11 @@ def settled(noise: Noise, known: Known, ctx: Context) -> Noise:
     if known.summed:
         noise = dataclasses.replace(noise, trust="central")
     if noise.sample is not None:
+        if noise.mechanism in INTEGER:
+            raise Misplaced(f"{known.link} calls a sampler of its own {noise.mechanism}, a name of the core; rename it")
         return dataclasses.replace(noise, word=known.link)
+    if noise.mechanism in INTEGER:
+        return _settled_in_steps(noise, known)
     if noise.mechanism not in ("gaussian", "discrete_gaussian", "laplace"):
         raise Misplaced(
             f"{known.link}: the core has no {noise.mechanism} noise; write Noise.gaussian, Noise.laplace, or "
@@ -356,6 +362,40 @@ def settled(noise: Noise, known: Known, ctx: Context) -> Noise:
         slack = grids.exact_slack(steps, float(ctx.layout.size) * ctx.rounds)
     said = grids.note_of(noise.source, noise.mechanism, slack)
     return dataclasses.replace(noise, grid=grid, slack=slack, note=f"{note}; {said}" if note and said else note or said)
+
+
+def _settled_in_steps(noise: Noise, known: Known) -> Noise:
+    """The same of noise in whole numbers.
+
+    Raises:
+        Misplaced: values do not lie on its grid, or it is added to a sum.
+        ProtectionError: it is too small, or too large, beside its grid.
+    """
+    if known.summed:
+        raise Misplaced(
+            f"{known.link} adds {noise.mechanism} noise to a sum; clients share it out: give it in the hook protect"
+        )
+    try:
+        grids.power_of_two(noise.grid or None)
+    except ValueError as error:
+        raise Misplaced(f"{known.link}: {error}") from error
+    if not isinstance(noise.std, int | float) or not noise.grid:
+        raise Misplaced(f"{known.link} gives {noise.mechanism} noise without one std and a grid; write Noise.integer")
+    if known.grid < noise.grid or known.grid % noise.grid:
+        raise Misplaced(
+            f"{known.link} adds noise in whole steps of {noise.grid:g}, and the {known.zone} values before it do not "
+            f"lie on that grid; give Round({noise.grid:g}, beta=...) before it"
+        )
+    if noise.source == "exact" and noise.mechanism == "skellam_sum":
+        raise Misplaced(f"{known.link}: no exact sampler of Skellam noise is here; write source: secure")
+    bound = known.norm()
+    if bound is not None and math.isfinite(bound) and noise.std > 0:
+        grids.check_integer(noise.std, noise.grid)
+        least = grids.finest(bound, noise.std)
+        if noise.grid < least:
+            raise grids.too_fine(noise.grid, least)
+    said = grids.note_of(noise.source, noise.mechanism, 0.0)
+    return dataclasses.replace(noise, note=f"{noise.note}; {said}" if noise.note and said else noise.note or said)
 
 
 def ballot_states(name: str, operations: Operations, ctx: Context) -> tuple[Operations, tuple[Known, ...]]:
@@ -424,6 +464,12 @@ def _check_place(link: Link, known: Known, operation: Operation) -> None:
         )
     if isinstance(operation, Widen) and link.hook != "protect":
         raise Misplaced(f"{where}: Widen covers what a client keeps; give it in the hook protect")
+    if isinstance(operation, Rotate):
+        if operation.back and (not known.summed or known.rotated[-1:] != (link.name,)):
+            last = f"{known.rotated[-1]} was the last to turn them" if known.rotated else "nothing has turned them"
+            raise Misplaced(f"{link.name} turns the {link.zone} values back, but {last}; remove it from postprocess")
+        if not operation.back and link.hook != "protect":
+            raise Misplaced(f"{where}: Rotate turns uploads; give it in the hook protect, and Rotate(back=True) here")
     if isinstance(operation, Seal | Scramble | Open) and not isinstance(link.component, Sealer):
         raise Misplaced(
             f"{where}: it gives {kind} and is no Sealer, whose seal, add_blocks and open are called; write class "

@@ -69,7 +69,8 @@ def add_noise(
         ProtectionError: the grid is too coarse for `exact`.
     """
     if source == "exact":
-        steps = _exact_steps(values, std, grid)
+        check_exact(std, grid)
+        steps = exact_steps(values, std, grid)
         np.clip(steps, -STEPS, STEPS, out=steps)
         steps *= grid
         return steps.astype(np.float32)
@@ -101,11 +102,10 @@ def _on_grid(
     return noised
 
 
-def _exact_steps(values: NDArray[np.float32], std: float, grid: float) -> NDArray[np.float64]:
+def exact_steps(values: NDArray[np.float32], std: float, grid: float) -> NDArray[np.float64]:
     """Values on the grid plus discrete Gaussian noise (Canonne, Kamath & Steinke 2020), in grid steps."""
     import opendp.prelude as dp
 
-    check_exact(std, grid)
     # Towards zero: rounding must not lift the norm of the values over the clipping norm.
     steps = np.trunc(values.astype(np.float64) / grid).astype(np.int64)
     if not len(steps):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fedplug.api.blocks import RETAINED
@@ -36,6 +36,7 @@ from fedplug.round.base import make_context
 
 if TYPE_CHECKING:
     from fedplug.api.blocks import Layout
+    from fedplug.api.links import Step
     from fedplug.api.parties import Context
     from fedplug.api.roles import Component
 
@@ -80,7 +81,14 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
         reveals=reveals_of(recipe, composition, ctx),
         curves=curves,
         presence=math.prod(section.presence for section in recipe.sections.values()),
+        colluders=max([1, *(noise.colluders for noise in _noises(steps.values()))]),
     )
+
+
+def _noises(chains: Iterable[Iterable[Step]]) -> Iterator[Noise]:
+    for chain in chains:
+        for step in chain:
+            yield from (operation for operation in step.operations if isinstance(operation, Noise))
 
 
 def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[Reveals]:

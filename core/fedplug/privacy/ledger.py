@@ -51,6 +51,8 @@ class Ledger:
         reveals: what is visible besides the releases.
         curves: costs of mechanisms that the core does not know, by name.
         presence: the chance that a client which is drawn is there.
+        colluders: how many clients may put their heads together, with the server or without it, in what is stated for
+            views of clients.
     """
 
     recipe_name: str
@@ -65,6 +67,7 @@ class Ledger:
     reveals: list[Reveals] = dataclasses.field(default_factory=list)
     curves: dict[str, Curve] = dataclasses.field(default_factory=dict)
     presence: float = 1.0
+    colluders: int = 1
 
     def __post_init__(self) -> None:
         # Where the share of one client opens, every client holds a key, whatever it is called.
@@ -129,7 +132,7 @@ class Ledger:
         zones = {
             zone: entry_of(
                 zone, size, releases.get(zone, []), self.curves, contributors.get(zone, 0), paying, weights,
-                closed=zone in shut,
+                closed=zone in shut, colluders=self.colluders,
             )
             for zone, size in zone_sizes.items()
             if zone != RETAINED and size > 0
@@ -175,6 +178,7 @@ class Ledger:
                 if fed_back.any():
                     self.feedback.count(mechanism, multiplier / 2, fed_back)
             else:
+                self.feedback.concentrated |= facts.concentrated
                 visible += inverse_square(facts.local or 0.0)
         # Whatever another client computed from this client's un-noised values moves its clipped upload by up to twice
         # the clipping norm, once for each other upload; hence the 4.
@@ -204,7 +208,10 @@ class Ledger:
 
     def priced(self, zones: Mapping[str, ZoneCost], price: Callable[[str, ZoneCost], NDArray[np.float64]]) -> Spent:
         """What zones have cost together, where `price` says which of their Gaussian costs counts."""
-        parts = [Spent(price(zone, cost), cost.others, self.slack_of(cost)) for zone, cost in zones.items()]
+        parts = [
+            Spent(price(zone, cost), cost.others, self.slack_of(cost), cost.concentrated)
+            for zone, cost in zones.items()
+        ]
         return Spent.of(self.num_clients, parts)
 
     def epsilons_of(self, spent: Spent) -> dict[str, float]:

@@ -8,12 +8,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, cast
 
 import numpy as np
 
 from fedplug.api.known import Release
-from fedplug.api.operations import GAUSSIAN, OF_EPSILON, NoiseKind
+from fedplug.api.operations import GAUSSIAN, INTEGER, OF_EPSILON, IntegerNoise, NoiseKind
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.api.roles import Reveals
 from fedplug.api.verdict import Epsilons, Line, Methods, Priced, Verdict
@@ -24,6 +24,7 @@ from fedplug.privacy.accounting import (
     gaussian_epsilon,
     gaussian_rdp_epsilon,
 )
+from fedplug.privacy.integers import sum_multiplier
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,6 +65,11 @@ class ZoneEntry(Record):
     def is_bare(self) -> bool:
         """Whether no noise was stated."""
         return self.local is None and self.central is None and self.other is None
+
+    @property
+    def concentrated(self) -> bool:
+        """Whether its multipliers are those of Gaussian noise in Renyi DP alone; see `fedplug.privacy.integers`."""
+        return any(release.mechanism in INTEGER for release in self.releases)
 
 
 class RoundEntry(Record):
@@ -243,11 +249,13 @@ class Spent:
         gaussian: sum of 1/multiplier^2 of Gaussian releases, (K,); see `accounting.effective_multiplier`.
         others: number of other releases, (K,), by (mechanism, noise multiplier); see `fedplug.api.known.Release`.
         slack: what mechanisms take of delta themselves, over the whole run; see `fedplug.api.operations.Noise`.
+        concentrated: some of `gaussian` is of releases with the Renyi DP of Gaussian ones, and nothing else of theirs.
     """
 
     gaussian: NDArray[np.float64]
     others: dict[tuple[str, float], NDArray[np.int64]] = dataclasses.field(default_factory=dict)
     slack: float = 0.0
+    concentrated: bool = False
 
     @classmethod
     def of(cls, num_clients: int, parts: Iterable[Spent] = ()) -> Spent:
@@ -256,6 +264,7 @@ class Spent:
         for part in parts:
             total.gaussian = total.gaussian + part.gaussian
             total.slack += part.slack
+            total.concentrated |= part.concentrated
             for (mechanism, multiplier), counts in part.others.items():
                 total.count(mechanism, multiplier, counts)
         return total
@@ -267,12 +276,13 @@ class Spent:
     def doubled(self) -> Spent:
         """The cost under twice the sensitivity: from zero-out to replace-one adjacency."""
         others = {(name, multiplier / 2): n for (name, multiplier), n in self.others.items()}
-        return Spent(4 * self.gaussian, others, self.slack)
+        return Spent(4 * self.gaussian, others, self.slack, self.concentrated)
 
     def same(self, other: Spent) -> bool:
         """Whether everybody has spent the same in both."""
         return (
             self.slack == other.slack
+            and self.concentrated == other.concentrated
             and np.array_equal(self.gaussian, other.gaussian)
             and self.others.keys() == other.others.keys()
             and all(np.array_equal(counts, other.others[kind]) for kind, counts in self.others.items())
@@ -287,8 +297,9 @@ class Spent:
     ) -> dict[str, float]:
         """Epsilon of the worst client by method, the headline first, at the delta that is left for it.
 
-        Gaussian releases alone: `epsilon_exact` and its RDP bound. With others: `epsilon_pld` where the accountant
-        composes them, and `epsilon_rdp`, which is the plain sum of epsilons where that is less.
+        Gaussian releases alone: `epsilon_exact` and its RDP bound. With noise in whole numbers: `epsilon_rdp`. With
+        others: `epsilon_pld` where the accountant composes them, and `epsilon_rdp`, which is the plain sum of epsilons
+        where that is less.
         """
         kinds = [kind for kind, counts in self.others.items() if counts.any()]
         spent = np.stack([self.gaussian, *(self.others[kind] for kind in kinds)], axis=1)
@@ -312,10 +323,11 @@ class Spent:
             "epsilon_exact": lambda left: gaussian_epsilon(multiplier, left),
             "epsilon_rdp": lambda left: gaussian_rdp_epsilon(multiplier, left),
         }
-        if kinds:
-            methods = {"epsilon_rdp": lambda left: composed_epsilon(cost, others, left, curves)}
+        if kinds or self.concentrated:
+            methods = {"epsilon_rdp": lambda left: composed_epsilon(cost, others, left, curves, self.concentrated)}
         stated = {method: epsilon_with_slack(epsilon, delta, self.slack) for method, epsilon in methods.items()}
-        if accountant is None or not kinds or self.slack or any(name in curves for name, _, _ in others):
+        by_renyi = self.concentrated or any(name in curves for name, _, _ in others)
+        if accountant is None or not kinds or self.slack or by_renyi:
             return stated
         # A distribution of losses in the hundreds takes gigabytes, and such an epsilon needs no second digit.
         if not stated["epsilon_rdp"] <= _LARGEST_COMPOSED:
@@ -334,8 +346,8 @@ class ZoneCost:
         own: toward whoever sees the client's own upload; infinite after a round with central noise alone.
         total: toward whoever sees the sums only.
         below: toward whoever sees the sums before noise is added to these; the same as `total` where none is.
-        peer: toward another client, who subtracts its own upload from the sums.
-        pooled: toward the server with a client, where shares open sums: as `peer`, with the sums for whose shares
+        peer: toward other clients, as many as the ledger covers, who subtract their own uploads from the sums.
+        pooled: toward the server with these, where shares open sums: as `peer`, with the sums for whose shares
             clients were asked and which stayed closed, since a client may have kept its share from the server.
         others: how often each client made a release that is not Gaussian, by (mechanism, noise multiplier); toward
             everybody, since the noise of other clients earns no credit there.
@@ -344,6 +356,7 @@ class ZoneCost:
         bare: in how many rounds the zone was released without noise.
         central: in how many rounds the noise was added to the sum only.
         beneath: in how many rounds noise was added to the sum on top of that of the uploads.
+        concentrated: whether any noise was in whole numbers.
         largest: largest mean size of a round, in scalars.
     """
 
@@ -358,6 +371,7 @@ class ZoneCost:
     bare: int = 0
     central: int = 0
     beneath: int = 0
+    concentrated: bool = False
     largest: float = 0.0
 
     @classmethod
@@ -372,6 +386,7 @@ class ZoneCost:
             self.bare += 1
             return
         self.releases += 1
+        self.concentrated |= facts.concentrated
         if facts.other:
             self.others.setdefault(facts.other, np.zeros(len(charged), np.int64))[charged] += 1
             return
@@ -408,6 +423,7 @@ class SoFar:
         scored: zones whose noise has sizes that follow from scores of a model.
         reproducible: whether any noise follows from the recipe's seed.
         exposed: whether any round showed who took part.
+        distributed: whether any noise was shared out among the clients of a sum.
     """
 
     central: Counter[float] = dataclasses.field(default_factory=Counter)
@@ -416,6 +432,7 @@ class SoFar:
     scored: set[str] = dataclasses.field(default_factory=set)
     reproducible: bool = False
     exposed: bool = False
+    distributed: bool = False
 
     def enter(self, entry: RoundEntry) -> None:
         """Adds what one entry of the log says."""
@@ -428,6 +445,7 @@ class SoFar:
                 self.freed |= dict.fromkeys(f"{link} in zone {zone}" for link in facts.freed)
             for release in facts.releases:
                 self.reproducible |= release.source == "reproducible"
+                self.distributed |= release.trust == "distributed"
                 if release.trust != "distributed":
                     self.single.add(zone)
                 if release.scored:
@@ -438,23 +456,34 @@ _TAILS = 9.0
 """Standard deviations of noise that an encryption must hold before the noise of others counts. A sample lies beyond
 with probability 2e-19, so that even 1e10 of them (coordinates x clients x rounds) reach there with 2e-9: far below any
 delta."""
-_STEPS_PER_STD = 2.0
-"""Grid steps in a standard deviation from which on a sum of rounded values is as private as the sum of the exact ones:
-it equals that sum with independent uniform noise on top, but for a relative error of exp(-2 pi^2 2^2) = 5e-35."""
+_STEPS_PER_STD = 4.0
+"""Grid steps in a standard deviation from which on a sum of rounded values is as private as the sum of the exact ones.
+
+Rounding adds a periodic function of the value. Given the exact sum of two clients, the place of one of their values in
+its period is uniform but for a factor of exp(-pi^2 s^2), s the standard deviation over the period, and more clients
+make it no less uniform. So a sum of rounded values is the exact sum with noise on top that tells nothing, but for that
+factor at each scalar. Ties go to even numbers, which is a period of two steps where values were rounded to a finer grid
+before: s = 2 here, and 10 exp(-pi^2 2^2) = 7e-17. Two steps, as was asked for before, are enough without ties alone."""
 
 
 def entry_of(
     zone: str, size: float, noises: list[Release], curves: Iterable[str], count: int, charged: list[int],
-    weights: Mapping[int, float], closed: bool = False,
+    weights: Mapping[int, float], closed: bool = False, colluders: int = 1,
 ) -> ZoneEntry:  # fmt: skip
     """What a zone of this size released: which of its chain's noises count, and what others' noise adds to them.
 
     `curves` names the mechanisms whose cost somebody states; `count`, `charged` and `weights` are of the cohort, see
     `noise_of_others`. Of a sum that stayed `closed` the count is that of the clients for whose shares somebody was
-    asked; 0 where nobody was, so that nobody has anything of it.
+    asked; 0 where nobody was, so that nobody has anything of it. So many `colluders` know their own noise.
     """
     why = uncredited(zone, noises, min(weights.values(), default=1.0))
-    alone, others = (1.0, 1.0) if why else noise_of_others(count, charged, weights)
+    steps = next((release for release in noises if release.mechanism in INTEGER), None)
+    if why:
+        alone, others = 1.0, 1.0
+    elif steps is not None:
+        alone, others = (credit_in_steps(steps, max(1, n)) for n in (count, count - colluders))
+    else:
+        alone, others = noise_of_others(count, charged, weights, colluders)
     return ZoneEntry(
         size=float(size),
         releases=list(noises),
@@ -475,7 +504,7 @@ def strongest_other(releases: Iterable[Release], curves: Iterable[str]) -> tuple
     None where Gaussian noise in the same chain is accounted for instead: either is a bound by itself.
     """
     noises = list(releases)
-    if any(r.mechanism in GAUSSIAN and r.noise_multiplier > 0 for r in noises):
+    if any(r.mechanism in (*GAUSSIAN, *INTEGER) and r.noise_multiplier > 0 for r in noises):
         return None
     known = {*OF_EPSILON, *curves}
     others = [r for r in noises if r.mechanism in known and r.trust != "central" and r.noise_multiplier > 0]
@@ -494,9 +523,17 @@ def uncredited(zone: str, releases: list[Release], lightest: float) -> str:
     local = [release for release in releases if release.trust != "central" and release.noise_multiplier > 0]
     if why := next((release.uncredited for release in releases if release.uncredited), ""):
         return f"zone {zone}: {why}"
-    local = [release for release in local if release.mechanism in GAUSSIAN]
+    local = [release for release in local if release.mechanism in (*GAUSSIAN, *INTEGER)]
     if not local:
         return ""
+    in_steps = any(release.mechanism in INTEGER for release in local)
+    if in_steps and len(local) > 1:
+        return f"zone {zone}: noise in whole numbers and other noise lie on each other; others' noise earns no credit"
+    if in_steps and lightest != 1:
+        return (
+            f"zone {zone}: clients of unequal weights take values off the grid of the noise; others' noise earns "
+            "credit where all weigh 1, as with weighting: uniform"
+        )
     largest, step = min(release.range for release in local), max(release.step for release in local)
     std = math.hypot(*(release.clipping_norm * release.noise_multiplier for release in local))
     needed = max(release.clipping_norm for release in local) + _TAILS * std
@@ -509,7 +546,7 @@ def uncredited(zone: str, releases: list[Release], lightest: float) -> str:
             f"zone {zone}: the encryption saturates at {largest:g}, and saturated noise hides less; others' noise "
             f"earns credit from range: {math.ceil(needed)} on"
         )
-    if _STEPS_PER_STD * step > lightest * std:
+    if not in_steps and _STEPS_PER_STD * step > lightest * std:
         return (
             f"zone {zone}: values are rounded to {step:.2g}, too coarse beside noise of {lightest * std:.3g}; "
             "others' noise earns no credit"
@@ -522,17 +559,40 @@ def strongest(releases: Iterable[Release]) -> float | None:
 
     None where there is no release. A mechanism that nothing here accounts for counts as no noise.
     """
-    return max((r.noise_multiplier if r.mechanism in GAUSSIAN else 0.0 for r in releases), default=None)
+    return max((multiplier_of(release) for release in releases), default=None)
 
 
-def noise_of_others(count: int, charged: list[int], weights: Mapping[int, float]) -> tuple[float, float]:
-    """How much larger the multiplier of local noise is in a weighted sum: for outsiders, and for another contributor.
+def multiplier_of(release: Release) -> float:
+    """The multiplier of Gaussian noise that costs as much as one upload with this noise, or more."""
+    if release.mechanism in INTEGER and release.noise_multiplier > 0:
+        return _in_steps(release, 1)
+    return release.noise_multiplier if release.mechanism in GAUSSIAN else 0.0
 
-    sqrt(sum of w^2) / max w over the contributors: sqrt(m) for m equal weights. Another contributor knows its own
-    noise. Never below 1, since the sum is computed from the upload. The maximum goes over all charged clients and the
-    sum over the `count` smallest weights, so that a client that drops out never lowers the cost.
+
+def credit_in_steps(release: Release, count: int) -> float:
+    """How much larger the multiplier is in a sum of so many uploads with noise in whole numbers; 1 at least, since a
+    sum is computed from them.
+    """
+    return max(1.0, _in_steps(release, count) / _in_steps(release, 1)) if release.noise_multiplier > 0 else 1.0
+
+
+def _in_steps(release: Release, count: int) -> float:
+    norm = release.clipping_norm / release.step
+    std, mechanism = norm * release.noise_multiplier, cast(IntegerNoise, release.mechanism)
+    return sum_multiplier(mechanism, std, norm, release.size, count) if math.isfinite(norm) else 0.0
+
+
+def noise_of_others(
+    count: int, charged: list[int], weights: Mapping[int, float], colluders: int = 1
+) -> tuple[float, float]:
+    """How much larger the multiplier of local noise is in a weighted sum: for outsiders, and for other contributors.
+
+    sqrt(sum of w^2) / max w over the contributors: sqrt(m) for m equal weights. So many other contributors who put
+    their heads together know their own noise. Never below 1, since the sum is computed from the upload. The maximum
+    goes over all charged clients and the sum over the `count` smallest weights, so that a client that drops out never
+    lowers the cost.
     """
     squares = sorted(weight * weight for weight in weights.values())[:count]
     heaviest = max((weights.get(client_id, 1.0) for client_id in charged), default=1.0)
-    total, without_largest = math.fsum(squares), math.fsum(squares[:-1])
+    total, without_largest = math.fsum(squares), math.fsum(squares[: max(0, len(squares) - colluders)])
     return max(1.0, math.sqrt(total) / heaviest), max(1.0, math.sqrt(without_largest) / heaviest)

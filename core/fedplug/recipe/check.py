@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fedplug.api.blocks import BASE_ZONES, CLEAR, RETAINED, Layout
 from fedplug.api.errors import PluginError, cause_of
 from fedplug.api.links import Step, fold, misplaced_links, unpriced
-from fedplug.api.operations import GAUSSIAN, OF_EPSILON, Noise, Operations, Seal
+from fedplug.api.operations import GAUSSIAN, INTEGER, OF_EPSILON, Noise, Operations, Seal
 from fedplug.api.parties import Context, Server
 from fedplug.api.roles import (
     AccountKeeper,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from fedplug.recipe.yaml_source import KeyPath
 
 
-PRICED = (*GAUSSIAN, *OF_EPSILON)
+PRICED = (*GAUSSIAN, *INTEGER, *OF_EPSILON)
 """The mechanisms whose cost the core knows."""
 
 Stated = tuple[str, Operations]

@@ -211,7 +211,7 @@ def _whole(bound: Bound, known: Known) -> float:
 
 def local_noise(
     options: NoiseOptions, known: Known, ctx: Context, factor: float = 1.0,
-    trust: Literal["local", "distributed"] = "local", *, literal: bool = False, note: str = "",
+    trust: Literal["local", "distributed"] = "local", *, literal: bool = False, note: str = "", colluders: int = 0,
 ) -> Noise:  # fmt: skip
     """Noise at the client, scaled to the bound of the L2 norm that is known before it.
 
@@ -223,6 +223,7 @@ def local_noise(
         trust: `distributed` where it is calibrated for the sum.
         literal: the paper's own formula, which does not give what it claims.
         note: one sentence for the ledger.
+        colluders: clients whose noise does not count in a sum.
 
     Raises:
         Misplaced: nothing bounds the values, there is noise already, or they are encrypted.
@@ -233,5 +234,5 @@ def local_noise(
     std = factor * options.multiplier(ctx.round, ctx.rounds) * known.need_norm(CLIP_FIRST)
     return Noise.gaussian(
         std, source=options.source, grid=options.grid, trust=trust, literal=literal, note=note,
-        calibrated_delta=options.delta if std else None,
+        calibrated_delta=options.delta if std else None, colluders=colluders,
     )  # fmt: skip
