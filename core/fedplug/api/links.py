@@ -35,7 +35,7 @@ from fedplug.api.operations import (
     Widen,
     as_operations,
 )
-from fedplug.api.roles import Sealer, Site
+from fedplug.api.roles import Groups, Negotiation, Sealer, Site
 
 if TYPE_CHECKING:
     from fedplug.api.parties import Context, Party
@@ -314,6 +314,13 @@ def settled(noise: Noise, known: Known, ctx: Context) -> Noise:
     """
     if known.summed:
         noise = dataclasses.replace(noise, trust="central")
+    if noise.takes_back is not None and (why := _uncorrelatable(noise, known, ctx)):
+        raise Misplaced(f"{known.link} gives noise that takes back some of that of earlier rounds, and {why}")
+    if known.summed and any(release.takes_back is not None for release in known.releases):
+        raise Misplaced(
+            f"{known.link} adds noise behind that of {known.releases[-1].link}, which is correlated over rounds and is "
+            "priced as a whole; keep one noise component of the server in the chain"
+        )
     if noise.sample is not None:
         return dataclasses.replace(noise, word=known.link)
     if noise.mechanism not in ("gaussian", "discrete_gaussian", "laplace"):
@@ -356,6 +363,21 @@ def settled(noise: Noise, known: Known, ctx: Context) -> Noise:
         slack = grids.exact_slack(steps, float(ctx.layout.size) * ctx.rounds)
     said = grids.note_of(noise.source, noise.mechanism, slack)
     return dataclasses.replace(noise, grid=grid, slack=slack, note=f"{note}; {said}" if note and said else note or said)
+
+
+def _uncorrelatable(noise: Noise, known: Known, ctx: Context) -> str:
+    """Why noise cannot be correlated over rounds at this place; empty if it can."""
+    if not known.summed:
+        return "this is no sum: it hides a client as long as nobody has its noise of single rounds; give it on the sum"
+    if noise.mechanism != "gaussian" or noise.sample is not None or not isinstance(noise.std, int | float):
+        return "it must be Gaussian, of one size, and drawn by the core: write Noise.gaussian(std, takes_back=...)"
+    if any(release.trust == "central" for release in known.releases):
+        return "the sum has noise already; keep one noise component of the server in the chain"
+    if any(isinstance(each, Groups) for each in ctx.components.values()):
+        return "there is a sum for each group, in which clients differ from round to round; leave out groups"
+    if not all(each.plans.public for each in ctx.components.values() if isinstance(each, Negotiation)):
+        return "plans follow from data, so that values of other parameters come in other rounds; use std.single_zone"
+    return ""
 
 
 def ballot_states(name: str, operations: Operations, ctx: Context) -> tuple[Operations, tuple[Known, ...]]:

@@ -197,16 +197,26 @@ class NoiseTerms(NoiseKind, kw_only=True):
             e^epsilon) times this, and by as much again where rounds that are repeated make more releases.
         calibrated_delta: the delta that an epsilon among the options is meant for; None without one.
         scored: True where the scale follows from scores of a model, so that it tells of whatever moved that model.
+        takes_back: of noise that is correlated over rounds, how much of the noise of the round before it takes away
+            again, of that before, and so on; none in the first. None where the noise of each round is independent.
     """
 
     slack: Number = at_least(0, default=0.0)
     calibrated_delta: Number | None = None
     scored: bool = False
+    takes_back: tuple[Number, ...] | None = None
 
 
 class Noise(NoiseTerms, kw_only=True):
     """Random noise, independent for each scalar, which the core draws from a stream of its own; priced by the size that
     is used over the bound that is enforced before it. Without such a bound it has no price, and nothing is promised.
+
+    With `takes_back=(a_1, a_2, ...)` the noise n_t of round t is what is drawn anew, of `std`, less the sum of a_k
+    n_(t-k): the core remembers the noise that it has added. Where z are independent and C is lower triangular, that is
+    n = C^-1 z for a_k = C[t, t-k] / C[t, t] (matrix factorisation: Denisov et al., NeurIPS 2022). Whoever has y_t = x_t
+    + n_t of all rounds has y_t + sum of a_k y_(t-k), in which the fresh noise lies over x_t + sum of a_k x_(t-k), and
+    nothing more. So a round costs each client the sum of 1 and |a_k| over the rounds in which it took part: the ledger
+    goes by those, whatever was planned.
 
     Written `Noise.gaussian(...)`, `Noise.laplace(...)`, or `Noise.own(...)` for a mechanism of a plugin's own. In
     `protect` noise is `local`, or `distributed` where it is enough for a sum alone; on a sum it is `central`.
@@ -237,6 +247,7 @@ class Noise(NoiseTerms, kw_only=True):
         cls, std: float | tuple[float, ...] | None, *, source: Source = "secure", grid: float | None = None,
         promised: float | None = None, calibrated_delta: float | None = None, scored: bool = False,
         trust: Literal["local", "central", "distributed"] = "local", literal: bool = False, note: str = "",
+        takes_back: tuple[float, ...] | None = None,
     ) -> Self:  # fmt: skip
         """Gaussian noise; discrete where `source` is `exact`.
 
@@ -251,12 +262,13 @@ class Noise(NoiseTerms, kw_only=True):
                 closed behind it; `central` in ballots whose noise the server adds. In `postprocess` all noise is.
             literal: the paper's own formula, which does not give what it claims.
             note: one sentence for the ledger.
+            takes_back: of noise that is correlated over rounds; see the class.
         """
         mechanism = "discrete_gaussian" if source == "exact" and std != 0 else "gaussian"
         return cls(
             mechanism=mechanism, std=std, source=source, grid=grid, promised=promised,
             trust=trust, calibrated_delta=calibrated_delta, scored=scored,
-            literal=literal, note=note,
+            literal=literal, note=note, takes_back=takes_back,
         )  # fmt: skip
 
     @classmethod

@@ -261,6 +261,8 @@ class _Execution:
         self._check_promise(noise)
         if noise.std == 0:
             return values
+        if noise.takes_back is not None:
+            return self._noised_with_memory(noise, noise.takes_back, block)
         stream, add = self._stream(), add_laplace if noise.mechanism == "laplace" else add_noise
         if isinstance(noise.std, tuple):
             return self._noised_by_layer(noise, block, stream)
@@ -268,6 +270,36 @@ class _Execution:
             largest = float(np.abs(values).max(initial=0.0))
             return add(values, noise.std, grids.finest(largest, noise.std, noise.mechanism), noise.source, stream)
         return add(values, noise.std, noise.grid, noise.source, stream)
+
+    def _noised_with_memory(
+        self, noise: Noise, takes_back: tuple[float, ...], block: Block
+    ) -> NDArray[np.float32]:
+        """Values with noise that takes back some of that of earlier rounds, which this party remembers.
+
+        A round that was skipped has left none: nothing was released of it, and nothing is taken back. What one round
+        takes nothing back of, no later one can: it is forgotten.
+        """
+        from fedplug.mechanisms.noise import add_correlated
+
+        # Of this operation alone: no function of a plugin is handed it.
+        kept: dict[int, NDArray[np.float64]] = self._memory().setdefault("noise", {})
+        round, values = self.ctx.round, block.plain()
+        if round in kept:
+            what = f"it has noised a sum in round {round + 1} already, and its noise goes on from one sum a round"
+            raise _refusal(self.link, noise, f"{what}; leave out groups")
+        if other := next((size for each in kept.values() if (size := len(each)) != block.size), None):
+            what = f"it noised {other} values before, and {block.size} now; the zone must hold the same in all rounds"
+            raise _refusal(self.link, noise, what)
+        taken = np.zeros(block.size)
+        for lag, share in enumerate(takes_back, 1):
+            if (before := kept.get(round - lag)) is not None:
+                taken += share * before
+        assert isinstance(noise.std, int | float)  # as `settled` has it
+        grid = noise.grid or grids.finest(float(np.abs(values).max(initial=0.0)), noise.std)
+        noised, kept[round] = add_correlated(values, noise.std, grid, noise.source, self._stream(), taken)
+        for earlier in [each for each in kept if each < round - len(takes_back)]:
+            del kept[earlier]
+        return noised
 
     def _noised_by_layer(self, noise: Noise, block: Block, stream: np.random.Generator) -> NDArray[np.float32]:
         from fedplug.mechanisms.noise import add_laplace, add_noise

@@ -23,7 +23,7 @@ from fedplug.api.blocks import RETAINED
 from fedplug.api.known import Release
 from fedplug.api.operations import Curve
 from fedplug.api.roles import Reveals
-from fedplug.privacy.ledger_record import RoundEntry, SoFar, Spent, ZoneCost, entry_of, inverse_square
+from fedplug.privacy.ledger_record import RoundEntry, SoFar, Spent, ZoneCost, ZoneEntry, entry_of, inverse_square
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,6 +85,8 @@ class Ledger:
         # By level and client, how often it has made which release; None: one of which nobody knows.
         self.accounts: dict[str, dict[int, Counter[tuple[float, ...] | None]]] = {level: {} for level in self.keepers}
         self._fed_back: NDArray[np.bool_] = np.zeros(self.num_clients, bool)
+        # By zone with noise that is correlated over rounds, who was charged in which: of a repeated one the last time.
+        self._took_part: dict[str, dict[int, NDArray[np.bool_]]] = {}
         self.uncovered: list[str] = []
         self.unopened: list[list[Any]] = []  # [0-based round, zone]
 
@@ -165,7 +167,8 @@ class Ledger:
         fed_back = np.where(self._fed_back & (others > 0), np.maximum(others, 1), 0)
         visible = 0.0
         for zone, facts in entry.zones.items():
-            self.costs.setdefault(zone, ZoneCost.zero(self.num_clients)).enter(facts, charged)
+            moved = self._moved(zone, facts, entry.round, charged)
+            self.costs.setdefault(zone, ZoneCost.zero(self.num_clients)).enter(facts, charged, moved)
             if facts.is_bare:
                 self._fed_back |= charged & (zone in self.sealed)
             elif facts.closed or (zone in self.sealed and zone not in self.opened):
@@ -185,6 +188,25 @@ class Ledger:
             for client_id in map(int, np.flatnonzero(charged)):
                 release = stated.get(client_id)
                 kept.setdefault(client_id, Counter())[None if release is None else tuple(release)] += 1
+
+    def _moved(
+        self, zone: str, facts: ZoneEntry, round: int, charged: NDArray[np.bool_]
+    ) -> NDArray[np.float64] | None:
+        """By how many times its bound each client moves what the fresh noise of a round lies over, (K,): as noise is
+        taken back, the updates of earlier rounds come back beside it. None where noise is independent.
+
+        A round that was repeated goes on from the noise of those before it, as they were at the last time, and each
+        time is a release with fresh noise.
+        """
+        if facts.takes_back is None:
+            return None
+        before = self._took_part.setdefault(zone, {})
+        moved = charged.astype(np.float64)
+        for lag, share in enumerate(facts.takes_back, 1):
+            if (there := before.get(round - lag)) is not None:
+                moved[there] += abs(share)
+        before[round] = charged
+        return moved
 
     @property
     def noised(self) -> dict[str, ZoneCost]:

@@ -65,6 +65,12 @@ class ZoneEntry(Record):
         """Whether no noise was stated."""
         return self.local is None and self.central is None and self.other is None
 
+    @property
+    def takes_back(self) -> tuple[float, ...] | None:
+        """Of noise on the sum that is correlated over rounds, see `fedplug.Noise`; None of a sum that nobody opened."""
+        correlated = (release.takes_back for release in self.releases if release.takes_back is not None)
+        return None if self.closed else next(correlated, None)
+
 
 class RoundEntry(Record):
     """What one round released. A round that was repeated has one entry a time; ballots have entries of their own.
@@ -343,6 +349,7 @@ class ZoneCost:
         releases: in how many rounds noise was added.
         bare: in how many rounds the zone was released without noise.
         central: in how many rounds the noise was added to the sum only.
+        correlated: in how many rounds that noise took back some of that of earlier rounds.
         beneath: in how many rounds noise was added to the sum on top of that of the uploads.
         largest: largest mean size of a round, in scalars.
     """
@@ -357,6 +364,7 @@ class ZoneCost:
     releases: int = 0
     bare: int = 0
     central: int = 0
+    correlated: int = 0
     beneath: int = 0
     largest: float = 0.0
 
@@ -365,8 +373,14 @@ class ZoneCost:
         own, total, below, peer, pooled = (np.zeros(num_clients) for _ in range(5))
         return cls(own, total, below, peer, pooled)
 
-    def enter(self, facts: ZoneEntry, charged: NDArray[np.bool_]) -> None:
-        """Adds what a round released of the zone, for the clients that were charged."""
+    def enter(
+        self, facts: ZoneEntry, charged: NDArray[np.bool_], moved: NDArray[np.float64] | None = None
+    ) -> None:
+        """Adds what a round released of the zone, for the clients that were charged.
+
+        With noise that is correlated over rounds `moved` says by how many times its bound each client, charged now or
+        earlier, moves what the fresh noise lies over, (K,).
+        """
         self.largest, self.slack = max(self.largest, facts.size), max(self.slack, facts.slack)
         if facts.is_bare:
             self.bare += 1
@@ -383,6 +397,16 @@ class ZoneCost:
         if facts.closed:
             if facts.peer_factor is not None:
                 self.pooled[charged] += inverse_square(for_peers)
+            return
+        if moved is not None:
+            # By the noise of the server alone: that of the uploads lies over the updates of one round, and which of two
+            # accounts is less must not be chosen anew each round.
+            spread = np.zeros_like(moved)
+            spread[moved > 0] = inverse_square(central) * np.square(moved[moved > 0])
+            self.correlated += 1
+            self.below[charged] += inverse_square(in_sum)
+            for cost in (self.total, self.peer, self.pooled):
+                cost += spread
             return
         # Local and central noise add up in the sum; the larger of the two alone is a bound.
         self.total[charged] += inverse_square(max(in_sum, central))

@@ -147,6 +147,9 @@ def why_not_amplified(ledger: Ledger) -> str | None:
             any(cost.central < cost.releases for cost in costs),
         "no accountant here covers samples of fixed size under add-or-remove adjacency":
             sampling.scheme == "fixed",
+        "clients take part in turn, which is no secret": sampling.scheme == "cyclic",
+        "noise is correlated over rounds, and each round's release has clients of other rounds in it":
+            any(cost.correlated for cost in costs),
         "who takes part follows from the recipe's seed, and sampling helps only while that is secret":
             sampling.source == "reproducible",
         f"{''.join(ledger.uncovered[:1])}, and they may tell who took part": bool(ledger.uncovered),

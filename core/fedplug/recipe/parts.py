@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -116,13 +117,20 @@ OF_DATA = (*Split.model_fields, "partition")
 class Sampling(Options):
     """Which clients take part in a round."""
 
-    scheme: Literal["poisson", "fixed"] = Field(
-        "poisson", description="poisson: each client by its own coin; fixed: always the same number"
+    scheme: Literal["poisson", "fixed", "cyclic"] = Field(
+        "poisson",
+        description="poisson: each client by its own coin; fixed: always the same number; cyclic: in turn, each client "
+        "once in 1 / rate rounds, in an order that follows from the seed",
     )
     rate: float = Field(gt=0, le=1, description="share of the clients that take part in a round")
     source: Literal["secure", "reproducible"] = Field(
         "secure", description="secure: drawn from the system's randomness; reproducible: follows from the seed"
     )
+
+    @property
+    def turns(self) -> int:
+        """In how many rounds each client takes part once where they do so in turn; 1 where nothing keeps them apart."""
+        return max(1, math.floor(1 / self.rate + 1e-9)) if self.scheme == "cyclic" else 1
 
 
 class General(Options):
