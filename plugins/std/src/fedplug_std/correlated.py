@@ -1,4 +1,4 @@
-"""Gaussian noise that is correlated over rounds (DP-FTRL): little in the sum of all rounds so far, which the model is."""
+"""Gaussian noise that is correlated over rounds (DP-FTRL), so that little of it is in the sum of all rounds so far."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
-from fedplug import Context, Field, Known, Noise, Operations, hookimpl
+from fedplug import Context, Field, Known, Misplaced, Noise, Operations, hookimpl
 from fedplug.privacy.accounting import gaussian_noise_multiplier
 
 from fedplug_std.factors import LARGEST_TREE, Factor, factor
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class CorrelatedGaussian(fedplug.Opener):
-    """Add Gaussian noise to the sum that takes back some of that of earlier rounds (DP-FTRL), at the trusted server.
+    """Add Gaussian noise to the sum, at the trusted server, that takes back some of that of earlier rounds (DP-FTRL).
 
-    The model is the sum of all rounds so far, and that gets the noise B z where each round alone gets C^-1 z (Kairouz et
-    al. 2021; Denisov et al. 2022): for cohorts that cannot be sampled, where each client takes part in few rounds, far
-    apart. The noise is calibrated for one client that takes part `participations` times, `separation` rounds apart; the
-    ledger charges each client for the rounds in which it was asked, whatever was planned. Nothing is gained where all
-    clients take part in every round.
+    The model is the sum of all rounds so far, and that gets the noise B z where each round alone gets C^-1 z (Kairouz
+    et al. 2021; Denisov et al. 2022): for cohorts that cannot be sampled, where each client takes part in few rounds,
+    far apart. The noise is calibrated for a client that takes part `participations` times, `separation` rounds apart;
+    the ledger charges each client for the rounds in which it was asked, whatever was planned. Nothing is gained where
+    all clients take part in every round.
     """
 
     class Options(NoiseAmount):
@@ -82,9 +82,14 @@ class CorrelatedGaussian(fedplug.Opener):
         """This round's row of C^-1 z, as what it draws anew and what it takes back.
 
         Raises:
-            Misplaced: nothing bounds what one client adds to the sum, or by more than `norm`; or it is encrypted.
+            Misplaced: nothing bounds what one client adds to the sum, or by more than `norm`; it is encrypted; or there
+                is no such factor.
         """
         norm = require_bound(self.options.norm, known)
+        if self.options.factor == "tree" and ctx.rounds > LARGEST_TREE:
+            raise Misplaced(
+                f"{self.name}: rounds={ctx.rounds} is more than a tree of {LARGEST_TREE} has; write factor: square_root"
+            )
         made = self.factor(ctx.rounds)
         z, row = self.std(ctx.rounds) * norm, made.row(ctx.round)
         std = z / float(row[0])
@@ -100,10 +105,9 @@ class CorrelatedGaussian(fedplug.Opener):
         """What stands against the participations that the noise is calibrated for."""
         options, rounds, sampling = self.options, recipe.rounds, recipe.sampling
         problems = []
-        if options.factor == "tree" and rounds > LARGEST_TREE:
-            problems.append(f"rounds={rounds} is more than a tree of {LARGEST_TREE} has; write factor: square_root")
         if options.factor != "square_root" and options.bands is not None:
-            problems.append(f"bands={options.bands} is of the square root, and factor is {options.factor}; leave it out")
+            what = f"bands={options.bands} is of the square root, and factor is {options.factor}"
+            problems.append(f"{what}; leave it out")
         turns = sampling.turns if sampling else 1
         if options.separation > turns:
             remedy = f"write sampling: {{scheme: cyclic, rate: {1 / options.separation:.4g}}}"

@@ -1,8 +1,8 @@
-"""Factors of correlated noise: prefix sums A x are released as B (C x + z), with A = B C and z independent noise.
+"""Factors of correlated noise: prefix sums A x are released as B (C x + z), where A = B C and z is independent noise.
 
-A is the lower triangular matrix of ones, (T, T), x has the sum of each round, and C is lower triangular, so that round t
-is released as x_t + (C^-1 z)_t as soon as it is over. The noise costs what z costs over the sensitivity of C, and prefix
-sums have the error of the rows of B.
+A is the lower triangular matrix of ones, (T, T), x has the sum of each round, and C is lower triangular, so that round
+t is released as x_t + (C^-1 z)_t as soon as it is over. The noise costs what z costs over the sensitivity of C, and
+prefix sums have the error of the rows of B.
 
 Sources: P. Kairouz et al., Practical and private (deep) learning without sampling or shuffling, ICML 2021 (trees);
 S. Denisov et al., Improved differential privacy for SGD via optimal private linear operators on adaptive streams,
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Kind = Literal["square_root", "tree", "identity"]
-LARGEST_TREE = 4096
-"""Rounds of a tree: its factor is a dense matrix, and takes T^3 steps once."""
+LARGEST_TREE = 1024
+"""Rounds of a tree: its factor is a dense matrix, and what is worked out of it takes T^3 steps once."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -75,18 +75,21 @@ class Factor:
             return float(np.linalg.norm(moved))
         assert self.matrix is not None
         gram = np.abs(self.matrix.T @ self.matrix)
+        if times == self.rounds:
+            return math.sqrt(float(gram.sum()))
         most = most_apart(gram, times, separation)  # of each round, with those that go best with it
         return math.sqrt(float(most_apart(most[None], times, separation)[0]))
 
     def errors(self) -> NDArray[np.float64]:
         """Standard deviation of each prefix sum where z has 1, (T,): the norms of the rows of B = A C^-1."""
         if self.coefficients is not None:  # B is a Toeplitz matrix too
-            first = np.zeros(self.rounds)
-            inverse = inverse_of(self.coefficients, self.rounds)
-            np.cumsum(inverse, out=first)
-            return np.sqrt(np.cumsum(np.square(first)))
-        ones = np.tril(np.ones((self.rounds, self.rounds)))
-        return np.linalg.norm(np.linalg.solve(self.dense().T, ones.T), axis=0)  # type: ignore[no-any-return]
+            first = np.cumsum(inverse_of(self.coefficients, self.rounds))
+            squares = np.cumsum(np.square(first))
+        else:
+            ones = np.tril(np.ones((self.rounds, self.rounds)))
+            squares = np.square(np.linalg.solve(self.dense().T, ones.T)).sum(axis=0)
+        errors: NDArray[np.float64] = np.sqrt(squares)
+        return errors
 
     def spread(self, round: int) -> float:
         """Standard deviation of the noise of one round where z has 1: the norm of a row of C^-1."""
@@ -96,8 +99,11 @@ class Factor:
 @functools.lru_cache(maxsize=8)
 def _spreads(factor: Factor) -> NDArray[np.float64]:
     if factor.coefficients is not None:
-        return np.sqrt(np.cumsum(np.square(inverse_of(factor.coefficients, factor.rounds))))
-    return np.linalg.norm(np.linalg.inv(factor.dense()), axis=1)  # type: ignore[no-any-return]
+        squares = np.cumsum(np.square(inverse_of(factor.coefficients, factor.rounds)))
+    else:
+        squares = np.square(np.linalg.inv(factor.dense())).sum(axis=1)
+    spreads: NDArray[np.float64] = np.sqrt(squares)
+    return spreads
 
 
 def most_apart(weights: NDArray[np.float64], times: int, separation: int) -> NDArray[np.float64]:
@@ -133,25 +139,30 @@ def factor(kind: Kind, rounds: int, bands: int) -> Factor:
     """The factor of a name.
 
     Args:
-        kind: `square_root`, the square root of A, c_k = c_(k-1) (1 - 1/2k), whose largest error is within 1 + ln(T) / pi
-            and a constant of the least (Fichtenberger et al. 2023); `tree`, the binary tree with the best estimate of
-            each prefix sum (Honaker's), as a lower triangular matrix; `identity`, independent noise.
+        kind: `square_root`, the square root of A, c_k = c_(k-1) (1 - 1/2k), whose largest error is less than a
+            constant above the least that there is (Fichtenberger et al. 2023); `tree`, the binary tree with the best
+            estimate of each prefix sum (Honaker's), as a lower triangular matrix; `identity`, independent noise.
         rounds: T.
         bands: how many diagonals of the square root are kept, 1 to T.
+
+    Raises:
+        ValueError: a tree of more rounds than `LARGEST_TREE`.
     """
     if kind == "square_root":
         k = np.arange(1, min(bands, rounds))
         return Factor(rounds, np.concatenate([[1.0], np.cumprod(1 - 1 / (2 * k))]))
     if kind == "identity":
         return Factor(rounds, np.ones(1))
+    if rounds > LARGEST_TREE:
+        raise ValueError(f"rounds={rounds} is more than a tree of {LARGEST_TREE} has; take the square root")
     return Factor(rounds, matrix=_tree(rounds))
 
 
 def _tree(rounds: int) -> NDArray[np.float64]:
     """The tree H, one row a node with ones over the rounds beneath it, as the lower triangular L with L^T L = H^T H.
 
-    Both have the same sensitivity, and A L^-1 z has the distribution of the best linear estimate of all prefix sums from
-    the noised nodes; it needs no round that is to come (Denisov et al. 2022, Section 4).
+    Both have the same sensitivity, and A L^-1 z has the distribution of the best linear estimate of all prefix sums
+    from the noised nodes; it needs no round that is to come (Denisov et al. 2022, Section 4).
     """
     leaf, gram, width = np.arange(rounds), np.zeros((rounds, rounds)), 1
     while True:
@@ -159,4 +170,4 @@ def _tree(rounds: int) -> NDArray[np.float64]:
         if width >= rounds:
             break
         width *= 2
-    return np.linalg.cholesky(gram[::-1, ::-1])[::-1, ::-1].T.copy()  # type: ignore[no-any-return]
+    return np.array(np.linalg.cholesky(gram[::-1, ::-1])[::-1, ::-1].T)
