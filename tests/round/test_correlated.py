@@ -33,7 +33,8 @@ STILL = {"use": "toy.push", "scale": 0.0}
 
 def recipe(noise: dict[str, Any] = NOISE, **changes: Any) -> dict[str, Any]:
     plain = recipe_of(
-        "noised", [{"use": "std.clip", "norm": 1.0}], rounds=ROUNDS, aggregate={"use": "std.mean", "weighting": "uniform"},
+        "noised", [{"use": "std.clip", "norm": 1.0}], rounds=ROUNDS,
+        aggregate={"use": "std.mean", "weighting": "uniform"},
         sampling={"scheme": "cyclic", "rate": 1 / TURNS}, postprocess={"noised": [noise]},
     )  # fmt: skip
     plain["data"]["clients"] = 6
@@ -185,7 +186,8 @@ def test_the_check_says_what_stands_against_the_participations() -> None:
     poisson = problems(recipe(sampling={"scheme": "poisson", "rate": 0.5}))
     assert "write sampling: {scheme: cyclic, rate: 0.3333}, or separation: 1" in poisson
     assert "participations=2 is less than the 3 of 8 rounds" in problems(recipe(NOISE | {"participations": 2}))
-    assert "bands=2 is of the square root, and factor is tree" in problems(recipe(NOISE | {"factor": "tree", "bands": 2}))
+    banded = problems(recipe(NOISE | {"factor": "tree", "bands": 2}))
+    assert "bands=2 is of the square root, and factor is tree" in banded
     assert "rounds=5000 is more than a tree of 1024" in problems(recipe(NOISE | {"factor": "tree"}, rounds=5000))
     assert "needs a bound of the L2 norm" in problems(recipe(protect={"noised": []}))
     twice = recipe(postprocess={"noised": [NOISE, {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 1}]})

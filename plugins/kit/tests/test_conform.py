@@ -51,6 +51,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "paraaegis.literal_noise": {"epsilon": 8},
     "selectiveshield.noise": GAUSSIAN,
     "std.central_gaussian": {**GAUSSIAN, "norm": 1.0},
+    "std.correlated_gaussian": {**GAUSSIAN, "norm": 1.0},
     "std.clip": {"norm": 1.0}, "std.clip_l1": {"norm": 1.0},
     "std.lora": {"rank": 2, "around": {"use": "std.gpt", "width": 8}},
     "std.paillier": {"key_bits": 2048},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Literal
 
@@ -74,8 +75,8 @@ class CorrelatedGaussian(fedplug.Opener):
         total = options.noise_multiplier
         if total is None:
             # Validation leaves neither None nor 0 here.
-            total = gaussian_noise_multiplier(options.epsilon or math.nan, options.delta or math.nan)
-        return total * self.factor(rounds).sensitivity(options.participations or rounds, options.separation)
+            total = _multiplier(options.epsilon or math.nan, options.delta or math.nan)
+        return total * _sensitivity(self.factor(rounds), options.participations or rounds, options.separation)
 
     @hookimpl
     def postprocess(self, known: Known, ctx: Context) -> Operations:
@@ -131,3 +132,8 @@ class CorrelatedGaussian(fedplug.Opener):
             f"Gaussian noise at the server, correlated over rounds by the {options.factor.replace('_', ' ')}{bands}, "
             f"{options.words()}"
         )
+
+
+# Links are asked at every client, in every round.
+_multiplier = functools.lru_cache(gaussian_noise_multiplier)
+_sensitivity = functools.lru_cache(maxsize=16)(Factor.sensitivity)
