@@ -41,7 +41,7 @@ NOISES: dict[str, dict[str, Any]] = {
 def recipe(name: str, epsilon: float) -> dict[str, Any]:
     """A run with this noise."""
     common = {
-        "name": "ftrl", "rounds": ROUNDS, "min_clients": 50, "delta": DELTA,
+        "name": "ftrl", "rounds": ROUNDS, "min_clients": 10, "delta": DELTA,
         "data": {"use": "std.mnist", "clients": 1000, "partition": {"use": "std.iid"}},
         "model": {"use": "std.logistic"},
         "train": {"use": "std.sgd", "epochs": 1, "batch_size": 20, "lr": 0.1},

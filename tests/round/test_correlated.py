@@ -243,7 +243,7 @@ def test_one_sum_a_round_and_as_many_values_in_each() -> None:
         return execute(step, fedplug.Block("noised", size, np.zeros(size, np.float32)), here.party, here)
 
     noised(0)
-    with pytest.raises(ProtectionError, match="has noised a sum in round 1 already"):
+    with pytest.raises(ProtectionError, match="has added noise in round 1 already"):
         noised(0)
     with pytest.raises(ProtectionError, match="noised 8 values before, and 7 now"):
         noised(1, 7)

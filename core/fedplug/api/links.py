@@ -95,7 +95,7 @@ def _foretold(steps: tuple[Step, ...]) -> bytes:
     stated: list[Any] = [[clip.link, clip.bound.norm, clip.bound.order, clip.factor] for clip in known.clips]
     for release in known.releases:
         # What follows from scores is not known to all; a client refuses if its noise costs more than was promised.
-        same = [] if release.scored else [release.noise_multiplier]
+        same = [] if release.scored else [release.noise_multiplier, *(release.takes_back or ())]
         stated.append([release.link, *same])
     return hashlib.blake2b(repr(_rounded(stated)).encode(), digest_size=8).digest()
 
@@ -316,10 +316,10 @@ def settled(noise: Noise, known: Known, ctx: Context) -> Noise:
         noise = dataclasses.replace(noise, trust="central")
     if noise.takes_back is not None and (why := _uncorrelatable(noise, known, ctx)):
         raise Misplaced(f"{known.link} gives noise that takes back some of that of earlier rounds, and {why}")
-    if known.summed and any(release.takes_back is not None for release in known.releases):
+    if any(release.takes_back is not None for release in known.releases):
         raise Misplaced(
             f"{known.link} adds noise behind that of {known.releases[-1].link}, which is correlated over rounds and is "
-            "priced as a whole; keep one noise component of the server in the chain"
+            "priced as a whole; keep one noise component in the chain"
         )
     if noise.sample is not None:
         return dataclasses.replace(noise, word=known.link)
@@ -367,8 +367,10 @@ def settled(noise: Noise, known: Known, ctx: Context) -> Noise:
 
 def _uncorrelatable(noise: Noise, known: Known, ctx: Context) -> str:
     """Why noise cannot be correlated over rounds at this place; empty if it can."""
-    if not known.summed:
-        return "this is no sum: it hides a client as long as nobody has its noise of single rounds; give it on the sum"
+    if not known.summed and noise.trust != "distributed":
+        return "this is no sum: give it on the sum, or trust='distributed' where uploads are closed behind it"
+    if not known.summed and known.releases:
+        return "the zone has noise already; keep one noise component in the chain"
     if noise.mechanism != "gaussian" or noise.sample is not None or not isinstance(noise.std, int | float):
         return "it must be Gaussian, of one size, and drawn by the core: write Noise.gaussian(std, takes_back=...)"
     if any(release.trust == "central" for release in known.releases):

@@ -199,12 +199,14 @@ class NoiseTerms(NoiseKind, kw_only=True):
         scored: True where the scale follows from scores of a model, so that it tells of whatever moved that model.
         takes_back: of noise that is correlated over rounds, how much of the noise of the round before it takes away
             again, of that before, and so on; none in the first. None where the noise of each round is independent.
+        spread: standard deviation of all the noise of this round over that of what is drawn anew.
     """
 
     slack: Number = at_least(0, default=0.0)
     calibrated_delta: Number | None = None
     scored: bool = False
     takes_back: tuple[Number, ...] | None = None
+    spread: Number = at_least(1, default=1.0)
 
 
 class Noise(NoiseTerms, kw_only=True):
@@ -216,7 +218,8 @@ class Noise(NoiseTerms, kw_only=True):
     n = C^-1 z for a_k = C[t, t-k] / C[t, t] (matrix factorisation: Denisov et al., NeurIPS 2022). Whoever has y_t = x_t
     + n_t of all rounds has y_t + sum of a_k y_(t-k), in which the fresh noise lies over x_t + sum of a_k x_(t-k), and
     nothing more. So a round costs each client the sum of 1 and |a_k| over the rounds in which it took part: the ledger
-    goes by those, whatever was planned.
+    goes by those, whatever was planned. Where clients add it (`trust="distributed"`), the noise of those counts that
+    are in the sums of all rounds so far, and of nobody else.
 
     Written `Noise.gaussian(...)`, `Noise.laplace(...)`, or `Noise.own(...)` for a mechanism of a plugin's own. In
     `protect` noise is `local`, or `distributed` where it is enough for a sum alone; on a sum it is `central`.
@@ -247,7 +250,7 @@ class Noise(NoiseTerms, kw_only=True):
         cls, std: float | tuple[float, ...] | None, *, source: Source = "secure", grid: float | None = None,
         promised: float | None = None, calibrated_delta: float | None = None, scored: bool = False,
         trust: Literal["local", "central", "distributed"] = "local", literal: bool = False, note: str = "",
-        takes_back: tuple[float, ...] | None = None,
+        takes_back: tuple[float, ...] | None = None, spread: float = 1.0,
     ) -> Self:  # fmt: skip
         """Gaussian noise; discrete where `source` is `exact`.
 
@@ -262,13 +265,13 @@ class Noise(NoiseTerms, kw_only=True):
                 closed behind it; `central` in ballots whose noise the server adds. In `postprocess` all noise is.
             literal: the paper's own formula, which does not give what it claims.
             note: one sentence for the ledger.
-            takes_back: of noise that is correlated over rounds; see the class.
+            takes_back, spread: of noise that is correlated over rounds; see the class.
         """
         mechanism = "discrete_gaussian" if source == "exact" and std != 0 else "gaussian"
         return cls(
             mechanism=mechanism, std=std, source=source, grid=grid, promised=promised,
             trust=trust, calibrated_delta=calibrated_delta, scored=scored,
-            literal=literal, note=note, takes_back=takes_back,
+            literal=literal, note=note, takes_back=takes_back, spread=spread,
         )  # fmt: skip
 
     @classmethod

@@ -104,6 +104,8 @@ class Ledger:
         accounts: Mapping[str, Mapping[int, Iterable[float]]] = NOTHING,
         freed: Mapping[str, Iterable[str]] = NOTHING,
         closed: Iterable[str] = (),
+        repeated: bool = False,
+        resting: Iterable[int] = (),
     ) -> None:
         """Enters one round. A round that was repeated after an interruption is entered, and paid for, once a time.
 
@@ -125,13 +127,16 @@ class Ledger:
             freed: for each zone, the links whose functions had data in hand behind the noise.
             closed: zones whose sums stayed closed, of those that only the shares of several clients open;
                 `contributors` says for how many updates shares were asked for.
+            repeated: the round was cut off, and all go on from before it.
+            resting: clients that send noise alone, and pay for nothing.
         """
         shut = set(closed)
         paying = sorted({int(client_id) for client_id in charged} | {int(client_id) for client_id in weights})
+        paying = sorted({*paying}.difference(resting))
         zones = {
             zone: entry_of(
                 zone, size, releases.get(zone, []), self.curves, contributors.get(zone, 0), paying, weights,
-                closed=zone in shut,
+                closed=zone in shut, repeated=repeated,
             )
             for zone, size in zone_sizes.items()
             if zone != RETAINED and size > 0
@@ -178,7 +183,7 @@ class Ledger:
                 if fed_back.any():
                     self.feedback.count(mechanism, multiplier / 2, fed_back)
             else:
-                visible += inverse_square(facts.local or 0.0)
+                visible += math.inf if facts.by_clients else inverse_square(facts.local or 0.0)
         # Whatever another client computed from this client's un-noised values moves its clipped upload by up to twice
         # the clipping norm, once for each other upload; hence the 4.
         if visible > 0 and fed_back.any():

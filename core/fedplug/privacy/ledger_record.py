@@ -46,6 +46,9 @@ class ZoneEntry(Record):
         slack: by how much the mechanism may fail beside delta.
         freed: links whose functions had data in hand behind the noise, which counts for nothing then.
         closed: whether the sum stayed closed, which only the shares of several clients open.
+        senders: of noise that clients add and that is correlated over rounds, the weights of those who surely added it
+            to this sum, by client; none where nobody knows. None where noise is independent or the server's, and where
+            the sum stayed closed and all have gone back to before they added it.
     """
 
     size: Number
@@ -59,6 +62,7 @@ class ZoneEntry(Record):
     slack: Number = 0.0
     freed: list[Text] = dataclasses.field(default_factory=list)
     closed: bool = False
+    senders: dict[int, Number] | None = None
 
     @property
     def is_bare(self) -> bool:
@@ -67,9 +71,17 @@ class ZoneEntry(Record):
 
     @property
     def takes_back(self) -> tuple[float, ...] | None:
-        """Of noise on the sum that is correlated over rounds, see `fedplug.Noise`; None of a sum that nobody opened."""
+        """Of noise that is correlated over rounds, see `fedplug.Noise`; None of a server's on a sum that nobody opened.
+
+        Clients that have added theirs take it back later, whether or not the sum was opened.
+        """
         correlated = (release.takes_back for release in self.releases if release.takes_back is not None)
-        return None if self.closed else next(correlated, None)
+        return None if self.closed and not self.by_clients else next(correlated, None)
+
+    @property
+    def by_clients(self) -> bool:
+        """Whether clients add noise that is correlated over rounds."""
+        return any(each.takes_back is not None and each.trust != "central" for each in self.releases)
 
 
 class RoundEntry(Record):
@@ -94,7 +106,10 @@ class RoundEntry(Record):
 
     def without_cohort(self) -> Self:
         """For a record whose cohorts must stay secret: without who took part, and what follows from how many did."""
-        zones = {z: dataclasses.replace(facts, sum_factor=None, peer_factor=None) for z, facts in self.zones.items()}
+        zones = {
+            z: dataclasses.replace(facts, sum_factor=None, peer_factor=None, senders=None)
+            for z, facts in self.zones.items()
+        }
         return dataclasses.replace(self, charged="secret", zones=zones, accounts={})
 
 
@@ -151,6 +166,7 @@ class SamplingReport(Record):
     why: Text
     rate: Number | None = None
     source: Text = ""
+    rest: Text = ""
 
 
 class RoundsReport(Record):
@@ -349,7 +365,10 @@ class ZoneCost:
         releases: in how many rounds noise was added.
         bare: in how many rounds the zone was released without noise.
         central: in how many rounds the noise was added to the sum only.
-        correlated: in how many rounds that noise took back some of that of earlier rounds.
+        correlated: in how many rounds noise took back some of that of earlier rounds.
+        shares: of such noise that clients add, what its releases cost by the noise of one client, (K,).
+        together: the weights of the clients whose noise is in all of those sums, by client; None before the first.
+        rate, peer_rate: how much of `shares` counts toward whoever sees the sums, and toward another client.
         beneath: in how many rounds noise was added to the sum on top of that of the uploads.
         largest: largest mean size of a round, in scalars.
     """
@@ -367,11 +386,15 @@ class ZoneCost:
     correlated: int = 0
     beneath: int = 0
     largest: float = 0.0
+    shares: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros(0))
+    together: dict[int, float] | None = None
+    rate: float = 0.0
+    peer_rate: float = 0.0
 
     @classmethod
     def zero(cls, num_clients: int) -> ZoneCost:
-        own, total, below, peer, pooled = (np.zeros(num_clients) for _ in range(5))
-        return cls(own, total, below, peer, pooled)
+        own, total, below, peer, pooled, shares = (np.zeros(num_clients) for _ in range(6))
+        return cls(own, total, below, peer, pooled, shares=shares)
 
     def enter(
         self, facts: ZoneEntry, charged: NDArray[np.bool_], moved: NDArray[np.float64] | None = None
@@ -390,6 +413,9 @@ class ZoneCost:
             self.others.setdefault(facts.other, np.zeros(len(charged), np.int64))[charged] += 1
             return
         local, central = facts.local or 0.0, facts.central or 0.0
+        if moved is not None and facts.by_clients:
+            self._enter_shares(facts, moved)
+            return
         in_sum, for_peers = local * (facts.sum_factor or 1.0), local * (facts.peer_factor or 1.0)
         self.central += facts.local is None
         self.beneath += facts.local is not None and facts.central is not None
@@ -401,18 +427,53 @@ class ZoneCost:
         if moved is not None:
             # By the noise of the server alone: that of the uploads lies over the updates of one round, and which of two
             # accounts is less must not be chosen anew each round.
-            spread = np.zeros_like(moved)
-            spread[moved > 0] = inverse_square(central) * np.square(moved[moved > 0])
             self.correlated += 1
             self.below[charged] += inverse_square(in_sum)
             for cost in (self.total, self.peer, self.pooled):
-                cost += spread
+                cost += times_square(inverse_square(central), moved)
             return
         # Local and central noise add up in the sum; the larger of the two alone is a bound.
         self.total[charged] += inverse_square(max(in_sum, central))
         self.below[charged] += inverse_square(in_sum)
         self.peer[charged] += inverse_square(max(for_peers, central))
         self.pooled[charged] += inverse_square(max(for_peers, central))
+
+
+    def _enter_shares(self, facts: ZoneEntry, moved: NDArray[np.float64]) -> None:
+        """Adds a release whose noise clients have added, correlated over rounds.
+
+        The noise of the clients that are in all sums is that of one party with so much more of it. That of others is
+        taken to be known, in all rounds: it is taken back where it was not added, or stays where it was. So whenever
+        one of them drops out, all that was released before costs more as well.
+        """
+        self.correlated += 1
+        new = times_square(inverse_square(facts.local or 0.0), moved)
+        self.own += new
+        if facts.senders is None:
+            return
+        before = facts.senders if self.together is None else self.together
+        self.together = {c: weight for c, weight in facts.senders.items() if c in before}
+        squares = sorted(weight * weight for weight in self.together.values())
+        # No client is heavier than 1, so that nobody's values are moved by more than the bound.
+        rate, peer_rate = (1 / max(1.0, math.fsum(each)) for each in (squares, squares[:-1]))
+        if facts.uncredited:
+            rate = peer_rate = 1.0
+        rate, peer_rate = max(rate, self.rate), max(peer_rate, self.peer_rate)
+        for costs, now, then in (
+            ((self.total, self.below), rate, self.rate), ((self.peer, self.pooled), peer_rate, self.peer_rate)
+        ):  # fmt: skip
+            for cost in costs:
+                if now > then:
+                    cost += self.shares * (now - then)
+                cost += new * now
+        self.rate, self.peer_rate, self.shares = rate, peer_rate, self.shares + new
+
+
+def times_square(cost: float, moved: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A cost times the squares of what each client moved, (K,); nothing for those who moved nothing."""
+    each = np.zeros_like(moved)
+    each[moved > 0] = cost * np.square(moved[moved > 0])
+    return each
 
 
 def inverse_square(multiplier: float) -> float:
@@ -469,16 +530,22 @@ it equals that sum with independent uniform noise on top, but for a relative err
 
 def entry_of(
     zone: str, size: float, noises: list[Release], curves: Iterable[str], count: int, charged: list[int],
-    weights: Mapping[int, float], closed: bool = False,
+    weights: Mapping[int, float], closed: bool = False, repeated: bool = False,
 ) -> ZoneEntry:  # fmt: skip
     """What a zone of this size released: which of its chain's noises count, and what others' noise adds to them.
 
     `curves` names the mechanisms whose cost somebody states; `count`, `charged` and `weights` are of the cohort, see
     `noise_of_others`. Of a sum that stayed `closed` the count is that of the clients for whose shares somebody was
-    asked; 0 where nobody was, so that nobody has anything of it.
+    asked; 0 where nobody was, so that nobody has anything of it. `repeated` of a round that was cut off, and from
+    before which all go on.
     """
     why = uncredited(zone, noises, min(weights.values(), default=1.0))
     alone, others = (1.0, 1.0) if why else noise_of_others(count, charged, weights)
+    by_clients = any(noise.takes_back is not None and noise.trust != "central" for noise in noises)
+    senders: dict[int, float] | None = None
+    if by_clients and not (closed and repeated):
+        # Who has arrived has added its noise, whether or not the sum was opened; in that all of them have to be.
+        senders = {int(c): float(weight) for c, weight in weights.items()} if closed or count == len(weights) else {}
     return ZoneEntry(
         size=float(size),
         releases=list(noises),
@@ -490,6 +557,7 @@ def entry_of(
         uncredited=why,
         slack=max((release.slack for release in noises), default=0.0),
         closed=closed,
+        senders=senders,
     )
 
 
@@ -522,7 +590,7 @@ def uncredited(zone: str, releases: list[Release], lightest: float) -> str:
     if not local:
         return ""
     largest, step = min(release.range for release in local), max(release.step for release in local)
-    std = math.hypot(*(release.clipping_norm * release.noise_multiplier for release in local))
+    std = math.hypot(*(release.clipping_norm * release.noise_multiplier * release.spread for release in local))
     needed = max(release.clipping_norm for release in local) + _TAILS * std
     if not math.isfinite(needed):  # NaN where no bound is one number
         if math.isinf(largest) and step == 0:

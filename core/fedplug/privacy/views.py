@@ -647,7 +647,7 @@ def report(ledger: Ledger) -> LedgerReport:
         levels={level: _level(ledger, level, epsilons) for level, epsilons in levels(stated).items()},
         zones={zone: _zone(stated, zone) for zone in stated.costs},
         sampling=SamplingReport(
-            **(ledger.sampling.model_dump() if ledger.sampling else {"scheme": "all"}),
+            **(ledger.sampling.to_plain() if ledger.sampling else {"scheme": "all"}),
             amplified=why is None,
             why=why or "clients are sampled by secret coins",
         ),
