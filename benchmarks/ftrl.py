@@ -108,8 +108,8 @@ def outcome(plain: dict[str, Any], seed: int) -> tuple[float, float]:
     """Accuracy over the last five rounds, and epsilon of the released model; the folder is thrown away."""
     with tempfile.TemporaryDirectory() as folder:
         run = fedplug.run(plain | {"seed": seed}, output=folder, quiet=True, muted=["lab.report"])
-        last = [row.accuracy for row in run.metrics[-5:]]
-        return statistics.mean(last), run.ledger.views["released_model"].epsilon
+        last = [row.accuracy for row in run.metrics[-5:] if row.accuracy is not None]
+        return statistics.mean(last), run.ledger.views["released_model"].epsilon or math.inf
 
 
 if __name__ == "__main__":

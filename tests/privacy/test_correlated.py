@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from typing import Any
 
@@ -19,6 +20,7 @@ from ledger_toys import CLIENTS, DELTA, exact, ledger_of
 ROOT = (0.5, 0.375, 0.3125, 0.2734375)
 """Coefficients of the square root behind its diagonal of ones."""
 SIGMA = 8.0
+Vectors = np.ndarray[Any, Any]
 
 
 def row(round: int, bands: int = 5) -> Release:
@@ -33,7 +35,7 @@ def entered(ledger: Ledger, round: int, charged: list[int], **facts: Any) -> Non
     )  # fmt: skip
 
 
-def square_root(rounds: int) -> np.ndarray[Any, Any]:
+def square_root(rounds: int) -> Vectors:
     dense = np.eye(rounds)
     for lag, share in enumerate(ROOT, 1):
         dense += share * np.eye(rounds, k=-lag)
@@ -138,3 +140,131 @@ def test_noise_of_uploads_beneath_does_not_lower_the_price_of_the_sum() -> None:
     assert np.array_equal(with_local.costs["noised"].total, without.costs["noised"].total)
     expected = 1 / effective_multiplier([100.0] * 3) ** 2
     assert np.allclose(with_local.costs["noised"].own[:3], expected)
+
+
+# -- what it really costs, by the covariance of all that is released ---------------------------------------------------
+
+
+def really(releases: Vectors, noises: Vectors, took_part: Vectors) -> float:
+    """The largest mu^T S^-1 mu, for noise of covariance S and values of up to 1, of any sign, in one client's rows.
+
+    Args:
+        releases: how much of what a client gave in each row is in each release, (R, N).
+        noises: of what was drawn, each of standard deviation 1, (R, M).
+        took_part: bool (N,), in which rows the client had anything to give.
+    """
+    inverse = np.linalg.inv(noises @ noises.T)
+    rows = np.flatnonzero(took_part)
+    given = [releases[:, rows] @ np.array(signs) for signs in itertools.product((1.0, -1.0), repeat=len(rows))]
+    return max((float(mu @ inverse @ mu) for mu in given), default=0.0)
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=7), st.lists(st.booleans(), min_size=7, max_size=7),
+    st.lists(st.booleans(), min_size=7, max_size=7),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_rounds_that_are_repeated_cost_what_they_release(
+    goes_back: list[int], there: list[bool], released: list[bool]
+) -> None:
+    """A run that is killed again and again, back to some round each time, at the server that adds the noise; and some
+    rounds are skipped.
+    """
+    ledger, round, count = ledger_of(rounds=8), 0, len(goes_back)
+    noise: dict[int, Vectors] = {}
+    rows = []
+    for attempt, back in enumerate(goes_back):
+        if released[attempt]:
+            drawn = SIGMA * np.eye(count)[attempt]
+            shares = row(round).takes_back or ()
+            back = (s * noise[round - k] for k, s in enumerate(shares, 1) if round - k in noise)
+            noise[round] = drawn - sum(back)
+            rows.append((attempt, noise[round]))
+            entered(ledger, round, [0] if there[attempt] else [1])
+        round = max(0, round + 1 - back)
+        noise = {r: kept for r, kept in noise.items() if r < round}
+    if not rows:
+        return
+    seen = np.array([np.eye(count)[attempt] for attempt, _ in rows])
+    worst = really(seen, np.array([kept for _, kept in rows]), np.array(there[:count]) & np.array(released[:count]))
+    assert ledger.costs["noised"].total[0] == pytest.approx(worst)
+
+
+CLOSED = Release("gaussian", SIGMA, 1.0, trust="distributed")
+
+
+@given(st.data())
+@settings(max_examples=120, deadline=None)
+def test_noise_that_clients_share_out_costs_no_less_than_it_does_whoever_drops_out(data: st.DataObject) -> None:
+    """Toward outsiders, and toward another client that knows its own noise; uploads that are lost, with and without
+    noise that their client remembers, and sums that stay closed.
+    """
+    count, rounds = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 4))
+    ledger = ledger_of({"noised": "shares"}, published=["noised"], num_clients=count, rounds=rounds)
+    streams: list[dict[int, Vectors]] = [{} for _ in range(count)]
+    basis = np.eye(count * rounds)
+    seen, noises, asked = [], [], np.zeros(rounds, bool)
+    for round in range(rounds):
+        arrived = [c for c in range(count) if data.draw(st.sampled_from([True, True, True, False]))]
+        shares = row(round).takes_back or ()
+        for c in range(count):
+            if c in arrived or data.draw(st.booleans()):
+                back = (s * streams[c][round - k] for k, s in enumerate(shares, 1) if round - k in streams[c])
+                streams[c][round] = SIGMA * basis[c * rounds + round] - sum(back)
+        turn = data.draw(st.booleans())
+        opened = len(arrived) > 1 and data.draw(st.sampled_from([True, True, False]))
+        asked[round] = turn and 0 in arrived
+        if opened:
+            seen.append(np.eye(rounds)[round])
+            noises.append(sum(streams[c][round] for c in arrived))
+        ledger.record(
+            round, charged=list(range(count)), zone_sizes={"noised": 10}, total=10,
+            releases={"noised": [dataclasses.replace(CLOSED, takes_back=shares)]},
+            contributors={"noised": len(arrived)} if opened else {}, weights=dict.fromkeys(arrived, 1.0),
+            closed=() if opened else ["noised"], resting=[c for c in range(count) if c or not turn],
+        )  # fmt: skip
+    if not seen:
+        return
+    drawn = np.array(noises)
+    costs = ledger.costs["noised"]
+    assert really(np.array(seen), drawn, asked) <= costs.total[0] * (1 + 1e-9)
+    for peer in range(1, count):
+        unknown = np.delete(drawn, range(peer * rounds, (peer + 1) * rounds), axis=1)
+        assert really(np.array(seen), unknown, asked) <= costs.peer[0] * (1 + 1e-9)
+
+
+def test_one_that_drops_out_once_takes_its_noise_out_of_all_sums() -> None:
+    def shared(missing: dict[int, int]) -> Ledger:
+        ledger = ledger_of({"noised": "shares"}, published=["noised"])
+        for round in range(6):
+            here = [c for c in range(CLIENTS) if missing.get(round) != c]
+            ledger.record(
+                round, charged=list(range(CLIENTS)), zone_sizes={"noised": 10}, total=10,
+                releases={"noised": [dataclasses.replace(CLOSED, takes_back=row(round).takes_back)]},
+                contributors={"noised": len(here)}, weights=dict.fromkeys(here, 1.0),
+            )  # fmt: skip
+        return ledger
+
+    all_there, missed = shared({}), shared({1: 4, 3: 5, 5: 4})
+    base = (moved(6, list(range(6))) / SIGMA) ** 2
+    for ledger, left in ((all_there, CLIENTS), (missed, CLIENTS - 2)):
+        costs = ledger.costs["noised"]
+        assert np.allclose(costs.total, base / left)
+        assert np.allclose(costs.peer, base / (left - 1))
+        assert np.allclose(costs.own, base)
+    copied = missed.copy([RoundEntry.from_json(entry.to_json()) for entry in missed.log])
+    assert np.allclose(copied.costs["noised"].peer, missed.costs["noised"].peer)
+
+
+def test_a_cut_off_round_whose_sum_nobody_opened_has_released_nothing() -> None:
+    ledger = ledger_of({"noised": "shares"}, published=["noised"])
+    facts: dict[str, Any] = {
+        "charged": [0, 1, 2], "zone_sizes": {"noised": 10}, "total": 10,
+        "releases": {"noised": [dataclasses.replace(CLOSED, takes_back=())]},
+    }  # fmt: skip
+    ledger.record(0, **facts, closed=["noised"], repeated=True)
+    assert (ledger.costs["noised"].total == 0).all()
+    ledger.record(0, **facts, contributors={"noised": 3}, weights=dict.fromkeys(range(3), 1.0))
+    assert np.allclose(ledger.costs["noised"].total[:3], 1 / SIGMA**2 / 3)
+    ledger.record(1, **facts, closed=["noised"])  # skipped, and nobody knows who has added noise to go on from
+    assert np.allclose(ledger.costs["noised"].total[:3], 2 / SIGMA**2)

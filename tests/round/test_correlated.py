@@ -21,8 +21,8 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.round.protocol import sample
 from fedplug_std.correlated import CorrelatedGaussian
 from fedplug_std.factors import factor
-from run_toys import resume, start, stopped
-from toy_components import recipe_of, toy_catalog
+from run_toys import resume, rows_of, start, stopped
+from toy_components import pushed, recipe_of, toy_catalog
 from toy_protocol import initial_vector, run_protocol
 
 ROUNDS, TURNS = 8, 3
@@ -176,6 +176,102 @@ def test_a_skipped_round_leaves_no_noise_to_take_back() -> None:
     )
     assert np.allclose(outcome.vector - initial_vector(plain), (first + third - 0.375 * first) / 2, atol=1e-4)
     assert outcome.protocol.ledger.epsilon() == pytest.approx(gaussian_epsilon(2.0, 1e-5))
+
+
+# -- shared out among clients ------------------------------------------------------------------------------------------
+
+SHARED = {"use": "std.distributed_correlated_gaussian", "noise_multiplier": 2.0, "separation": TURNS, "shared_by": 5}
+MASKS = {"use": "secagg.bonawitz", "bits": 64}
+
+
+def shared(seal: Any = MASKS, noise: dict[str, Any] = SHARED, **changes: Any) -> dict[str, Any]:
+    plain = recipe(
+        min_clients=4, negotiate_mask={"use": "std.single_zone", "zone": "encrypted"},
+        protect={"encrypted": [{"use": "std.clip", "norm": 1.0}, noise, seal]}, postprocess={"encrypted": [seal["use"]]},
+        sampling={"scheme": "cyclic", "rate": 1 / TURNS, "rest": "noise"},
+    )  # fmt: skip
+    return plain | changes
+
+
+@pytest.mark.parametrize("seal", [MASKS, {"use": "std.bfv", "key_holder": "key_server", "range": 64}])
+def test_all_clients_add_noise_and_those_whose_turn_it_is_what_they_learnt(seal: dict[str, Any]) -> None:
+    plain = shared(seal, SHARED | {"source": "reproducible"}, train={"use": "toy.push"}, rounds=4)
+    outcome = run_protocol(plain)
+    made = Recipe.from_plain(plain, toy_catalog())
+    root = factor("square_root", 4, TURNS)
+    std = 2.0 * root.sensitivity(4, TURNS) / math.sqrt(5)
+    vector = start = initial_vector(plain).astype(np.float64)
+    inverse = np.linalg.inv(root.dense())
+    for round in range(4):
+        turn = sorted({*range(6)} - made.resting(round))
+        assert len(turn) == 2
+        vector = vector + sum(pushed(start, 7, c, round).astype(np.float64) for c in turn) / 2
+        for client in range(6):
+            drawn = [
+                fedplug.stream(7, client, r, "std.distributed_correlated_gaussian", "encrypted").standard_normal(650)
+                for r in range(round + 1)
+            ]
+            vector += std * inverse[round, : round + 1] @ np.array(drawn) / 2
+    assert np.allclose(outcome.vector, vector, atol=1e-2 if seal is not MASKS else 1e-4)
+    log = outcome.protocol.ledger.log
+    assert [entry.charged for entry in log] == [sorted({*range(6)} - made.resting(round)) for round in range(4)]
+    assert all(row.clients.answered == 6 for row in outcome.rows)
+
+
+def test_everybody_is_protected_where_nobody_opens_uploads() -> None:
+    report = run_protocol(shared()).protocol.ledger.report()
+    views = report.views
+    # Six clients have the noise of the five that are asked for, and a client that looks knows its own.
+    assert views["client"].epsilon == pytest.approx(gaussian_epsilon(2.0, 1e-5))
+    assert views["client_and_aggregator"].epsilon == pytest.approx(gaussian_epsilon(2.0, 1e-5))
+    for party in ("released_model", "aggregator"):
+        assert views[party].epsilon == pytest.approx(gaussian_epsilon(2.0 * math.sqrt(6 / 5), 1e-5))
+    assert report.sampling.rest == "noise"
+
+
+def test_a_client_that_drops_out_takes_its_noise_along_and_one_that_comes_back_brings_none() -> None:
+    fails = {"use": "toy.fail", "clients": [2], "rounds": [3]}
+    plain = shared()
+    plain["protect"]["encrypted"].insert(0, fails)
+    outcome = run_protocol(plain)
+    assert [row.clients.answered for row in outcome.rows] == [6, 6, 6, 5, 6, 6, 6, 6]
+    epsilons = [row.epsilon or math.inf for row in outcome.rows]
+    assert epsilons == sorted(epsilons)
+    views = outcome.protocol.ledger.report().views
+    assert views["released_model"].epsilon == pytest.approx(gaussian_epsilon(2.0, 1e-5))
+    assert views["client"].epsilon == pytest.approx(gaussian_epsilon(2.0 * math.sqrt(4 / 5), 1e-5))
+
+
+def test_clients_that_go_on_go_on_from_the_noise_that_they_have_added(tmp_path: Path) -> None:
+    plain = shared(noise=SHARED | {"source": "reproducible"}, rounds=5)
+    whole = start(tmp_path / "whole", plain)
+    with stopped(lambda _, round: round == 3):
+        broken = start(tmp_path / "broken", plain)
+    assert resume(broken) == 0
+    found = [[row["accuracy"] for row in rows_of(folder)] for folder in (whole, broken)]
+    assert found[0] == found[1]
+    assert (whole / "ledger.json").read_text() == (broken / "ledger.json").read_text()
+
+
+def test_where_a_client_holds_the_key_its_own_noise_alone_counts() -> None:
+    views = run_protocol(shared({"use": "std.bfv", "key_holder": "clients", "range": 64})).protocol.ledger.report().views
+    alone = gaussian_epsilon(2.0 / math.sqrt(5), 1e-5)
+    assert views["client_and_aggregator"].epsilon == pytest.approx(alone)
+    assert views["released_model"].epsilon == pytest.approx(gaussian_epsilon(2.0 * math.sqrt(6 / 5), 1e-5))
+
+
+def test_the_check_says_what_stands_against_sharing_it_out() -> None:
+    away = shared(sampling={"scheme": "cyclic", "rate": 1 / TURNS}, min_clients=2)
+    assert "only the client that added noise can take it back" in problems(away)
+    assert "write sampling: {scheme: cyclic, rate: 0.333333, rest: noise}" in problems(away)
+    poisson = shared(sampling={"scheme": "poisson", "rate": 0.5, "rest": "noise"})
+    assert "rest=noise is for clients that take part in turn, not poisson" in problems(poisson)
+    assert "shared_by=9 counts on more than the 6 clients" in problems(shared(noise=SHARED | {"shared_by": 9}))
+    open_ = recipe(protect={"noised": [{"use": "std.clip", "norm": 1.0}, SHARED]}, postprocess={})
+    assert "is enough for a sum, not for an upload" in problems(open_)
+    twice = shared()
+    twice["protect"]["encrypted"].insert(1, {"use": "std.gaussian", "noise_multiplier": 1.0})
+    assert "the zone has noise already" in problems(twice) or "no bound holds" in problems(twice)
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------

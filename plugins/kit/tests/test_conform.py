@@ -56,6 +56,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "std.lora": {"rank": 2, "around": {"use": "std.gpt", "width": 8}},
     "std.paillier": {"key_bits": 2048},
     "std.gaussian": GAUSSIAN, "std.distributed_gaussian": GAUSSIAN, "std.laplace": GAUSSIAN,
+    "std.distributed_correlated_gaussian": GAUSSIAN,
     "sensecrypt.select": {"budget": 0.5},
     "std.categories": {"categories": 5},
     "std.image_folder": {"path": "absent"}, "std.text": {"file": "absent"},
@@ -84,6 +85,16 @@ RECIPES: dict[str, dict[str, Any]] = {
         "protect": {
             "encrypted": [
                 {"use": "std.clip", "norm": 1.0}, {"use": "std.distributed_gaussian", **GAUSSIAN}, {"use": "std.bfv"},
+            ],
+        },
+        "postprocess": {"encrypted": ["std.bfv"]},
+    },
+    "std.distributed_correlated_gaussian": {
+        "negotiate_mask": {"use": "std.single_zone", "zone": "encrypted"},
+        "protect": {
+            "encrypted": [
+                {"use": "std.clip", "norm": 1.0}, {"use": "std.distributed_correlated_gaussian", **GAUSSIAN},
+                {"use": "std.bfv"},
             ],
         },
         "postprocess": {"encrypted": ["std.bfv"]},
