@@ -187,7 +187,8 @@ MASKS = {"use": "secagg.bonawitz", "bits": 64}
 def shared(seal: Any = MASKS, noise: dict[str, Any] = SHARED, **changes: Any) -> dict[str, Any]:
     plain = recipe(
         min_clients=4, negotiate_mask={"use": "std.single_zone", "zone": "encrypted"},
-        protect={"encrypted": [{"use": "std.clip", "norm": 1.0}, noise, seal]}, postprocess={"encrypted": [seal["use"]]},
+        protect={"encrypted": [{"use": "std.clip", "norm": 1.0}, noise, seal]},
+        postprocess={"encrypted": [seal["use"]]},
         sampling={"scheme": "cyclic", "rate": 1 / TURNS, "rest": "noise"},
     )  # fmt: skip
     return plain | changes
@@ -254,7 +255,8 @@ def test_clients_that_go_on_go_on_from_the_noise_that_they_have_added(tmp_path: 
 
 
 def test_where_a_client_holds_the_key_its_own_noise_alone_counts() -> None:
-    views = run_protocol(shared({"use": "std.bfv", "key_holder": "clients", "range": 64})).protocol.ledger.report().views
+    keys = {"use": "std.bfv", "key_holder": "clients", "range": 64}
+    views = run_protocol(shared(keys)).protocol.ledger.report().views
     alone = gaussian_epsilon(2.0 / math.sqrt(5), 1e-5)
     assert views["client_and_aggregator"].epsilon == pytest.approx(alone)
     assert views["released_model"].epsilon == pytest.approx(gaussian_epsilon(2.0 * math.sqrt(6 / 5), 1e-5))
