@@ -177,8 +177,8 @@ def test_rounds_that_are_repeated_cost_what_they_release(
         if released[attempt]:
             drawn = SIGMA * np.eye(count)[attempt]
             shares = row(round).takes_back or ()
-            back = (s * noise[round - k] for k, s in enumerate(shares, 1) if round - k in noise)
-            noise[round] = drawn - sum(back)
+            taken = (s * noise[round - k] for k, s in enumerate(shares, 1) if round - k in noise)
+            noise[round] = drawn - sum(taken)
             rows.append((attempt, noise[round]))
             entered(ledger, round, [0] if there[attempt] else [1])
         round = max(0, round + 1 - back)
