@@ -187,7 +187,10 @@ def test_rounds_that_are_repeated_cost_what_they_release(
         return
     seen = np.array([np.eye(count)[attempt] for attempt, _ in rows])
     worst = really(seen, np.array([kept for _, kept in rows]), np.array(there[:count]) & np.array(released[:count]))
-    assert ledger.costs["noised"].total[0] == pytest.approx(worst)
+    stated = ledger.costs["noised"].total[0]
+    assert worst <= stated * (1 + 1e-9)
+    if all(released[:count]):  # of one that is repeated and then skipped the ledger keeps who was in it before
+        assert stated == pytest.approx(worst)
 
 
 CLOSED = Release("gaussian", SIGMA, 1.0, trust="distributed")
