@@ -258,6 +258,7 @@ def test_runs(path: Path, tmp_path: Path) -> None:
         "secagg-digits": FEW_CLIENTS,
         "secagg-distributed-dp": FEW_CLIENTS,
         "secagg-ten-thousand": FEW_CLIENTS,
+        "dp-ftrl": ["data={use: std.digits, clients: 20, partition: {use: std.iid}}", "min_clients=2"],
         "gpt-base": ["model.width=16", "model.heads=2", "data.train_size=100", "data.test_size=20"],
         "gpt-lora-central-dp": FEW_PIECES,
         "gpt-lora-vote-bfv": FEW_PIECES,

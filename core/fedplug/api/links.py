@@ -37,7 +37,7 @@ from fedplug.api.operations import (
     Widen,
     as_operations,
 )
-from fedplug.api.roles import Sealer, Site
+from fedplug.api.roles import Groups, Negotiation, Sealer, Site
 
 if TYPE_CHECKING:
     from fedplug.api.parties import Context, Party
@@ -97,7 +97,7 @@ def _foretold(steps: tuple[Step, ...]) -> bytes:
     stated: list[Any] = [[clip.link, clip.bound.norm, clip.bound.order, clip.factor] for clip in known.clips]
     for release in known.releases:
         # What follows from scores is not known to all; a client refuses if its noise costs more than was promised.
-        same = [] if release.scored else [release.noise_multiplier]
+        same = [] if release.scored else [release.noise_multiplier, *(release.takes_back or ())]
         stated.append([release.link, *same])
     return hashlib.blake2b(repr(_rounded(stated)).encode(), digest_size=8).digest()
 
@@ -316,6 +316,13 @@ def settled(noise: Noise, known: Known, ctx: Context) -> Noise:
     """
     if known.summed:
         noise = dataclasses.replace(noise, trust="central")
+    if noise.takes_back is not None and (why := _uncorrelatable(noise, known, ctx)):
+        raise Misplaced(f"{known.link} gives noise that takes back some of that of earlier rounds, and {why}")
+    if any(release.takes_back is not None for release in known.releases):
+        raise Misplaced(
+            f"{known.link} adds noise behind that of {known.releases[-1].link}, which is correlated over rounds and is "
+            "priced as a whole; keep one noise component in the chain"
+        )
     if noise.sample is not None:
         if noise.mechanism in INTEGER:
             raise Misplaced(f"{known.link} calls a sampler of its own {noise.mechanism}, a name of the core; rename it")
@@ -396,6 +403,23 @@ def _settled_in_steps(noise: Noise, known: Known) -> Noise:
             raise grids.too_fine(noise.grid, least)
     said = grids.note_of(noise.source, noise.mechanism, 0.0)
     return dataclasses.replace(noise, note=f"{noise.note}; {said}" if noise.note and said else noise.note or said)
+
+
+def _uncorrelatable(noise: Noise, known: Known, ctx: Context) -> str:
+    """Why noise cannot be correlated over rounds at this place; empty if it can."""
+    if not known.summed and noise.trust != "distributed":
+        return "this is no sum: give it on the sum, or trust='distributed' where uploads are closed behind it"
+    if not known.summed and known.releases:
+        return "the zone has noise already; keep one noise component in the chain"
+    if noise.mechanism != "gaussian" or noise.sample is not None or not isinstance(noise.std, int | float):
+        return "it must be Gaussian, of one size, and drawn by the core: write Noise.gaussian(std, takes_back=...)"
+    if any(release.trust == "central" for release in known.releases):
+        return "the sum has noise already; keep one noise component of the server in the chain"
+    if any(isinstance(each, Groups) for each in ctx.components.values()):
+        return "there is a sum for each group, in which clients differ from round to round; leave out groups"
+    if not all(each.plans.public for each in ctx.components.values() if isinstance(each, Negotiation)):
+        return "plans follow from data, so that values of other parameters come in other rounds; use std.single_zone"
+    return ""
 
 
 def ballot_states(name: str, operations: Operations, ctx: Context) -> tuple[Operations, tuple[Known, ...]]:

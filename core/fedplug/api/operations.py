@@ -223,17 +223,30 @@ class NoiseTerms(NoiseKind, kw_only=True):
         scored: True where the scale follows from scores of a model, so that it tells of whatever moved that model.
         colluders: so many clients know their own noise and may put their heads together, so that it does not count;
             whatever is said here, that of one client does not.
+        takes_back: of noise that is correlated over rounds, how much of the noise of the round before it takes away
+            again, of that before, and so on; none in the first. None where the noise of each round is independent.
+        spread: standard deviation of all the noise of this round over that of what is drawn anew.
     """
 
     slack: Number = at_least(0, default=0.0)
     calibrated_delta: Number | None = None
     scored: bool = False
     colluders: Count = at_least(0, default=0)
+    takes_back: tuple[Number, ...] | None = None
+    spread: Number = at_least(1, default=1.0)
 
 
 class Noise(NoiseTerms, kw_only=True):
     """Random noise, independent for each scalar, which the core draws from a stream of its own; priced by the size that
     is used over the bound that is enforced before it. Without such a bound it has no price, and nothing is promised.
+
+    With `takes_back=(a_1, a_2, ...)` the noise n_t of round t is what is drawn anew, of `std`, less the sum of a_k
+    n_(t-k): the core remembers the noise that it has added. Where z are independent and C is lower triangular, that is
+    n = C^-1 z for a_k = C[t, t-k] / C[t, t] (matrix factorisation: Denisov et al., NeurIPS 2022). Whoever has y_t = x_t
+    + n_t of all rounds has y_t + sum of a_k y_(t-k), in which the fresh noise lies over x_t + sum of a_k x_(t-k), and
+    nothing more. So a round costs each client the sum of 1 and |a_k| over the rounds in which it took part: the ledger
+    goes by those, whatever was planned. Where clients add it (`trust="distributed"`), the noise of those counts that
+    are in the sums of all rounds so far, and of nobody else.
 
     Written `Noise.gaussian(...)`, `Noise.laplace(...)`, or `Noise.own(...)` for a mechanism of a plugin's own. In
     `protect` noise is `local`, or `distributed` where it is enough for a sum alone; on a sum it is `central`.
@@ -265,6 +278,7 @@ class Noise(NoiseTerms, kw_only=True):
         promised: float | None = None, calibrated_delta: float | None = None, scored: bool = False,
         trust: Literal["local", "central", "distributed"] = "local", literal: bool = False, note: str = "",
         colluders: int = 0,
+        takes_back: tuple[float, ...] | None = None, spread: float = 1.0,
     ) -> Self:  # fmt: skip
         """Gaussian noise; discrete where `source` is `exact`.
 
@@ -280,12 +294,13 @@ class Noise(NoiseTerms, kw_only=True):
             literal: the paper's own formula, which does not give what it claims.
             note: one sentence for the ledger.
             colluders: clients whose noise does not count in a sum.
+            takes_back, spread: of noise that is correlated over rounds; see the class.
         """
         mechanism = "discrete_gaussian" if source == "exact" and std != 0 else "gaussian"
         return cls(
             mechanism=mechanism, std=std, source=source, grid=grid, promised=promised,
             trust=trust, calibrated_delta=calibrated_delta, scored=scored,
-            literal=literal, note=note, colluders=colluders,
+            literal=literal, note=note, colluders=colluders, takes_back=takes_back, spread=spread,
         )  # fmt: skip
 
     @classmethod

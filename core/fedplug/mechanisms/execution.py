@@ -304,6 +304,8 @@ class _Execution:
             return values
         if noise.mechanism in INTEGER:
             return self._noised_in_steps(noise, values)
+        if noise.takes_back is not None:
+            return self._noised_with_memory(noise, noise.takes_back, block)
         stream, add = self._stream(), add_laplace if noise.mechanism == "laplace" else add_noise
         if isinstance(noise.std, tuple):
             return self._noised_by_layer(noise, block, stream)
@@ -317,6 +319,46 @@ class _Execution:
 
         mechanism = cast("IntegerNoise", noise.mechanism)
         return add_integers(values, cast(float, noise.std), noise.grid or 0.0, mechanism, noise.source, self._stream())
+
+    def _noised_with_memory(
+        self, noise: Noise, takes_back: tuple[float, ...], block: Block
+    ) -> NDArray[np.float32]:
+        """Values with noise that takes back some of that of earlier rounds, which this party remembers.
+
+        A round that was skipped has left none: nothing was released of it, and nothing is taken back. What one round
+        takes nothing back of, no later one can: it is forgotten.
+        """
+        from fedplug.mechanisms.noise import add_correlated
+
+        # Of this operation alone: no function of a plugin is handed it.
+        memory = self._memory()
+        kept: dict[int, NDArray[np.float64]] = memory.setdefault("noise", {})
+        # By round, of how much of what was drawn in each round its noise consists.
+        made: dict[int, NDArray[np.float64]] = memory.setdefault("made", {})
+        round, values = self.ctx.round, block.plain()
+        if round in kept:
+            what = f"it has added noise in round {round + 1} already, and goes on from one round to the next"
+            raise _refusal(self.link, noise, what)
+        if other := next((size for each in kept.values() if (size := len(each)) != block.size), None):
+            what = f"it noised {other} values before, and {block.size} now; the zone must hold the same in all rounds"
+            raise _refusal(self.link, noise, what)
+        assert isinstance(noise.std, int | float)  # as `settled` has it
+        taken, drawn = np.zeros(block.size), np.zeros(round + 1)
+        drawn[round] = noise.std
+        for lag, share in enumerate(takes_back, 1):
+            if (before := kept.get(round - lag)) is not None:
+                taken += share * before
+                drawn[: round - lag + 1] -= share * made[round - lag]
+        spread = float(np.linalg.norm(drawn)) / noise.std
+        if isinstance(self.party, Client) and spread > noise.spread / _LAST_DIGITS:  # what closes it must hold it
+            what = f"its noise has {spread:.9g} times the std that is drawn, and it gives spread={noise.spread:.9g}"
+            raise _refusal(self.link, noise, what)
+        grid = noise.grid or grids.finest(float(np.abs(values).max(initial=0.0)), noise.std)
+        noised, kept[round] = add_correlated(values, noise.std, grid, noise.source, self._stream(), taken)
+        made[round] = drawn
+        for earlier in [each for each in kept if each < round - len(takes_back)]:
+            del kept[earlier], made[earlier]
+        return noised
 
     def _noised_by_layer(self, noise: Noise, block: Block, stream: np.random.Generator) -> NDArray[np.float32]:
         from fedplug.mechanisms.noise import add_laplace, add_noise

@@ -80,6 +80,35 @@ def add_noise(
     return _on_grid(values, lambda size: stream.standard_normal(size) * std, grid, math.inf)
 
 
+def add_correlated(
+    values: NDArray[np.float32], std: float, grid: float, source: str, stream: np.random.Generator,
+    taken: NDArray[np.float64],
+) -> tuple[NDArray[np.float32], NDArray[np.float64]]:  # fmt: skip
+    """Values plus fresh Gaussian noise less some of the noise of earlier rounds, on the grid.
+
+    Args:
+        values, std, grid, source, stream: as of `add_noise`; the source is `secure` or `reproducible`.
+        taken: float64 (n,), what is taken back of the noise of earlier rounds.
+
+    Returns:
+        The noised values, float32 (n,), and the noise that lies on them, float64 (n,), as it was before the results
+        were rounded to the grid: what is rounded is the exact sum, and rounding it costs no privacy.
+    """
+    fresh = SecureNoise() if source == "secure" else None
+    noise, done = np.empty(len(values)), 0
+
+    def draw(size: int) -> NDArray[np.float64]:
+        nonlocal done
+        drawn = stream.standard_normal(size) * std if fresh is None else fresh.gaussian(std, size)
+        here = slice(done, done + size)
+        drawn -= taken[here]
+        noise[here], done = drawn, done + size
+        return drawn
+
+    reach = LARGEST_GAUSSIAN * std + max(-float(taken.min(initial=0)), float(taken.max(initial=0)))
+    return _on_grid(values, draw, grid, reach if fresh else math.inf), noise
+
+
 def _on_grid(
     values: NDArray[np.float32], draw: Callable[[int], NDArray[np.float64]], grid: float, largest: float
 ) -> NDArray[np.float32]:

@@ -47,6 +47,9 @@ class ZoneEntry(Record):
         slack: by how much the mechanism may fail beside delta.
         freed: links whose functions had data in hand behind the noise, which counts for nothing then.
         closed: whether the sum stayed closed, which only the shares of several clients open.
+        senders: of noise that clients add and that is correlated over rounds, the weights of those who surely added it
+            to this sum, by client; none where nobody knows. None where noise is independent or the server's, and where
+            the sum stayed closed and all have gone back to before they added it.
     """
 
     size: Number
@@ -60,6 +63,7 @@ class ZoneEntry(Record):
     slack: Number = 0.0
     freed: list[Text] = dataclasses.field(default_factory=list)
     closed: bool = False
+    senders: dict[int, Number] | None = None
 
     @property
     def is_bare(self) -> bool:
@@ -70,6 +74,20 @@ class ZoneEntry(Record):
     def concentrated(self) -> bool:
         """Whether its multipliers are those of Gaussian noise in Renyi DP alone; see `fedplug.privacy.integers`."""
         return any(release.mechanism in INTEGER for release in self.releases)
+
+    @property
+    def takes_back(self) -> tuple[float, ...] | None:
+        """Of noise that is correlated over rounds, see `fedplug.Noise`; None of a server's on a sum that nobody opened.
+
+        Clients that have added theirs take it back later, whether or not the sum was opened.
+        """
+        correlated = (release.takes_back for release in self.releases if release.takes_back is not None)
+        return None if self.closed and not self.by_clients else next(correlated, None)
+
+    @property
+    def by_clients(self) -> bool:
+        """Whether clients add noise that is correlated over rounds."""
+        return any(each.takes_back is not None and each.trust != "central" for each in self.releases)
 
 
 class RoundEntry(Record):
@@ -94,7 +112,10 @@ class RoundEntry(Record):
 
     def without_cohort(self) -> Self:
         """For a record whose cohorts must stay secret: without who took part, and what follows from how many did."""
-        zones = {z: dataclasses.replace(facts, sum_factor=None, peer_factor=None) for z, facts in self.zones.items()}
+        zones = {
+            z: dataclasses.replace(facts, sum_factor=None, peer_factor=None, senders=None)
+            for z, facts in self.zones.items()
+        }
         return dataclasses.replace(self, charged="secret", zones=zones, accounts={})
 
 
@@ -151,6 +172,7 @@ class SamplingReport(Record):
     why: Text
     rate: Number | None = None
     source: Text = ""
+    rest: Text = ""
 
 
 class RoundsReport(Record):
@@ -355,6 +377,10 @@ class ZoneCost:
         releases: in how many rounds noise was added.
         bare: in how many rounds the zone was released without noise.
         central: in how many rounds the noise was added to the sum only.
+        correlated: in how many rounds noise took back some of that of earlier rounds.
+        shares: of such noise that clients add, what its releases cost by the noise of one client, (K,).
+        together: the weights of the clients whose noise is in all of those sums, by client; None before the first.
+        rate, peer_rate: how much of `shares` counts toward whoever sees the sums, and toward `colluders` other clients.
         beneath: in how many rounds noise was added to the sum on top of that of the uploads.
         concentrated: whether any noise was in whole numbers.
         largest: largest mean size of a round, in scalars.
@@ -370,17 +396,29 @@ class ZoneCost:
     releases: int = 0
     bare: int = 0
     central: int = 0
+    correlated: int = 0
     beneath: int = 0
     concentrated: bool = False
     largest: float = 0.0
+    shares: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros(0))
+    together: dict[int, float] | None = None
+    rate: float = 0.0
+    peer_rate: float = 0.0
+    colluders: int = 1
 
     @classmethod
-    def zero(cls, num_clients: int) -> ZoneCost:
-        own, total, below, peer, pooled = (np.zeros(num_clients) for _ in range(5))
-        return cls(own, total, below, peer, pooled)
+    def zero(cls, num_clients: int, colluders: int = 1) -> ZoneCost:
+        own, total, below, peer, pooled, shares = (np.zeros(num_clients) for _ in range(6))
+        return cls(own, total, below, peer, pooled, shares=shares, colluders=colluders)
 
-    def enter(self, facts: ZoneEntry, charged: NDArray[np.bool_]) -> None:
-        """Adds what a round released of the zone, for the clients that were charged."""
+    def enter(
+        self, facts: ZoneEntry, charged: NDArray[np.bool_], moved: NDArray[np.float64] | None = None
+    ) -> None:
+        """Adds what a round released of the zone, for the clients that were charged.
+
+        With noise that is correlated over rounds `moved` says by how many times its bound each client, charged now or
+        earlier, moves what the fresh noise lies over, (K,).
+        """
         self.largest, self.slack = max(self.largest, facts.size), max(self.slack, facts.slack)
         if facts.is_bare:
             self.bare += 1
@@ -391,6 +429,9 @@ class ZoneCost:
             self.others.setdefault(facts.other, np.zeros(len(charged), np.int64))[charged] += 1
             return
         local, central = facts.local or 0.0, facts.central or 0.0
+        if moved is not None and facts.by_clients:
+            self._enter_shares(facts, moved)
+            return
         in_sum, for_peers = local * (facts.sum_factor or 1.0), local * (facts.peer_factor or 1.0)
         self.central += facts.local is None
         self.beneath += facts.local is not None and facts.central is not None
@@ -399,11 +440,57 @@ class ZoneCost:
             if facts.peer_factor is not None:
                 self.pooled[charged] += inverse_square(for_peers)
             return
+        if moved is not None:
+            # By the noise of the server alone: that of the uploads lies over the updates of one round, and which of two
+            # accounts is less must not be chosen anew each round.
+            self.correlated += 1
+            self.below[charged] += inverse_square(in_sum)
+            for cost in (self.total, self.peer, self.pooled):
+                cost += times_square(inverse_square(central), moved)
+            return
         # Local and central noise add up in the sum; the larger of the two alone is a bound.
         self.total[charged] += inverse_square(max(in_sum, central))
         self.below[charged] += inverse_square(in_sum)
         self.peer[charged] += inverse_square(max(for_peers, central))
         self.pooled[charged] += inverse_square(max(for_peers, central))
+
+
+    def _enter_shares(self, facts: ZoneEntry, moved: NDArray[np.float64]) -> None:
+        """Adds a release whose noise clients have added, correlated over rounds.
+
+        The noise of the clients that are in all sums is that of one party with so much more of it. That of others is
+        taken to be known, in all rounds: it is taken back where it was not added, or stays where it was. So whenever
+        one of them drops out, all that was released before costs more as well.
+        """
+        self.correlated += 1
+        new = times_square(inverse_square(facts.local or 0.0), moved)
+        self.own += new
+        if facts.senders is None:
+            return
+        before = facts.senders if self.together is None else self.together
+        self.together = {c: weight for c, weight in facts.senders.items() if c in before}
+        squares = sorted(weight * weight for weight in self.together.values())
+        others = squares[: max(0, len(squares) - self.colluders)]
+        # No client is heavier than 1, so that nobody's values are moved by more than the bound.
+        rate, peer_rate = (1 / max(1.0, math.fsum(each)) for each in (squares, others))
+        if facts.uncredited:
+            rate = peer_rate = 1.0
+        rate, peer_rate = max(rate, self.rate), max(peer_rate, self.peer_rate)
+        for costs, now, then in (
+            ((self.total, self.below), rate, self.rate), ((self.peer, self.pooled), peer_rate, self.peer_rate)
+        ):  # fmt: skip
+            for cost in costs:
+                if now > then:
+                    cost += self.shares * (now - then)
+                cost += new * now
+        self.rate, self.peer_rate, self.shares = rate, peer_rate, self.shares + new
+
+
+def times_square(cost: float, moved: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A cost times the squares of what each client moved, (K,); nothing for those who moved nothing."""
+    each = np.zeros_like(moved)
+    each[moved > 0] = cost * np.square(moved[moved > 0])
+    return each
 
 
 def inverse_square(multiplier: float) -> float:
@@ -468,13 +555,14 @@ before: s = 2 here, and 10 exp(-pi^2 2^2) = 7e-17. Two steps, as was asked for b
 
 def entry_of(
     zone: str, size: float, noises: list[Release], curves: Iterable[str], count: int, charged: list[int],
-    weights: Mapping[int, float], closed: bool = False, colluders: int = 1,
+    weights: Mapping[int, float], closed: bool = False, repeated: bool = False, colluders: int = 1,
 ) -> ZoneEntry:  # fmt: skip
     """What a zone of this size released: which of its chain's noises count, and what others' noise adds to them.
 
     `curves` names the mechanisms whose cost somebody states; `count`, `charged` and `weights` are of the cohort, see
     `noise_of_others`. Of a sum that stayed `closed` the count is that of the clients for whose shares somebody was
-    asked; 0 where nobody was, so that nobody has anything of it. So many `colluders` know their own noise.
+    asked; 0 where nobody was, so that nobody has anything of it. `repeated` of a round that was cut off, and from
+    before which all go on. So many `colluders` know their own noise.
     """
     why = uncredited(zone, noises, min(weights.values(), default=1.0))
     steps = next((release for release in noises if release.mechanism in INTEGER), None)
@@ -484,6 +572,11 @@ def entry_of(
         alone, others = (credit_in_steps(steps, max(1, n)) for n in (count, count - colluders))
     else:
         alone, others = noise_of_others(count, charged, weights, colluders)
+    by_clients = any(noise.takes_back is not None and noise.trust != "central" for noise in noises)
+    senders: dict[int, float] | None = None
+    if by_clients and not (closed and repeated):
+        # Who has arrived has added its noise, whether or not the sum was opened; in that all of them have to be.
+        senders = {int(c): float(weight) for c, weight in weights.items()} if closed or count == len(weights) else {}
     return ZoneEntry(
         size=float(size),
         releases=list(noises),
@@ -495,6 +588,7 @@ def entry_of(
         uncredited=why,
         slack=max((release.slack for release in noises), default=0.0),
         closed=closed,
+        senders=senders,
     )
 
 
@@ -535,7 +629,7 @@ def uncredited(zone: str, releases: list[Release], lightest: float) -> str:
             "credit where all weigh 1, as with weighting: uniform"
         )
     largest, step = min(release.range for release in local), max(release.step for release in local)
-    std = math.hypot(*(release.clipping_norm * release.noise_multiplier for release in local))
+    std = math.hypot(*(release.clipping_norm * release.noise_multiplier * release.spread for release in local))
     needed = max(release.clipping_norm for release in local) + _TAILS * std
     if not math.isfinite(needed):  # NaN where no bound is one number
         if math.isinf(largest) and step == 0:

@@ -153,6 +153,9 @@ def why_not_amplified(ledger: Ledger) -> str | None:
             any(cost.central < cost.releases for cost in costs),
         "no accountant here covers samples of fixed size under add-or-remove adjacency":
             sampling.scheme == "fixed",
+        "clients take part in turn, which is no secret": sampling.scheme == "cyclic",
+        "noise is correlated over rounds, and each round's release has clients of other rounds in it":
+            any(cost.correlated for cost in costs),
         "who takes part follows from the recipe's seed, and sampling helps only while that is secret":
             sampling.source == "reproducible",
         f"{''.join(ledger.uncovered[:1])}, and they may tell who took part": bool(ledger.uncovered),
@@ -668,7 +671,7 @@ def report(ledger: Ledger) -> LedgerReport:
         levels={level: _level(ledger, level, epsilons) for level, epsilons in levels(stated).items()},
         zones={zone: _zone(stated, zone) for zone in stated.costs},
         sampling=SamplingReport(
-            **(ledger.sampling.model_dump() if ledger.sampling else {"scheme": "all"}),
+            **(ledger.sampling.to_plain() if ledger.sampling else {"scheme": "all"}),
             amplified=why is None,
             why=why or "clients are sampled by secret coins",
         ),

@@ -51,11 +51,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "paraaegis.literal_noise": {"epsilon": 8},
     "selectiveshield.noise": GAUSSIAN,
     "std.central_gaussian": {**GAUSSIAN, "norm": 1.0},
+    "std.correlated_gaussian": {**GAUSSIAN, "norm": 1.0},
     "std.clip": {"norm": 1.0}, "std.clip_l1": {"norm": 1.0},
     "std.lora": {"rank": 2, "around": {"use": "std.gpt", "width": 8}},
     "std.paillier": {"key_bits": 2048},
     "std.gaussian": GAUSSIAN, "std.distributed_gaussian": GAUSSIAN, "std.laplace": GAUSSIAN,
     "std.distributed_skellam": GAUSSIAN, "std.distributed_discrete_gaussian": GAUSSIAN,
+    "std.distributed_correlated_gaussian": GAUSSIAN,
     "sensecrypt.select": {"budget": 0.5},
     "std.categories": {"categories": 5},
     "std.image_folder": {"path": "absent"}, "std.text": {"file": "absent"},
@@ -101,6 +103,16 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
     "std.distributed_skellam": shared("std.distributed_skellam"),
     "std.distributed_discrete_gaussian": shared("std.distributed_discrete_gaussian"),
+    "std.distributed_correlated_gaussian": {
+        "negotiate_mask": {"use": "std.single_zone", "zone": "encrypted"},
+        "protect": {
+            "encrypted": [
+                {"use": "std.clip", "norm": 1.0}, {"use": "std.distributed_correlated_gaussian", **GAUSSIAN},
+                {"use": "std.bfv"},
+            ],
+        },
+        "postprocess": {"encrypted": ["std.bfv"]},
+    },
     "fedre.pixel_noise": {"model": "std.mlp"},
     "std.by_name": {
         "negotiate_mask": {"use": "std.by_name", "zones": {"retained": ["*.bias"]}},

@@ -170,7 +170,7 @@ class Masked(Correspondent, fedplug.Sealer):
                     f"nothing bounds the {known.zone} values before {self.name}, so a sum could wrap; put a clip "
                     "before it, such as {use: std.clip, norm: 1.0}, or say range: the largest magnitude of a value"
                 )
-            stds = [r.clipping_norm * r.noise_multiplier for r in known.releases if r.trust != "central"]
+            stds = [r.clipping_norm * r.noise_multiplier * r.spread for r in known.releases if r.trust != "central"]
             bound = min(norms) + _TAILS * math.hypot(*stds)
         return FixedPoint(bound, clients, self.options.bits)
 
