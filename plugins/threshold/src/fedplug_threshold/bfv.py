@@ -110,8 +110,8 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         )  # fmt: skip
         smudging_bits: int = Field(
             40, ge=10, le=64,
-            description="lambda: smudging noise is 2^lambda times what bounds the noise of a sum; fewer than 40 are "
-            "refused where openings would then differ from ideal ones by more than a hundredth of delta",
+            description="lambda: smudging noise is 2^lambda times what bounds the noise of a sum; refused where "
+            "all openings together would differ from ideal ones by more than a hundredth of delta",
         )  # fmt: skip
         degree: Literal[4096, 8192, 16384] | None = Field(
             None,
@@ -196,7 +196,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         return FixedPoint(bound, ctx.num_clients, self.parameters(ctx.num_clients).bits)
 
     def check(self, recipe: Recipe) -> list[str]:
-        """What stands against opening the sums of the recipe's clients."""
+        """What speaks against opening the sums of the recipe's clients."""
         problems = []
         if recipe.min_clients < LEAST:
             problems.append(
@@ -240,7 +240,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What the encryption leaves visible."""
-        size = "the number of ciphertexts, and of scalars beside them"
+        size = "the number of ciphertexts, and the number of scalars that travels with them"
         nonces = "fresh random numbers, from which the common polynomial of the key follows"
         keys = "each client's part of the joint public key, and sealed shares of its secret, which the server relays"
         taken = "who has a share of the key"
@@ -291,7 +291,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
                     relayed[receiver][dealer] = letter
             if dealt:
                 holders &= set(cohort.ask_each(self.take_shares, relayed))
-        # The key is of all that dealt, and a holder has added up the shares of all of them; whoever missed one is none.
+        # The key is of all that dealt, and a holder has added up the shares of all of them; who missed one is none.
         self._require(len(holders), needed, "have a share of the key")
         (packed,) = scheme.chain.pack(joint[None])
         cohort.tell(self.take_key, [packed, self._seed(ctx, nonces), dealers])
@@ -571,7 +571,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
                 return chosen, found
         raise TooFewClients(
             f"round {ctx.round + 1}: in each of {SETS} sets of {needed} clients one dropped out while they opened the "
-            f"{block.zone} sum; a sum is not shown to more sets, since each sees it under smudging noise of its own"
+            f"{block.zone} sum; a sum is not shown to more sets, since each sees it under other smudging noise"
         )
 
     @at_client
@@ -589,7 +589,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         scheme = self.scheme(ctx)
         self._permit(client, inside, chosen, scheme)
         polynomials = scheme.chain.unpack(c1, f"the {zone} sum")
-        # Where clients open sums at home, the zone's own name stands for what they open there.
+        # Where clients open sums at home, what they open there is noted under the zone's name.
         noted = zone if self.options.answer == "server" else f"{zone}, by shares"
         with client.openings.once(ctx.round, noted, "", sorted(inside), c1):
             self._count_set(client, zone, chosen)
@@ -626,7 +626,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             )
 
     def _count_set(self, client: Client, zone: str, chosen: list[int]) -> None:
-        """Notes for which sets this client has answered; each shows the sum under smudging noise of its own."""
+        """Notes for which sets this client has answered; each shows the sum under other smudging noise."""
         memory = client.memory(self)
         if memory.get("round") != client.ctx.round:
             memory.update(round=client.ctx.round, sets={})
