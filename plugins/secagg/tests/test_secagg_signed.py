@@ -146,7 +146,7 @@ def test_clients_that_were_told_different_lists_give_no_share(monkeypatch: pytes
 
 
 def test_a_server_that_tells_clients_different_lists_is_given_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three are told that client 8 dropped out, and six that it did not: the server would have both kinds of shares. All
+    """Three are told that client 8 dropped out, and six that it did not: it would have shares of both kinds. All
     clients fail alike, which ends the run."""
 
     def lying(self: Bonawitz, asked: Any, inside: set[int], ctx: Any) -> dict[int, list[Any]]:
