@@ -1,8 +1,9 @@
 """The hybrids beside the protocols they are made of, on digits: the table of docs/papers/hybrids.md.
 
     python benchmarks/hybrids.py --seeds 1 2 3 --output hybrids.jsonl [--csv docs/numbers/hybrids.csv]
+    python benchmarks/hybrids.py --masks --csv docs/numbers/hybrids-secagg.csv
 
-Every recipe runs as it stands, with its own epsilon, once a seed. One line of JSON a run is appended to the output, so
+The second compares the papers' protocols with themselves over secure aggregation. Every recipe runs as it stands, with its own epsilon, once a seed. One line of JSON a run is appended to the output, so
 that an interrupted study goes on where it stopped; the table is made from all lines. Seconds are processor time of the
 rounds, all parties together.
 """
@@ -32,6 +33,11 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "hybrids/maskcrypt-distributed-dp": ("baselines/maskcrypt", "serial-dp-he"),
 }
 """Each hybrid, and the recipes it takes its parts from."""
+MASKS: dict[str, tuple[str, ...]] = {
+    "paraaegis-secagg": ("paraaegis-dynamic",), "selectiveshield-secagg": ("selectiveshield",),
+    "sensecrypt-secagg": ("sensecrypt",), "fas-secagg": ("fas",),
+}  # fmt: skip
+"""Each paper's protocol over secure aggregation, and with the paper's encryption."""
 
 
 def main() -> None:
@@ -40,9 +46,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--output", type=Path, default=Path("hybrids.jsonl"))
     parser.add_argument("--csv", type=Path, help="write the table here, in place of printing it")
+    parser.add_argument("--masks", action="store_true", help="the papers' protocols over secure aggregation")
     chosen = parser.parse_args()
+    families = MASKS if chosen.masks else FAMILIES
     lines = [json.loads(line) for line in chosen.output.read_text().splitlines()] if chosen.output.is_file() else []
-    names = list(dict.fromkeys(name for hybrid, parents in FAMILIES.items() for name in (hybrid, *parents)))
+    names = list(dict.fromkeys(name for hybrid, parents in families.items() for name in (hybrid, *parents)))
     done = {(line["recipe"], line["seed"]) for line in lines}
     for name in names:
         for seed in chosen.seeds:
@@ -50,7 +58,7 @@ def main() -> None:
                 lines.append({"recipe": name, "seed": seed, "result": run(name, seed).to_plain()})
                 with chosen.output.open("a") as file:
                     file.write(json.dumps(lines[-1]) + "\n")
-    rows = list(table(lines))
+    rows = list(table(lines, families))
     with chosen.csv.open("w", encoding="utf-8", newline="") if chosen.csv else contextlib.nullcontext(sys.stdout) as to:
         writer = csv.DictWriter(to, list(rows[0]), lineterminator="\n")
         writer.writeheader()
@@ -63,9 +71,9 @@ def run(name: str, seed: int) -> Result:
         return result_of(fedplug.run(RECIPES / f"{name}.yaml", seed=seed, output=folder, quiet=True).folder)
 
 
-def table(lines: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
+def table(lines: list[dict[str, Any]], families: dict[str, tuple[str, ...]]) -> Iterator[dict[str, str]]:
     """Each hybrid, then its parents; means over seeds, and the standard deviations of accuracies."""
-    for hybrid, parents in FAMILIES.items():
+    for hybrid, parents in families.items():
         for name in (hybrid, *parents):
             runs = [Result.from_plain(line["result"]) for line in lines if line["recipe"] == name]
             if runs:

@@ -6,6 +6,7 @@
 
 The second writes the numbers of a comparison to docs/numbers first: that of
 `recipes/comparisons/encrypt-or-noise.yaml` for the README's picture, that of `who-sees-what.yaml` for docs/choosing.md.
+Where several adversaries attacked, what each sees of an update stands in NAME-adversaries.csv.
 Where the comparison has cases, their accuracies stand beside each other, and what they took in NAME-costs.csv; columns
 of these files that begin with `paper` stay, and what `benchmarks/set_up.py` wrote. The third does the same with the
 runs of a sweep, under the name given: accuracies and zones in NAME.csv, the CPU seconds of each phase in
@@ -236,14 +237,37 @@ def comparison(axes: Sequence[Any]) -> None:
                            [number(row["accuracy sd"])], fmt="o", markersize=9, color=COLOURS[place], capsize=3,
                            label=row["protocol"])  # fmt: skip
         panel.set_title(title)
-        panel.set_ylim(0, 1.05)
+        panel.set_ylim(0.9, 1)
         if key != "MB":
             panel.set_xticks(range(len(steps) + 1), [*(f"{step:.3g}" for step in steps), "no guarantee"])
             panel.set_xlim(-0.5, len(steps) + 0.5)
         else:
             panel.set_xlim(0)
-    axes[0].set_ylabel("accuracy on digits")
-    axes[0].legend(loc="center right")
+    axes[0].set_ylabel("accuracy on digits (from 0.9)")
+    axes[0].legend(loc="lower right")
+
+
+def who_holds_the_key(axes: Sequence[Any]) -> None:
+    """Who opens an update, by protocol: a cell for each adversary, redder where more is seen."""
+    from matplotlib.colors import ListedColormap
+
+    rows = rows_of("who-holds-the-key-adversaries")
+    names = [key for key in rows[0] if key != "who looks"]
+    known = {"–": (0, "no such party"), "hidden": (1, "hidden"), "sees no update": (1, "hidden"),
+             "opened, with noise": (2, "open, with noise"), "opened": (4, "open")}  # fmt: skip
+    seen = [[row[name].partition(":")[0] for name in names] for row in rows]
+    cells = [[known.get(sees, (3, sees.replace(", ", ",\n"))) for sees in line] for line in seen]
+    panel = axes[0]
+    panel.grid(visible=False)
+    colours = ListedColormap(["#f1f5f9", "#3fa672", "#e39a2d", "#e8846b", "#d9534f"])
+    panel.imshow([[shade for shade, _ in line] for line in cells], cmap=colours, vmin=0, vmax=4, aspect="auto")
+    for i, line in enumerate(cells):
+        for j, (shade, words) in enumerate(line):
+            panel.text(j, i, words, ha="center", va="center", color="white" if shade else "#64748b")
+    panel.set_xticks(range(len(names)), names)
+    panel.set_yticks(range(len(rows)), [row["who looks"] for row in rows])
+    panel.tick_params(length=0)
+    panel.set_title("the update of one client, as each of these sees it")
 
 
 Drawer = Callable[[Sequence[Any]], None]
@@ -258,6 +282,7 @@ DRAWN: dict[str, tuple[Drawer, tuple[str, ...], int, tuple[float, float]]] = {
     "fedre": (fedre, ("fedre-receipts",), 1, (8, 4.2)),
     "negotiation": (negotiation, ("negotiation",), 1, (9, 4.2)),
     "encryption": (encryption, ("encryption",), 2, (9, 3.0)),
+    "who-holds-the-key": (who_holds_the_key, ("who-holds-the-key-adversaries",), 1, (10, 3.6)),
     COMPARISON: (comparison, (COMPARISON,), 3, (10, 3.4)),
 }  # fmt: skip
 """Name of the picture -> what draws it, the numbers that it shows, panels, size in inches."""
@@ -293,6 +318,8 @@ VIEWS = {
     "epsilon_aggregator": "epsilon of the server's view", "epsilon_client": "epsilon of a client's view",
     "epsilon_released_model": "epsilon of the released model", "epsilon_of_record": "epsilon of a record",
 }  # fmt: skip
+JOINT = {"epsilon_client_and_aggregator": "epsilon of a client with the server"}
+"""Of a comparison in which parties collude."""
 
 
 BEFORE = "CPU s before round 1"
@@ -314,16 +341,43 @@ def take(folder: Path) -> str:
     def shown(row: Mapping[str, str], key: str, digits: int) -> str:
         return f"{float(row[key]):.{digits}f}" if row.get(key) else ""
 
+    adversaries = [key.removesuffix(_SEES).removeprefix(_LEAKS) for key in found[0] if key.endswith(_SEES)]
+    views = VIEWS | (JOINT if adversaries else {})
     lines = [
         {"protocol": row["protocol"], "seeds": row["seeds_list"],
          "accuracy": shown(row, "accuracy_mean", 3), "accuracy sd": shown(row, "accuracy_sd", 3),
          "MB": f"{(float(row['bytes_up_mean']) + float(row['bytes_down_mean'])) / 1e6:.1f}",
-         "seconds": shown(row, "seconds_mean", 1), **{title: shown(row, key, 2) for key, title in VIEWS.items()}}
+         "seconds": shown(row, "seconds_mean", 1), **{title: shown(row, key, 2) for key, title in views.items()}}
         for row in found
     ]  # fmt: skip
     name = path.parent.name.removeprefix("compare-")
     write(name, lines)
+    if adversaries:
+        write(f"{name}-adversaries", [
+            {"who looks": _who(each), **{row["protocol"]: _taken(row, each) for row in found}} for each in adversaries
+        ], ["who looks"])  # fmt: skip
     return name
+
+
+_LEAKS, _SEES = "leakage_", "_sees"
+
+
+def _who(adversary: str) -> str:
+    """`the server and 5 clients` for a coalition as a recipe writes it."""
+    roles = [role.partition(":")[0] for role in adversary.split("+")]
+    count = roles.count("client")
+    clients = [] if not count else ["a client" if count == 1 else f"{count} clients"]
+    names = {"server": "the server", "key_server": "the key server", "eavesdropper": "an eavesdropper"}
+    return " and ".join([*(names.get(role, role) for role in roles if role != "client"), *clients])
+
+
+def _taken(row: Mapping[str, str], adversary: str) -> str:
+    """What an adversary sees of an update, and how many people it recovered; a dash where there is no such party."""
+    sees = row.get(f"{_LEAKS}{adversary}{_SEES}", "")
+    people = row.get(f"{_LEAKS}{adversary}_people", "")
+    if not people or int(people) == 0:
+        return sees or "–"
+    return f"{sees}: {row[f'{_LEAKS}{adversary}_recovered']} of {people} images"
 
 
 def take_cases(name: str, cases: Sequence[Path]) -> str:

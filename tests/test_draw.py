@@ -72,6 +72,23 @@ def test_runs_of_a_sweep_are_means_over_seeds_with_cpu_seconds_by_phase(draw: An
     ]
 
 
+def test_what_each_adversary_sees_stands_in_a_file_with_a_line_for_each(draw: Any, tmp_path: Path) -> None:
+    head = "protocol,seeds_list,accuracy_mean,accuracy_sd,bytes_up_mean,bytes_down_mean,seconds_mean"
+    looks = ("server", "server+key_server", "server+client:1+client:2")
+    head += "".join(f",leakage_{who}_sees,leakage_{who}_people,leakage_{who}_recovered" for who in looks)
+    rows = ["one,1,0.5,,1e6,1e6,2,hidden,0,0,opened,3,3,hidden,0,0", "two,1,0.5,,1e6,1e6,2,hidden,0,0,,,,opened,3,1"]
+    file = tmp_path / "compare-keys" / "compare.csv"
+    file.parent.mkdir()
+    file.write_text("\n".join([head, *rows]), encoding="utf-8")
+    assert draw.take(file.parent) == "keys"
+    assert list(csv.reader((tmp_path / "keys-adversaries.csv").open())) == [
+        ["who looks", "one", "two"],
+        ["the server", "hidden", "hidden"],
+        ["the server and the key server", "opened: 3 of 3 images", "–"],
+        ["the server and 2 clients", "hidden", "opened: 1 of 3 images"],
+    ]
+
+
 def test_a_folder_without_a_sweep_says_how_to_make_one(draw: Any, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="is not there; make it with: fedplug sweep"):
         draw.take_sweep(tmp_path, "mine")

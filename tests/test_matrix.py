@@ -76,6 +76,7 @@ SEALED: dict[str, list[Any]] = {
     "secagg.bonawitz": [CLIP, {"use": "secagg.bonawitz"}],
     "secagg.plus": [CLIP, {"use": "std.distributed_gaussian", **EPSILON}, {"use": "secagg.plus"}],
     "sensecrypt.paillier": [{"use": "sensecrypt.paillier"}],
+    "threshold.bfv": [CLIP, {"use": "threshold.bfv"}],
 }
 AGGREGATORS: dict[str, dict[str, Any]] = {
     "std.mean": {"weighting": "uniform"},
@@ -92,7 +93,7 @@ PARTIAL = (
 )  # fmt: skip
 """Negotiations that encrypt a part of the model, the same at all clients."""
 
-SHARED = ("baselines.lwe", "secagg.bonawitz", "secagg.plus")
+SHARED = ("baselines.lwe", "secagg.bonawitz", "secagg.plus", "threshold.bfv")
 """Encryptions to which nobody holds a key."""
 
 REFUSED: list[tuple[str, dict[str, tuple[str, ...]]]] = [
@@ -116,7 +117,7 @@ REFUSED: list[tuple[str, dict[str, tuple[str, ...]]]] = [
         "negotiation": ("baselines.batchcrypt",), "sealed": SHARED,
         "aggregator": ("std.mean", "fedre.pda_pam"),
     }),
-    ("this aggregation needs a second server that opens sums", {
+    ("nobody holds the key of zone encrypted, but this aggregation needs a second server that opens sums", {
         "sealed": SHARED, "aggregator": ("selectiveshield.two_server",),
         "negotiation": (*PARTIAL, "baselines.batchcrypt", "sensecrypt.select", "std.single_zone@encrypted"),
     }),
@@ -298,6 +299,7 @@ OPENED: dict[str, tuple[str, list[Any], list[Any]]] = {
     "clients": (ENCRYPTED, [{"use": "std.bfv", "key_holder": "clients"}], ["std.bfv"]),
     "key server": (ENCRYPTED, [{"use": "std.bfv", "key_holder": "key_server"}], ["std.bfv"]),
     "key server to clients": (ENCRYPTED, [{"use": "std.bfv", "answer": "clients"}], ["std.bfv"]),
+    "nobody alone": (ENCRYPTED, [{"use": "secagg.bonawitz", "range": 1.0}], ["secagg.bonawitz"]),
     "local noise": (NOISED, [CLIP, {"use": "std.gaussian", "noise_multiplier": 0.05}], []),
 }
 

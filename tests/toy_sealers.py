@@ -1,29 +1,34 @@
-"""A seal whose shares meet at the clients: each keeps the seed of its mask, and tells the others, not the server."""
+"""A seal whose shares meet at the clients: each tells the others its part of the masks of a sum, not the server."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from typing import Any
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Context, Known, Operations, Seal, at_client, hookimpl
+from fedplug import Block, Client, Cohort, Context, Known, Operations, Seal, at_client, hookimpl
 from fedplug.api import secrets
 from fedplug.api.errors import TooFewClients
+from fedplug.api.letters import Correspondent
 from numpy.typing import NDArray
 from toy_base import Toy
 
 STEP = 2.0**-20
 
 
-def pad(seed: bytes, size: int) -> NDArray[np.uint64]:
+def pad(seed: bytes, zone: str, size: int) -> NDArray[np.uint64]:
     """A mask that follows from a seed."""
-    return np.random.default_rng(int.from_bytes(seed, "big")).integers(0, 2**64, size, np.uint64)
+    return np.frombuffer(hashlib.shake_256(seed + zone.encode()).digest(8 * size), np.uint64)
 
 
-class AtClients(Toy, fedplug.Sealer):
-    """Masks that only all clients of a sum together take off, each at home."""
+class AtClients(Correspondent, Toy, fedplug.Sealer):
+    """Masks of pads, one dealt to each other client; all of these together take a client's masks off.
+
+    Who alone joins the server sees sums of pads, since each client tells the others the sum of those it was dealt.
+    """
 
     site = "client"
     cohort_secret = True
@@ -31,16 +36,38 @@ class AtClients(Toy, fedplug.Sealer):
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
         """Closes the zone."""
-        seal = Seal(scheme="pads", opened_by="shares", opens_with=3, answers="clients", range=float("inf"), step=STEP)
+        seal = Seal(scheme="pads", opened_by="shares", opens_with=max(1, ctx.num_clients - 1), answers="clients",
+                    range=float("inf"), step=STEP)  # fmt: skip
         return (seal,)
 
+    def prepare(self, cohort: Cohort, ctx: Context) -> None:
+        """Every client deals a seed to each other one, in a letter."""
+        self.introduce(cohort, ctx)
+        others = {c: [o for o in cohort.client_ids if o != c] for c in cohort.client_ids}
+        relayed: dict[int, dict[int, bytes]] = {c: {} for c in others}
+        for dealer, letters in cohort.ask_each(self.deal, others).items():
+            for receiver, letter in zip(others[dealer], letters, strict=True):
+                relayed[receiver][dealer] = letter
+        cohort.tell_each_now(self.take, relayed)
+
+    @at_client
+    def deal(self, client: Client, others: list[int]) -> list[bytes]:
+        """A seed for each of the others."""
+        seeds = client.memory(self)["seeds"] = {other: os.urandom(32) for other in others}
+        return list(self.write_letters(client, seeds, "seeds").values())
+
+    @at_client
+    def take(self, client: Client, letters: dict[int, bytes]) -> None:
+        """Keeps the letters."""
+        client.memory(self)["letters"] = letters
+
     def seal(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Whole steps and a pad."""
-        seed = client.memory(self)["seed"] = os.urandom(32)
+        """Whole steps and the pads."""
         whole = np.rint(block.plain().astype(np.float64) * client.weight / STEP).astype(np.int64).astype(np.uint64)
-        data = (whole + pad(seed, block.size)).tobytes()
+        for seed in client.memory(self)["seeds"].values():
+            whole = whole + pad(seed, block.zone, block.size)
         return block.replace(
-            values=None, ciphertexts=(data,), sealed_by=self.name, weighted=True, divisor=client.weight
+            values=None, ciphertexts=(whole.tobytes(),), sealed_by=self.name, weighted=True, divisor=client.weight
         )
 
     def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
@@ -53,29 +80,55 @@ class AtClients(Toy, fedplug.Sealer):
         )  # fmt: skip
 
     def gather(self, block: Block, ctx: Context) -> Block:
-        """Each client's seed, locked for the others."""
+        """Each client's part of the masks, locked for the others."""
         cohort: Any = ctx.party.cohort  # type: ignore[attr-defined]
-        boxes = cohort.ask_each(self.tell_seed, dict.fromkeys(cohort.client_ids, block.zone))
+        asked = [block.zone, block.size, cohort.client_ids]
+        boxes = cohort.ask_each(self.tell_part, dict.fromkeys(cohort.client_ids, asked))
         if len(boxes) < block.contributors:
-            raise TooFewClients(f"{len(boxes)} of {block.contributors} clients told their seeds")
+            raise TooFewClients(f"{len(boxes)} of {block.contributors} clients told their part")
         return block.replace(meta={"boxes": list(boxes.values())})
 
     @at_client
-    def tell_seed(self, client: Client, zone: str) -> bytes:
-        """This client's seed, as the other clients can read it."""
-        return secrets.lock(client.secret(self, client.ctx.round), client.memory(self)["seed"], zone.encode())
+    def tell_part(self, client: Client, asked: tuple[str, int, list[int]]) -> bytes:
+        """The sum of the pads that others in the sum have dealt to this client, as the other clients can read it."""
+        zone, size, inside = asked
+        if len(inside) < client.ctx.min_clients:
+            raise fedplug.FedplugError(f"a sum of {len(inside)} updates; min_clients is {client.ctx.min_clients}")
+        letters = {c: letter for c, letter in client.memory(self)["letters"].items() if c in inside}
+        with client.openings.once(client.ctx.round, self.name, "", inside, letters.values()):
+            seeds = self.read_letters(client, letters, "seeds").values()
+            part = sum((pad(seed, zone, size) for seed in seeds), np.zeros(size, np.uint64))
+        return secrets.lock(client.secret(self, client.ctx.round), part.tobytes(), zone.encode())
 
     def open(self, block: Block, ctx: Context) -> Block:
         """At each client: the sum without the pads."""
         client: Any = ctx.party
         total = np.frombuffer(block.ciphertexts[0], np.uint64)
         for box in block.meta["boxes"]:
-            seed = secrets.unlock(client.secret(self, ctx.round), box, block.zone.encode())
-            total = total - pad(seed, block.size)
+            part = secrets.unlock(client.secret(self, ctx.round), box, block.zone.encode())
+            total = total - np.frombuffer(part, np.uint64)
+        return self._plain(block, total)
+
+    def open_upload(self, block: Block, sender: int, parties: Sequence[fedplug.Party]) -> Block | None:
+        """All others open it together, with the seeds that they were dealt."""
+        dealt = [p for p in parties if isinstance(p, Client) and sender in p.memory(self).get("letters", {})]
+        if not dealt or len(dealt) < dealt[0].ctx.num_clients - 1:
+            return None
+        total = np.frombuffer(block.ciphertexts[0], np.uint64)
+        for client in dealt:
+            letter = {sender: client.memory(self)["letters"][sender]}
+            total = total - pad(self.read_letters(client, letter, "seeds")[sender], block.zone, block.size)
+        return self._plain(block, total)
+
+    def _plain(self, block: Block, total: NDArray[np.uint64]) -> Block:
         values = (total.astype(np.int64) * STEP).astype(np.float32)
         return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
 
     def reveals(self, ctx: Context) -> Sequence[fedplug.Reveals]:
-        """Locked seeds."""
-        asked = ("tell_seed",)
-        return [fedplug.Reveals("seeds", ("aggregator",), covered_by="nothing to pay", asked=asked, note="locked")]
+        """Public keys, letters, locked parts."""
+        note = "locked: the server cannot read them"
+        return [
+            self.correspondence(),
+            fedplug.Reveals("letters", ("aggregator",), covered_by="nothing to pay", asked=("deal",), note=note),
+            fedplug.Reveals("parts", ("aggregator",), covered_by="nothing to pay", asked=("tell_part",), note=note),
+        ]

@@ -50,6 +50,16 @@ def test_a_view_of_as_many_clients_as_open_an_upload_opens_it(shares: int) -> No
     assert ("those of 2 clients do" in together.detail) == (shares == 2)
 
 
+@pytest.mark.parametrize(("shares", "least", "fewest"), [(6, 7, 6), (6, 6, 5), (6, 3, 5), (2, 3, 2), (2, 2, 2)])
+def test_who_take_their_own_updates_out_of_the_smallest_sum_see_one(shares: int, least: int, fewest: int) -> None:
+    """A sum that six open holds six updates or more: five of them see the sixth's, though they lack a share."""
+    closed = {"encrypted": EncryptionReport("shares", True, opens_with=shares)}
+    ledger = dataclasses.replace(ledger_of(encryption=closed), min_clients=least)
+    enter(ledger, {"encrypted": 1000}, {})
+    said = f"nobody holds the key: {fewest} clients together could open an upload"
+    assert ledger.report().views["key_holder"].reason == said
+
+
 def keepers(kind: type[Records] = Records) -> dict[str, Records]:
     return {"record": kind(None)}
 

@@ -73,8 +73,7 @@ def zones(plain: dict[str, Any], **chains: Any) -> dict[str, Any]:
         (
             {"postprocess": {"encrypted": [{"use": "std.ckks"}]}},
             "recipe.postprocess.encrypted.0: std.ckks@encrypted does not protect the zone encrypted, so it cannot "
-            "open it; "
-            "refer to it by its name",
+            "open it; refer to that of this zone by its name, std.ckks",
         ),
         (
             {"postprocess": {"encrypted": ["std.ckks", "std.clip"]}},

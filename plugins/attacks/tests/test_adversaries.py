@@ -94,7 +94,11 @@ def test_several_clients_may_collude() -> None:
     adversary = Adversary.of("server+client:1+client:3", 0, range(5), True)
     assert adversary is not None
     assert (adversary.clients, adversary.roles) == ((1, 3), {"server", "client"})
-    assert "client 1, 3, who pool what they hold" in adversary.sentence(shared_key=False)
+    said = adversary.sentence(shared_key=False)
+    assert "client 1, 3, who pool what they hold, with their keys, none of which opens" in said
+    assert "with their keys, which open the others' ciphertexts, and their plans" in adversary.sentence(shared_key=True)
+    assert "2 clients' shares, of the 3 that open an upload" in adversary.sentence(shared_key=False, shares=3)
+    assert "enough shares to open the others' ciphertexts" in adversary.sentence(shared_key=False, shares=2)
     assert Adversary.of("server+client:1+client:3", 3, range(5), True) is None
     other = Adversary.of("client:1+client", 0, range(5), True)
     assert other is not None

@@ -289,7 +289,7 @@ def test_a_sweep_shows_what_attacks_reached_beside_the_guess(tmp_path: Path, mon
     line = Line.from_json((out / "sweep.jsonl").read_text())
     assert line.result is not None
     entry = line.result.added["attacks"]["toy.echo server probe 2"]
-    assert set(entry) == {"ranking", "stronger", "guesses", "forms"}
+    assert set(entry) == {"ranking", "stronger", "guesses", "forms", "adversary"}
     assert entry["ranking"] == {"metric": "toy_distance", "better": "low"}
     assert entry["stronger"] in entry["forms"].keys() == {"adaptive", "naive"}
     (run,) = (path.parent for path in out.glob("*/recipe.yaml"))

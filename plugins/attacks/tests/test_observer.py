@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from attack_toys import Runs, machinery, observed, seen
+from fedplug.api.errors import PluginError
 from fedplug.wire.record import SERVER
 from fedplug_attacks.api.observation import ObservedUpdate, Seen
 from saved_toys import CLIP, HALVES, saved, shield, zone
 from toy_components import paraaegis, recipe_of
+from toy_sealers import AtClients
 
 FEDAVG = recipe_of(rounds=3)
 
@@ -92,6 +94,34 @@ def test_weights_are_divided_out_of_opened_ciphertexts(runs: Runs) -> None:
     opened = update_of(folder, "client:1", 0)
     assert (opened.states == Seen.CLEAR).all()
     assert opened.values == pytest.approx(truth.update, abs=1e-3 * float(np.abs(truth.update).max()))
+
+
+def test_shares_that_meet_at_the_clients_open_an_upload_to_so_many_of_them(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = {"encrypted": ["toy.at_clients"]}
+    folder = runs.of(recipe_of("encrypted", ["toy.at_clients"], min_clients=4, postprocess=opening))
+    for few in ("server", "server+client:1", "server+client:1+client:2"):
+        assert (update_of(folder, few, 0).states == Seen.ENCRYPTED).all()
+    known, truth = observed(folder, "server+client:1+client:2+client:3", 0)
+    assert known.update is not None
+    assert (known.update.states == Seen.CLEAR).all()
+    assert known.update.values == pytest.approx(truth.update, abs=1e-5)
+    monkeypatch.delattr(AtClients, "open_upload")
+    assert (update_of(folder, "server", 0).states == Seen.ENCRYPTED).all()
+    with pytest.raises(PluginError, match="does not say how clients who pool their shares open an upload"):
+        update_of(folder, "server+client:1", 0)
+
+
+def test_values_that_clients_have_turned_are_turned_back(runs: Runs) -> None:
+    """The signs of a rotation are public, so it hides nothing."""
+    chain = [{"use": "std.clip", "norm": 100.0}, {"use": "std.rotate"}]
+    folder = runs.of(recipe_of("clear", chain, postprocess={"clear": ["std.rotate"]}))
+    known, truth = observed(folder, "server", 2, 1)
+    assert known.update is not None
+    assert (known.update.states == Seen.CLEAR).all()
+    assert np.abs(known.update.values - truth.update).max() < 1e-5 * np.abs(truth.update).max()
+    assert known.update.meaning.grid == 0
 
 
 # -- states ------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import pytest
 from fedplug import Block, Client, Known, Reveals, Seal, at_client, hookimpl
 from fedplug.api import secrets
 from fedplug_kit import conformance
+from toy_sealers import AtClients
 
 STEP = 2.0**-16
 
@@ -298,6 +299,6 @@ def test_a_seal_that_hides_nothing_is_refused(found: type, rule: str, remedy: st
     assert f"kit.{found.__name__.lower()}" in said
 
 
-@pytest.mark.parametrize("found", [Masked, Shared])
+@pytest.mark.parametrize("found", [Masked, Shared, AtClients])
 def test_a_seal_without_these_mistakes_passes(found: type) -> None:
     conformance(found)

@@ -234,6 +234,44 @@ def test_leakage_is_the_stronger_form_beside_the_best_trivial_guess(tmp_path: Pa
     assert "attacks: not the same ones were made (1 on one, 0 on two)" in said
 
 
+def by_adversary(**seen: tuple[dict[str, float], float | None]) -> dict[str, Any]:
+    """Of each adversary, `_` for `+`: the states that it sees, and its share of successes on four people."""
+    return {
+        f"toy.copy {name}": {
+            "ranking": {"metric": "mse", "better": "low"}, "stronger": "naive", "guesses": {},
+            "adversary": name.replace("_", "+client:"),
+            "forms": {"naive": {
+                "metrics": {}, "succeeded": share, "targets": 4, "applicable": 0 if share is None else 4,
+                "seconds": 1.0, "states": states, "people": 0 if share is None else 4,
+                "recovered": int(4 * (share or 0)),
+            }},
+        }
+        for name, (states, share) in seen.items()
+    }  # fmt: skip
+
+
+def test_each_adversary_has_a_row_that_says_what_it_sees_and_took(tmp_path: Path) -> None:
+    hidden, noised = {"encrypted": 1.0}, {"noised": 1.0}
+    attacks = [
+        by_adversary(server_2_3=({"clear": 1.0}, 1.0), server=(hidden, None), server_2=({}, None)),
+        by_adversary(server=(hidden, None), server_2=({"clear": 0.25, "encrypted": 0.75}, 0.5)),
+        by_adversary(server_2=(noised, 0.0)),
+    ]
+    everyone = [Compared(name, [a_run(tmp_path, name, 1, attacks=found)])
+                for name, found in zip("abc", attacks, strict=True)]  # fmt: skip
+    rows = {column.title: column for column in columns(everyone, everyone[0]) if "seen by" in column.title}
+    assert {title: [cell.text for cell in row.cells] for title, row in rows.items()} == {
+        "updates seen by the server": ["hidden", "hidden", "–"],
+        "updates seen by the server with client 2": [
+            "sees no update", "25% opened, 75% hidden; 2 of 4 people", "opened, with noise; 0 of 4 people",
+        ],
+        "updates seen by the server with clients 2, 3": ["opened; 4 of 4 people", "–", "–"],
+    }  # fmt: skip
+    assert rows["updates seen by the server"].cells[2].why == "there is no such party, or it was not tried"
+    alone = [Compared(name, [a_run(tmp_path, name, 2, attacks=by_adversary(server=(hidden, None)))]) for name in "de"]
+    assert not [column for column in columns(alone, alone[0]) if "seen by" in column.title]
+
+
 def test_the_front_is_who_nobody_beats_in_both() -> None:
     points = {"cheap": (1.0, 0.5), "good": (9.0, 0.9), "bad": (9.0, 0.4), "same": (1.0, 0.5)}
     assert front_of(points) == ["cheap", "same", "good"]

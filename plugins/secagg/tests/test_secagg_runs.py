@@ -128,6 +128,15 @@ def test_a_client_never_gives_both_shares_of_another(monkeypatch: pytest.MonkeyP
         component.take_shares(asked, {sender: letters[sender] for sender in (1, 2, 3, 4)})
 
 
+def test_a_sum_holds_more_updates_than_shares_open(tmp_path: Any) -> None:
+    """So who collude with the server, and are too few to open an upload, subtract their own from no lone one."""
+    use = {"use": "secagg.bonawitz", "threshold": 4}
+    for gone, inside in (([5], 5), ([4, 5], 4)):
+        plain = recipe(use, rounds=3, availability=away(tmp_path, "upload", *((1, each) for each in gone)))
+        opened = not any("zone encrypted is skipped: 0 clients answered" in note for note in run_protocol(plain).notes)
+        assert opened == (inside > 4)
+
+
 def test_a_wrong_share_is_noticed_and_the_round_goes_on_without_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     real = masked.shamir.part
 
@@ -207,6 +216,16 @@ def test_of_groups_the_sum_that_stayed_closed_counts_where_another_was_opened(tm
     assert factors[0] == pytest.approx(2**0.5)  # of three, one of whom looks
 
 
+def test_a_group_that_is_too_small_to_be_opened_sits_out_and_the_others_go_on() -> None:
+    """Four clients and three, where shares of three others open."""
+    use = {"use": "secagg.bonawitz", "threshold": 3}
+    outcome = run_protocol(recipe(use, clients=7, rounds=1, groups="toy.halves", min_clients=4))
+    (row,) = outcome.protocol.rows
+    assert (row.clients.answered, len(row.clients.dropped)) == (4, 3)
+    assert all("round 1: 3 clients are in a graph of secagg.bonawitz" in why for why in row.clients.dropped.values())
+    assert all("form larger groups" in why for why in row.clients.dropped.values())
+
+
 def test_more_shares_than_clients_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Bonawitz, "stated", lambda self, ctx: 1000)
     with pytest.raises(Misplaced, match="the shares of 1000 clients open zone encrypted, and there are 6"):
@@ -231,6 +250,7 @@ def test_every_round_has_fresh_masks() -> None:
 @pytest.mark.parametrize(("plain", "problem"), [
     (recipe(min_clients=2), "raise it to 3 or more"),
     (recipe({"use": "secagg.bonawitz", "threshold": CLIENTS}), "below the number of clients, 6"),
+    (recipe({"use": "secagg.bonawitz", "threshold": 3}, 7, groups="toy.halves"), "lower threshold to 2 or less"),
     (recipe({"use": "secagg.bonawitz", "bits": 8, "range": 1.0}, clients=200), "bits=8 hold no sum of 200 clients"),
     (recipe({"use": "secagg.plus", "corrupt": 0.5, "dropped": 0.5}), "lower corrupt or dropped"),
     (recipe({"use": "secagg.plus", "dropped": 0.5, "sigma": 0.01, "eta": 0.5}, 12, min_clients=6), "raise sigma"),
@@ -241,3 +261,63 @@ def test_what_cannot_work_is_refused_before_the_run(plain: dict[str, Any], probl
 
     with pytest.raises((RecipeError, TooFewClients), match=problem):
         run_protocol(plain)
+
+
+# -- sums that may wrap ------------------------------------------------------------------------------------------------
+
+
+def wrapping(**options: Any) -> dict[str, Any]:
+    """Skellam noise of a standard deviation of 3.5 of 8 steps a client, turned, modulo 2^bits."""
+    noise = {"use": "std.distributed_skellam", "noise_multiplier": 1.0, "grid": 2.0**-5}
+    chain = [{"use": "std.clip", "norm": NORM}, "std.rotate", noise, {"use": "secagg.bonawitz", **options}]
+    return recipe(rounds=1, protect={"encrypted": chain}, postprocess={"encrypted": ["secagg.bonawitz", "std.rotate"]})
+
+
+def test_an_upload_of_a_sum_that_may_wrap_has_as_many_bits_as_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = run_protocol(wrapping(bits=12, wraps=3))
+    sent = [message.answered().blocks["encrypted"] for message in outcome.wire.messages
+            if message.phase == "upload" and message.sender.startswith("client")]  # fmt: skip
+    assert {len(block.ciphertexts[0]) for block in sent} == {(650 * 12 + 7) // 8}
+    (entry,) = outcome.protocol.ledger.log
+    assert entry.zones["encrypted"].uncredited == ""
+    scheme = outcome.protocol.ledger.report().encryption["encrypted"].parameters
+    assert "standard deviations of a sum fit, and " in scheme
+
+
+def test_a_modulus_that_holds_too_little_is_refused_with_what_would_do() -> None:
+    with pytest.raises(ProtectionError, match=r"and wraps=4 asks for more; raise bits to 1\d, or give the noise a "):
+        run_protocol(wrapping(bits=8, wraps=4))
+    plain = recipe(protect={"encrypted": [{"use": "std.clip", "norm": NORM}, {"use": "secagg.bonawitz", "wraps": 4}]})
+    with pytest.raises(Exception, match="the encrypted values before it are no whole numbers with noise"):
+        run_protocol(plain)
+    with pytest.raises(Exception, match="wraps=4 lets sums wrap, and range=1 has none do so; write one"):
+        run_protocol(wrapping(wraps=4, range=1.0))
+
+
+def test_wrong_shares_of_a_sum_that_may_wrap_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong share of a mask leaves noise that fills the modulus."""
+    honestly = Bonawitz.unmask
+
+    @at_client
+    def unmask(self: Bonawitz, client: Client, asked: Any) -> list[bytes]:
+        shares = honestly(self, client, asked)
+        return [bytes([share[0] ^ 1]) + share[1:] for share in shares] if client.client_id == 5 else shares
+
+    monkeypatch.setattr(Bonawitz, "unmask", unmask)
+    outcome = run_protocol(wrapping(bits=16, wraps=4))
+    assert any("zone encrypted is skipped" in note for note in outcome.notes), outcome.notes
+
+
+def test_colluders_open_an_upload_of_a_sum_that_may_wrap() -> None:
+    held: list[Any] = []
+    outcome = run_protocol(wrapping(bits=16, wraps=4), prepare=lambda protocol, engine: held.append((protocol, engine)))
+    ((protocol, engine),) = held
+    clients = list(engine.clients.clients.values())
+    for client in clients:
+        client.ctx = dataclasses.replace(client.ctx, round=0)
+    upload = next(message.answered().blocks["encrypted"] for message in outcome.wire.messages
+                  if message.sender == "client:5" and message.phase == "upload")  # fmt: skip
+    opened = protocol.composition.components["secagg.bonawitz"].open_upload(upload, 5, [protocol.server, *clients[:5]])
+    assert opened is not None
+    assert np.array_equal(opened.plain() * 32, np.rint(opened.plain() * 32))
+    assert np.abs(opened.plain()).max() < 12 * 8.0

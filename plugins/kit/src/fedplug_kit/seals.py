@@ -286,6 +286,8 @@ class _Trials:
                 client = self._client(world, senders[0])
                 block = unsealed(block, client) if isinstance(block, Block) else block
             else:
+                if isinstance(self.operation, Seal) and self.operation.opened_by == "shares":
+                    total = self._component.gather(total, server.ctx)
                 client = self._client(world, senders[0])
                 link = self._link(client, "postprocess")
                 with opened_once(client, total, "all", senders):

@@ -18,8 +18,9 @@ from fedplug.api.verdict import EXECUTED, PARTIES, Line
 from fedplug_lab.comparable import ACCURACY, PRIVACY, TIME, TRAFFIC
 from fedplug_lab.compared import Compared, OneRun
 from fedplug_lab.intervals import LEVEL, Difference, paired, spread_of
-from fedplug_lab.leakage import worst_of
+from fedplug_lab.leakage import sees, worst_by_adversary, worst_of
 from fedplug_lab.records import Result, Spread
+from fedplug_lab.sections import Leak
 
 
 @dataclasses.dataclass(frozen=True)
@@ -337,7 +338,29 @@ def _leakage(everyone: Sequence[Compared]) -> list[Column]:
         if leak and leak.value is not None else Cell(units.NOTHING, {}) for leak in found
     ]  # fmt: skip
     return [Column("leakage", "best attack succeeded", cells, PRIVACY),
-            Column("leaked", "it reached (trivial guess)", numbers, PRIVACY)]  # fmt: skip
+            Column("leaked", "it reached (trivial guess)", numbers, PRIVACY), *_by_adversary(everyone)]  # fmt: skip
+
+
+def _by_adversary(everyone: Sequence[Compared]) -> list[Column]:
+    """A row for each adversary, where there are several: what it sees of an update, and what it took; fewest first."""
+    found = [worst_by_adversary(each) for each in everyone]
+    who = {name: leak.who for known in found for name, leak in known.items()}
+    if len(who) < 2:
+        return []
+    return [
+        Column(f"leakage_{name}", f"updates seen by {who[name]}", [_of_adversary(known.get(name)) for known in found],
+               PRIVACY)
+        for name in sorted(who, key=lambda name: name.count("+"))
+    ]  # fmt: skip
+
+
+def _of_adversary(leak: Leak | None) -> Cell:
+    if leak is None:
+        return Cell(units.NOTHING, {}, "there is no such party, or it was not tried")
+    applied = leak.succeeded is not None
+    values = {"": leak.succeeded, "sees": sees(leak), "attack": leak.attack, "metric": leak.metric,
+              "value": leak.value, "people": leak.people, "recovered": leak.recovered}  # fmt: skip
+    return Cell(f"{sees(leak)}; {leak.share}" if applied else sees(leak), values)
 
 
 def _volumes(everyone: Sequence[Compared]) -> list[Column]:

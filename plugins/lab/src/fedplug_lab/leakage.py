@@ -26,6 +26,31 @@ def worst_of(each: Compared) -> Leak | None:
     return max(known, key=lambda leak: (leak.succeeded or 0.0, leak.targets), default=None)
 
 
+def worst_by_adversary(each: Compared) -> dict[str, Leak]:
+    """Of each adversary on its runs the attack that succeeded most often; one that applied before one that did not."""
+    found: dict[str, Leak] = {}
+    for leak in (leak for run in each.runs for leak in leaks_of(run) if leak.adversary):
+        before = found.get(leak.adversary)
+        if before is None or _took(leak) > _took(before):
+            found[leak.adversary] = leak
+    return found
+
+
+def _took(leak: Leak) -> tuple[float, int]:
+    return (-1.0 if leak.succeeded is None else leak.succeeded), leak.targets
+
+
+def sees(leak: Leak) -> str:
+    """How much of an update the adversary sees, in words."""
+    if not leak.states:
+        return "sees no update"
+    shares = {state: leak.states.get(state, 0.0) for state in ("clear", "noised")}
+    shares["hidden"] = 1 - sum(shares.values())
+    words = {"clear": "opened", "noised": "opened, with noise", "hidden": "hidden"}
+    kept = [(words[state], share) for state, share in shares.items() if share > 5e-4]
+    return kept[0][0] if len(kept) == 1 else ", ".join(f"{share:.0%} {word}" for word, share in kept)
+
+
 def attacks_on(each: Compared) -> set[str]:
     """The names of the attacks on its runs."""
     return {leak.attack for run in each.runs for leak in leaks_of(run)}

@@ -39,6 +39,10 @@ class Leak:
         targets: how many it applied to.
         people: of how many examples it sought an image; 0 where it sought none.
         recovered: of how many of these it recovered one.
+        adversary: who attacks, as the recipe writes it; empty where it is not known.
+        who: the same for people.
+        states: share of the update that this adversary sees in each state (`clear`, `noised`, `encrypted`, ...); empty
+            where it sees no update.
     """
 
     attack: str
@@ -51,6 +55,9 @@ class Leak:
     targets: int
     people: int = 0
     recovered: int = 0
+    adversary: str = ""
+    who: str = ""
+    states: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def share(self) -> str:

@@ -98,23 +98,35 @@ class Bonawitz(Masked):
         return f"; signed by the keys that all sites know, against a server that lies with up to {clients}"
 
     def check(self, recipe: Recipe) -> list[str]:
-        """What stands against it, a list of keys that does not fit among it."""
+        """What stands against it: a list of keys that does not fit, or groups too small for their shares to open."""
         options, problems = self.options, super().check(recipe)
-        if options.signed and recipe.min_clients == 3:
+        threshold, least = options.threshold, recipe.min_clients
+        if recipe.groups is not None and threshold is not None and threshold >= least:
+            problems.append(
+                f"threshold: {threshold} opens no sum of a group of min_clients: {least}, whose members "
+                f"have {least - 1} others each; lower threshold to {least - 1} or less, or "
+                "raise min_clients, and the size of the groups with it"
+            )
+        if options.signed and least == 3:
             problems.append("min_clients: 3 must be 4 or more where keys are signed: of 3, shares of all would open")
-        if options.signers is None:
-            return problems
-        if not options.signed:
-            problems.append("signers: names keys that nobody signs with; say signed: true as well, or leave it out")
+        return [*problems, *self._of_the_list(recipe.clients)]
+
+    def _of_the_list(self, clients: int) -> list[str]:
+        """What is wrong with the list of keys."""
+        file = self.options.signers
+        if file is None:
+            return []
+        if not self.options.signed:
+            return ["signers: names keys that nobody signs with; say signed: true as well, or leave it out"]
         try:
-            listed = sorted(read_signers(options.signers.read(), options.signers.file))
+            listed = sorted(read_signers(file.read(), file.file))
         except SetupError as error:
-            return [*problems, f"signers: {error}"]
-        if listed != list(range(recipe.clients)):
-            missing = next((c for c in range(recipe.clients) if c not in listed), None)
-            what = f"client {listed[-1]} of {recipe.clients}" if missing is None else f"no client {missing}"
-            problems.append(f"signers: {options.signers.file} names {what}; it must name each client once")
-        return problems
+            return [f"signers: {error}"]
+        if listed == list(range(clients)):
+            return []
+        missing = next((c for c in range(clients) if c not in listed), None)
+        what = f"client {listed[-1]} of {clients}" if missing is None else f"no client {missing}"
+        return [f"signers: {file.file} names {what}; it must name each client once"]
 
     def scheme(self, clients: int) -> str:
         """Its parameters in a line."""

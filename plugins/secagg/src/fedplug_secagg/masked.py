@@ -37,9 +37,11 @@ from fedplug import Block, Client, Context, Field, Known, Misplaced, Operations,
 from fedplug.api import codec, secrets
 from fedplug.api.errors import ProtectionError, TooFewClients
 from fedplug.api.letters import SIGNATURE, Correspondent
+from fedplug.api.operations import INTEGER
+from pydantic import model_validator
 
 from fedplug_secagg import graph, masks, shamir
-from fedplug_secagg.fixed_point import FixedPoint
+from fedplug_secagg.fixed_point import FixedPoint, Wrapping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,6 +70,23 @@ class MaskOptions(fedplug.Options):
         description="largest magnitude of a weighted value; larger ones saturate. Default: the bound that a clip "
         "before it leaves, with 12 standard deviations of the noise between them",
     )  # fmt: skip
+    wraps: float | None = Field(
+        None, ge=3, le=100,
+        description="standard deviations of a sum that half the modulus holds; what lies beyond wraps. For noise in "
+        "whole numbers, such as std.distributed_skellam, whose grid the values keep. Default: nothing ever wraps",
+    )  # fmt: skip
+
+    aligned: float = Field(
+        1.0, gt=0, le=1,
+        description="with wraps: how long a sum of n updates is expected to be, over n times the longest one; updates "
+        "at random have 1 / sqrt(n). Longer ones wrap more often, which costs accuracy and no privacy",
+    )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _one_way_to_bound(self) -> MaskOptions:
+        if self.wraps is not None and self.range is not None:
+            raise ValueError(f"wraps={self.wraps:g} lets sums wrap, and range={self.range:g} has none do so; write one")
+        return self
 
 
 class Masked(Correspondent, fedplug.Sealer):
@@ -129,14 +148,20 @@ class Masked(Correspondent, fedplug.Sealer):
         return (self._seal(known, ctx),)
 
     def _seal(self, known: Known, ctx: Context) -> Seal:
-        clients = ctx.num_clients
-        numbers = self._numbers(known, clients)
+        clients, scheme, held = ctx.num_clients, self.scheme(ctx.num_clients), math.inf
+        numbers = self._numbers(known, clients, known.size)
+        if isinstance(numbers, Wrapping):
+            scheme += f"; {numbers.held:.3g} standard deviations of a sum fit, and {numbers.wrapped:.1g} of it wraps"
+        else:
+            held = numbers.bound
         return Seal(
-            scheme=self.scheme(clients) + self.against(ctx), opened_by="shares", opens_with=self.stated(ctx),
-            range=numbers.bound, step=numbers.step,
+            scheme=scheme + self.against(ctx), opened_by="shares", opens_with=self.stated(ctx), range=held,
+            step=numbers.step,
         )  # fmt: skip
 
-    def _numbers(self, known: Known, clients: int) -> FixedPoint:
+    def _numbers(self, known: Known, clients: int, size: int) -> FixedPoint:
+        if self.options.wraps is not None:
+            return self._wrapping(known, clients, size, self.options.wraps)
         bound = self.options.range
         if bound is None:
             norms = [norm for order in (math.inf, 2, 1) if (norm := known.sensitivity(order)) is not None]
@@ -145,9 +170,35 @@ class Masked(Correspondent, fedplug.Sealer):
                     f"nothing bounds the {known.zone} values before {self.name}, so a sum could wrap; put a clip "
                     "before it, such as {use: std.clip, norm: 1.0}, or say range: the largest magnitude of a value"
                 )
-            stds = [r.clipping_norm * r.noise_multiplier for r in known.releases if r.trust != "central"]
+            stds = [r.clipping_norm * r.noise_multiplier * r.spread for r in known.releases if r.trust != "central"]
             bound = min(norms) + _TAILS * math.hypot(*stds)
         return FixedPoint(bound, clients, self.options.bits)
+
+    def _wrapping(self, known: Known, clients: int, size: int, deviations: float) -> Wrapping:
+        """Residues on the grid of the noise. A scalar of a rotated sum of length s has a standard deviation of
+        s / sqrt(D) at most, of D values that are turned together (`fedplug.mechanisms.rotation`), and each client adds
+        noise to it. Without rotation it may be s.
+        """
+        noises = [release for release in known.releases if release.mechanism in INTEGER]
+        if len(noises) != 1 or known.grid != noises[0].step:
+            raise Misplaced(
+                f"{self.name} has wraps, and the {known.zone} values before it are no whole numbers with noise; put "
+                "{use: std.distributed_skellam, epsilon: 6, delta: 1.0e-5}, say, right before it, or leave wraps out"
+            )
+        noise = noises[0]
+        turned = 1 << (max(size, 1).bit_length() - 1) if known.rotated else 1
+        signal = self.options.aligned * clients * noise.clipping_norm / math.sqrt(turned)
+        std = math.sqrt(clients) * noise.clipping_norm * noise.noise_multiplier
+        numbers = Wrapping(noise.step, clients, self.options.bits, math.hypot(signal, std))
+        if size and numbers.held < deviations:
+            raise ProtectionError(
+                f"{self.name}: bits={numbers.bits} hold {numbers.held:.3g} standard deviations of a sum of {clients} "
+                f"clients on the grid {numbers.step!r} of the noise, and wraps={deviations:g} asks for more; raise "
+                f"bits to {numbers.bits + numbers.missing(deviations)}, or give the noise a grid of "
+                f"{numbers.step * 2.0 ** numbers.missing(deviations)!r} or more"
+                + ("" if known.rotated else "; or rotate the values first (std.rotate), so that none is large")
+            )
+        return numbers
 
     def check(self, recipe: Recipe) -> list[str]:
         """What stands against opening the sum of the recipe's clients."""
@@ -193,12 +244,18 @@ class Masked(Correspondent, fedplug.Sealer):
         """AdvertiseKeys and ShareKeys; at the server.
 
         Raises:
-            TooFewClients: fewer are left than shares open.
+            TooFewClients: fewer are left than shares open, or so few clients have no sharing.
         """
         present = cohort.client_ids
-        neighbours = self._graph(cohort, ctx)
-        size = len(neighbours)
-        threshold = self.threshold(size, ctx)
+        try:
+            neighbours = self._graph(cohort, ctx)
+            size = len(neighbours)
+            threshold = self.threshold(size, ctx)
+        except ProtectionError as error:  # the recipe's clients have a sharing, and so few of them have none
+            raise TooFewClients(
+                f"round {ctx.round + 1}: {len(present)} clients are in a graph of {self.name}, and {error}; form "
+                "larger groups, or let the shares of fewer clients open"
+            ) from error
         self.introduce(cohort, ctx, neighbours)
         keys = {
             client_id: key
@@ -354,11 +411,11 @@ class Masked(Correspondent, fedplug.Sealer):
                 f"{ctx.round + 1}; {memory['threshold']} must have written, or its masks could not be taken off"
             )
         assert ctx.known is not None
-        numbers = self._numbers(ctx.known, ctx.num_clients)
+        numbers = self._numbers(ctx.known, ctx.num_clients, block.size)
         values = block.plain().astype(np.float64)
         if not block.weighted:
             values *= client.weight
-        held = np.clip(values, -numbers.bound, numbers.bound)
+        held = values if isinstance(numbers, Wrapping) else np.clip(values, -numbers.bound, numbers.bound)
         client.log[f"{self.name}.saturated"] = float(np.mean(held != values)) if held.size else 0.0
         total = numbers.residues(held)
         with client.operation(f"{self.name}.mask", block.size * (1 + len(memory["letters"]))):
@@ -478,13 +535,10 @@ class Masked(Correspondent, fedplug.Sealer):
         Raises:
             ProtectionError: so many updates cannot give it: a mask is still on it.
         """
-        numbers = FixedPoint(block.meta["bound"], clients, self.options.bits)
-        largest = int(np.abs(numbers.integers(total)).max(initial=0))
-        if largest > block.contributors * numbers.largest:
-            raise ProtectionError(
-                f"the opened sum reaches {largest} steps, and {block.contributors} updates add up to "
-                f"{block.contributors * numbers.largest} at most: a share or an upload was wrong; the sum is not used"
-            )
+        bound, bits = block.meta["bound"], self.options.bits
+        numbers = FixedPoint(bound, clients, bits) if self.options.wraps is None else Wrapping(bound, clients, bits)
+        if problem := numbers.problem(numbers.integers(total), block.contributors):
+            raise ProtectionError(f"the opened sum {problem}: a share or an upload was wrong; the sum is not used")
         values = numbers.values(total).astype(np.float32)
         return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
 

@@ -48,12 +48,17 @@ class TwoServer(fedplug.Aggregator):
         """Eqs. 23 and 24: the sum of one zone, whose divisor makes its mean the step of eq. 26.
 
         Raises:
-            Misplaced: the clients hold the key of what is encrypted, so that no key server opens it.
+            Misplaced: no key server opens what is encrypted.
         """
-        if any(isinstance(closed, Seal) and closed.opened_by != "key_server" for closed in known.sealed):
+        for closed in known.sealed:
+            if not isinstance(closed, Seal) or closed.opened_by == "key_server":
+                continue
+            shared = closed.opened_by == "shares"
+            holder = "nobody holds" if shared else "the clients hold"
             raise Misplaced(
-                f"the clients hold the key of zone {known.zone}, but this aggregation needs a second server that opens "
-                "sums; write key_holder: key_server, or aggregate: {use: std.mean, weighting: uniform}"
+                f"{holder} the key of zone {known.zone}, but this aggregation needs a second server that opens sums; "
+                f"write {'' if shared else 'key_holder: key_server, or '}aggregate: {{use: std.mean, weighting: "
+                "uniform}"
             )
         by: Literal["sent", "all"] = "sent" if self.options.divide_by == "contributors" else "all"
         return (WeightedSum(divided_by=by, rate=self.options.server_lr),)

@@ -111,20 +111,32 @@ class Adversary:
             found.append(Insider(_read(folder / file_name(KEY_SERVER), KeyServer())))
         return found
 
-    def sentence(self, shared_key: bool) -> str:
+    def sentence(self, shared_key: bool, shares: int | None = None) -> str:
         """What it sees and holds, for people.
 
         Args:
             shared_key: whether all clients hold the secret key of an encryption of this protocol.
+            shares: of how many clients an encryption of this protocol says that their shares open an upload; None where
+                none is opened by shares.
         """
         links = "lengths only: the links are protected" if self.protected_links else "every message on the links"
         who = f"client {listed(list(self.clients))}" if self.clients else "a client"
         who = f"{who}, who pool what they hold," if len(self.clients) > 1 else who
-        opens = "which open the others' ciphertexts" if shared_key else "none of which opens a ciphertext of the others"
+        count = len(self.clients) or 1
+        if shared_key:
+            opens = "which open the others' ciphertexts"
+        elif shares is None:
+            opens = "none of which opens a ciphertext of the others"
+        elif count < shares:
+            held = "one client's shares" if count == 1 else f"{count} clients' shares"
+            opens = f"{held}, of the {shares} that open an upload"
+        else:
+            opens = "among them enough shares to open the others' ciphertexts"
+        their, plan = ("its", "plan") if count == 1 else ("their", "plans")
         says = {
             "server": "the aggregation server: every message, and no secret key of an encryption",
             "eavesdropper": f"an eavesdropper: {links}",
-            "client": f"{who} with its keys, {opens}, and its plan; "
+            "client": f"{who} with {their} keys, {opens}, and {their} {plan}; "
             f"of the others' messages, {'nothing: the links are protected' if self.protected_links else links}",
             "key_server": "the key server: its secret key, and the sums it is asked to open",
             "released": "whoever gets the released models, and no message",

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from fedplug.api.blocks import RETAINED, Block, Layout, Plan
 from fedplug.api.component import remote_method
-from fedplug.api.errors import of_component
+from fedplug.api.errors import PluginError, of_component
+from fedplug.api.links import seal_of
 from fedplug.api.parties import Client, Party, Server
 from fedplug.api.roles import Negotiation, Sealer
 from fedplug.mechanisms.execution import execute
@@ -203,6 +204,7 @@ class Observer:
                 if len(contributors) > 1 and std.any():  # how much noise a sum has depends on whose it is
                     std = np.where(std == 0, std, np.float32(np.nan))
                 values = (_unweighted(opened) / np.float32(sent.factor)).astype(np.float32)
+                values = sent.turned_back(values, ctx)
                 states[where] = np.where(std == 0, Seen.CLEAR, Seen.NOISED)
                 dense[where], sigma[where] = values, std
                 if len(contributors) == 1:
@@ -247,8 +249,11 @@ class Observer:
                 if isinstance(step.link.component, Sealer):
                     for insider in insiders:
                         insider.party.ctx = dataclasses.replace(self._unbound(round, insider), known=step.before)
+                    sealer = step.link.component
+                    if _says_nothing_of_shares(sealer, block.zone, insiders[0].party.ctx, parties):
+                        return None
                     with of_component(step.link.name, "open_upload"):
-                        found = step.link.component.open_upload(opened, sender, parties)
+                        found = sealer.open_upload(opened, sender, parties)
                     if found is None:
                         return None
                     opened = found
@@ -395,6 +400,25 @@ class _Likeness:
         (adopted, lasting, negotiated), (their_adopted, their_lasting, their_negotiated) = told
         self.adopted = adopted == their_adopted
         self.negotiated = bool(lasting & their_lasting) or negotiated == their_negotiated
+
+
+def _says_nothing_of_shares(component: Sealer, zone: str, ctx: Any, parties: Sequence[Any]) -> bool:
+    """Whether a seal that clients' shares open leaves `open_upload` at its default, by which parties try one by one.
+
+    Raises:
+        PluginError: it does, and clients are among the parties: an upload is not hidden from them for that.
+    """
+    closed = seal_of(ctx.steps(zone))
+    if closed is None or closed[0] != component.name or closed[1].opened_by != "shares":
+        return False
+    if type(component).open_upload is not Sealer.open_upload:
+        return False
+    if any(isinstance(party, Client) for party in parties):
+        raise PluginError(
+            f"{component.name} does not say how clients who pool their shares open an upload, so nobody knows whether "
+            "it is hidden from them; override open_upload(block, sender, parties)"
+        )
+    return True
 
 
 def _calls(messages: Sequence[Message], receiver: str) -> Iterator[Asked]:

@@ -258,7 +258,8 @@ class AttackSummary(Record):
 class FormMeans(Record):
     """Of one form, in the line of a sweep: means over the targets, how many there were, and the share of successes.
 
-    `people` is of how many examples an image was sought, and `recovered` of how many one was recovered.
+    `people` is of how many examples an image was sought, and `recovered` of how many one was recovered; `states` says
+    how much of the update the adversary sees in each state.
     """
 
     metrics: Numbers
@@ -268,6 +269,7 @@ class FormMeans(Record):
     seconds: Amount
     people: Count = 0
     recovered: Count = 0
+    states: Numbers = dataclasses.field(default_factory=dict)
 
 
 class Leakage(Record):
@@ -278,9 +280,11 @@ class Leakage(Record):
         stronger: the form that took more.
         guesses: what trivial guesses reach.
         forms: by form.
+        adversary: who attacks, as the recipe writes it; empty in lines of earlier versions.
     """
 
     ranking: Ranking
     stronger: Text
     guesses: Guesses
     forms: dict[Text, FormMeans]
+    adversary: Text = ""

@@ -442,12 +442,14 @@ class Attacks(Section):
         for row in rows:
             name = f"{row.attack} {row.adversary}" + (f" round {row.round}" if several else "")
             name += f" probe {row.probe_batch_size}" if row.probe_batch_size else ""
-            entry = found.setdefault(name, Leakage(row.ranking, row.form, row.baselines, {}))
+            entry = found.setdefault(name, Leakage(row.ranking, row.form, row.baselines, {}, row.adversary))
             if row.headline:
                 entry.stronger = row.form
             metrics = {metric: value.mean for metric, value in row.metrics.items()}
             people = row.people.attacked, row.people.recovered
-            entry.forms[row.form] = FormMeans(metrics, row.targets, row.applicable, row.share, row.seconds, *people)
+            entry.forms[row.form] = FormMeans(
+                metrics, row.targets, row.applicable, row.share, row.seconds, *people, row.states
+            )
         return {name: entry.to_plain(for_json=True) for name, entry in found.items()}
 
     def leaks(self, record: Mapping[str, Any]) -> list[Leak]:
@@ -461,7 +463,8 @@ class Attacks(Section):
             found.append(
                 Leak(
                     name, metric_title(metric), units.last([outcome.metrics.get(metric)]), reached.get(best), best, low,
-                    outcome.succeeded, outcome.applicable, outcome.people, outcome.recovered,
+                    outcome.succeeded, outcome.applicable, outcome.people, outcome.recovered, entry.adversary,
+                    who_words(entry.adversary), outcome.states,
                 )
             )  # fmt: skip
         return found

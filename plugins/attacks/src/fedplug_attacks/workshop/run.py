@@ -180,7 +180,7 @@ class AttackRun:
                 continue
             if adversary is not None and known is None:
                 known = self._known(occasion, adversary, target)
-                self.adversaries[name] = adversary.sentence(self.stage.shared_key)
+                self.adversaries[name] = adversary.sentence(self.stage.shared_key, self.stage.shares)
             observed = known.update if known else None
             truth = self.truths.of(occasion.round, target, occasion.moment, observed)
             result, truth, reports = self._attacked(task, occasion, known, truth)

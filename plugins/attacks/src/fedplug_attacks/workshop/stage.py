@@ -42,6 +42,7 @@ class Stage:
         repeats: whether training a client once more gives its update of the run; not so where noise is drawn once.
         observer: reads messages as an adversary would.
         shared_key: whether all clients hold the secret key of an encryption.
+        shares: of how many clients the shares open an upload; None where no encryption is opened by shares.
         done, total: targets so far, and in all.
         pictures: how many targets of each attack by each adversary in each round are drawn; drawing takes longer than
             most attacks do.
@@ -79,12 +80,15 @@ class Stage:
         learns = composition.trainer.learns(ctx)
         self.repeats = learns is None or learns.repeats
         self.observer = Observer(ran, composition, self.model.layout, self.initial, self.rewound.public, self.model)
-        self.shared_key = any(
-            isinstance(operation, Seal) and operation.opened_by == "clients"
+        seals = [
+            operation
             for zone in composition.links
             for step in ctx.steps(zone)
             for operation in step.operations
-        )
+            if isinstance(operation, Seal)
+        ]
+        self.shared_key = any(seal.opened_by == "clients" for seal in seals)
+        self.shares = min((seal.opens_with for seal in seals if seal.opened_by == "shares"), default=None)
         self.done = self.total = 0
         self.pictures = self.deadline = math.inf
         self.left = 0

@@ -144,6 +144,10 @@ _WHO = {
 
 
 def who_words(adversary: str) -> str:
-    """`the server with another client` for `server+client`."""
-    names = [_WHO.get(role) or role.replace(":", " ") for role in adversary.split("+")]
+    """`the server with another client` for `server+client`; clients who are named by number are listed."""
+    names = [_WHO.get(role) or role for role in adversary.split("+")]
+    numbers = [name.partition(":")[2] for name in names if ":" in name]
+    names = [name for name in names if ":" not in name]
+    if numbers:
+        names.append(f"{'client' if len(numbers) == 1 else 'clients'} {', '.join(numbers)}")
     return " with ".join([names[0], " and ".join(names[1:])]) if len(names) > 1 else names[0]
