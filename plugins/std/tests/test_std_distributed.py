@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from ledger_toys import closed, enter, ledger_of
 from noise_toys import context
 from numpy.typing import NDArray
-from toy_components import recipe_of
+from toy_components import paraaegis, recipe_of
 from toy_protocol import run_protocol
 
 DELTA = 1e-5
@@ -300,3 +300,18 @@ def test_a_sum_that_is_never_turned_back_is_refused() -> None:
     plain["postprocess"] = {"encrypted": ["secagg.bonawitz"]}
     with pytest.raises(RecipeError, match="the sum of zone encrypted is never turned back"):
         run_protocol(plain)
+
+
+def test_a_part_of_the_model_is_turned_alone() -> None:
+    """Half of the scalars are encrypted, by a vote; the others keep their noise of one client."""
+    plain = paraaegis(0.5, min_clients=3, aggregate={"use": "std.mean", "weighting": "uniform"})
+    plain["protect"]["encrypted"] = [
+        {"use": "std.clip", "norm": 1.0}, "std.rotate", {**SKELLAM, "grid": 2.0**-6},
+        {"use": "secagg.bonawitz", "bits": 20, "wraps": 4},
+    ]  # fmt: skip
+    plain["postprocess"] = {"encrypted": ["secagg.bonawitz", "std.rotate"]}
+    outcome = run_protocol(plain)
+    assert outcome.notes == []
+    facts = outcome.protocol.ledger.log[-1].zones["encrypted"]
+    assert (facts.size, facts.uncredited) == (325, "")
+    assert facts.sum_factor == pytest.approx(2, rel=1e-3)
