@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import fedplug
 import pytest
-from fedplug import Clip, Combine, Map, Misplaced, Noise, Scale, WeightedSum
+from fedplug import Clip, Combine, Map, Misplaced, Noise, Round, Scale, WeightedSum
 from fedplug.api.operations import Operation, as_operations
 
 
