@@ -149,6 +149,14 @@ def test_each_party_pays_the_price_of_the_noise_that_it_does_not_know(mechanism:
     assert several["client"] == several["client_and_aggregator"] == pytest.approx(stated(18))
 
 
+def test_colluders_take_gaussian_shares_away_too() -> None:
+    release = Release("gaussian", 1.0, 1.0, trust="distributed")
+    one, several = price(release, 20), price(release, 20, colluders=2)
+    assert one["client_and_aggregator"] == pytest.approx(gaussian_epsilon(math.sqrt(19) / 2, DELTA))
+    assert several["client_and_aggregator"] == pytest.approx(gaussian_epsilon(math.sqrt(18) / 2, DELTA))
+    assert one["aggregator"] == several["aggregator"] == pytest.approx(gaussian_epsilon(math.sqrt(20) / 2, DELTA))
+
+
 def test_drop_outs_are_priced_by_what_arrived() -> None:
     def stated(arrived: int) -> float:
         ledger = ledger_of(key_holders={"encrypted": "shares"}, published=["encrypted"], min_clients=3)
