@@ -85,10 +85,12 @@ class CorrelatedOptions(NoiseAmount):
         made = self.made(ctx.rounds)
         z, row, spread = share * self.std(ctx.rounds) * norm, made.row(ctx.round), made.spread(ctx.round)
         std = z / float(row[0])
+        said = f"correlated over rounds by the {self.factor.replace('_', ' ')}: it takes back noise of earlier rounds"
         # The grid must hold the sum of all clients, however many take part: it must not show how many there were.
         reach = norm * (ctx.num_clients if known.summed else 1)
         return Noise.gaussian(
-            std, source=self.source, grid=grid_of(self, reach, z * spread) if std else None, trust=trust, note=note,
+            std, source=self.source, grid=grid_of(self, reach, z * spread) if std else None, trust=trust,
+            note=f"{said}; {note}" if note else said,
             calibrated_delta=self.delta if std else None,
             takes_back=tuple((row[1:] / row[0]).tolist()), spread=max(1.0, spread * float(row[0])),
         )  # fmt: skip
