@@ -1,4 +1,4 @@
-"""Noise that is correlated over rounds beside independent noise, at one epsilon, where cohorts are not sampled.
+"""Noise that is correlated over rounds and independent noise, at one epsilon, where cohorts are not sampled.
 
     python benchmarks/ftrl.py [--seeds 1] [--csv docs/numbers/ftrl.csv]
 

@@ -96,7 +96,7 @@ class CorrelatedOptions(NoiseAmount):
         )  # fmt: skip
 
     def problems(self, recipe: Recipe) -> list[str]:
-        """What stands against the participations that the noise is calibrated for."""
+        """What is wrong with the participations that the noise is calibrated for."""
         problems, rounds = [], recipe.rounds
         if self.factor != "square_root" and self.bands is not None:
             what = f"bands={self.bands} is of the square root, and factor is {self.factor}"
@@ -154,7 +154,7 @@ class CorrelatedGaussian(fedplug.Opener):
         return (self.options.noise(require_bound(self.options.norm, known), known, ctx),)
 
     def check(self, recipe: Recipe) -> list[str]:
-        """What stands against the participations that the noise is calibrated for."""
+        """What is wrong with the participations that the noise is calibrated for."""
         return self.options.problems(recipe)
 
     def describe(self) -> str:
@@ -200,7 +200,7 @@ class DistributedCorrelatedGaussian(fedplug.Protector):
         return (self.options.noise(norm, known, ctx, 1 / math.sqrt(shared_by), "distributed", note),)
 
     def check(self, recipe: Recipe) -> list[str]:
-        """What stands against the participations, and against that many sharing it."""
+        """What is wrong with the participations, and with that many sharing it."""
         problems, options = self.options.problems(recipe), self.options
         if recipe.sampling and recipe.sampling.rest != "noise":
             problems.append(
