@@ -7,7 +7,7 @@ apart. A linear model, client-level epsilon at delta 1e-5 for the released model
 independent noise gives where the same number of clients can be drawn by secret coins. `noise in the model` is the
 standard deviation of the noise in the sum of all rounds over the clipping norm, `accuracy` the mean of the last five
 rounds over the seeds.
-Data: FEDPLUG_DATA. About four minutes of processor time a seed.
+Data: FEDPLUG_DATA. About five minutes of processor time a seed.
 """
 
 from __future__ import annotations
