@@ -1,4 +1,4 @@
-"""Noise that is correlated over rounds beside independent noise, at one epsilon, where cohorts are not sampled.
+"""Noise that is correlated over rounds and independent noise, at one epsilon, where cohorts are not sampled.
 
     python benchmarks/ftrl.py [--seeds 1] [--csv docs/numbers/ftrl.csv]
 
@@ -7,7 +7,7 @@ apart. A linear model, client-level epsilon at delta 1e-5 for the released model
 independent noise gives where the same number of clients can be drawn by secret coins. `noise in the model` is the
 standard deviation of the noise in the sum of all rounds over the clipping norm, `accuracy` the mean of the last five
 rounds over the seeds.
-Data: FEDPLUG_DATA. About four minutes of processor time a seed.
+Data: FEDPLUG_DATA. About five minutes of processor time a seed.
 """
 
 from __future__ import annotations

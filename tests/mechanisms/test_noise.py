@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fedplug.api.errors import ProtectionError
 from fedplug.api.grids import STEPS, finest
-from fedplug.mechanisms.noise import add_laplace, add_noise
+from fedplug.mechanisms.noise import add_correlated, add_laplace, add_noise
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,3 +58,22 @@ def test_results_saturate_where_the_grid_ends() -> None:
         far = add(np.zeros(4000, np.float32), 1.0, 2.0**-24, "secure", stream)
         assert far.max() == -far.min() == 1.0
     assert math.isfinite(float(add_noise(np.zeros(4, np.float32), 1e30, 1.0, "reproducible", stream).max()))
+
+
+@pytest.mark.parametrize("source", ["secure", "reproducible"])
+def test_correlated_noise_is_what_is_drawn_less_what_is_taken_back(source: str) -> None:
+    size, std, grid = 60_000, 2.0, 2.0**-10  # more than one block
+    taken = np.linspace(-30.0, 30.0, size)
+    values = np.full(size, 0.5, np.float32)
+    noised, noise = add_correlated(values, std, grid, source, np.random.default_rng(0), taken)
+    drawn = noise + taken
+    assert abs(drawn.mean()) < 6 * std / math.sqrt(size)
+    assert drawn.std() == pytest.approx(std, rel=0.02)
+    assert np.array_equal(noised, np.rint((values + noise) / grid) * grid)
+
+
+def test_correlated_noise_saturates_and_is_remembered_as_it_was_drawn() -> None:
+    taken = np.array([-1e6, 0.0, 1e6])
+    noised, noise = add_correlated(np.zeros(3, np.float32), 1.0, 2.0**-10, "secure", np.random.default_rng(0), taken)
+    assert (noised[0], noised[2]) == (2.0**14, -(2.0**14))
+    assert np.allclose(noise, -taken, atol=10)

@@ -50,7 +50,7 @@ def moved(rounds: int, took_part: list[int]) -> float:
 @given(st.lists(st.lists(st.booleans(), min_size=CLIENTS, max_size=CLIENTS), min_size=1, max_size=8))
 @settings(max_examples=30, deadline=None)
 def test_each_client_pays_for_the_rounds_in_which_it_took_part(cohorts: list[list[bool]]) -> None:
-    """The cost is that of one Gaussian release of C x + z, whoever came how often, and whenever the run ends."""
+    """The cost is that of one Gaussian release of C x + z, however often a client came, and whenever the run ends."""
     ledger, took_part = ledger_of(rounds=8), np.array(cohorts)
     for round, cohort in enumerate(took_part):
         entered(ledger, round, [int(c) for c in np.flatnonzero(cohort)])

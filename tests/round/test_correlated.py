@@ -14,7 +14,7 @@ import fedplug
 import numpy as np
 import pytest
 from fedplug.api.errors import ProtectionError, RecipeError
-from fedplug.api.links import Link, fold
+from fedplug.api.links import Link, ballot_states, fold
 from fedplug.api.operations import Bound, Misplaced, Noise
 from fedplug.api.parties import Server
 from fedplug.mechanisms.execution import execute
@@ -253,7 +253,9 @@ def test_a_client_that_drops_out_takes_its_noise_along_and_one_that_comes_back_b
     assert [row.clients.answered for row in outcome.rows] == [6, 6, 6, 5, 6, 6, 6, 6]
     epsilons = [row.epsilon or math.inf for row in outcome.rows]
     assert epsilons == sorted(epsilons)
-    views = outcome.protocol.ledger.report().views
+    report = outcome.protocol.ledger.report()
+    assert [warning for warning in report.warnings if "that of 5 of 6 counts" in warning]
+    views = report.views
     assert views["released_model"].epsilon == pytest.approx(gaussian_epsilon(2.0, 1e-5))
     assert views["client"].epsilon == pytest.approx(gaussian_epsilon(2.0 * math.sqrt(4 / 5), 1e-5))
 
@@ -335,7 +337,15 @@ def test_plans_that_follow_from_data_are_refused() -> None:
                  "noised": [{"use": "std.clip", "norm": 1.0}]},
     )  # fmt: skip
     plain["postprocess"] = {"encrypted": ["std.bfv"], "noised": [NOISE]}
-    assert "plans follow from data" in problems(plain)
+    assert "other parameters come from other clients and in other rounds" in problems(plain)
+    resting = shared(negotiate_mask=plain["negotiate_mask"], score_parameters=plain["score_parameters"])
+    assert "clients with noise alone have none; write negotiate_mask: std.single_zone" in problems(resting)
+
+
+def test_ballots_take_no_noise_back() -> None:
+    operations = (fedplug.Clip(1.0), Noise.gaussian(1.0, takes_back=(0.5,)))
+    with pytest.raises(Misplaced, match="the ballots of votes give noise that takes back some of that of earlier"):
+        ballot_states("votes", operations, context())
 
 
 class Uploads(fedplug.Protector):

@@ -417,8 +417,9 @@ def _uncorrelatable(noise: Noise, known: Known, ctx: Context) -> str:
         return "the sum has noise already; keep one noise component of the server in the chain"
     if any(isinstance(each, Groups) for each in ctx.components.values()):
         return "there is a sum for each group, in which clients differ from round to round; leave out groups"
-    if not all(each.plans.public for each in ctx.components.values() if isinstance(each, Negotiation)):
-        return "plans follow from data, so that values of other parameters come in other rounds; use std.single_zone"
+    plans = [each.plans for each in ctx.components.values() if isinstance(each, Negotiation)]
+    if not all(each.public and known.zone not in each.own for each in plans):
+        return "other parameters come from other clients and in other rounds; use negotiate_mask: std.single_zone"
     return ""
 
 
@@ -436,6 +437,9 @@ def ballot_states(name: str, operations: Operations, ctx: Context) -> tuple[Oper
             raise Misplaced(
                 f"the ballots of {name} give {type(operation).__name__}; give Clip and Noise, with Scale or Post"
             )
+        if isinstance(operation, Noise) and operation.takes_back is not None:
+            told = "noise that takes back some of that of earlier rounds"
+            raise Misplaced(f"the ballots of {name} give {told}; leave takes_back out")
         each = isinstance(operation, Noise) and isinstance(operation.std, tuple)
         if each or (isinstance(operation, Clip) and (operation.per != "update" or math.isinf(operation.order))):
             raise Misplaced(

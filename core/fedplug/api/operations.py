@@ -249,11 +249,11 @@ class Noise(NoiseTerms, kw_only=True):
 
     With `takes_back=(a_1, a_2, ...)` the noise n_t of round t is what is drawn anew, of `std`, less the sum of a_k
     n_(t-k): the core remembers the noise that it has added. Where z are independent and C is lower triangular, that is
-    n = C^-1 z for a_k = C[t, t-k] / C[t, t] (matrix factorisation: Denisov et al., NeurIPS 2022). Whoever has y_t = x_t
-    + n_t of all rounds has y_t + sum of a_k y_(t-k), in which the fresh noise lies over x_t + sum of a_k x_(t-k), and
-    nothing more. So a round costs each client the sum of 1 and |a_k| over the rounds in which it took part: the ledger
-    goes by those, whatever was planned. Where clients add it (`trust="distributed"`), the noise of those counts that
-    are in the sums of all rounds so far, and of nobody else.
+    n = C^-1 z for a_k = C[t, t-k] / C[t, t] (matrix factorisation: Denisov et al., NeurIPS 2022). A party that has
+    y_t = x_t + n_t of all rounds has y_t + sum of a_k y_(t-k), in which the fresh noise lies over x_t + sum of a_k
+    x_(t-k), and nothing more. So a round costs each client the sum of 1 and |a_k| over the rounds in which it took
+    part: the ledger goes by those, whatever was planned. Where clients add it (`trust="distributed"`), the noise of
+    those counts that are in the sums of all rounds so far, and of nobody else.
 
     Written `Noise.gaussian(...)`, `Noise.laplace(...)`, or `Noise.own(...)` for a mechanism of a plugin's own. In
     `protect` noise is `local`, or `distributed` where it is enough for a sum alone; on a sum it is `central`.

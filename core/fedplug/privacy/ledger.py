@@ -202,7 +202,7 @@ class Ledger:
         self, zone: str, facts: ZoneEntry, round: int, charged: NDArray[np.bool_]
     ) -> NDArray[np.float64] | None:
         """By how many times its bound each client moves what the fresh noise of a round lies over, (K,): as noise is
-        taken back, the updates of earlier rounds come back beside it. None where noise is independent.
+        taken back, the updates of earlier rounds come back with it. None where noise is independent.
 
         A round that was repeated goes on from the noise of those before it, as they were at the last time, and each
         time is a release with fresh noise.

@@ -380,7 +380,7 @@ class ZoneCost:
         correlated: in how many rounds noise took back some of that of earlier rounds.
         shares: of such noise that clients add, what its releases cost by the noise of one client, (K,).
         together: the weights of the clients whose noise is in all of those sums, by client; None before the first.
-        rate, peer_rate: how much of `shares` counts toward whoever sees the sums, and toward `colluders` other clients.
+        rate, peer_rate: how much of `shares` counts toward those who see the sums, and toward `colluders` others.
         beneath: in how many rounds noise was added to the sum on top of that of the uploads.
         concentrated: whether any noise was in whole numbers.
         largest: largest mean size of a round, in scalars.

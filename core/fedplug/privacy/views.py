@@ -727,6 +727,12 @@ def warnings(ledger: Ledger) -> Iterator[str]:
                 f"states it at delta={ledger.delta:g}; write the same delta in both places to compare them"
             )
     yield from (facts.uncredited for _, facts in entered if facts.uncredited)
+    for zone, cost in ledger.costs.items():
+        if cost.together is not None and len(cost.together) < ledger.num_clients:
+            yield (
+                f"zone {zone}: of the noise that clients share out over the rounds, that of {len(cost.together)} of "
+                f"{ledger.num_clients} counts: theirs is in the sums of all rounds"
+            )
     for zone, holder in ledger.key_holders.items():
         # A client that holds the key subtracts its own upload from a sum of two.
         least, whom = (3, "clients") if holder == "clients" else (2, "the key server")

@@ -85,16 +85,18 @@ class CorrelatedOptions(NoiseAmount):
         made = self.made(ctx.rounds)
         z, row, spread = share * self.std(ctx.rounds) * norm, made.row(ctx.round), made.spread(ctx.round)
         std = z / float(row[0])
+        said = f"correlated over rounds by the {self.factor.replace('_', ' ')}: it takes back noise of earlier rounds"
         # The grid must hold the sum of all clients, however many take part: it must not show how many there were.
         reach = norm * (ctx.num_clients if known.summed else 1)
         return Noise.gaussian(
-            std, source=self.source, grid=grid_of(self, reach, z * spread) if std else None, trust=trust, note=note,
+            std, source=self.source, grid=grid_of(self, reach, z * spread) if std else None, trust=trust,
+            note=f"{said}; {note}" if note else said,
             calibrated_delta=self.delta if std else None,
             takes_back=tuple((row[1:] / row[0]).tolist()), spread=max(1.0, spread * float(row[0])),
         )  # fmt: skip
 
     def problems(self, recipe: Recipe) -> list[str]:
-        """What stands against the participations that the noise is calibrated for."""
+        """What is wrong with the participations that the noise is calibrated for."""
         problems, rounds = [], recipe.rounds
         if self.factor != "square_root" and self.bands is not None:
             what = f"bands={self.bands} is of the square root, and factor is {self.factor}"
@@ -152,7 +154,7 @@ class CorrelatedGaussian(fedplug.Opener):
         return (self.options.noise(require_bound(self.options.norm, known), known, ctx),)
 
     def check(self, recipe: Recipe) -> list[str]:
-        """What stands against the participations that the noise is calibrated for."""
+        """What is wrong with the participations that the noise is calibrated for."""
         return self.options.problems(recipe)
 
     def describe(self) -> str:
@@ -198,7 +200,7 @@ class DistributedCorrelatedGaussian(fedplug.Protector):
         return (self.options.noise(norm, known, ctx, 1 / math.sqrt(shared_by), "distributed", note),)
 
     def check(self, recipe: Recipe) -> list[str]:
-        """What stands against the participations, and against that many sharing it."""
+        """What is wrong with the participations, and with that many sharing it."""
         problems, options = self.options.problems(recipe), self.options
         if recipe.sampling and recipe.sampling.rest != "noise":
             problems.append(
