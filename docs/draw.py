@@ -237,14 +237,14 @@ def comparison(axes: Sequence[Any]) -> None:
                            [number(row["accuracy sd"])], fmt="o", markersize=9, color=COLOURS[place], capsize=3,
                            label=row["protocol"])  # fmt: skip
         panel.set_title(title)
-        panel.set_ylim(0, 1.05)
+        panel.set_ylim(0.9, 1)
         if key != "MB":
             panel.set_xticks(range(len(steps) + 1), [*(f"{step:.3g}" for step in steps), "no guarantee"])
             panel.set_xlim(-0.5, len(steps) + 0.5)
         else:
             panel.set_xlim(0)
-    axes[0].set_ylabel("accuracy on digits")
-    axes[0].legend(loc="center right")
+    axes[0].set_ylabel("accuracy on digits (from 0.9)")
+    axes[0].legend(loc="lower right")
 
 
 def who_holds_the_key(axes: Sequence[Any]) -> None:

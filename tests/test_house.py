@@ -117,7 +117,7 @@ def test_each_module_has_a_test_module_of_its_name(room: str) -> None:
 
 
 PUBLIC = re.compile(
-    r"fedplug(\.api(\..*)?|\.wire\.record|\.privacy\.(accounting|renyi)|\.mechanisms\.noise|\.cli\.options|\.engines\.(base|hosts)|\.console(\..*)?)?"
+    r"fedplug(\.api(\..*)?|\.wire\.record|\.privacy\.(accounting|integers|renyi)|\.mechanisms\.noise|\.cli\.options|\.engines\.(base|hosts)|\.console(\..*)?)?"
 )
 """What `docs/writing-a-plugin.md` names as public."""
 APPLICATIONS = {"attacks", "evidence", "flower", "kit", "lab", "party", "search"}

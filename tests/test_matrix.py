@@ -76,6 +76,7 @@ SEALED: dict[str, list[Any]] = {
     "secagg.bonawitz": [CLIP, {"use": "secagg.bonawitz"}],
     "secagg.plus": [CLIP, {"use": "std.distributed_gaussian", **EPSILON}, {"use": "secagg.plus"}],
     "sensecrypt.paillier": [{"use": "sensecrypt.paillier"}],
+    "threshold.bfv": [CLIP, {"use": "threshold.bfv"}],
 }
 AGGREGATORS: dict[str, dict[str, Any]] = {
     "std.mean": {"weighting": "uniform"},
@@ -92,7 +93,7 @@ PARTIAL = (
 )  # fmt: skip
 """Negotiations that encrypt a part of the model, the same at all clients."""
 
-SHARED = ("baselines.lwe", "secagg.bonawitz", "secagg.plus")
+SHARED = ("baselines.lwe", "secagg.bonawitz", "secagg.plus", "threshold.bfv")
 """Encryptions to which nobody holds a key."""
 
 REFUSED: list[tuple[str, dict[str, tuple[str, ...]]]] = [

@@ -204,6 +204,12 @@ FEW_DOCUMENTS = [
 """For a U-Net, which takes its time."""
 
 
+FEW_CLIENTS = [
+    "data={use: std.digits, clients: 12, partition: {use: std.iid}, features: oriented_gradients}", "min_clients=10"
+]  # fmt: skip
+"""For masks with neighbours, on the data that is bundled."""
+
+
 FEW_PIECES = ["data.train_size=800", "data.test_size=40"]
 """Of a text, four for each of 200 clients."""
 
@@ -249,9 +255,10 @@ def test_runs(path: Path, tmp_path: Path) -> None:
     few = {
         "sensecrypt-phe": ["model.hidden=[]", "negotiate_mask.budget=0.02"],
         "fedre": FEW_DOCUMENTS,
-        "secagg-distributed-dp": [
-            "data={use: std.digits, clients: 12, partition: {use: std.iid}}", "min_clients=10", "model.hidden=[16]",
-        ],
+        "secagg-digits": FEW_CLIENTS,
+        "secagg-distributed-dp": FEW_CLIENTS,
+        "secagg-ten-thousand": FEW_CLIENTS,
+        "dp-ftrl": ["data={use: std.digits, clients: 20, partition: {use: std.iid}}", "min_clients=2"],
         "gpt-base": ["model.width=16", "model.heads=2", "data.train_size=100", "data.test_size=20"],
         "gpt-lora-central-dp": FEW_PIECES,
         "gpt-lora-vote-bfv": FEW_PIECES,

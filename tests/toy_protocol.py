@@ -109,7 +109,7 @@ def build(
     model, public = world.model("cpu"), world.public
     job = Job(
         parties.to_plain(), workers=workers, key_server=key_server, catalog=catalog, layout=model.layout,
-        timeout=timeout, data_root=data_root,
+        timeout=timeout, data_root=data_root, own_files=parties.own_files,
     )  # fmt: skip
     engines: dict[str, Callable[[Job], Engine]] = {"local": LocalEngine, "processes": ProcessEngine}
     running = engines[engine](job) if isinstance(engine, str) else engine(job)

@@ -36,6 +36,7 @@ from fedplug.api.operations import Open as Open
 from fedplug.api.operations import Operations as Operations
 from fedplug.api.operations import Post as Post
 from fedplug.api.operations import Public as Public
+from fedplug.api.operations import Rotate as Rotate
 from fedplug.api.operations import Round as Round
 from fedplug.api.operations import Scale as Scale
 from fedplug.api.operations import Scramble as Scramble

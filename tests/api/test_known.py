@@ -18,6 +18,7 @@ from fedplug import (
     Noise,
     Open,
     Post,
+    Rotate,
     Round,
     Scale,
     Scramble,
@@ -445,3 +446,51 @@ def test_central_noise_is_measured_by_what_lies_beneath_local_noise() -> None:
 def test_what_is_no_operation_is_refused() -> None:
     with pytest.raises(TypeError, match="this gives 'noise', which is no operation"):
         PLAIN.after("noise")  # type: ignore[arg-type]
+
+
+# -- noise in whole numbers, rounding at random, rotation --------------------------------------------------------------
+
+BETA = math.exp(-0.5)
+STEPS = Noise.integer("skellam_sum", 4.0, grid=0.5)
+UNIT = (Clip(2.0), Round(0.5, beta=BETA))
+
+
+def test_rounding_at_random_leaves_the_norm_of_the_paper() -> None:
+    """min{(2 + 0.5 * 10)^2, 4 + 0.25 * 100 / 4 + sqrt(2 * 0.5) * 0.5 * (2 + 0.25 * 10)} = min{49, 12.5}."""
+    assert norms.rounded(2.0, 0.5, 100, BETA) == pytest.approx(math.sqrt(12.5))
+    assert norms.rounded(2.0, 0.5, 100, 1e-300) == 7.0, "a draw that never fails has the worst of them"
+    known = behind(*UNIT)
+    assert known.norm() == pytest.approx(math.sqrt(12.5))
+    assert known.grid == 0.5
+    assert behind(Clip(2.0, order=1), Round(0.5, beta=BETA)).norm(1) == 52.0, "each of 100 moves by less than a step"
+    assert behind(Clip(0.0, order=1), Round(0.5, beta=BETA)).norm(1) == 50.0
+    apart = behind(Clip(2.0), gaussian(1.0), Round(0.5, beta=BETA))
+    assert (apart.grid, apart.sensitivity()) == (0.5, 2.0 + 2 * 0.5 * 10)
+
+
+def test_noise_in_whole_numbers_is_credited_on_its_grid_alone() -> None:
+    release = only(behind(*UNIT, STEPS))
+    assert (release.mechanism, release.trust, release.step, release.size) == ("skellam_sum", "distributed", 0.5, 100)
+    assert release.noise_multiplier == pytest.approx(4 / math.sqrt(12.5))
+    assert release.uncredited == ""
+    fine, coarse, odd = (Seal(scheme="a test", opened_by="shares", opens_with=3, range=math.inf, step=step)
+                         for step in (0.125, 1.0, 0.2))  # fmt: skip
+    assert only(behind(*UNIT, STEPS, fine)).uncredited == ""
+    for off in (coarse, odd, Scale(1 / 3), Clip(1.0), POST):
+        assert only(behind(*UNIT, STEPS, off)).uncredited
+    halved = only(behind(*UNIT, STEPS, Scale(0.5)))
+    assert (halved.step, halved.uncredited) == (0.25, "")
+
+
+def test_a_rotation_keeps_the_l2_norm_of_all_values_and_nothing_else() -> None:
+    turn, back = Rotate(), Rotate(back=True)
+    known = behind(Clip(2.0), Clip(0.1, per="scalar"), turn)
+    assert (known.norm(), known.norm(1), known.norm(math.inf)) == (1.0, None, None), "0.1 * sqrt(100)"
+    assert known.rotated == ("this",)
+    assert behind(Clip((3.0, 4.0), per="layer"), turn).norm() == 5.0
+    summed = behind(*UNIT, turn, ADD, back)
+    assert (summed.rotated, summed.grid) == ((), 0.0)
+    assert summed.sensitivity() == pytest.approx(math.sqrt(12.5))
+    assert only(behind(*UNIT, STEPS, turn)).uncredited, "behind the noise it takes values off the grid"
+    assert behind(MAP, turn).norm() is None
+

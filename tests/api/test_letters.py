@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fedplug import Client
-from fedplug.api.errors import MessageError, ProtectionError
-from fedplug.api.letters import SEALED
+from fedplug.api import secrets
+from fedplug.api.errors import MessageError, ProtectionError, SetupError
+from fedplug.api.letters import SEALED, read_signers, read_signing_key
 from toy_components import recipe_of
 from toy_negotiations import SECRET, Ring
 from toy_protocol import calls_of, run_protocol
@@ -72,3 +74,109 @@ def test_public_keys_do_not_change_and_strangers_get_no_letter() -> None:
     component.take_keys(clients[0], {7: bytes(32)})
     with pytest.raises(MessageError, match="none that X25519 can use"):
         component.write_letters(clients[0], {7: SECRET}, "shares")
+
+
+# -- signed keys -------------------------------------------------------------------------------------------------------
+
+
+class Signed(Ring):
+    """The ring, with keys that are signed in the run."""
+
+    def signers(self) -> dict[int, bytes]:
+        return {}
+
+
+class Listed(Signed):
+    """With a list."""
+
+    known: dict[int, bytes] = {}  # noqa: RUF012  # of one test
+
+    def signers(self) -> dict[int, bytes]:
+        return self.known
+
+
+def keys_of(component: Ring, clients: dict[int, Client]) -> dict[int, bytes]:
+    return {client_id: component.make_key(client) for client_id, client in clients.items()}
+
+
+def test_a_signed_key_that_was_swapped_is_refused_with_whose_it_is() -> None:
+    component = Signed(Signed.Options())
+    component.name = "toy.ring"
+    clients = {client_id: client_of(component, client_id) for client_id in range(3)}
+    keys = keys_of(component, clients)
+    assert keys == keys_of(component, clients)
+    stranger = client_of(component, 1)
+    component.take_keys(clients[0], {2: keys[2]})
+    for swapped, problem in (
+        (secrets.key_pair()[1] + keys[1][32:], "client 1: its public key is not signed by it"),
+        (keys[2], "client 1: its public key is not signed by it"),  # a client's is signed with its number
+        (keys[1][:32], "client 1: its public key is not 128 bytes"),
+    ):
+        with pytest.raises(ProtectionError, match=problem):
+            component.take_keys(clients[0], {1: swapped})
+    component.take_keys(clients[0], {1: keys[1]})
+    with pytest.raises(ProtectionError, match=r"client 1: .* another signing key than the one that it had before"):
+        component.take_keys(clients[0], {1: component.make_key(stranger)})
+    # What the server shows first is believed, which a list is for.
+    component.take_keys(clients[2], {1: component.make_key(stranger)})
+
+
+def test_a_list_leaves_the_server_nothing_to_introduce() -> None:
+    component = Listed(Listed.Options())
+    component.name = "toy.ring"
+    pairs = {client_id: secrets.signing_pair() for client_id in range(2)}
+    component.known.update({client_id: public for client_id, (_, public) in pairs.items()})
+    clients = {}
+    for client_id in range(2):
+        clients[client_id] = Client(client_id=client_id, signing_key=pairs[client_id][0])
+        clients[client_id].ctx = context(clients[client_id])
+    keys = keys_of(component, clients)
+    component.take_keys(clients[0], {1: keys[1]})
+    own = Signed(Signed.Options())
+    own.name = "toy.ring"
+    with pytest.raises(ProtectionError, match=r"client 1: .* another signing key than the one in the list"):
+        component.take_keys(clients[0], {1: own.make_key(client_of(own, 1))})
+    clients[1].signing_key = pairs[0][0]
+    with pytest.raises(ProtectionError, match="client 1 is not the one that the recipe lists"):
+        component.sign(clients[1], "something")
+
+
+def test_a_statement_counts_for_its_signer_round_component_and_content_alone() -> None:
+    component = Signed(Signed.Options())
+    component.name = "toy.ring"
+    clients = {client_id: client_of(component, client_id) for client_id in range(3)}
+    keys = keys_of(component, clients)
+    for client in clients.values():
+        component.take_keys(client, keys)
+    signature = component.sign(clients[1], "the vote", [1, 2])
+    component.require_signed(clients[0], 1, signature, "the vote", [1, 2])
+    for other, given, statement in (
+        (2, signature, ("the vote", [1, 2])), (1, signature, ("the vote", [1, 3])), (1, signature, ("a vote", [1, 2])),
+        (1, signature[:-1], ("the vote", [1, 2])), (1, None, ("the vote", [1, 2])),
+        (7, signature, ("the vote", [1, 2])),
+    ):  # fmt: skip
+        with pytest.raises(ProtectionError, match=f"of client {other} is not signed by it for round 1"):
+            component.require_signed(clients[0], other, given, *statement)
+    clients[0].ctx = context(clients[0], 1)
+    with pytest.raises(ProtectionError, match="not signed by it for round 2"):
+        component.require_signed(clients[0], 1, signature, "the vote", [1, 2])
+
+
+def test_signing_keys_are_those_of_ssh_keygen(tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    public = key.public_key().public_bytes_raw()
+    line = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    assert dict(read_signers(b"# sites\n\nclient:4 " + line + b" me@site\n", "signers")) == {4: public}
+    plain = serialization.NoEncryption()
+    ssh = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, plain)
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    assert read_signing_key(ssh, "key") == read_signing_key(pem, "key") == key.private_bytes_raw()
+    other = generate_private_key(SECP256R1())
+    wrong = other.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    for content in (wrong, line, b""):
+        with pytest.raises(SetupError, match=r"key holds no Ed25519 private key without a password; .*ssh-keygen"):
+            read_signing_key(content, "key")

@@ -187,7 +187,7 @@ def only(*given: Any, hook: Hook = "protect", site: Site = "client", before: tup
         ),
         ((Clip((1.0, 1.0, 1.0), per="layer"),), {}, "odd clips to norms of 3 layers, and the model has 2; give one a"),
         (noise((1.0,)).given, {}, "odd gives noise for 1 layers, and the model has 2; give one size a layer"),
-        ((Noise(mechanism="skellam", std=1.0),), {}, "odd: the core has no skellam noise; write Noise.gaussian, "),
+        ((Noise(mechanism="cauchy", std=1.0),), {}, "odd: the core has no cauchy noise; write Noise.gaussian, "),
     ],
 )  # fmt: skip
 def test_an_operation_that_cannot_be_executed_there_is_refused_with_the_remedy(

@@ -35,7 +35,7 @@ def test_what_is_none_names_component_hook_and_vocabulary(given: Any) -> None:
     with pytest.raises(Misplaced) as caught:
         as_operations(given, "protect", "odd")
     assert str(caught.value).startswith("component odd, hook protect: it gave ")
-    assert "give a tuple of operations (Clip, Scale, Shift, Round, Widen, Noise, Map, " in str(caught.value)
+    assert "give a tuple of operations (Clip, Scale, Shift, Round, Rotate, Widen, Noise, Map, " in str(caught.value)
     assert "an empty tuple changes nothing" in str(caught.value)
 
 

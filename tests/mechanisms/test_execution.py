@@ -29,6 +29,7 @@ from fedplug import (
     Plan,
     Post,
     Public,
+    Rotate,
     Round,
     Scale,
     Scramble,
@@ -755,3 +756,90 @@ def test_what_the_fold_says_of_values_is_true_of_what_is_executed(
     assert most is not None
     for each in (values, other):
         assert norm_of(done(*chain, values=each), 2) <= most * (1 + 1e-6)
+
+
+# -- rounding at random, rotation, noise in whole numbers --------------------------------------------------------------
+
+
+@given(FLOATS, st.floats(0.01, 100), st.integers(-8, 4), st.floats(0.01, 0.99))
+def test_rounding_at_random_never_exceeds_the_norm_that_the_fold_states(
+    values: Any, norm: float, power: int, beta: float
+) -> None:
+    step = 2.0**power
+    chain = (Clip(norm), Round(step, beta=beta))
+    known = steps(Part(*chain))[0].after
+    rounded = done(*chain, values=values)
+    assert norm_of(rounded, 2) <= known.norm() * (1 + 1e-15)
+    assert np.array_equal(rounded / step, np.rint(rounded / step))
+    assert np.abs(rounded - done(Clip(norm), values=values)).max() <= step
+
+
+def test_rounding_at_random_keeps_the_mean_where_no_draw_fails() -> None:
+    values = np.linspace(-1, 1, 10)
+    drawn = [done(Round(0.5, beta=0.5), values=values, round=number) for number in range(2000)]
+    assert np.abs(np.mean(drawn, 0) - values).max() < 0.03
+    assert np.array_equal(done(Round(0.5, beta=0.5), values=VALUES), VALUES), "what lies on the grid stays"
+
+
+def test_draws_that_exceed_the_norm_are_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten values of 0.316 are rounded to as many as three ones where the norm may be sqrt(3.4)."""
+    values = np.full(10, 0.1**0.5, np.float32)
+    chain = (Clip(1.0), Round(1.0, beta=0.99))
+    limit = steps(Part(*chain))[0].after.norm()
+    assert limit < 3.5**0.5 + 1
+    lengths = [norm_of(done(*chain, values=values, round=number), 2) for number in range(200)]
+    assert max(lengths) <= limit
+    monkeypatch.setattr("fedplug.mechanisms.execution._MOST_DRAWS", 0)
+    assert not done(*chain, values=values).any(), "toward zero at last"
+
+
+@given(FLOATS, st.integers(0, 4))
+def test_a_rotation_lifts_no_norm_and_a_sum_of_rotated_values_turns_back(values: Any, round: int) -> None:
+    turned = done(Rotate(), values=values, round=round)
+    assert norm_of(turned, 2) <= norm_of(values, 2)
+    server = Server()
+    ctx = context(server, Part(name="odd"), round=round)
+    links = [Link("noised", "protect", "odd", Part(Rotate()), "client"),
+             Link("noised", "aggregate", "sum", Part(ADD, name="sum"), "server"),
+             Link("noised", "postprocess", "odd", Part(Rotate(back=True)), "server")]  # fmt: skip
+    *_, step = fold(links, ctx)
+    total = Block("noised", 10, 2 * turned, divisor=2.0)
+    back = execute(step, total, server, ctx).plain()
+    assert np.allclose(back, 2 * values, rtol=0, atol=3e-6 * max(1e-30, norm_of(values, 2)))
+    if norm_of(values, 2) > 1:
+        assert not np.allclose(done(Rotate(), values=values, round=round + 5), turned), "other signs in another round"
+
+
+def test_a_rotation_needs_values_that_lie_alike_at_all_clients() -> None:
+    with pytest.raises(ProtectionError, match="zone noised has positions of a client's own, and odd turns all values"):
+        done(Rotate(), positions=np.arange(10, dtype=np.uint32))
+    with pytest.raises(Misplaced, match="odd turns the noised values back, but nothing has turned them"):
+        steps(Part(Rotate(back=True)), hook="postprocess", site="server")
+    with pytest.raises(Misplaced, match=r"Rotate turns uploads; give it in the hook protect, and Rotate\(back=True\)"):
+        steps(Part(Rotate()), hook="postprocess", site="server")
+
+
+@pytest.mark.parametrize("mechanism", ["skellam_sum", "discrete_gaussian_sum"])
+def test_noise_in_whole_numbers_is_added_on_its_grid(mechanism: Any) -> None:
+    chain = (Clip(20.0), Round(0.25, beta=0.5), Noise.integer(mechanism, 2.0, grid=0.25, source="reproducible"))
+    noised = done(*chain)
+    assert np.array_equal(noised * 4, np.rint(noised * 4))
+    assert not np.array_equal(noised, VALUES)
+    assert np.array_equal(done(*chain[:2], Noise.integer(mechanism, 0.0, grid=0.25)), VALUES), "no noise"
+
+
+@pytest.mark.parametrize(("chain", "said"), [
+    ((Clip(1.0), Noise.integer("skellam_sum", 1.0, grid=0.25)),
+     "the noised values before it do not lie on that grid; give Round\\(0.25, beta=...\\) before it"),
+    ((Clip(1.0), Round(0.25), Noise.integer("skellam_sum", 1.0, grid=0.3)), "odd: grid=0.3 must be a power of two"),
+    ((Clip(1.0), Round(0.25), Noise.integer("skellam_sum", 0.1, grid=0.25)), "grid=0.25 must be between std / 4096"),
+    ((Clip(1.0), Round(2.0**-20), Noise.integer("skellam_sum", 1.0, grid=2.0**-20)), "must be between std / 4096"),
+    ((Clip(1.0), Round(0.25), Noise.integer("skellam_sum", 1.0, grid=0.25, source="exact")), "write source: secure"),
+    ((Clip(1.0), Noise.own("skellam_sum", lambda v, p, s: v, multiplier=1.0, source="secure", order=2)),
+     "calls a sampler of its own skellam_sum, a name of the core; rename it"),
+])  # fmt: skip
+def test_noise_in_whole_numbers_that_has_no_price_is_refused(chain: Any, said: str) -> None:
+    with pytest.raises((Misplaced, ProtectionError), match=said):
+        steps(Part(*chain))
+    with pytest.raises(Misplaced, match="odd adds skellam_sum noise to a sum; clients share it out"):
+        steps(Part(Noise.integer("skellam_sum", 1.0, grid=0.25)), hook="postprocess", site="server")

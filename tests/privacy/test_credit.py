@@ -7,13 +7,16 @@ import math
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 from fedplug.api.known import Release
 from fedplug.privacy.accounting import gaussian_epsilon
-from fedplug.privacy.ledger_record import noise_of_others, strongest, strongest_other
+from fedplug.privacy.ledger_record import _STEPS_PER_STD, noise_of_others, strongest, strongest_other
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_toys import DELTA, LOCAL, SIGMA, enter, exact, held, ledger_of, shares
+from numpy.typing import NDArray
+from scipy import stats
 
 
 @pytest.mark.parametrize(
@@ -81,3 +84,38 @@ def test_noise_that_is_not_gaussian_counts_where_it_is_local_and_alone(
     assert strongest_other([*chain, Release("gaussian", beside, 1.0)], ["odd.noise"]) == found
     assert strongest(chain) == 0.0, "none of it is Gaussian"
     assert strongest([]) is None
+
+
+def rounded(std: float, at: float, fine: float) -> NDArray[np.float64]:
+    """The law of a Gaussian value on a fine grid, rounded to whole numbers, ties to even ones."""
+    reach, parts = int(30 * std) + 10, round(1 / fine)
+    grid = np.arange(-reach * parts, reach * parts + 1) * fine
+    up, low = (grid + fine / 2 - at) / std, (grid - fine / 2 - at) / std
+    mass = np.where(low > 0, stats.norm.sf(low) - stats.norm.sf(up), stats.norm.cdf(up) - stats.norm.cdf(low))
+    return np.bincount(np.rint(grid).astype(int) + reach, mass, 2 * reach + 1)
+
+
+@pytest.mark.parametrize("fine", [1.0, 0.5, 0.25])
+def test_a_sum_of_rounded_values_costs_no_more_than_the_exact_one_from_some_steps_on(fine: float) -> None:
+    """Renyi divergences of sums of rounded Gaussian values, computed exactly; half a step a deviation is too coarse."""
+
+    def excess(std: float, clients: int, apart: float, order: float) -> float:
+        here, there = (rounded(std, at, fine) for at in (0.0, apart))
+        for _ in range(clients - 1):
+            here, there = np.convolve(here, rounded(std, 0.0, fine)), np.convolve(there, rounded(std, 0.0, fine))
+        middle, far = len(here) // 2, int(20 * std * clients**0.5)
+        one, other = (np.log(law[middle - far : middle + far + 1]) for law in (here, there))
+        found = max(np.logaddexp.reduce(order * p + (1 - order) * q) for p, q in ((one, other), (other, one)))
+        return float(found / (order - 1) / (order * apart**2 / (2 * clients * std**2)))
+
+    every = [(n, x, a) for n in (2, 3) for x in (0.3, 1.0) for a in (2, 8)]
+    for std in (_STEPS_PER_STD, _STEPS_PER_STD / 2):
+        assert max(excess(std, *one) for one in every) <= 1
+    assert fine == 1 or max(excess(0.5, *one) for one in every) > 1.2
+
+
+def test_so_many_colluders_know_their_noise() -> None:
+    equal = dict.fromkeys(range(9), 1.0)
+    assert noise_of_others(9, list(range(9)), equal, 5) == (3.0, 2.0)
+    assert noise_of_others(9, list(range(9)), equal, 50) == (3.0, 1.0)
+    assert noise_of_others(3, [0, 1, 2], {0: 1.0, 1: 0.5, 2: 0.1}, 1)[1] == 1.0, "the heaviest is the one who looks"

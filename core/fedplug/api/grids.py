@@ -21,6 +21,9 @@ _TAIL = 12.0
 Beyond 74 scales of Laplace noise lie as few."""
 FEWEST_EXACT = 2.0**15
 """Fewest grid steps in a standard deviation for which the discrete Gaussian is accounted as the continuous one."""
+LEAST_INTEGER, LARGEST_INTEGER = 1.0, 2.0**12
+"""Standard deviations of one client's noise in whole numbers, in steps: below the first nothing is known of sums of
+discrete Gaussian noise, and beyond the second its law is no table."""
 
 
 def finest(reach: float, std: float, mechanism: str = "gaussian") -> float:
@@ -78,6 +81,19 @@ def check_exact(std: float, grid: float) -> None:
         )
 
 
+def check_integer(std: float, grid: float) -> None:
+    """Refuses a grid beside which noise in whole numbers has no price, or which no table of its law holds.
+
+    Raises:
+        ProtectionError: less than one step to a standard deviation, or more than 2^12.
+    """
+    if not LEAST_INTEGER <= std / grid <= LARGEST_INTEGER:
+        raise ProtectionError(
+            f"grid={grid:g} must be between std / {LARGEST_INTEGER:g} = {std / LARGEST_INTEGER:g} and the std of one "
+            f"client's noise, {std:g}; choose a power of two there, or leave grid out"
+        )
+
+
 def exact_slack(std_in_steps: float, samples: float) -> float:
     """Bound on the total variation between discrete Gaussian samples and rounded continuous ones.
 
@@ -93,6 +109,9 @@ def note_of(source: str, mechanism: str, slack: float) -> str:
     """What a reader of the ledger should know of a source, as a sentence; empty if nothing."""
     if source == "reproducible":
         return "anyone who knows the seed can subtract this noise"
+    if mechanism in ("skellam_sum", "discrete_gaussian_sum"):
+        how = "an exact sampler" if source == "exact" else "a table of its law, exact to one part in 10^11"
+        return f"whole numbers drawn by {how}, from a cryptographic stream"
     if source == "exact":
         return f"discrete Gaussian; over the run delta grows by less than (1 + e^epsilon) * {slack:.0e}"
     return (

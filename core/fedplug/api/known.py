@@ -13,6 +13,7 @@ from typing import Literal
 from fedplug.api import norms
 from fedplug.api.operations import (
     GAUSSIAN,
+    INTEGER,
     Bound,
     Clip,
     Combine,
@@ -24,6 +25,7 @@ from fedplug.api.operations import (
     Open,
     Operation,
     Post,
+    Rotate,
     Round,
     Scale,
     Scramble,
@@ -45,6 +47,7 @@ class Release(NoiseTerms):
         range, step: what the values can hold and how they are rounded from this noise on, of one client's weighted
             values.
         uncredited: why the noise of others earns no credit, apart from what `range` and `step` say; empty if it may.
+        size: the most scalars of one client that carry it, of noise in whole numbers, whose `step` is its grid.
         link: who added it.
         word: on whose word it has this price, where the core did not execute what it prices.
     """
@@ -55,6 +58,7 @@ class Release(NoiseTerms):
     uncredited: Text = ""
     range: Number = math.inf
     step: Number = 0.0
+    size: Number = 0.0
     link: Text = ""
     word: Text = ""
 
@@ -106,6 +110,7 @@ class Known:
         beneath: bounds of what one client's data contributes to values that carry its noise: by so much, and the grid
             of the noise, values differ from those of a client with other data and the same noise.
         lost: why no bound holds any more, after a function of a plugin.
+        rotated: the links that turned the values, the last one last.
     """
 
     zone: str
@@ -127,6 +132,7 @@ class Known:
     loose: bool = False
     beneath: tuple[Bound, ...] = ()
     lost: str = ""
+    rotated: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -208,6 +214,7 @@ class Known:
                 size = abs(factor)
                 # Beyond, float32 rounds what lies on a grid.
                 scaled = self if size == 0 or 2.0**-60 <= size <= 2.0**60 else self._altered()
+                scaled = scaled._off_grid(math.frexp(size)[0] not in (0.0, 0.5))
                 return replace(
                     scaled, bounds=tuple(norms.stretched(b, size) for b in self.bounds), grid=self.grid * size,
                     beneath=tuple(norms.stretched(b, size) for b in self.beneath),
@@ -224,8 +231,10 @@ class Known:
                 # Without noise beneath, the sum of the shifts would show how many took part.
                 beneath = (self.bounds or self.beneath) if self.releases or self.summed else ()
                 return replace(self, grid=0.0, bounds=(), beneath=beneath)
-            case Round(step, toward_zero):
-                return self._rounded(step, toward_zero)
+            case Round(step, toward_zero, beta):
+                return self._rounded(step, toward_zero) if beta is None else self._rounded_at_random(step, beta)
+            case Rotate(back):
+                return self._rotated(back)
             case Widen():
                 return replace(self, covers_support=True)
             case Noise():
@@ -333,9 +342,49 @@ class Known:
         bounds = self.bounds
         if not toward_zero:
             bounds = tuple(norms.widened(bound, step / 2, self.layers) for bound in self.bounds)
-        releases = tuple(dataclasses.replace(r, step=max(r.step, step)) for r in self.releases)
+        off = any(r.mechanism in INTEGER and not _divides(step, r.step) for r in self.releases)
+        known = self._off_grid(off)
+        releases = tuple(
+            r if r.mechanism in INTEGER else dataclasses.replace(r, step=max(r.step, step)) for r in known.releases
+        )
         beneath = norms.apart(self.beneath, step, self.layers)
         return dataclasses.replace(self, bounds=bounds, beneath=beneath, grid=step, releases=releases)
+
+    def _rounded_at_random(self, step: float, beta: float) -> Known:
+        """Behind rounding whose draws are repeated until the L2 norm is as small as it says."""
+        if self.summed or self.releases:  # each value moves by less than a step, two of them apart by less than two
+            return self._rounded(2 * step)._on_grid(step)
+        length = self.norm()
+        others = tuple(norms.widened(b, step, self.layers, doubled=False) for b in self.bounds if b.order != 2)
+        whole = () if length is None else (Bound(norms.rounded(length, step, self.size, beta)),)
+        return dataclasses.replace(self, bounds=(*others, *whole), grid=step)
+
+    def _on_grid(self, step: float) -> Known:
+        return dataclasses.replace(self, grid=step)
+
+    def _rotated(self, back: bool) -> Known:
+        """Behind a rotation, which keeps L2 norms of all values together, and no other."""
+        if self.summed:
+            apart = self.sensitivity()
+            kept = () if apart is None else (Bound(apart),)
+            left = self.rotated[:-1] if back else self.rotated
+            return dataclasses.replace(self, bounds=(), beneath=kept, grid=0.0, rotated=left)
+        length, under = self.norm(), self.sensitivity()
+        turned = self._altered()
+        return dataclasses.replace(
+            turned, bounds=() if length is None else (Bound(length),), grid=0.0, rotated=(*self.rotated, self.link),
+            beneath=() if under is None or not self.beneath else (Bound(under),),
+        )  # fmt: skip
+
+    def _off_grid(self, off: bool) -> Known:
+        """Values have left the grid that noise in whole numbers lies on, so that their sum is none of whole numbers."""
+        if not off or self.summed:
+            return self
+        why = f"{self.link} takes values off the grid of the noise, so others' noise earns no credit"
+        return dataclasses.replace(self, releases=tuple(
+            dataclasses.replace(r, uncredited=r.uncredited or why) if r.mechanism in INTEGER else r
+            for r in self.releases
+        ))  # fmt: skip
 
     def multiplier(self, noise: Noise) -> float:
         """Noise over what bounds one client's values here: the size that is used, over the bound that is enforced.
@@ -355,6 +404,7 @@ class Known:
         if noise.promised is not None and norm is not None:
             multiplier = noise.promised if math.isnan(noise.promised) else min(multiplier, noise.promised)
         why = self.uncredited[0] if self.uncredited else ""
+        in_steps = noise.mechanism in INTEGER
         if noise.sample is not None:
             why = why or f"the draws of {self.link} do not add up as the noise of the core does"
         elif noise.mechanism in GAUSSIAN and not isinstance(noise.std, int | float):
@@ -362,7 +412,8 @@ class Known:
         grid = noise.grid or 0.0
         release = Release(
             noise_multiplier=float(multiplier), clipping_norm=math.nan if norm is None else norm, uncredited=why,
-            step=grid, link=self.link, word=noise.word, **shared(noise, NoiseTerms),
+            step=grid, size=float(self.size) if in_steps else 0.0, link=self.link, word=noise.word,
+            **shared(noise, NoiseTerms),
         )  # fmt: skip
         # Whoever adds no noise leaves values and bounds as they were; noise that is worth nothing still moves them.
         silent = noise.std == 0
@@ -373,3 +424,8 @@ class Known:
             bounds=self.bounds if silent else (), grid=self.grid if silent else grid,
             beneath=self.beneath if silent else beneath,
         )  # fmt: skip
+
+
+def _divides(step: float, grid: float) -> bool:
+    """Whether multiples of the grid are multiples of the step, so that rounding to it changes none."""
+    return grid >= step and (grid / step).is_integer()

@@ -18,6 +18,7 @@ from fedplug.api import grids
 from fedplug.api.errors import FedplugError, PluginError, ProtectionError, cause_of
 from fedplug.api.known import Known
 from fedplug.api.operations import (
+    INTEGER,
     Clip,
     Combine,
     Look,
@@ -28,6 +29,7 @@ from fedplug.api.operations import (
     Operation,
     Operations,
     Post,
+    Rotate,
     Scale,
     Scramble,
     Seal,
@@ -35,7 +37,7 @@ from fedplug.api.operations import (
     Widen,
     as_operations,
 )
-from fedplug.api.roles import Sealer, Site
+from fedplug.api.roles import Groups, Negotiation, Sealer, Site
 
 if TYPE_CHECKING:
     from fedplug.api.parties import Context, Party
@@ -95,7 +97,7 @@ def _foretold(steps: tuple[Step, ...]) -> bytes:
     stated: list[Any] = [[clip.link, clip.bound.norm, clip.bound.order, clip.factor] for clip in known.clips]
     for release in known.releases:
         # What follows from scores is not known to all; a client refuses if its noise costs more than was promised.
-        same = [] if release.scored else [release.noise_multiplier]
+        same = [] if release.scored else [release.noise_multiplier, *(release.takes_back or ())]
         stated.append([release.link, *same])
     return hashlib.blake2b(repr(_rounded(stated)).encode(), digest_size=8).digest()
 
@@ -314,8 +316,19 @@ def settled(noise: Noise, known: Known, ctx: Context) -> Noise:
     """
     if known.summed:
         noise = dataclasses.replace(noise, trust="central")
+    if noise.takes_back is not None and (why := _uncorrelatable(noise, known, ctx)):
+        raise Misplaced(f"{known.link} gives noise that takes back some of that of earlier rounds, and {why}")
+    if any(release.takes_back is not None for release in known.releases):
+        raise Misplaced(
+            f"{known.link} adds noise behind that of {known.releases[-1].link}, which is correlated over rounds and is "
+            "priced as a whole; keep one noise component in the chain"
+        )
     if noise.sample is not None:
+        if noise.mechanism in INTEGER:
+            raise Misplaced(f"{known.link} calls a sampler of its own {noise.mechanism}, a name of the core; rename it")
         return dataclasses.replace(noise, word=known.link)
+    if noise.mechanism in INTEGER:
+        return _settled_in_steps(noise, known)
     if noise.mechanism not in ("gaussian", "discrete_gaussian", "laplace"):
         raise Misplaced(
             f"{known.link}: the core has no {noise.mechanism} noise; write Noise.gaussian, Noise.laplace, or "
@@ -356,6 +369,57 @@ def settled(noise: Noise, known: Known, ctx: Context) -> Noise:
         slack = grids.exact_slack(steps, float(ctx.layout.size) * ctx.rounds)
     said = grids.note_of(noise.source, noise.mechanism, slack)
     return dataclasses.replace(noise, grid=grid, slack=slack, note=f"{note}; {said}" if note and said else note or said)
+
+
+def _settled_in_steps(noise: Noise, known: Known) -> Noise:
+    """The same of noise in whole numbers.
+
+    Raises:
+        Misplaced: values do not lie on its grid, or it is added to a sum.
+        ProtectionError: it is too small, or too large, beside its grid.
+    """
+    if known.summed:
+        raise Misplaced(
+            f"{known.link} adds {noise.mechanism} noise to a sum; clients share it out: give it in the hook protect"
+        )
+    try:
+        grids.power_of_two(noise.grid or None)
+    except ValueError as error:
+        raise Misplaced(f"{known.link}: {error}") from error
+    if not isinstance(noise.std, int | float) or not noise.grid:
+        raise Misplaced(f"{known.link} gives {noise.mechanism} noise without one std and a grid; write Noise.integer")
+    if known.grid < noise.grid or known.grid % noise.grid:
+        raise Misplaced(
+            f"{known.link} adds noise in whole steps of {noise.grid:g}, and the {known.zone} values before it do not "
+            f"lie on that grid; give Round({noise.grid:g}, beta=...) before it"
+        )
+    if noise.source == "exact" and noise.mechanism == "skellam_sum":
+        raise Misplaced(f"{known.link}: no exact sampler of Skellam noise is here; write source: secure")
+    bound = known.norm()
+    if bound is not None and math.isfinite(bound) and noise.std > 0:
+        grids.check_integer(noise.std, noise.grid)
+        least = grids.finest(bound, noise.std)
+        if noise.grid < least:
+            raise grids.too_fine(noise.grid, least)
+    said = grids.note_of(noise.source, noise.mechanism, 0.0)
+    return dataclasses.replace(noise, note=f"{noise.note}; {said}" if noise.note and said else noise.note or said)
+
+
+def _uncorrelatable(noise: Noise, known: Known, ctx: Context) -> str:
+    """Why noise cannot be correlated over rounds at this place; empty if it can."""
+    if not known.summed and noise.trust != "distributed":
+        return "this is no sum: give it on the sum, or trust='distributed' where uploads are closed behind it"
+    if not known.summed and known.releases:
+        return "the zone has noise already; keep one noise component in the chain"
+    if noise.mechanism != "gaussian" or noise.sample is not None or not isinstance(noise.std, int | float):
+        return "it must be Gaussian, of one size, and drawn by the core: write Noise.gaussian(std, takes_back=...)"
+    if any(release.trust == "central" for release in known.releases):
+        return "the sum has noise already; keep one noise component of the server in the chain"
+    if any(isinstance(each, Groups) for each in ctx.components.values()):
+        return "there is a sum for each group, in which clients differ from round to round; leave out groups"
+    if not all(each.plans.public for each in ctx.components.values() if isinstance(each, Negotiation)):
+        return "plans follow from data, so that values of other parameters come in other rounds; use std.single_zone"
+    return ""
 
 
 def ballot_states(name: str, operations: Operations, ctx: Context) -> tuple[Operations, tuple[Known, ...]]:
@@ -424,6 +488,12 @@ def _check_place(link: Link, known: Known, operation: Operation) -> None:
         )
     if isinstance(operation, Widen) and link.hook != "protect":
         raise Misplaced(f"{where}: Widen covers what a client keeps; give it in the hook protect")
+    if isinstance(operation, Rotate):
+        if operation.back and (not known.summed or known.rotated[-1:] != (link.name,)):
+            last = f"{known.rotated[-1]} was the last to turn them" if known.rotated else "nothing has turned them"
+            raise Misplaced(f"{link.name} turns the {link.zone} values back, but {last}; remove it from postprocess")
+        if not operation.back and link.hook != "protect":
+            raise Misplaced(f"{where}: Rotate turns uploads; give it in the hook protect, and Rotate(back=True) here")
     if isinstance(operation, Seal | Scramble | Open) and not isinstance(link.component, Sealer):
         raise Misplaced(
             f"{where}: it gives {kind} and is no Sealer, whose seal, add_blocks and open are called; write class "

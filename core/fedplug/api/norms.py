@@ -54,11 +54,16 @@ def stretched(bound: Bound, factor: float) -> Bound:
     return dataclasses.replace(bound, norm=times(bound.norm, factor))
 
 
-def widened(bound: Bound, by: float, layers: Layers) -> Bound:
+def widened(bound: Bound, by: float, layers: Layers, doubled: bool = True) -> Bound:
     """A bound once every value may have gone to the nearest of numbers that are twice that far apart.
 
-    Never more than twice itself: what is closer to 0 than to another of those numbers becomes 0.
+    Never more than twice itself: what is closer to 0 than to another of those numbers becomes 0. That does not hold
+    where values move by so much, and not to the nearest: then `doubled` is False.
     """
+
+    def wider(norm: float, more: float) -> float:
+        return min(norm + more, 2 * norm) if doubled else norm + more
+
     if of_scalars(bound):
         more = [by]
     elif bound.per == "update":
@@ -68,8 +73,25 @@ def widened(bound: Bound, by: float, layers: Layers) -> Bound:
     if isinstance(bound.norm, tuple) or len(more) > 1:
         norms = bound.norm if isinstance(bound.norm, tuple) else (bound.norm,) * len(more)
         steps = more if len(more) == len(norms) else [max(more)] * len(norms)
-        return dataclasses.replace(bound, norm=tuple(min(n + b, 2 * n) for n, b in zip(norms, steps, strict=True)))
-    return dataclasses.replace(bound, norm=min(bound.norm + more[0], 2 * bound.norm))
+        return dataclasses.replace(bound, norm=tuple(wider(n, b) for n, b in zip(norms, steps, strict=True)))
+    return dataclasses.replace(bound, norm=wider(bound.norm, more[0]))
+
+
+def rounded(norm: float, step: float, size: int, beta: float) -> float:
+    """The L2 norm that conditional randomised rounding leaves, and that a draw exceeds with probability beta at most.
+
+    min{ (c + g sqrt(d))^2, c^2 + g^2 d / 4 + sqrt(2 log(1 / beta)) g (c + g sqrt(d) / 2) } is its square (Kairouz, Liu
+    & Steinke, ICML 2021, Theorem 1).
+
+    Args:
+        norm: c, before rounding.
+        step: g, distance of neighbouring results.
+        size: d, the most values that are rounded.
+        beta: in (0, 1); 1 / sqrt(e) in the paper.
+    """
+    far = norm + step * math.sqrt(size)
+    spread = math.sqrt(2 * math.log(1 / beta)) * step * (norm + step * math.sqrt(size) / 2)
+    return min(far, math.sqrt(norm**2 + step**2 * size / 4 + spread))
 
 
 def apart(bounds: tuple[Bound, ...], step: float, layers: Layers) -> tuple[Bound, ...]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
 
 from fedplug.api.errors import FedplugError
-from fedplug.api.records import Checked, Number, Record, Text, at_least, positive
+from fedplug.api.records import Checked, Count, Number, Record, Text, at_least, positive
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,6 +41,9 @@ else:  # a record looks its types up, and needs no more of these
 Party = Literal["aggregator", "key_holder", "client", "client_and_aggregator", "released_model"]
 """Who sees something, in the words of the ledger's views."""
 GAUSSIAN = ("gaussian", "discrete_gaussian")
+IntegerNoise = Literal["discrete_gaussian_sum", "skellam_sum"]
+INTEGER: tuple[IntegerNoise, ...] = ("discrete_gaussian_sum", "skellam_sum")
+"""Noise in whole steps of a coarse grid, for sums of several clients: see `fedplug.privacy.integers`."""
 OF_EPSILON = ("laplace", "pure")
 """The other mechanisms whose cost is known here: each has an epsilon without a delta."""
 Source = Literal["secure", "exact", "reproducible"]
@@ -152,13 +155,34 @@ class Round(Checked):
     A value moves by at most step/2, and at most doubles, since what is shorter than step/2 becomes 0. So a norm over n
     scalars grows by at most step/2 * n^(1/order), and at most doubles. Toward zero no norm grows.
 
+    With `beta` rounding is random and keeps the mean: each value goes to one of the two multiples around it, to the
+    upper one with the chance that its distance from the lower one gives, and all are drawn anew until their L2 norm is
+    most what `norms.rounded` says (Kairouz, Liu & Steinke, ICML 2021). A draw fails with probability beta at most; the
+    smaller beta, the larger the norm.
+
     Attributes:
         step: distance of neighbouring results, in units of the update.
         toward_zero: whether values go to the next multiple toward 0.
+        beta: the chance of drawing again, in (0, 1); None: rounding is not random.
     """
 
     step: float = positive()
     toward_zero: bool = False
+    beta: float | None = at_least(0, default=None)
+
+
+class Rotate(Checked):
+    """Turns the vector of all values, so that each of the results has a like share of its length; or turns it `back`.
+
+    Walsh-Hadamard transforms with random signs from a public stream of the round (see
+    `fedplug.mechanisms.rotation`). Lengths stay as they are, in L2 alone, and sums of turned vectors turn back to sums.
+    No norm grows, float32 included: results are one part in 2^23 shorter.
+
+    Attributes:
+        back: whether a sum of vectors that the same component has turned is turned back.
+    """
+
+    back: bool = False
 
 
 class Widen(Checked):
@@ -197,16 +221,32 @@ class NoiseTerms(NoiseKind, kw_only=True):
             e^epsilon) times this, and by as much again where rounds that are repeated make more releases.
         calibrated_delta: the delta that an epsilon among the options is meant for; None without one.
         scored: True where the scale follows from scores of a model, so that it tells of whatever moved that model.
+        colluders: so many clients know their own noise and may put their heads together, so that it does not count;
+            whatever is said here, that of one client does not.
+        takes_back: of noise that is correlated over rounds, how much of the noise of the round before it takes away
+            again, of that before, and so on; none in the first. None where the noise of each round is independent.
+        spread: standard deviation of all the noise of this round over that of what is drawn anew.
     """
 
     slack: Number = at_least(0, default=0.0)
     calibrated_delta: Number | None = None
     scored: bool = False
+    colluders: Count = at_least(0, default=0)
+    takes_back: tuple[Number, ...] | None = None
+    spread: Number = at_least(1, default=1.0)
 
 
 class Noise(NoiseTerms, kw_only=True):
     """Random noise, independent for each scalar, which the core draws from a stream of its own; priced by the size that
     is used over the bound that is enforced before it. Without such a bound it has no price, and nothing is promised.
+
+    With `takes_back=(a_1, a_2, ...)` the noise n_t of round t is what is drawn anew, of `std`, less the sum of a_k
+    n_(t-k): the core remembers the noise that it has added. Where z are independent and C is lower triangular, that is
+    n = C^-1 z for a_k = C[t, t-k] / C[t, t] (matrix factorisation: Denisov et al., NeurIPS 2022). Whoever has y_t = x_t
+    + n_t of all rounds has y_t + sum of a_k y_(t-k), in which the fresh noise lies over x_t + sum of a_k x_(t-k), and
+    nothing more. So a round costs each client the sum of 1 and |a_k| over the rounds in which it took part: the ledger
+    goes by those, whatever was planned. Where clients add it (`trust="distributed"`), the noise of those counts that
+    are in the sums of all rounds so far, and of nobody else.
 
     Written `Noise.gaussian(...)`, `Noise.laplace(...)`, or `Noise.own(...)` for a mechanism of a plugin's own. In
     `protect` noise is `local`, or `distributed` where it is enough for a sum alone; on a sum it is `central`.
@@ -237,6 +277,8 @@ class Noise(NoiseTerms, kw_only=True):
         cls, std: float | tuple[float, ...] | None, *, source: Source = "secure", grid: float | None = None,
         promised: float | None = None, calibrated_delta: float | None = None, scored: bool = False,
         trust: Literal["local", "central", "distributed"] = "local", literal: bool = False, note: str = "",
+        colluders: int = 0,
+        takes_back: tuple[float, ...] | None = None, spread: float = 1.0,
     ) -> Self:  # fmt: skip
         """Gaussian noise; discrete where `source` is `exact`.
 
@@ -251,12 +293,37 @@ class Noise(NoiseTerms, kw_only=True):
                 closed behind it; `central` in ballots whose noise the server adds. In `postprocess` all noise is.
             literal: the paper's own formula, which does not give what it claims.
             note: one sentence for the ledger.
+            colluders: clients whose noise does not count in a sum.
+            takes_back, spread: of noise that is correlated over rounds; see the class.
         """
         mechanism = "discrete_gaussian" if source == "exact" and std != 0 else "gaussian"
         return cls(
             mechanism=mechanism, std=std, source=source, grid=grid, promised=promised,
             trust=trust, calibrated_delta=calibrated_delta, scored=scored,
-            literal=literal, note=note,
+            literal=literal, note=note, colluders=colluders, takes_back=takes_back, spread=spread,
+        )  # fmt: skip
+
+    @classmethod
+    def integer(
+        cls, mechanism: IntegerNoise, std: float, *, grid: float, source: Source = "secure",
+        calibrated_delta: float | None = None, note: str = "", colluders: int = 0,
+    ) -> Self:  # fmt: skip
+        """Noise in whole steps of a grid, of which many clients add a share each: enough in their sum alone.
+
+        Values have to lie on that grid before it: put `Round(grid, beta=...)` there. Whatever closes them must add up
+        whole steps, all of the same weight.
+
+        Args:
+            mechanism: `skellam_sum`, the difference of two Poisson variables, whose sums are Skellam again; or
+                `discrete_gaussian_sum`.
+            std: of one client's noise, in units of the update.
+            grid: the step, a power of two.
+            source: where it comes from; `exact` (OpenDP) for discrete Gaussian noise alone.
+            calibrated_delta, note, colluders: as of `gaussian`.
+        """
+        return cls(
+            mechanism=mechanism, std=std, source=source, grid=grid, trust="distributed",
+            calibrated_delta=calibrated_delta, note=note, colluders=colluders,
         )  # fmt: skip
 
     @classmethod
@@ -408,7 +475,8 @@ class Combine(Checked):
 
 
 Operation = (
-    Clip | Scale | Shift | Round | Widen | Noise | Map | Post | Look | Seal | Scramble | Open | WeightedSum | Combine
+    Clip | Scale | Shift | Round | Rotate | Widen | Noise | Map | Post | Look | Seal | Scramble | Open | WeightedSum
+    | Combine
 )
 Operations = tuple[Operation, ...]
 """In the order in which they are executed. Empty: the values pass as they came."""

@@ -459,6 +459,8 @@ class Client(Party):
         said: what sections of the recipe say of this client, by key; see `fedplug.Section.of_client`.
         data_root: the folder of data sets at this client, or None.
         openings: the sums it has opened with a key or a share of its own, also before a restart.
+        signing_key: the private half, 32 bytes, of the Ed25519 key by which others know this client beforehand; None
+            where its site was given none. For `fedplug.api.letters`.
     """
 
     remembered: ClientMemory = dataclasses.field(default_factory=ClientMemory)
@@ -473,6 +475,7 @@ class Client(Party):
     said: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     data_root: str | None = None
     openings: Openings = dataclasses.field(default_factory=Openings)
+    signing_key: bytes | None = dataclasses.field(default=None, repr=False)
 
     @property
     def weight(self) -> float:

@@ -108,3 +108,30 @@ def unlock(key: bytes, locked: bytes, purpose: bytes) -> bytes:
         return ChaCha20Poly1305(key).decrypt(locked[:12], locked[12:], purpose)
     except (InvalidTag, ValueError) as error:
         raise MessageError("locked bytes do not open: they were altered, or the key is another") from error
+
+
+def signing_pair(private_key: bytes | None = None) -> tuple[bytes, bytes]:
+    """An Ed25519 key pair (RFC 8032): (private, public), 32 raw bytes each; fresh, or that of a private half."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    private = Ed25519PrivateKey.from_private_bytes(private_key) if private_key else Ed25519PrivateKey.generate()
+    return private.private_bytes_raw(), private.public_key().public_bytes_raw()
+
+
+def sign(private_key: bytes, statement: bytes) -> bytes:
+    """An Ed25519 signature, 64 bytes."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return Ed25519PrivateKey.from_private_bytes(private_key).sign(statement)
+
+
+def signs(public_key: bytes, signature: bytes, statement: bytes) -> bool:
+    """Whether a signature over a statement is by the holder of this Ed25519 key."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, statement)
+    except (InvalidSignature, ValueError, TypeError):
+        return False
+    return True

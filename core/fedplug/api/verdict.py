@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterable
 from typing import Literal
 
@@ -134,8 +135,10 @@ class Line(Priced, Record):
 
     @property
     def who(self) -> str:
-        """The party in words: `the server`."""
-        return next((who for party, who in PARTIES.items() if party == self.party), self.party)
+        """The party in words: `the server`, `5 clients together with the server`."""
+        who = next((who for party, who in PARTIES.items() if party == self.party), self.party)
+        several = f"{self.colluders} clients together"
+        return re.sub("^(another client$|a client together)", several, who) if (self.colluders or 1) > 1 else who
 
     @property
     def value(self) -> float | None:

@@ -20,6 +20,7 @@ from fedplug.api.blocks import block_problem as fields_problem
 from fedplug.api.errors import FedplugError, PluginError, ProtectionError, cause_of
 from fedplug.api.links import Link, ballot_states, grids_of_layers, without
 from fedplug.api.operations import (
+    INTEGER,
     Clip,
     Combine,
     Look,
@@ -29,6 +30,7 @@ from fedplug.api.operations import (
     Operation,
     Post,
     Public,
+    Rotate,
     Round,
     Scale,
     Scramble,
@@ -44,11 +46,13 @@ if TYPE_CHECKING:
 
     from fedplug.api.known import Known
     from fedplug.api.links import Step
-    from fedplug.api.operations import Operations
+    from fedplug.api.operations import IntegerNoise, Operations
     from fedplug.api.parties import Context, Party
 
 _MARGIN = 1 - 2.0**-23
 """Twice what rounding a value to float32 can add, so that the rounded values do not exceed the bound either."""
+_MOST_DRAWS = 100
+"""Of values rounded at random, before they are rounded toward zero."""
 _LAST_DIGITS = 1 - 1e-9
 """What machines may differ in, of numbers that two of them compute."""
 
@@ -164,9 +168,13 @@ class _Execution:
                 return block.replace(values=self._clipped(operation, block))
             case Scale(factor):
                 return block.replace(values=_float32(block.plain() * np.float64(factor)))
+            case Round(step, beta=float()):
+                return block.replace(values=self._rounded_at_random(operation, block))
             case Round(step, toward_zero):
                 steps = block.plain().astype(np.float64) / step
                 return block.replace(values=_float32((np.trunc if toward_zero else np.rint)(steps) * step))
+            case Rotate(back):
+                return block.replace(values=self._rotated(back, block))
             case Shift():
                 by = _called(self.link, operation, operation.by, self._public(block))
                 return block.replace(values=block.plain() + self._values(operation, by, block))
@@ -249,6 +257,39 @@ class _Execution:
             f"values, which {self.link.name} cannot clip; training diverged: lower lr in train"
         )
 
+    def _rounded_at_random(self, rounding: Round, block: Block) -> NDArray[np.float32]:
+        """Each value to one of its two neighbours, with its mean; anew until the norm is what the fold says of it."""
+        steps = block.plain().astype(np.float64) / rounding.step
+        limit = self.known.after(rounding).norm()
+        most = math.inf if limit is None else (limit / rounding.step) ** 2 * (1 - 2.0**-50)
+        lower = np.floor(steps)
+        up = steps - lower
+        stream = self._stream("rounding")
+        for _ in range(_MOST_DRAWS):
+            drawn: NDArray[np.float64] = lower + (stream.random(len(steps)) < up)
+            if not float(np.square(drawn).sum()) > most:
+                break
+        else:  # the chance is beta^100; toward zero no norm grows
+            drawn = np.trunc(steps)
+        return _float32(drawn * rounding.step)
+
+    def _rotated(self, back: bool, block: Block) -> NDArray[np.float32]:
+        """Turned by signs of the round, which all parties draw alike; a little shorter, so that float32 lifts no norm.
+
+        Raises:
+            ProtectionError: values lie at positions of one client's own, or are divided one by one.
+        """
+        from fedplug.mechanisms.rotation import rotate
+
+        if block.positions is not None or isinstance(block.divisor, np.ndarray):
+            raise ProtectionError(
+                f"zone {block.zone} has positions of a client's own, and {self.link.name} turns all values of all "
+                "clients alike: let the negotiation share the zone"
+            )
+        values = block.plain().astype(np.float64)
+        rotate(values, self.ctx.public_rng("rotation", self.link.name, block.zone), back=back)
+        return _float32(values if back else values * _MARGIN)
+
     def _noised(self, noise: Noise, block: Block) -> NDArray[np.float32]:
         from fedplug.mechanisms.noise import add_laplace, add_noise
 
@@ -261,6 +302,10 @@ class _Execution:
         self._check_promise(noise)
         if noise.std == 0:
             return values
+        if noise.mechanism in INTEGER:
+            return self._noised_in_steps(noise, values)
+        if noise.takes_back is not None:
+            return self._noised_with_memory(noise, noise.takes_back, block)
         stream, add = self._stream(), add_laplace if noise.mechanism == "laplace" else add_noise
         if isinstance(noise.std, tuple):
             return self._noised_by_layer(noise, block, stream)
@@ -268,6 +313,52 @@ class _Execution:
             largest = float(np.abs(values).max(initial=0.0))
             return add(values, noise.std, grids.finest(largest, noise.std, noise.mechanism), noise.source, stream)
         return add(values, noise.std, noise.grid, noise.source, stream)
+
+    def _noised_in_steps(self, noise: Noise, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        from fedplug.mechanisms.integers import add_integers
+
+        mechanism = cast("IntegerNoise", noise.mechanism)
+        return add_integers(values, cast(float, noise.std), noise.grid or 0.0, mechanism, noise.source, self._stream())
+
+    def _noised_with_memory(
+        self, noise: Noise, takes_back: tuple[float, ...], block: Block
+    ) -> NDArray[np.float32]:
+        """Values with noise that takes back some of that of earlier rounds, which this party remembers.
+
+        A round that was skipped has left none: nothing was released of it, and nothing is taken back. What one round
+        takes nothing back of, no later one can: it is forgotten.
+        """
+        from fedplug.mechanisms.noise import add_correlated
+
+        # Of this operation alone: no function of a plugin is handed it.
+        memory = self._memory()
+        kept: dict[int, NDArray[np.float64]] = memory.setdefault("noise", {})
+        # By round, of how much of what was drawn in each round its noise consists.
+        made: dict[int, NDArray[np.float64]] = memory.setdefault("made", {})
+        round, values = self.ctx.round, block.plain()
+        if round in kept:
+            what = f"it has added noise in round {round + 1} already, and goes on from one round to the next"
+            raise _refusal(self.link, noise, what)
+        if other := next((size for each in kept.values() if (size := len(each)) != block.size), None):
+            what = f"it noised {other} values before, and {block.size} now; the zone must hold the same in all rounds"
+            raise _refusal(self.link, noise, what)
+        assert isinstance(noise.std, int | float)  # as `settled` has it
+        taken, drawn = np.zeros(block.size), np.zeros(round + 1)
+        drawn[round] = noise.std
+        for lag, share in enumerate(takes_back, 1):
+            if (before := kept.get(round - lag)) is not None:
+                taken += share * before
+                drawn[: round - lag + 1] -= share * made[round - lag]
+        spread = float(np.linalg.norm(drawn)) / noise.std
+        if isinstance(self.party, Client) and spread > noise.spread / _LAST_DIGITS:  # what closes it must hold it
+            what = f"its noise has {spread:.9g} times the std that is drawn, and it gives spread={noise.spread:.9g}"
+            raise _refusal(self.link, noise, what)
+        grid = noise.grid or grids.finest(float(np.abs(values).max(initial=0.0)), noise.std)
+        noised, kept[round] = add_correlated(values, noise.std, grid, noise.source, self._stream(), taken)
+        made[round] = drawn
+        for earlier in [each for each in kept if each < round - len(takes_back)]:
+            del kept[earlier], made[earlier]
+        return noised
 
     def _noised_by_layer(self, noise: Noise, block: Block, stream: np.random.Generator) -> NDArray[np.float32]:
         from fedplug.mechanisms.noise import add_laplace, add_noise
@@ -362,11 +453,11 @@ class _Execution:
     def _told(self) -> Context:
         return dataclasses.replace(self.ctx, known=self.known)
 
-    def _stream(self) -> np.random.Generator:
+    def _stream(self, *what: str) -> np.random.Generator:
         purpose = self.purpose or self.known.zone
         if isinstance(self.party, Client):
-            return self.party.rng(self.link.component, purpose)
-        return self.ctx.rng(self.link.name, purpose)
+            return self.party.rng(self.link.component, purpose, *what)
+        return self.ctx.rng(self.link.name, purpose, *what)
 
     def _positions(self, block: Block) -> NDArray[np.uint32] | None:
         if block.positions is None and isinstance(self.party, Client) and self.party.plan is not None:

@@ -69,7 +69,8 @@ def add_noise(
         ProtectionError: the grid is too coarse for `exact`.
     """
     if source == "exact":
-        steps = _exact_steps(values, std, grid)
+        check_exact(std, grid)
+        steps = exact_steps(values, std, grid)
         np.clip(steps, -STEPS, STEPS, out=steps)
         steps *= grid
         return steps.astype(np.float32)
@@ -77,6 +78,35 @@ def add_noise(
         draw = functools.partial(SecureNoise().gaussian, std)
         return _on_grid(values, draw, grid, LARGEST_GAUSSIAN * std)
     return _on_grid(values, lambda size: stream.standard_normal(size) * std, grid, math.inf)
+
+
+def add_correlated(
+    values: NDArray[np.float32], std: float, grid: float, source: str, stream: np.random.Generator,
+    taken: NDArray[np.float64],
+) -> tuple[NDArray[np.float32], NDArray[np.float64]]:  # fmt: skip
+    """Values plus fresh Gaussian noise less some of the noise of earlier rounds, on the grid.
+
+    Args:
+        values, std, grid, source, stream: as of `add_noise`; the source is `secure` or `reproducible`.
+        taken: float64 (n,), what is taken back of the noise of earlier rounds.
+
+    Returns:
+        The noised values, float32 (n,), and the noise that lies on them, float64 (n,), as it was before the results
+        were rounded to the grid: what is rounded is the exact sum, and rounding it costs no privacy.
+    """
+    fresh = SecureNoise() if source == "secure" else None
+    noise, done = np.empty(len(values)), 0
+
+    def draw(size: int) -> NDArray[np.float64]:
+        nonlocal done
+        drawn = stream.standard_normal(size) * std if fresh is None else fresh.gaussian(std, size)
+        here = slice(done, done + size)
+        drawn -= taken[here]
+        noise[here], done = drawn, done + size
+        return drawn
+
+    reach = LARGEST_GAUSSIAN * std + max(-float(taken.min(initial=0)), float(taken.max(initial=0)))
+    return _on_grid(values, draw, grid, reach if fresh else math.inf), noise
 
 
 def _on_grid(
@@ -101,11 +131,10 @@ def _on_grid(
     return noised
 
 
-def _exact_steps(values: NDArray[np.float32], std: float, grid: float) -> NDArray[np.float64]:
+def exact_steps(values: NDArray[np.float32], std: float, grid: float) -> NDArray[np.float64]:
     """Values on the grid plus discrete Gaussian noise (Canonne, Kamath & Steinke 2020), in grid steps."""
     import opendp.prelude as dp
 
-    check_exact(std, grid)
     # Towards zero: rounding must not lift the norm of the values over the clipping norm.
     steps = np.trunc(values.astype(np.float64) / grid).astype(np.int64)
     if not len(steps):

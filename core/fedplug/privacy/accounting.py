@@ -185,8 +185,9 @@ def check_delta(delta: float) -> None:
         raise ValueError(f"delta={delta} must lie between 0 and 1; choose it below 1 / number of clients")
 
 
-_ORDERS: NDArray[np.float64] = 1 + np.logspace(-4, 6, 2001)
+_ORDERS: NDArray[np.float64] = np.union1d(1 + np.logspace(-4, 6, 2001), [*range(2, 258), 2**9, 2**11, 2**13, 2**16])
 _CONVERTED: NDArray[np.float64] = np.log1p(-1 / _ORDERS)
+_WHOLE: NDArray[np.bool_] = (np.rint(_ORDERS) == _ORDERS) & (_ORDERS >= 2)
 
 
 def rdp_to_epsilon(order: float, rdp: float, delta: float) -> float:
@@ -252,6 +253,7 @@ def composed_epsilon(
     others: Iterable[tuple[str, float, int]],
     delta: float,
     curves: Mapping[str, Curve] | None = None,
+    concentrated: bool = False,
 ) -> float:
     """Epsilon of Gaussian, Laplace and pure releases together: Renyi DP at the best order, or the plain sum if smaller.
 
@@ -260,6 +262,7 @@ def composed_epsilon(
         others: (mechanism, noise_multiplier, count), the mechanism `laplace`, `pure`, or one of `curves`.
         delta: failure probability, 0 < delta < 1.
         curves: Renyi DP of further mechanisms, by name.
+        concentrated: some of the releases that count as Gaussian have only the Renyi DP of these, of whole orders.
 
     Raises:
         ValueError: an unknown mechanism, or an argument out of range.
@@ -280,6 +283,8 @@ def composed_epsilon(
     if math.isinf(gaussian):
         return math.inf
     by_order = rdp + _CONVERTED - (math.log(delta) + np.log(_ORDERS)) / (_ORDERS - 1)
+    if concentrated:
+        by_order, plain = by_order[_WHOLE], math.inf
     if np.isnan(by_order).all():
         return math.inf
     exact = gaussian_epsilon(math.inf if gaussian == 0 else 1 / math.sqrt(gaussian), delta)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fedplug.api.blocks import RETAINED
@@ -36,6 +36,7 @@ from fedplug.round.base import make_context
 
 if TYPE_CHECKING:
     from fedplug.api.blocks import Layout
+    from fedplug.api.links import Step
     from fedplug.api.parties import Context
     from fedplug.api.roles import Component
 
@@ -80,7 +81,14 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
         reveals=reveals_of(recipe, composition, ctx),
         curves=curves,
         presence=math.prod(section.presence for section in recipe.sections.values()),
+        colluders=max([1, *(noise.colluders for noise in _noises(steps.values()))]),
     )
+
+
+def _noises(chains: Iterable[Iterable[Step]]) -> Iterator[Noise]:
+    for chain in chains:
+        for step in chain:
+            yield from (operation for operation in step.operations if isinstance(operation, Noise))
 
 
 def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[Reveals]:
@@ -299,7 +307,7 @@ class Charging:
         """The zones whose sums only the shares of several clients open."""
         return {zone for zone, holder in self.ledger.key_holders.items() if holder == "shares"}
 
-    def lost_round(self, round: int, charged: list[int], opening: int = 0) -> None:
+    def lost_round(self, round: int, charged: list[int], opening: int = 0, last: bool = True) -> None:
         """Charges a round that was cut off after uploads had been asked for, and is now repeated with other noise.
 
         Reproducible noise repeats the very same upload, which costs nothing more. A sum that only shares open was not
@@ -309,11 +317,12 @@ class Charging:
             round: 0-based.
             charged: who was asked to upload.
             opening: the fewest updates in a sum for which shares were asked for; 0 where nobody was.
+            last: whether no later round was cut off with it.
         """
         self.server.remembered.repeated = sorted({*self.server.remembered.repeated, round})
         releases = self.releases(round)
         if _is_new(releases) or self.accounts(round, charged):
-            self._unseen(self.ledger, round, charged, releases, opening)
+            self._unseen(self.ledger, round, charged, releases, opening, repeated=last)
 
     def ledger_at_failure(self) -> Ledger:
         """The ledger with the uploads that were asked for and not recorded any more, as a copy: a run that goes on
@@ -331,7 +340,7 @@ class Charging:
         self._unseen(ledger, round, charged, self.releases(round) if known else self.recipe.protect, self._opening)
 
     def _unseen(
-        self, ledger: Ledger, round: int, charged: list[int], zones: Iterable[str], opening: int
+        self, ledger: Ledger, round: int, charged: list[int], zones: Iterable[str], opening: int, repeated: bool = False
     ) -> None:
         """Charges uploads whose zone sizes nobody stated: they are those of the round before, except that those of
         `zones` that were empty there count as the whole model, since plans change.
@@ -346,13 +355,14 @@ class Charging:
         theirs = {c: remembered.weights.get(c, 1.0) for c in charged} if opening else NOTHING
         self.enter(
             ledger, round, charged, sizes, secret, closed=() if opening else shared,
-            contributors=dict.fromkeys(shared, opening), weights=theirs,
+            contributors=dict.fromkeys(shared, opening), weights=theirs, repeated=repeated,
         )  # fmt: skip
 
     def enter(
         self, ledger: Ledger, round: int, charged: Sequence[int], sizes: Mapping[str, float], secret: bool = False, *,
         contributors: Mapping[str, int] = NOTHING, weights: Mapping[int, float] = NOTHING,
         accounts: Mapping[str, Mapping[int, Iterable[float]]] | None = None, closed: Iterable[str] = (),
+        repeated: bool = False,
     ) -> None:  # fmt: skip
         """Enters what each zone's chain releases in a round; the rest as in `Ledger.record`.
 
@@ -361,12 +371,13 @@ class Charging:
         if accounts is None:
             accounts = self.accounts(round, self.server.remembered.accounts if secret else charged)
         freed = {zone: known.freed for zone, known in self._behind(round).items()}
+        resting = self.recipe.resting(round)
         if remembered(self._at(round)):  # whoever took part before may be in what is released now
-            charged = range(ledger.num_clients)
+            charged, resting = range(ledger.num_clients), frozenset()
         ledger.record(
             round, charged=charged, zone_sizes=sizes, total=self.size, releases=self.releases(round),
             contributors=contributors, weights=weights, secret_cohort=secret, accounts=accounts, freed=freed,
-            closed=closed,
+            closed=closed, repeated=repeated, resting=resting,
         )  # fmt: skip
 
     def accounts(self, round: int, charged: Iterable[int]) -> dict[str, dict[int, list[float]]]:

@@ -23,7 +23,7 @@ from fedplug.api.blocks import RETAINED
 from fedplug.api.known import Release
 from fedplug.api.operations import Curve
 from fedplug.api.roles import Reveals
-from fedplug.privacy.ledger_record import RoundEntry, SoFar, Spent, ZoneCost, entry_of, inverse_square
+from fedplug.privacy.ledger_record import RoundEntry, SoFar, Spent, ZoneCost, ZoneEntry, entry_of, inverse_square
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,6 +51,8 @@ class Ledger:
         reveals: what is visible besides the releases.
         curves: costs of mechanisms that the core does not know, by name.
         presence: the chance that a client which is drawn is there.
+        colluders: how many clients may put their heads together, with the server or without it, in what is stated for
+            views of clients.
     """
 
     recipe_name: str
@@ -65,6 +67,7 @@ class Ledger:
     reveals: list[Reveals] = dataclasses.field(default_factory=list)
     curves: dict[str, Curve] = dataclasses.field(default_factory=dict)
     presence: float = 1.0
+    colluders: int = 1
 
     def __post_init__(self) -> None:
         # Where the share of one client opens, every client holds a key, whatever it is called.
@@ -85,6 +88,8 @@ class Ledger:
         # By level and client, how often it has made which release; None: one of which nobody knows.
         self.accounts: dict[str, dict[int, Counter[tuple[float, ...] | None]]] = {level: {} for level in self.keepers}
         self._fed_back: NDArray[np.bool_] = np.zeros(self.num_clients, bool)
+        # By zone with noise that is correlated over rounds, who was charged in which: of a repeated one the last time.
+        self._took_part: dict[str, dict[int, NDArray[np.bool_]]] = {}
         self.uncovered: list[str] = []
         self.unopened: list[list[Any]] = []  # [0-based round, zone]
 
@@ -102,6 +107,8 @@ class Ledger:
         accounts: Mapping[str, Mapping[int, Iterable[float]]] = NOTHING,
         freed: Mapping[str, Iterable[str]] = NOTHING,
         closed: Iterable[str] = (),
+        repeated: bool = False,
+        resting: Iterable[int] = (),
     ) -> None:
         """Enters one round. A round that was repeated after an interruption is entered, and paid for, once a time.
 
@@ -123,13 +130,16 @@ class Ledger:
             freed: for each zone, the links whose functions had data in hand behind the noise.
             closed: zones whose sums stayed closed, of those that only the shares of several clients open;
                 `contributors` says for how many updates shares were asked for.
+            repeated: the round was cut off, and all go on from before it.
+            resting: clients that send noise alone, and pay for nothing.
         """
         shut = set(closed)
         paying = sorted({int(client_id) for client_id in charged} | {int(client_id) for client_id in weights})
+        paying = sorted({*paying}.difference(resting))
         zones = {
             zone: entry_of(
                 zone, size, releases.get(zone, []), self.curves, contributors.get(zone, 0), paying, weights,
-                closed=zone in shut,
+                closed=zone in shut, repeated=repeated, colluders=self.colluders,
             )
             for zone, size in zone_sizes.items()
             if zone != RETAINED and size > 0
@@ -165,7 +175,8 @@ class Ledger:
         fed_back = np.where(self._fed_back & (others > 0), np.maximum(others, 1), 0)
         visible = 0.0
         for zone, facts in entry.zones.items():
-            self.costs.setdefault(zone, ZoneCost.zero(self.num_clients)).enter(facts, charged)
+            moved = self._moved(zone, facts, entry.round, charged)
+            self.costs.setdefault(zone, ZoneCost.zero(self.num_clients, self.colluders)).enter(facts, charged, moved)
             if facts.is_bare:
                 self._fed_back |= charged & (zone in self.sealed)
             elif facts.closed or (zone in self.sealed and zone not in self.opened):
@@ -175,7 +186,8 @@ class Ledger:
                 if fed_back.any():
                     self.feedback.count(mechanism, multiplier / 2, fed_back)
             else:
-                visible += inverse_square(facts.local or 0.0)
+                self.feedback.concentrated |= facts.concentrated
+                visible += math.inf if facts.by_clients else inverse_square(facts.local or 0.0)
         # Whatever another client computed from this client's un-noised values moves its clipped upload by up to twice
         # the clipping norm, once for each other upload; hence the 4.
         if visible > 0 and fed_back.any():
@@ -185,6 +197,25 @@ class Ledger:
             for client_id in map(int, np.flatnonzero(charged)):
                 release = stated.get(client_id)
                 kept.setdefault(client_id, Counter())[None if release is None else tuple(release)] += 1
+
+    def _moved(
+        self, zone: str, facts: ZoneEntry, round: int, charged: NDArray[np.bool_]
+    ) -> NDArray[np.float64] | None:
+        """By how many times its bound each client moves what the fresh noise of a round lies over, (K,): as noise is
+        taken back, the updates of earlier rounds come back beside it. None where noise is independent.
+
+        A round that was repeated goes on from the noise of those before it, as they were at the last time, and each
+        time is a release with fresh noise.
+        """
+        if facts.takes_back is None:
+            return None
+        before = self._took_part.setdefault(zone, {})
+        moved = charged.astype(np.float64)
+        for lag, share in enumerate(facts.takes_back, 1):
+            if (there := before.get(round - lag)) is not None:
+                moved[there] += abs(share)
+        before[round] = charged
+        return moved
 
     @property
     def noised(self) -> dict[str, ZoneCost]:
@@ -204,7 +235,10 @@ class Ledger:
 
     def priced(self, zones: Mapping[str, ZoneCost], price: Callable[[str, ZoneCost], NDArray[np.float64]]) -> Spent:
         """What zones have cost together, where `price` says which of their Gaussian costs counts."""
-        parts = [Spent(price(zone, cost), cost.others, self.slack_of(cost)) for zone, cost in zones.items()]
+        parts = [
+            Spent(price(zone, cost), cost.others, self.slack_of(cost), cost.concentrated)
+            for zone, cost in zones.items()
+        ]
         return Spent.of(self.num_clients, parts)
 
     def epsilons_of(self, spent: Spent) -> dict[str, float]:

@@ -66,7 +66,11 @@ def zone_epsilons(ledger: Ledger, zone: str | None = None) -> Epsilons | None:
         return sampled
     # Encrypted zones with distributed noise of which nobody can open a single upload: clients see the sums.
     single = ledger.so_far.single
-    sums_only = {name for name, by in ledger.key_holders.items() if by != "clients" and name not in single}
+    sums_only = {
+        name for name, by in ledger.key_holders.items()
+        if by != "clients" and name not in single
+        and not (by == "shares" and ledger.encryption[name].opens_with <= ledger.colluders)
+    }  # fmt: skip
 
     def toward_most(name: str, cost: ZoneCost) -> NDArray[np.float64]:
         """What a zone's Gaussian releases cost toward those who see most of them."""
@@ -143,10 +147,15 @@ def why_not_amplified(ledger: Ledger) -> str | None:
         return "all clients take part in every round"
     reasons = {
         "no zone has noise": not costs,
+        "noise is shared out among the clients, so how much there is follows from who takes part, and the server knows "
+        "who does": ledger.so_far.distributed,
         "noise is added by the clients, and who sees an upload knows that its client took part":
             any(cost.central < cost.releases for cost in costs),
         "no accountant here covers samples of fixed size under add-or-remove adjacency":
             sampling.scheme == "fixed",
+        "clients take part in turn, which is no secret": sampling.scheme == "cyclic",
+        "noise is correlated over rounds, and each round's release has clients of other rounds in it":
+            any(cost.correlated for cost in costs),
         "who takes part follows from the recipe's seed, and sampling helps only while that is secret":
             sampling.source == "reproducible",
         f"{''.join(ledger.uncovered[:1])}, and they may tell who took part": bool(ledger.uncovered),
@@ -220,7 +229,7 @@ def _lines(ledger: Ledger) -> list[Line]:
 def _line(ledger: Ledger, party: Party, view: Guarantee | Nothing) -> Line:
     """The line of a party, of clients."""
     # How many clients put their heads together in this view.
-    colluders = 1 if "client" in party else None
+    colluders = ledger.colluders if "client" in party else None
     if isinstance(view, Nothing):
         state: State = "absent" if view.absent else "none"
         sees = "" if view.absent else _seen(ledger, party)
@@ -356,8 +365,9 @@ def _of_values(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
         "key_holder": _key_holder(ledger),
         "client": _everybody(
             ledger, lambda _, cost: cost.peer,
-            "a client sees the sums and subtracts its own upload from them; this covers one client that "
-            "looks alone: several who collude subtract all of theirs, for which nothing is promised here",
+            f"a client sees the sums and subtracts its own upload from them; this covers {_covered(ledger)} that "
+            f"look{'' if ledger.colluders > 1 else 's'} alone: more who collude subtract all of theirs, for which "
+            "nothing is promised here",
             (*central, SUMS_ALONE),
         ),
         "client_and_aggregator": _collusion(ledger),
@@ -549,23 +559,36 @@ def _collusion(ledger: Ledger) -> Guarantee | Nothing:
             "the server adds the noise and sees the values without it",
             f"the server adds the noise of the {listed(central)} zone itself and sees what is below it",
         )
-    shared = {zone for zone, holder in ledger.key_holders.items() if holder == "shares"}
+    # Where so many clients open uploads together, the sums alone are no matter.
+    shared = {
+        zone for zone, holder in ledger.key_holders.items()
+        if holder == "shares" and ledger.encryption[zone].opens_with > ledger.colluders
+    }  # fmt: skip
     # The server adds its own noise to a sum, so where there is any the noise of the uploads alone counts.
     own = ledger.priced(noised, lambda zone, cost: cost.pooled if zone in shared and not cost.beneath else cost.own)
     because = "sees every upload after the noise, decrypted where a client has the key"
     rests: tuple[str, ...] = ()
     if shared:
         fewest = _fewest_shares(ledger)
+        several = ledger.colluders > 1
+        shares = f"the shares of {ledger.colluders} clients" if several else "one client's shares"
         because = (
-            f"sees sums of the {listed(sorted(shared))} zone, whose uploads one client's shares do not open: those of "
-            f"{fewest} clients do. This covers the server with one client; several subtract the noise of each of them"
+            f"sees sums of the {listed(sorted(shared))} zone, whose uploads {shares} do not open: those of "
+            f"{fewest} clients do. This covers the server with {_covered(ledger)}; more subtract the noise of each of "
+            "them"
         )
         words = listed(sorted({ledger.encryption[zone].component or zone for zone in shared}))
         rests = (
-            f"as long as one client alone joins the server; that {fewest} clients are needed to open an upload is on "
+            f"as long as {_covered(ledger)}{' at most' if several else ' alone'} join{'' if several else 's'} the "
+            f"server; that {fewest} clients are needed to open an upload is on "
             f"the word of {words}",
         )
     return Guarantee(own, own.doubled(), because, (*_noise_by(ledger), *rests))
+
+
+def _covered(ledger: Ledger) -> str:
+    """How many clients what is stated for views of clients covers."""
+    return "one client" if ledger.colluders == 1 else f"{ledger.colluders} clients together"
 
 
 def _fewest_shares(ledger: Ledger) -> int:
@@ -648,7 +671,7 @@ def report(ledger: Ledger) -> LedgerReport:
         levels={level: _level(ledger, level, epsilons) for level, epsilons in levels(stated).items()},
         zones={zone: _zone(stated, zone) for zone in stated.costs},
         sampling=SamplingReport(
-            **(ledger.sampling.model_dump() if ledger.sampling else {"scheme": "all"}),
+            **(ledger.sampling.to_plain() if ledger.sampling else {"scheme": "all"}),
             amplified=why is None,
             why=why or "clients are sampled by secret coins",
         ),

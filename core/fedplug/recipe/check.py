@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fedplug.api.blocks import BASE_ZONES, CLEAR, RETAINED, Layout
 from fedplug.api.errors import PluginError, cause_of
 from fedplug.api.links import Step, fold, misplaced_links, unpriced
-from fedplug.api.operations import GAUSSIAN, OF_EPSILON, Noise, Operations, Seal
+from fedplug.api.operations import GAUSSIAN, INTEGER, OF_EPSILON, Noise, Operations, Seal
 from fedplug.api.parties import Context, Server
 from fedplug.api.roles import (
     AccountKeeper,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from fedplug.recipe.yaml_source import KeyPath
 
 
-PRICED = (*GAUSSIAN, *OF_EPSILON)
+PRICED = (*GAUSSIAN, *INTEGER, *OF_EPSILON)
 """The mechanisms whose cost the core knows."""
 
 Stated = tuple[str, Operations]
@@ -251,13 +251,20 @@ class _Rules:
         if general.min_clients > clients:
             rule = f"must be <= data.clients={clients}"
             yield ("min_clients",), f"min_clients={general.min_clients} {rule}; lower it, or split the data among more"
-        elif general.sampling and general.sampling.rate * clients < general.min_clients:
+        elif (
+            general.sampling and general.sampling.rest == "away"
+            and general.sampling.rate * clients < general.min_clients
+        ):  # fmt: skip
             expected = f"{general.sampling.rate * clients:g} of {clients} clients a round"
             yield (
                 ("sampling", "rate"),
                 f"rate={general.sampling.rate:g} gives {expected}, fewer than min_clients={general.min_clients}; "
                 f"raise it to {general.min_clients / clients:g} or more",
             )
+        chosen = self.negotiation()
+        if general.sampling and general.sampling.rest == "noise" and chosen and not chosen[1].plans.public:
+            rule = "plans follow from data, and clients with noise alone have none"
+            yield ("sampling", "rest"), f"rest=noise: {chosen[0].name}'s {rule}; write negotiate_mask: std.single_zone"
 
     def zones(self) -> Iterator[Complaint]:
         """Zones of the plans, of `protect` and of `postprocess` agree."""

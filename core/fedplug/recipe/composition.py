@@ -377,11 +377,20 @@ def amplified(sampling: Sampling | None, ctx: Context) -> set[str]:
     """The zones whose noise is added to the sum of a Poisson sample, which hides who takes part.
 
     None where a function of the sum comes before the noise: what it remembers of the clients of one round would be in
-    the releases of others, and sampling a round hides nobody then.
+    the releases of others, and sampling a round hides nobody then. Nor where noise is correlated over rounds: what is
+    released of one round has the clients of others in it.
     """
     if sampling is None or sampling.scheme != "poisson":
         return set()
-    return {zone for zone, first in _central(ctx).items() if first}
+    return {zone for zone, first in _central(ctx).items() if first} - correlated(ctx)
+
+
+def correlated(ctx: Context) -> set[str]:
+    """The zones whose noise takes back some of that of earlier rounds."""
+    return {
+        zone for zone in ctx.links for step in ctx.steps(zone) for each in step.operations
+        if isinstance(each, Noise) and each.takes_back is not None
+    }  # fmt: skip
 
 
 def remembered(ctx: Context) -> set[str]:

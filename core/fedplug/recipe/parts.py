@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.component import Options
+from fedplug.api.parties import stream
 from fedplug.api.roles import Declares
 from fedplug.recipe.own_files import OwnFile
 from fedplug.recipe.sections import plain_options
@@ -116,13 +118,45 @@ OF_DATA = (*Split.model_fields, "partition")
 class Sampling(Options):
     """Which clients take part in a round."""
 
-    scheme: Literal["poisson", "fixed"] = Field(
-        "poisson", description="poisson: each client by its own coin; fixed: always the same number"
+    scheme: Literal["poisson", "fixed", "cyclic"] = Field(
+        "poisson",
+        description="poisson: each client by its own coin; fixed: always the same number; cyclic: in turn, each client "
+        "once in 1 / rate rounds, in an order that follows from the seed",
     )
     rate: float = Field(gt=0, le=1, description="share of the clients that take part in a round")
     source: Literal["secure", "reproducible"] = Field(
         "secure", description="secure: drawn from the system's randomness; reproducible: follows from the seed"
     )
+
+    rest: Literal["away", "noise"] = Field(
+        "away",
+        description="what clients do in the rounds of others: away: nothing; noise (cyclic): they send zeros with the "
+        "noise that all clients share out among them",
+    )
+
+    @model_validator(mode="after")
+    def _in_turn(self) -> Self:
+        if self.rest == "noise" and self.scheme != "cyclic":
+            raise ValueError(f"rest=noise is for clients that take part in turn, not {self.scheme}; leave it out")
+        return self
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain data; without `rest` where that is away, as in recipes from before there was any."""
+        return self.model_dump(mode="json", exclude={"rest"} if self.rest == "away" else None)
+
+    @property
+    def turns(self) -> int:
+        """In how many rounds each client takes part once where they do so in turn; 1 where nothing keeps them apart."""
+        return max(1, math.floor(1 / self.rate + 1e-9)) if self.scheme == "cyclic" else 1
+
+    def cohort(self, seed: int, client_ids: Sequence[int], round: int) -> list[int]:
+        """The clients whose turn it is in a 0-based round, ascending, where they take part in turn.
+
+        Each is in one of `turns` cohorts, whose sizes differ by at most one, and these come one after the other: a
+        client's rounds lie exactly so many apart.
+        """
+        order = stream(seed, "turns").permutation(len(client_ids))
+        return sorted(client_ids[place] for place in order[round % self.turns :: self.turns])
 
 
 class General(Options):

@@ -23,8 +23,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel
-
 from fedplug.api.errors import RecipeError
 from fedplug.recipe import overlay, yaml_source
 from fedplug.recipe.catalog import Catalog
@@ -106,7 +104,7 @@ class Recipe:
         plain: dict[str, Any] = {}
         for field in General.model_fields:
             value = getattr(self, field)
-            plain[field] = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+            plain[field] = value.to_plain() if isinstance(value, Sampling) else value
         for section in SECTIONS:
             plain[section] = mapped(getattr(self, section), lambda use: use.to_plain(), list)
         # As in recipes from before there were these, whose digests stay what they are.
@@ -114,6 +112,13 @@ class Recipe:
             if not plain[key]:
                 del plain[key]
         return plain | {key: section.to_plain() for key, section in self.sections.items()}
+
+    def resting(self, round: int) -> frozenset[int]:
+        """The clients that are in a 0-based round with noise alone, since it is not their turn."""
+        sampling, everybody = self.sampling, range(self.data.clients)
+        if sampling is None or sampling.rest != "noise" or not 0 <= round < self.rounds:
+            return frozenset()
+        return frozenset(everybody) - frozenset(sampling.cohort(self.seed, everybody, round))
 
     @functools.cached_property
     def digest(self) -> str:

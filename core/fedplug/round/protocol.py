@@ -63,10 +63,15 @@ if TYPE_CHECKING:
 
 
 def sample(recipe: Recipe, client_ids: Sequence[int], round: int) -> list[int]:
-    """The clients of a round: all, each with probability `rate` (poisson), or a fixed share (fixed)."""
+    """The clients of a round: all, each with probability `rate` (poisson), a fixed share (fixed), or in turn (cyclic).
+
+    Where the rest sends noise in the rounds of others, all are in every round; see `Recipe.resting`.
+    """
     sampling = recipe.sampling
     if sampling is None:
         return list(client_ids)
+    if sampling.scheme == "cyclic":
+        return list(client_ids) if sampling.rest == "noise" else sampling.cohort(recipe.seed, client_ids, round)
     # Amplification needs a cohort that nobody can predict, so the system's randomness is the default.
     secure = sampling.source == "secure"
     rng = random.SystemRandom() if secure else stream(recipe.seed, "cohort", round)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,6 +50,7 @@ class Training(PartySteps):
     def __init__(self, recipe: Recipe, composition: Composition) -> None:
         super().__init__(recipe, composition)
         self._public: dict[str, tuple[Any, Mapping[int, Scores]]] = {}
+        self._resting = functools.lru_cache(maxsize=2)(recipe.resting)  # every client of a process asks
 
     @at_client
     def train(self, client: HostedClient) -> None:
@@ -66,6 +68,9 @@ class Training(PartySteps):
         client.previous_plan, client.plan = client.plan, None
         client.scores, client.update = {}, None
         require_as_stated(self.composition, client)
+        if client.client_id in self._resting(round):
+            client.update = np.zeros(client.ctx.layout.size, np.float32)
+            return
         client.update = self._learn(client, self.composition.trainer)
         self._score(client)
 

@@ -388,6 +388,8 @@ class Sums:
         The weight of those who did would show who they are, and so would their number: the sum is divided by what their
         weight is on average (McMahan et al. 2018, the estimator f_f).
         """
+        if resting := self.recipe.resting(ctx.round):  # a constant as well: those who send noise alone weigh nothing
+            return block.replace(divisor=sum(weight for c, weight in weights.items() if c not in resting))
         if block.zone not in amplified(self.recipe.sampling, ctx):
             return block
         rate = self.recipe.sampling.rate if self.recipe.sampling else 1.0

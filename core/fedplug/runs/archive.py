@@ -323,7 +323,8 @@ class Archive:
             elif charge.what == "upload":
                 behind = itertools.takewhile(lambda each: each.what != "upload", noted[number + 1 :])
                 opened = [len(each.charged) for each in behind if each.what == "opening"]
-                books.charging.lost_round(charge.round, charge.charged, min(opened, default=0))
+                last = all(each.what != "upload" for each in noted[number + 1 :])
+                books.charging.lost_round(charge.round, charge.charged, min(opened, default=0), last)
 
     def _from(self, done: int, marks: Mapping[str, Any], rows: list[Row]) -> None:
         # What is later than the checkpoint goes first: it would know of more than the files hold.

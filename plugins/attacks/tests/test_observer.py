@@ -113,6 +113,17 @@ def test_shares_that_meet_at_the_clients_open_an_upload_to_so_many_of_them(
         update_of(folder, "server+client:1", 0)
 
 
+def test_values_that_clients_have_turned_are_turned_back(runs: Runs) -> None:
+    """The signs of a rotation are public, so it hides nothing."""
+    chain = [{"use": "std.clip", "norm": 100.0}, {"use": "std.rotate"}]
+    folder = runs.of(recipe_of("clear", chain, postprocess={"clear": ["std.rotate"]}))
+    known, truth = observed(folder, "server", 2, 1)
+    assert known.update is not None
+    assert (known.update.states == Seen.CLEAR).all()
+    assert np.abs(known.update.values - truth.update).max() < 1e-5 * np.abs(truth.update).max()
+    assert known.update.meaning.grid == 0
+
+
 # -- states ------------------------------------------------------------------------------------------------------------
 
 

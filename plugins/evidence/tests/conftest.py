@@ -34,7 +34,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         postprocess={"noised": [{"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 2.0}]},
         sampling={"scheme": "poisson", "rate": 0.7},
     )  # fmt: skip
+    skellam = {"use": "std.distributed_skellam", "epsilon": 6, "delta": 1e-5, "colluders": 2}
+    shared = recipe_of(
+        "encrypted", [{"use": "std.clip", "norm": 1.0}, skellam, "secagg.bonawitz"], min_clients=10,
+        data={"use": "std.digits", "clients": 12, "partition": "std.iid"},
+        aggregate={"use": "std.mean", "weighting": "uniform"}, postprocess={"encrypted": ["secagg.bonawitz"]},
+    )  # fmt: skip
     return {
+        "shared": start(folder, shared),
         "sealed": start(folder, sealed, record_wire=True),
         "laplace": start(folder, recipe_of("noised", laplace, accountant={"use": "std.pld"})),
         "sampled": start(folder, sampled),

@@ -271,7 +271,7 @@ def cut(plain: Any) -> Any:
     return {**plain, "log": plain["log"][:1]}
 
 
-@pytest.mark.parametrize("kind", ["laplace", "sampled", "clear"])
+@pytest.mark.parametrize("kind", ["laplace", "sampled", "clear", "shared"])
 def test_other_ledgers_are_reckoned_too(runs: dict[str, Path], tmp_path: Path, kind: str) -> None:
     made, _ = make_evidence(runs[kind], tmp_path / "made", catalog=CATALOG)
     found = verify(made)
@@ -292,6 +292,8 @@ def test_without_the_plugins_what_components_say_is_taken_as_stated(folder: Path
     said = "What the components say was taken as it is stated, since the recipe cannot be read here"
     assert any(note.startswith(said) for note in found.unchecked)
     assert any(note.startswith("The ledger follows from 2 charges") for note in found.notes)
+    shared, _ = make_evidence(runs["shared"], tmp_path / "shared", catalog=CATALOG)
+    assert not verify_folder(shared, None, nothing).problems, "how many colluders it covers is in the charges"
     made, _ = make_evidence(runs["laplace"], tmp_path / "made", catalog=CATALOG)
     found = verify_folder(made, None, nothing)
     assert not found.problems

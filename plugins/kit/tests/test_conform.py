@@ -51,16 +51,30 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "paraaegis.literal_noise": {"epsilon": 8},
     "selectiveshield.noise": GAUSSIAN,
     "std.central_gaussian": {**GAUSSIAN, "norm": 1.0},
+    "std.correlated_gaussian": {**GAUSSIAN, "norm": 1.0},
     "std.clip": {"norm": 1.0}, "std.clip_l1": {"norm": 1.0},
     "std.lora": {"rank": 2, "around": {"use": "std.gpt", "width": 8}},
     "std.paillier": {"key_bits": 2048},
     "std.gaussian": GAUSSIAN, "std.distributed_gaussian": GAUSSIAN, "std.laplace": GAUSSIAN,
+    "std.distributed_skellam": GAUSSIAN, "std.distributed_discrete_gaussian": GAUSSIAN,
+    "std.distributed_correlated_gaussian": GAUSSIAN,
     "sensecrypt.select": {"budget": 0.5},
     "std.categories": {"categories": 5},
     "std.image_folder": {"path": "absent"}, "std.text": {"file": "absent"},
     "std.table": {"file": "absent.csv", "answer": "y"}, "std.huggingface": {"path": "absent"},
     "std.torchvision": {"dataset": "KMNIST", "path": "absent"},
 }  # fmt: skip
+
+
+def shared(noise: str) -> dict[str, Any]:
+    """Noise in whole numbers, in a zone that is closed behind it."""
+    chain = [{"use": "std.clip", "norm": 1.0}, {"use": noise, **GAUSSIAN}, {"use": "std.bfv"}]
+    return {
+        "negotiate_mask": {"use": "std.single_zone", "zone": "encrypted"},
+        "protect": {"encrypted": chain}, "postprocess": {"encrypted": ["std.bfv"]},
+    }  # fmt: skip
+
+
 RECIPES: dict[str, dict[str, Any]] = {
     "selectiveshield.hide_support": {
         "negotiate_mask": {"use": "selectiveshield.consensus", "by": "kit.scores", "tau": 0.1},
@@ -83,6 +97,18 @@ RECIPES: dict[str, dict[str, Any]] = {
         "protect": {
             "encrypted": [
                 {"use": "std.clip", "norm": 1.0}, {"use": "std.distributed_gaussian", **GAUSSIAN}, {"use": "std.bfv"},
+            ],
+        },
+        "postprocess": {"encrypted": ["std.bfv"]},
+    },
+    "std.distributed_skellam": shared("std.distributed_skellam"),
+    "std.distributed_discrete_gaussian": shared("std.distributed_discrete_gaussian"),
+    "std.distributed_correlated_gaussian": {
+        "negotiate_mask": {"use": "std.single_zone", "zone": "encrypted"},
+        "protect": {
+            "encrypted": [
+                {"use": "std.clip", "norm": 1.0}, {"use": "std.distributed_correlated_gaussian", **GAUSSIAN},
+                {"use": "std.bfv"},
             ],
         },
         "postprocess": {"encrypted": ["std.bfv"]},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses
 import os
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fedplug.api import secrets
 from fedplug.api.errors import DataError, SetupError
-from fedplug_party.program import Site, data_digest, run_party, write_models
+from fedplug_party.program import Site, _secret, data_digest, run_party, write_models
 from fedplug_party.state import State
 from party_toys import Beside
 from site_toys import Noted, arrays, at_sites, write_sites
@@ -84,3 +86,25 @@ def test_a_recipe_has_the_parties_that_it_has(address: str, tmp_path: Path) -> N
     with pytest.raises(SetupError, match=rf"recipe toy has no {address}; it has client:0 to client:3"):
         Site(Beside.read(recipe_of()), address, tmp_path, None, "cpu", toy_catalog())
     assert os.listdir(tmp_path) == []
+
+
+def test_a_client_whose_key_the_recipe_lists_brings_it(tmp_path: Path) -> None:
+    pairs = [secrets.signing_pair() for _ in range(4)]
+    wire = [b"\x00\x00\x00\x0bssh-ed25519\x00\x00\x00\x20" + public for _, public in pairs]
+    lines = [f"client:{c} ssh-ed25519 {base64.b64encode(key).decode()}\n" for c, key in enumerate(wire)]
+    (tmp_path / "signers").write_text("".join(lines))
+    use = {"use": "secagg.bonawitz", "signed": True, "signers": str(tmp_path / "signers")}
+    plain = recipe_of("encrypted", [{"use": "std.clip", "norm": 1.0}, use], postprocess={"encrypted": [use["use"]]})
+    plain |= {"min_clients": 4, "aggregate": {"use": "std.mean", "weighting": "uniform"}}
+    recipe, catalog = Beside.read(plain), toy_catalog()
+    client = Site(recipe, "client:1", tmp_path, None, "cpu", catalog, pairs[1][0]).client()
+    assert client is not None
+    assert client.signing_key == pairs[1][0]
+    for key, problem in ((None, "client 1 has no signing key"), (pairs[0][0], "is not the one that the recipe lists")):
+        with pytest.raises(SetupError, match=problem):
+            Site(recipe, "client:1", tmp_path, None, "cpu", catalog, key)
+    (tmp_path / "key").write_bytes(b"")
+    (tmp_path / "key").chmod(0o644)
+    for file, problem in (("key", "has mode 0644.*: chmod 600"), ("none", "none cannot be read")):
+        with pytest.raises(SetupError, match=problem):
+            _secret(tmp_path / file)

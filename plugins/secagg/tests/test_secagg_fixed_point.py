@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from fedplug.api.errors import ProtectionError
-from fedplug_secagg.fixed_point import FixedPoint, bits_needed
+from fedplug_secagg.fixed_point import FixedPoint, Wrapping, bits_needed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,3 +79,40 @@ def test_bits_that_are_needed():
     assert bits_needed(1.0, 1.0, 1) == 8
     with pytest.raises(ProtectionError, match="more than 64 bits"):
         bits_needed(1.0, 2.0**-60, 1000)
+
+
+@given(st.lists(st.integers(-(2**20), 2**20), min_size=1, max_size=50), st.integers(8, 64), st.integers(-20, 5))
+def test_sums_wrap_to_the_residue_around_zero(numbers, bits, power):
+    grid = Wrapping(2.0**power, 100, bits)
+    total = np.zeros(1, np.uint64)
+    for number in numbers:
+        total += grid.residues(np.array([number * 2.0**power], np.float32)).astype(np.uint64)
+    half = 1 << (bits - 1)
+    expected = (sum(numbers) + half) % (1 << bits) - half
+    assert grid.integers(total).tolist() == [expected]
+    assert grid.values(total).tolist() == [expected * 2.0**power]
+
+
+def test_the_share_that_wraps_is_that_of_normal_variables():
+    grid = Wrapping(0.5, 10, 8, spread=16.0)
+    assert grid.held == 4.0
+    assert grid.wrapped == pytest.approx(6.334e-5, rel=1e-3)
+    drawn = np.random.default_rng(1).normal(0, 16.0, 2_000_000)
+    assert np.mean(np.abs(drawn) > 64) == pytest.approx(grid.wrapped, rel=0.2)
+    assert (grid.missing(4.0), grid.missing(4.1), grid.missing(16.0)) == (0, 1, 2)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 2.0**70])
+def test_what_is_no_number_of_steps_is_refused(value):
+    with pytest.raises(ProtectionError, match=r"no number, or beyond 2\^62 steps of 1\.0; clip before masking"):
+        Wrapping(1.0, 10, 16).residues(np.array([value], np.float32))
+
+
+def test_a_sum_with_a_mask_on_it_fills_the_modulus():
+    grid, rng = Wrapping(1.0, 10, 16, spread=2.0**15 / 3), np.random.default_rng(1)
+    for size in (64, 10_000):
+        masked = grid.integers(rng.integers(0, 2**16, size).astype(np.uint16))
+        assert "as noise that fills the modulus has" in grid.problem(masked, 10)
+        honest = np.clip(np.rint(rng.normal(0, 2.0**15 / 3, size)), -(2**15), 2**15 - 1).astype(np.int64)
+        assert grid.problem(honest, 10) == ""
+    assert grid.problem(grid.integers(rng.integers(0, 2**16, 63).astype(np.uint16)), 10) == "", "of few nothing is said"

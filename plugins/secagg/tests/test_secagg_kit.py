@@ -8,12 +8,14 @@ import pytest
 from fedplug_kit import conformance
 
 
-@pytest.mark.parametrize("name", ["secagg.bonawitz", "secagg.plus"])
-def test_a_component_conforms(name: str) -> None:
+@pytest.mark.parametrize(("name", "options"), [
+    ("secagg.bonawitz", {}), ("secagg.bonawitz", {"signed": True}), ("secagg.plus", {}),
+])  # fmt: skip
+def test_a_component_conforms(name: str, options: dict[str, Any]) -> None:
     around: dict[str, Any] = {
-        "negotiate_mask": {"use": "std.single_zone", "zone": "encrypted"}, "min_clients": 3,
-        "protect": {"encrypted": [{"use": "std.clip", "norm": 1.0}, {"use": name}]},
+        "negotiate_mask": {"use": "std.single_zone", "zone": "encrypted"}, "min_clients": 4,
+        "protect": {"encrypted": [{"use": "std.clip", "norm": 1.0}, {"use": name, **options}]},
         "aggregate": {"use": "std.mean", "weighting": "uniform"},
         "postprocess": {"encrypted": [name]},
     }  # fmt: skip
-    conformance(name, {}, recipe=around)
+    conformance(name, options, recipe=around)

@@ -13,32 +13,9 @@ from fedplug.api.errors import OpenedBefore, ProtectionError, TooFewClients
 from fedplug_secagg import masked
 from fedplug_secagg.bonawitz import Bonawitz
 from fedplug_secagg.fixed_point import FixedPoint
-from numpy.typing import NDArray
-from secagg_toys import CLIENTS, NORM, recipe
+from secagg_toys import CLIENTS, EVERYBODY, NORM, away, expected, recipe
 from toy_components import pushed
 from toy_protocol import calls_of, initial_vector, run_protocol
-
-
-def away(tmp_path: Any, when: str, *who: tuple[int, int]) -> dict[str, Any]:
-    """Who is away, as pairs of a round from 1 and a client."""
-    trace = tmp_path / "away.csv"
-    trace.write_text("round,client\n" + "".join(f"{round},{client}\n" for round, client in who))
-    return {"trace": str(trace), "when": when}
-
-
-def expected(plain: dict[str, Any], present: list[list[int]], bits: int = 32, clients: int = CLIENTS) -> NDArray[Any]:
-    """The model after rounds in which these clients' updates are in the sum, through the plain fixed-point sum."""
-    vector = initial_vector(plain)
-    numbers = FixedPoint(NORM, clients, bits)
-    for round, ids in enumerate(present):
-        moved = [pushed(vector, plain["seed"], client_id, round) for client_id in ids]
-        total = sum(np.rint(update.astype(np.float64) / numbers.step).astype(np.int64) for update in moved)
-        mean = (total * numbers.step).astype(np.float32) / np.float32(len(ids))
-        vector = vector + mean.astype(np.float32)
-    return vector
-
-
-EVERYBODY = list(range(CLIENTS))
 
 
 @pytest.mark.parametrize(("use", "bits"), [
@@ -145,6 +122,10 @@ def test_a_client_never_gives_both_shares_of_another(monkeypatch: pytest.MonkeyP
             component.unmask(asked, (inside, gone))
     with pytest.raises(ProtectionError, match="has shared its keys of this round; it does so once"):
         component.share_keys(asked, (CLIENTS, {}))
+    letters = asked.memory(component)["letters"]
+    component.take_shares(asked, dict(letters))
+    with pytest.raises(ProtectionError, match="has its letters of this round; it takes them once"):
+        component.take_shares(asked, {sender: letters[sender] for sender in (1, 2, 3, 4)})
 
 
 def test_a_sum_holds_more_updates_than_shares_open(tmp_path: Any) -> None:
@@ -280,3 +261,63 @@ def test_what_cannot_work_is_refused_before_the_run(plain: dict[str, Any], probl
 
     with pytest.raises((RecipeError, TooFewClients), match=problem):
         run_protocol(plain)
+
+
+# -- sums that may wrap ------------------------------------------------------------------------------------------------
+
+
+def wrapping(**options: Any) -> dict[str, Any]:
+    """Skellam noise of a standard deviation of 3.5 of 8 steps a client, turned, modulo 2^bits."""
+    noise = {"use": "std.distributed_skellam", "noise_multiplier": 1.0, "grid": 2.0**-5}
+    chain = [{"use": "std.clip", "norm": NORM}, "std.rotate", noise, {"use": "secagg.bonawitz", **options}]
+    return recipe(rounds=1, protect={"encrypted": chain}, postprocess={"encrypted": ["secagg.bonawitz", "std.rotate"]})
+
+
+def test_an_upload_of_a_sum_that_may_wrap_has_as_many_bits_as_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = run_protocol(wrapping(bits=12, wraps=3))
+    sent = [message.answered().blocks["encrypted"] for message in outcome.wire.messages
+            if message.phase == "upload" and message.sender.startswith("client")]  # fmt: skip
+    assert {len(block.ciphertexts[0]) for block in sent} == {(650 * 12 + 7) // 8}
+    (entry,) = outcome.protocol.ledger.log
+    assert entry.zones["encrypted"].uncredited == ""
+    scheme = outcome.protocol.ledger.report().encryption["encrypted"].parameters
+    assert "standard deviations of a sum fit, and " in scheme
+
+
+def test_a_modulus_that_holds_too_little_is_refused_with_what_would_do() -> None:
+    with pytest.raises(ProtectionError, match=r"and wraps=4 asks for more; raise bits to 1\d, or give the noise a "):
+        run_protocol(wrapping(bits=8, wraps=4))
+    plain = recipe(protect={"encrypted": [{"use": "std.clip", "norm": NORM}, {"use": "secagg.bonawitz", "wraps": 4}]})
+    with pytest.raises(Exception, match="the encrypted values before it are no whole numbers with noise"):
+        run_protocol(plain)
+    with pytest.raises(Exception, match="wraps=4 lets sums wrap, and range=1 has none do so; write one"):
+        run_protocol(wrapping(wraps=4, range=1.0))
+
+
+def test_wrong_shares_of_a_sum_that_may_wrap_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong share of a mask leaves noise that fills the modulus."""
+    honestly = Bonawitz.unmask
+
+    @at_client
+    def unmask(self: Bonawitz, client: Client, asked: Any) -> list[bytes]:
+        shares = honestly(self, client, asked)
+        return [bytes([share[0] ^ 1]) + share[1:] for share in shares] if client.client_id == 5 else shares
+
+    monkeypatch.setattr(Bonawitz, "unmask", unmask)
+    outcome = run_protocol(wrapping(bits=16, wraps=4))
+    assert any("zone encrypted is skipped" in note for note in outcome.notes), outcome.notes
+
+
+def test_colluders_open_an_upload_of_a_sum_that_may_wrap() -> None:
+    held: list[Any] = []
+    outcome = run_protocol(wrapping(bits=16, wraps=4), prepare=lambda protocol, engine: held.append((protocol, engine)))
+    ((protocol, engine),) = held
+    clients = list(engine.clients.clients.values())
+    for client in clients:
+        client.ctx = dataclasses.replace(client.ctx, round=0)
+    upload = next(message.answered().blocks["encrypted"] for message in outcome.wire.messages
+                  if message.sender == "client:5" and message.phase == "upload")  # fmt: skip
+    opened = protocol.composition.components["secagg.bonawitz"].open_upload(upload, 5, [protocol.server, *clients[:5]])
+    assert opened is not None
+    assert np.array_equal(opened.plain() * 32, np.rint(opened.plain() * 32))
+    assert np.abs(opened.plain()).max() < 12 * 8.0

@@ -11,14 +11,20 @@ from fedplug.api.blocks import RETAINED, Layout
 from fedplug.api.errors import FedplugError
 from fedplug.api.known import Release
 from fedplug.api.links import released
-from fedplug.api.operations import OF_EPSILON
+from fedplug.api.operations import INTEGER, OF_EPSILON
 from fedplug.api.parties import Context, Server
 from fedplug.api.roles import Accountant, Reveals
 from fedplug.api.rows import Compared
 from fedplug.api.verdict import Verdict
 from fedplug.privacy.charging import ledger_of, releases_of
 from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.ledger_record import LedgerReport, RoundEntry, strongest, strongest_other
+from fedplug.privacy.ledger_record import (
+    LedgerReport,
+    RoundEntry,
+    credit_in_steps,
+    strongest,
+    strongest_other,
+)
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition, amplified, instantiate
 from fedplug.recipe.own_files import is_own
@@ -198,6 +204,7 @@ def _begun(contents: Contents, catalog: Catalog) -> _Begun:
         recipe_name=stated.recipe, num_clients=charges.clients, rounds=charges.rounds, min_clients=charges.min_clients,
         delta=charges.delta, sampling=None if charges.sampling is None else Sampling(**charges.sampling),
         encryption=stated.encryption, accountant=accountant, reveals=stated.reveals, presence=charges.presence,
+        colluders=max([1, *(r.colluders for e in charges.log for z in e.zones.values() for r in z.releases)]),
     )  # fmt: skip
     return _Begun(ledger, None, left_out, unpriced, unchecked)
 
@@ -351,7 +358,8 @@ def _unlike_log(charges: Charges, stated: LedgerReport) -> Iterator[str]:
             yield f"{place}: it is of round {entry.round}, and there are {charges.rounds}"
         yield from _unlike_releases(entry, place)
         for zone, facts in entry.zones.items():
-            most = 1.0 if facts.uncredited else math.sqrt(charges.clients) * (1 + CLOSE)
+            steps = [credit_in_steps(r, charges.clients) for r in facts.releases if r.mechanism in INTEGER]
+            most = 1.0 if facts.uncredited else max([math.sqrt(charges.clients), *steps]) * (1 + CLOSE)
             for name in ("sum_factor", "peer_factor"):
                 if (factor := getattr(facts, name)) is not None and not 1 <= factor <= most:
                     yield f"{place}, zones, {zone}, {name}: {factor:g}, and it can be 1 to {most:g}"

@@ -112,9 +112,13 @@ def executed(world: World, step: Step, values: NDArray[np.float32], client_id: i
         held = client.plan, client.update, client.personal
         client.plan, client.update = Plan.single(step.link.zone, len(values), ctx.zones), np.zeros_like(values)
     block = Block(step.link.zone, len(values), values.copy())
+    state = party.state
+    if any(isinstance(one, Noise) and one.takes_back is not None for one in step.operations):
+        party.state = {}  # the core remembers such noise, and adds it once a round
     try:
         return execute(step, block, party, ctx).plain()
     finally:
+        party.state = state
         if step.link.site == "client":
             client.plan, client.update, client.personal = held
 

@@ -31,6 +31,10 @@ def party(
             min=0, metavar="N", help="Answers in rounds that were answered before, at most, in the whole run."
         ),
     ] = REPEATS,
+    signing_key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Private key to sign with, where the recipe lists clients' public ones."),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Join without asking.")] = False,
     status: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Say what the party with this state is at, and do no more.")
@@ -51,4 +55,4 @@ def party(
     from fedplug_party.program import be_party
 
     address = "key_server" if client is None else f"client:{client}"
-    raise typer.Exit(be_party(recipe, sets, address, state, settings, repeats, yes))
+    raise typer.Exit(be_party(recipe, sets, address, state, settings, repeats, yes, signing_key))

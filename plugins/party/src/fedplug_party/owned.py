@@ -26,13 +26,14 @@ def require_own_folder(folder: Path) -> None:
         raise SetupError(f"{folder} belongs to another user of this machine; {_REMEDY}")
 
 
-def open_own(file: Path, flags: int, secret: bool = False) -> int:
+def open_own(file: Path, flags: int, secret: bool = False, remedy: str = _REMEDY) -> int:
     """Opens a file of this user's, made with mode 0600 where the flags say so, and gives its handle.
 
     Args:
         file: its path; not a link.
         flags: of `os.open`.
         secret: whether nobody else may have been able to read or write it.
+        remedy: what to do, for errors.
 
     Raises:
         SetupError: it belongs to another user, is a link or no file, or is secret and others could use it.
@@ -42,7 +43,7 @@ def open_own(file: Path, flags: int, secret: bool = False) -> int:
         handle = os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)  # a pipe would keep the program waiting
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise SetupError(f"{file} is a link, and must be a file; {_REMEDY}") from error
+            raise SetupError(f"{file} is a link, and must be a file; {remedy}") from error
         raise
     found, wrong = os.fstat(handle), ""
     if not stat.S_ISREG(found.st_mode):
@@ -53,5 +54,5 @@ def open_own(file: Path, flags: int, secret: bool = False) -> int:
         wrong = f"has mode {stat.S_IMODE(found.st_mode):04o}, with which others may know it, and must have 0600"
     if wrong:
         os.close(handle)
-        raise SetupError(f"{file} {wrong}; {_REMEDY}")
+        raise SetupError(f"{file} {wrong}; {remedy}")
     return handle

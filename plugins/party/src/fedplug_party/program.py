@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import queue
 import sys
 import time
@@ -17,6 +18,7 @@ from fedplug.api.blocks import Layout
 from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import PartyLost, SetupError
 from fedplug.api.files import open_private
+from fedplug.api.letters import Correspondent, read_signing_key
 from fedplug.api.parties import Server
 from fedplug.api.roles import Groups, Negotiation
 from fedplug.engines.base import draw_apart
@@ -34,6 +36,7 @@ from fedplug.wire.record import KEY_SERVER, client_address
 
 from fedplug_party.agreement import agreement
 from fedplug_party.line import Listening, ask
+from fedplug_party.owned import open_own
 from fedplug_party.party import Host, Party
 from fedplug_party.state import Belongs, State
 
@@ -52,20 +55,28 @@ class Site:
         data_root: its folder of data, or None.
         device: torch device name.
         catalog: the components on offer.
+        signing_key: the private half, 32 bytes, of the key by which other sites know this client; None: it has none.
 
     Attributes:
         layout: of the model.
 
     Raises:
-        SetupError: the recipe has no such party.
+        SetupError: the recipe has no such party, or lists another signing key for this client.
         DataError: its data are missing or do not fit.
     """
 
     def __init__(
-        self, recipe: Recipe, address: str, folder: Path, data_root: str | None, device: str, catalog: Catalog
+        self,
+        recipe: Recipe,
+        address: str,
+        folder: Path,
+        data_root: str | None,
+        device: str,
+        catalog: Catalog,
+        signing_key: bytes | None = None,
     ) -> None:
         self.recipe, self.address, self._folder, self._catalog = recipe, address, folder, catalog
-        self._data_root, self._device = data_root, resolve_device(device)
+        self._data_root, self._device, self._signing_key = data_root, resolve_device(device), signing_key
         self.composition = Composition(recipe)
         clients = [client_address(client_id) for client_id in range(recipe.data.clients)]
         if address == KEY_SERVER and not needs_key_server(self.composition):
@@ -73,6 +84,11 @@ class Site:
         if address not in (*clients, KEY_SERVER):
             raise SetupError(f"recipe {recipe.name} has no {address}; it has {clients[0]} to {clients[-1]}")
         self._client_id = None if address == KEY_SERVER else int(address.partition(":")[2])
+        for component in self.composition.components.values():
+            if self._client_id is None or not isinstance(component, Correspondent):
+                continue
+            if problem := component.signing_problem(self._client_id, signing_key):
+                raise SetupError(f"{component.name}: {problem}")
         self._world = World(recipe, self.composition, data_root, self._client_id)
         self.layout: Layout = self._world.model("cpu").layout
 
@@ -81,9 +97,12 @@ class Site:
         composition = Composition(self.recipe)
         if self._client_id is None:
             return KeyServerHost(self.recipe, composition, self.layout, self._folder)
-        return ClientHost(
+        host = ClientHost(
             self.recipe, composition, [self._client_id], self._data_root, self._device, self._folder, self._world
         )
+        for client in host.clients.values():
+            client.signing_key = self._signing_key
+        return host
 
     def paid(self, round: int, question: str) -> int | None:
         """How often a question may be answered in a round, from 0, by what the ledger enters for it: ballots, once
@@ -112,7 +131,14 @@ class Site:
 
 
 def be_party(
-    file: Path, sets: Sequence[str] | None, address: str, folder: Path, settings: Settings, repeats: int, yes: bool
+    file: Path,
+    sets: Sequence[str] | None,
+    address: str,
+    folder: Path,
+    settings: Settings,
+    repeats: int,
+    yes: bool,
+    signing_key: Path | None = None,
 ) -> int:
     """The body of `fedplug party`; gives the exit code.
 
@@ -123,6 +149,7 @@ def be_party(
         settings: of this machine: the folder of its data, the device, and files whose components count as installed.
         repeats: how many answers in rounds that were answered before the site allows, over the whole run.
         yes: join without asking.
+        signing_key: file of the private key that this client signs with, where the recipe lists its public half.
     """
     catalog = Catalog.discover()
     recipe = load_recipe(file, sets or (), with_files(catalog, settings.plugins))
@@ -133,12 +160,27 @@ def be_party(
 
     with contextlib.closing(State(folder)) as state:
         data = str(settings.data) if settings.data else None
-        site = Site(recipe, address, folder, data, settings.device, catalog)
+        key = None if signing_key is None else read_signing_key(_secret(signing_key), str(signing_key))
+        site = Site(recipe, address, folder, data, settings.device, catalog, key)
         try:
             return run_party(site, state, repeats, agreed, _with_time)
         except KeyboardInterrupt:
             _with_time("ended; what it holds is safe, and the same command goes on")
             return INTERRUPTED
+
+
+def _secret(file: Path) -> bytes:
+    """What a file of this user alone holds.
+
+    Raises:
+        SetupError: it cannot be read, or others can read it.
+    """
+    try:
+        remedy = "name a file of this user's that nobody else can read: chmod 600"
+        with open(open_own(file, os.O_RDONLY, secret=True, remedy=remedy), "rb") as opened:
+            return opened.read(1 << 16)
+    except OSError as error:
+        raise SetupError(f"{file} cannot be read ({error.strerror or error})") from error
 
 
 def _asked() -> bool:

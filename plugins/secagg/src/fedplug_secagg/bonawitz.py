@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fedplug import Field
-from fedplug.api.errors import ProtectionError
+from fedplug import Field, File
+from fedplug.api.errors import ProtectionError, SetupError
+from fedplug.api.letters import read_signers
 
 from fedplug_secagg.graph import Parameters
 from fedplug_secagg.masked import Masked, MaskOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fedplug import Context, Recipe
 
 
@@ -19,7 +22,8 @@ class Bonawitz(Masked):
     """Mask updates so that they cancel in the sum; nobody holds a key, and clients that drop out do no harm (SecAgg).
 
     Every client exchanges masks and shares with all others: O(n) work a client, O(n^2) at the server. The shares of
-    `threshold` clients take the masks of a sum off. Holds against an honest-but-curious server with fewer clients.
+    `threshold` clients take the masks of a sum off. Holds against an honest-but-curious server with fewer clients. With
+    `signed: true` clients sign their keys and who is in the sum, against a server that lies, with less than a third.
     """
 
     class Options(MaskOptions):
@@ -27,8 +31,19 @@ class Bonawitz(Masked):
 
         threshold: int | None = Field(
             None, ge=2,
-            description="t, how many clients' shares open; default: more than half of the clients",
+            description="t, how many clients' shares open; default: more than half of the clients, and more than two "
+            "thirds where keys are signed",
         )  # fmt: skip
+        signed: bool = Field(
+            False,
+            description="clients sign their public keys, and before they open a sum who is in it: a server that puts "
+            "keys of its own in their place, or tells clients different things, gets no shares",
+        )
+        signers: File | None = Field(
+            None,
+            description="list of all clients' signing keys, lines such as client:0 ssh-ed25519 AAAA...; default: keys "
+            "that are made in the run, and that the server introduces: it is believed in that",
+        )
 
     options: Options
 
@@ -38,7 +53,14 @@ class Bonawitz(Masked):
         Raises:
             ProtectionError: there is no such sharing.
         """
-        threshold = self.options.threshold or clients // 2 + 1
+        signed = self.options.signed
+        threshold = self.options.threshold or (2 * clients // 3 if signed else clients // 2) + 1
+        if signed and 3 * threshold <= 2 * clients:
+            raise ProtectionError(
+                f"threshold={threshold} must be more than two thirds of the {clients} clients where keys are signed: "
+                "with fewer, two different lists of who is in the sum could have enough signatures; "
+                f"{2 * clients // 3 + 1} is the least"
+            )
         if not 2 <= threshold < clients:
             raise ProtectionError(
                 f"threshold={threshold} must be at least 2 and below the number of clients, {clients}: every client "
@@ -46,20 +68,65 @@ class Bonawitz(Masked):
             )
         return Parameters(clients, clients - 1, threshold, -math.inf, -math.inf)
 
-    def check(self, recipe: Recipe) -> list[str]:
-        """What stands against it; with groups, a group that may be too small for its shares to be opened."""
-        found, threshold = super().check(recipe), self.options.threshold
-        if recipe.groups is not None and threshold is not None and threshold >= recipe.min_clients:
-            found.append(
-                f"threshold: {threshold} opens no sum of a group of min_clients: {recipe.min_clients}, whose members "
-                f"have {recipe.min_clients - 1} others each; lower threshold to {recipe.min_clients - 1} or less, or "
-                "raise min_clients, and the size of the groups with it"
-            )
-        return found
-
     def stated(self, ctx: Context) -> int:
         """That of the recipe, or more than half of the smallest cohort that a round may have."""
         return self.options.threshold or super().stated(ctx)
+
+    def signers(self) -> Mapping[int, bytes] | None:
+        """The keys of the list, those of the run, or none."""
+        if not self.options.signed:
+            return None
+        file = self.options.signers
+        return {} if file is None else read_signers(file.read(), file.file)
+
+    def smallest(self, ctx: Context) -> int:
+        """The fewest clients of any graph in the run; of three, two thirds and one more are all."""
+        return max(4, super().smallest(ctx)) if self.options.signed else super().smallest(ctx)
+
+    def against(self, ctx: Context) -> str:
+        """That a server may lie, and with how many clients: 2 t > n + c in every graph that a round may have."""
+        if not self.options.signed:
+            return ""
+        sizes = range(self.smallest(ctx), ctx.num_clients + 1)
+        most = min(2 * max(self.parameters(size).threshold, self.stated(ctx)) - size - 1 for size in sizes)
+        clients = f"{most} client{'s' if most > 1 else ''}"
+        if self.options.signers is None:
+            return (
+                f"; signed, against a server that lies with up to {clients}, but keys were introduced by the "
+                "server: that rests on its having introduced the right ones"
+            )
+        return f"; signed by the keys that all sites know, against a server that lies with up to {clients}"
+
+    def check(self, recipe: Recipe) -> list[str]:
+        """What stands against it: a list of keys that does not fit, or groups too small for their shares to open."""
+        options, problems = self.options, super().check(recipe)
+        threshold, least = options.threshold, recipe.min_clients
+        if recipe.groups is not None and threshold is not None and threshold >= least:
+            problems.append(
+                f"threshold: {threshold} opens no sum of a group of min_clients: {least}, whose members "
+                f"have {least - 1} others each; lower threshold to {least - 1} or less, or "
+                "raise min_clients, and the size of the groups with it"
+            )
+        if options.signed and least == 3:
+            problems.append("min_clients: 3 must be 4 or more where keys are signed: of 3, shares of all would open")
+        return [*problems, *self._of_the_list(recipe.clients)]
+
+    def _of_the_list(self, clients: int) -> list[str]:
+        """What is wrong with the list of keys."""
+        file = self.options.signers
+        if file is None:
+            return []
+        if not self.options.signed:
+            return ["signers: names keys that nobody signs with; say signed: true as well, or leave it out"]
+        try:
+            listed = sorted(read_signers(file.read(), file.file))
+        except SetupError as error:
+            return [f"signers: {error}"]
+        if listed == list(range(clients)):
+            return []
+        missing = next((c for c in range(clients) if c not in listed), None)
+        what = f"client {listed[-1]} of {clients}" if missing is None else f"no client {missing}"
+        return [f"signers: {file.file} names {what}; it must name each client once"]
 
     def scheme(self, clients: int) -> str:
         """Its parameters in a line."""
@@ -69,6 +136,11 @@ class Bonawitz(Masked):
     def describe(self) -> str:
         """One line for the plan of a run."""
         opens = (
-            "more than half of the clients" if self.options.threshold is None else f"{self.options.threshold} clients"
+            f"more than {'two thirds' if self.options.signed else 'half'} of the clients"
+            if self.options.threshold is None
+            else f"{self.options.threshold} clients"
         )
-        return f"SecAgg: masks between all clients, modulo 2^{self.options.bits}; shares of {opens} open a sum"
+        file = self.options.signers
+        by = "that the server introduces" if file is None else f"of {file.file}"
+        signed = f", signed by keys {by}" if self.options.signed else ""
+        return f"SecAgg: masks between all clients, modulo 2^{self.options.bits}{signed}; shares of {opens} open a sum"

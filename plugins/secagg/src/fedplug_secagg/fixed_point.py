@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_LEAST_JUDGED = 64
+"""Values of a sum from which on its mean square says whether a mask is left on it."""
 _BLOCK = 2**14
 """Values that are rounded at once: with what comes between they stay in a cache."""
 
@@ -108,9 +110,73 @@ class FixedPoint:
         signed >>= np.int64(64 - self.bits)
         return signed
 
+    def problem(self, integers: NDArray[np.int64], contributors: int) -> str:
+        """What so many updates cannot give, of a sum; empty if they can."""
+        largest, most = int(np.abs(integers).max(initial=0)), contributors * self.largest
+        return f"reaches {largest} steps, and {contributors} updates add up to {most} at most" if largest > most else ""
+
     def values(self, total: NDArray[Any]) -> NDArray[np.float64]:
         """The sum of values that a sum of residues is; exact up to 53 bits, rounded once beyond, shape (m,)."""
         return np.multiply(self.integers(total), self.step, dtype=np.float64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Wrapping(FixedPoint):
+    """The same on a step that is given, for sums that may wrap: modular clipping (Kairouz, Liu & Steinke, ICML 2021).
+
+    Values lie on the step already. A scalar of a sum beyond half the modulus comes out one modulus too small or too
+    large. That is a function of the sum alone, so it costs no privacy, only accuracy.
+
+    Attributes:
+        bound: the step, a power of two.
+        spread: standard deviation of a scalar of a sum of all clients, at most, in units of the values; 0: unknown.
+    """
+
+    spread: float = 0.0
+
+    def __post_init__(self) -> None:
+        word(self.bits)
+
+    @property
+    def step(self) -> float:
+        """That of the values."""
+        return self.bound
+
+    @property
+    def held(self) -> float:
+        """How many standard deviations of a scalar of the sum half the modulus holds."""
+        return 2.0 ** (self.bits - 1) * self.step / self.spread if self.spread else math.inf
+
+    def missing(self, deviations: float) -> int:
+        """How many bits more the modulus needs, to hold so many."""
+        return max(0, math.ceil(math.log2(deviations / self.held)))
+
+    @property
+    def wrapped(self) -> float:
+        """The share of the scalars of a sum that is expected to wrap, as of normal variables, at most."""
+        return math.erfc(self.held / math.sqrt(2))
+
+    def residues(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values as multiples of the step, modulo 2^bits; those off the step go to the nearest.
+
+        Raises:
+            ProtectionError: a value is not a number, or beyond 2^62 steps.
+        """
+        steps = np.rint(values.astype(np.float64) / self.step)
+        if not float(np.abs(steps).max(initial=0)) < 2.0**62:
+            raise ProtectionError(f"a value is no number, or beyond 2^62 steps of {self.step!r}; clip before masking")
+        found: NDArray[Any] = steps.astype(np.int64).view(np.uint64).astype(word(self.bits))
+        return found
+
+    def problem(self, integers: NDArray[np.int64], contributors: int) -> str:
+        """What shows that a mask is left on a sum: residues that fill the modulus evenly. Sums fill it less, since half
+        of it is three of their standard deviations or more. Of few scalars nothing can be said.
+        """
+        even = 2.0 ** (2 * self.bits - 2) / 3
+        found = float(np.square(integers, dtype=np.float64).mean()) if integers.size else 0.0
+        if integers.size < _LEAST_JUDGED or found < 0.75 * even:
+            return ""
+        return f"has a mean square of {found:.3g} steps, as noise that fills the modulus has"
 
 
 def _limit(bound: float) -> float:

@@ -11,6 +11,16 @@
 `prepare` does the first two between negotiation and uploads, `open` the last. This holds against a server that is
 honest but curious, and fewer clients with it than `opens_with`: it relays public keys and says who dropped out, and is
 believed.
+
+Where keys are signed (`signers`; Bonawitz et al., Fig. 4, what is underlined), one exchange comes before Unmasking:
+
+    AdvertiseKeys     client    signs the public half of s_u; in ShareKeys each client checks those of the others
+    ConsistencyCheck  client    signs who is in the sum, once a round, with all keys of the round that it was shown
+    Unmasking         client    gives shares once t clients, itself among them, have signed the very same
+
+Shares travel in letters that open only where the same keys were shown. So clients that answer agree on the keys of the
+round, on t, and on who is in the sum. With n clients, c of whom collude with the server and sign whatever it likes, two
+lists of a round have n + c signatures together, and need 2 t: there are no two while 2 t > n + c (their Sec. 6.2).
 """
 
 from __future__ import annotations
@@ -26,10 +36,12 @@ import numpy as np
 from fedplug import Block, Client, Context, Field, Known, Misplaced, Operations, Reveals, Seal, at_client, hookimpl
 from fedplug.api import codec, secrets
 from fedplug.api.errors import ProtectionError, TooFewClients
-from fedplug.api.letters import Correspondent
+from fedplug.api.letters import SIGNATURE, Correspondent
+from fedplug.api.operations import INTEGER
+from pydantic import model_validator
 
 from fedplug_secagg import graph, masks, shamir
-from fedplug_secagg.fixed_point import FixedPoint
+from fedplug_secagg.fixed_point import FixedPoint, Wrapping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,6 +55,10 @@ _TAILS = 12.0
 """Standard deviations of one client's noise that its integers leave room for; P(|e| > 12 std) is 4e-33 a value."""
 _SELF, _PAIR = 0, 1
 """Which of a dealer's two secrets a share is of: b_u, or the private half of s_u."""
+_KEY = 32
+"""Bytes of a public key."""
+_MASK_KEY, _IN_THE_SUM = "the public key of the round", "who is in the sum"
+"""What is signed, where it is."""
 
 
 class MaskOptions(fedplug.Options):
@@ -54,6 +70,23 @@ class MaskOptions(fedplug.Options):
         description="largest magnitude of a weighted value; larger ones saturate. Default: the bound that a clip "
         "before it leaves, with 12 standard deviations of the noise between them",
     )  # fmt: skip
+    wraps: float | None = Field(
+        None, ge=3, le=100,
+        description="standard deviations of a sum that half the modulus holds; what lies beyond wraps. For noise in "
+        "whole numbers, such as std.distributed_skellam, whose grid the values keep. Default: nothing ever wraps",
+    )  # fmt: skip
+
+    aligned: float = Field(
+        1.0, gt=0, le=1,
+        description="with wraps: how long a sum of n updates is expected to be, over n times the longest one; updates "
+        "at random have 1 / sqrt(n). Longer ones wrap more often, which costs accuracy and no privacy",
+    )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _one_way_to_bound(self) -> MaskOptions:
+        if self.wraps is not None and self.range is not None:
+            raise ValueError(f"wraps={self.wraps:g} lets sums wrap, and range={self.range:g} has none do so; write one")
+        return self
 
 
 class Masked(Correspondent, fedplug.Sealer):
@@ -81,13 +114,21 @@ class Masked(Correspondent, fedplug.Sealer):
 
     def stated(self, ctx: Context) -> int:
         """The fewest shares that open anything in any round: those of the smallest cohort that a round may have."""
-        return self.parameters(max(3, min(ctx.min_clients, ctx.num_clients))).threshold
+        return self.parameters(self.smallest(ctx)).threshold
 
     def threshold(self, size: int, ctx: Context) -> int:
         """How many shares open a secret in a graph of so many clients; never fewer than the verdict states, whatever
         size the server names.
         """
         return max(self.parameters(size).threshold, self.stated(ctx))
+
+    def smallest(self, ctx: Context) -> int:
+        """The fewest clients of any graph in the run."""
+        return max(3, min(ctx.min_clients, ctx.num_clients))
+
+    def against(self, ctx: Context) -> str:
+        """What it holds against beyond a server that is honest but curious, for the scheme's line; empty: nothing."""
+        return ""
 
     # -- what it says of itself ----------------------------------------------------------------------------------------
 
@@ -107,14 +148,20 @@ class Masked(Correspondent, fedplug.Sealer):
         return (self._seal(known, ctx),)
 
     def _seal(self, known: Known, ctx: Context) -> Seal:
-        clients = ctx.num_clients
-        numbers = self._numbers(known, clients)
+        clients, scheme, held = ctx.num_clients, self.scheme(ctx.num_clients), math.inf
+        numbers = self._numbers(known, clients, known.size)
+        if isinstance(numbers, Wrapping):
+            scheme += f"; {numbers.held:.3g} standard deviations of a sum fit, and {numbers.wrapped:.1g} of it wraps"
+        else:
+            held = numbers.bound
         return Seal(
-            scheme=self.scheme(clients), opened_by="shares", opens_with=self.stated(ctx),
-            range=numbers.bound, step=numbers.step,
+            scheme=scheme + self.against(ctx), opened_by="shares", opens_with=self.stated(ctx), range=held,
+            step=numbers.step,
         )  # fmt: skip
 
-    def _numbers(self, known: Known, clients: int) -> FixedPoint:
+    def _numbers(self, known: Known, clients: int, size: int) -> FixedPoint:
+        if self.options.wraps is not None:
+            return self._wrapping(known, clients, size, self.options.wraps)
         bound = self.options.range
         if bound is None:
             norms = [norm for order in (math.inf, 2, 1) if (norm := known.sensitivity(order)) is not None]
@@ -123,9 +170,35 @@ class Masked(Correspondent, fedplug.Sealer):
                     f"nothing bounds the {known.zone} values before {self.name}, so a sum could wrap; put a clip "
                     "before it, such as {use: std.clip, norm: 1.0}, or say range: the largest magnitude of a value"
                 )
-            stds = [r.clipping_norm * r.noise_multiplier for r in known.releases if r.trust != "central"]
+            stds = [r.clipping_norm * r.noise_multiplier * r.spread for r in known.releases if r.trust != "central"]
             bound = min(norms) + _TAILS * math.hypot(*stds)
         return FixedPoint(bound, clients, self.options.bits)
+
+    def _wrapping(self, known: Known, clients: int, size: int, deviations: float) -> Wrapping:
+        """Residues on the grid of the noise. A scalar of a rotated sum of length s has a standard deviation of
+        s / sqrt(D) at most, of D values that are turned together (`fedplug.mechanisms.rotation`), and each client adds
+        noise to it. Without rotation it may be s.
+        """
+        noises = [release for release in known.releases if release.mechanism in INTEGER]
+        if len(noises) != 1 or known.grid != noises[0].step:
+            raise Misplaced(
+                f"{self.name} has wraps, and the {known.zone} values before it are no whole numbers with noise; put "
+                "{use: std.distributed_skellam, epsilon: 6, delta: 1.0e-5}, say, right before it, or leave wraps out"
+            )
+        noise = noises[0]
+        turned = 1 << (max(size, 1).bit_length() - 1) if known.rotated else 1
+        signal = self.options.aligned * clients * noise.clipping_norm / math.sqrt(turned)
+        std = math.sqrt(clients) * noise.clipping_norm * noise.noise_multiplier
+        numbers = Wrapping(noise.step, clients, self.options.bits, math.hypot(signal, std))
+        if size and numbers.held < deviations:
+            raise ProtectionError(
+                f"{self.name}: bits={numbers.bits} hold {numbers.held:.3g} standard deviations of a sum of {clients} "
+                f"clients on the grid {numbers.step!r} of the noise, and wraps={deviations:g} asks for more; raise "
+                f"bits to {numbers.bits + numbers.missing(deviations)}, or give the noise a grid of "
+                f"{numbers.step * 2.0 ** numbers.missing(deviations)!r} or more"
+                + ("" if known.rotated else "; or rotate the values first (std.rotate), so that none is large")
+            )
+        return numbers
 
     def check(self, recipe: Recipe) -> list[str]:
         """What stands against opening the sum of the recipe's clients."""
@@ -147,6 +220,7 @@ class Masked(Correspondent, fedplug.Sealer):
         keys = "halves of key pairs that are drawn in every round; who has none dropped out"
         letters = "sealed shares of fresh secrets, which the server relays and cannot read"
         shares = "shares of fresh secrets: together they open the sum and no upload in it; the ledger counts the sum"
+        agreed = "signatures over who is in the sum, which the server has told"
         return [
             Reveals("size of the masked zone", ("aggregator",), note=size),
             self.correspondence(),
@@ -155,6 +229,7 @@ class Masked(Correspondent, fedplug.Sealer):
                 for what, asked, note in (
                     ("public keys of the round", "advertise", keys), ("letters", "share_keys", letters),
                     ("shares", "unmask", shares),
+                    *([("signatures", "agree", agreed)] if self.signers() is not None else []),
                 )
             ),
         ]  # fmt: skip
@@ -208,7 +283,7 @@ class Masked(Correspondent, fedplug.Sealer):
         if memory.get("round") != ctx.round:
             memory.update(round=ctx.round, neighbours={}, keys={}, thresholds={}, sizes={}, answers={})
         memory["neighbours"] |= {c: [v for v in neighbours[c] if v in left] for c in sorted(left)}
-        memory["keys"] |= {c: keys[c] for c in sorted(left)}
+        memory["keys"] |= {c: keys[c][:_KEY] for c in sorted(left)}
         memory["thresholds"] |= dict.fromkeys(sorted(left), threshold)
         memory["sizes"] |= dict.fromkeys(sorted(left), size)
 
@@ -225,18 +300,31 @@ class Masked(Correspondent, fedplug.Sealer):
         return graph.draw(ids, self.parameters(len(ids)).degree, seed.digest())
 
     def _is_key(self, cohort: Cohort, client_id: int, key: Any) -> bool:
-        fits = isinstance(key, bytes) and len(key) == 32
-        if not fits:
-            cohort.drop(client_id, f"{self.name}: its public key is not 32 bytes")
-        return fits
+        signed = self.signers() is not None
+        size = _KEY + (SIGNATURE if signed else 0)
+        if not isinstance(key, bytes) or len(key) != size:
+            cohort.drop(client_id, f"{self.name}: its public key is not {size} bytes")
+            return False
+        return not signed or self._has_signed(cohort, client_id, key[_KEY:], _MASK_KEY, key[:_KEY])
+
+    def _has_signed(self, cohort: Cohort, client_id: int, signature: Any, *statement: object) -> bool:
+        """Whether a client has signed what it sent; else it is left out, before others refuse to answer for it."""
+        try:
+            self.require_signed(cohort.server, client_id, signature, *statement)
+        except ProtectionError as error:
+            cohort.drop(client_id, str(error))
+            return False
+        return True
 
     @at_client
     def advertise(self, client: Client) -> bytes:
-        """AdvertiseKeys: a fresh key pair s_u of this round; gives the public half."""
+        """AdvertiseKeys: a fresh key pair s_u of this round; gives the public half, and behind it its signature."""
         memory = client.memory(self)
         private, public = secrets.key_pair()
-        memory.update(round=client.ctx.round, private=private, own=b"", keys={}, letters={}, threshold=0)
-        return public
+        memory.update(
+            round=client.ctx.round, private=private, own=b"", keys={}, letters={}, threshold=0, shown=b"", agreed=[],
+        )  # fmt: skip
+        return public if self.signers() is None else public + self.sign(client, _MASK_KEY, public)
 
     @at_client
     def share_keys(self, client: Client, asked: tuple[int, dict[int, bytes]]) -> list[bytes]:
@@ -245,7 +333,8 @@ class Masked(Correspondent, fedplug.Sealer):
         It is told how many clients are in the graph, and its neighbours' public keys by client.
 
         Raises:
-            ProtectionError: fewer neighbours than shares are needed, or it has shared in this round.
+            ProtectionError: fewer neighbours than shares are needed, or a key that is not signed, where keys are; or it
+                has shared in this round.
         """
         size, keys = asked
         memory, me = self._memory(client), client.client_id
@@ -257,15 +346,36 @@ class Masked(Correspondent, fedplug.Sealer):
                 f"client {me} has {len(keys)} neighbours in this round, and the shares of {threshold} open a secret; "
                 "there must be as many neighbours, and the client not among them"
             )
-        memory.update(own=os.urandom(shamir.SECRET), keys=dict(keys), threshold=threshold)
+        shown = b""
+        if self.signers() is not None:
+            for other, key in sorted(keys.items()):
+                self.require_signed(client, other, key[_KEY:], _MASK_KEY, key[:_KEY])
+            keys = {other: key[:_KEY] for other, key in keys.items()}
+            if len(keys) >= size:
+                raise ProtectionError(f"client {me} is shown {len(keys)} others in a graph of {size} clients")
+            mine = masks.KeyAgreement(memory["private"]).public
+            shown = hashlib.sha256(codec.encode([size, sorted({**keys, me: mine}.items())])).digest()
+        memory.update(own=os.urandom(shamir.SECRET), keys=dict(keys), threshold=threshold, shown=shown)
         dealt = shamir.deal([memory["own"], memory["private"]], sorted(keys), threshold)
-        return list(self.write_letters(client, dict(sorted(dealt.items())), "shares").values())
+        return list(self.write_letters(client, dict(sorted(dealt.items())), self._about(memory)).values())
+
+    def _about(self, memory: Mapping[str, Any]) -> str:
+        """What a letter with shares is about: where keys are signed, it opens only where the same ones were shown."""
+        return " ".join(["shares", *([memory["shown"].hex()] if memory["shown"] else [])])
 
     @at_client
     def take_shares(self, client: Client, letters: dict[int, bytes]) -> None:
-        """Keeps the neighbours' letters; with those that wrote it exchanges masks."""
+        """Keeps the neighbours' letters; with those that wrote it exchanges masks. Once a round: with others after
+        its upload it would take clients for neighbours with which it has exchanged none.
+
+        Raises:
+            ProtectionError: it has other letters of this round.
+        """
         memory = self._memory(client)
-        memory["letters"] = {sender: letter for sender, letter in letters.items() if sender in memory["keys"]}
+        letters = {sender: letter for sender, letter in letters.items() if sender in memory["keys"]}
+        if memory["letters"] and memory["letters"] != letters:
+            raise ProtectionError(f"client {client.client_id} has its letters of this round; it takes them once")
+        memory["letters"] = letters
 
     def _memory(self, client: Client) -> dict[str, Any]:
         """What this client keeps of the round.
@@ -301,11 +411,11 @@ class Masked(Correspondent, fedplug.Sealer):
                 f"{ctx.round + 1}; {memory['threshold']} must have written, or its masks could not be taken off"
             )
         assert ctx.known is not None
-        numbers = self._numbers(ctx.known, ctx.num_clients)
+        numbers = self._numbers(ctx.known, ctx.num_clients, block.size)
         values = block.plain().astype(np.float64)
         if not block.weighted:
             values *= client.weight
-        held = np.clip(values, -numbers.bound, numbers.bound)
+        held = values if isinstance(numbers, Wrapping) else np.clip(values, -numbers.bound, numbers.bound)
         client.log[f"{self.name}.saturated"] = float(np.mean(held != values)) if held.size else 0.0
         total = numbers.residues(held)
         with client.operation(f"{self.name}.mask", block.size * (1 + len(memory["letters"]))):
@@ -425,13 +535,10 @@ class Masked(Correspondent, fedplug.Sealer):
         Raises:
             ProtectionError: so many updates cannot give it: a mask is still on it.
         """
-        numbers = FixedPoint(block.meta["bound"], clients, self.options.bits)
-        largest = int(np.abs(numbers.integers(total)).max(initial=0))
-        if largest > block.contributors * numbers.largest:
-            raise ProtectionError(
-                f"the opened sum reaches {largest} steps, and {block.contributors} updates add up to "
-                f"{block.contributors * numbers.largest} at most: a share or an upload was wrong; the sum is not used"
-            )
+        bound, bits = block.meta["bound"], self.options.bits
+        numbers = FixedPoint(bound, clients, bits) if self.options.wraps is None else Wrapping(bound, clients, bits)
+        if problem := numbers.problem(numbers.integers(total), block.contributors):
+            raise ProtectionError(f"the opened sum {problem}: a share or an upload was wrong; the sum is not used")
         values = numbers.values(total).astype(np.float32)
         return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
 
@@ -443,8 +550,12 @@ class Masked(Correspondent, fedplug.Sealer):
         key = ",".join(map(str, sorted(inside)))
         if key in answers:
             return answers[key]  # type: ignore[no-any-return]
-        asked = {c: [sorted({*others} & inside), sorted({*others} & gone)] for c, others in neighbours.items()}
+        asked: dict[int, list[Any]] = {
+            c: [sorted({*others} & inside), sorted({*others} & gone)] for c, others in neighbours.items()
+        }
         found: dict[int, dict[int, bytes]] = {client_id: {} for client_id in (*inside, *gone)}
+        if self.signers() is not None:
+            asked = self._with_signatures(asked, inside, ctx)
         for holder, given in ctx.party.cohort.ask_each(self.unmask, asked).items():  # type: ignore[attr-defined]
             owners = sorted([*asked[holder][0], *asked[holder][1]])
             if not isinstance(given, list) or len(given) != len(owners):
@@ -454,6 +565,31 @@ class Masked(Correspondent, fedplug.Sealer):
                 found[owner][holder] = share
         answers[key] = found
         return found
+
+    def _with_signatures(self, asked: Mapping[int, list[Any]], inside: set[int], ctx: Context) -> dict[int, list[Any]]:
+        """ConsistencyCheck: what those who sign are asked, with the signatures of all others among their neighbours.
+
+        Raises:
+            TooFewClients: fewer sign than shares open.
+        """
+        cohort: Cohort = ctx.party.cohort  # type: ignore[attr-defined]
+        memory = ctx.party.memory(self)
+        given = cohort.ask_each(self.agree, dict.fromkeys(asked, sorted(inside)))
+        signatures = {
+            client_id: answer[32:]
+            for client_id, answer in given.items()
+            if isinstance(answer, bytes)
+            and self._has_signed(cohort, client_id, answer[32:], _IN_THE_SUM, answer[:32], sorted(inside))
+        }
+        threshold = max(memory["thresholds"][c] for c in inside)
+        if len(signatures) < threshold:
+            raise TooFewClients(
+                f"round {ctx.round + 1}: {len(signatures)} clients have signed who is in the sum, and {threshold} "
+                "must; nobody is asked for shares"
+            )
+        return {
+            c: [*asked[c], {v: signatures[v] for v in memory["neighbours"][c] if v in signatures}] for c in signatures
+        }
 
     def _secret(self, found: Mapping[int, Mapping[int, bytes]], owner: int, which: int, ctx: Context) -> bytes:
         """A client's secret of this round from the shares that were answered."""
@@ -467,19 +603,70 @@ class Masked(Correspondent, fedplug.Sealer):
         return shamir.combine(shares, threshold)
 
     @at_client
-    def unmask(self, client: Client, asked: tuple[list[int], list[int]]) -> list[bytes]:
+    def agree(self, client: Client, inside: list[int]) -> bytes:
+        """ConsistencyCheck: what this client was shown of the round's keys, 32 bytes, and its signature over that and
+        over who is in the sum; for one such list in a round.
+
+        Raises:
+            ProtectionError: it has signed another list, is not in this one, or knows too few of it.
+        """
+        memory, me = self._memory(client), client.client_id
+        if memory["agreed"] and memory["agreed"] != inside:
+            raise ProtectionError(
+                f"client {me} has signed that {memory['agreed']} are in the sum of round {client.ctx.round + 1}, and "
+                f"is now told {inside}"
+            )
+        others = {*inside} - {me}
+        if me not in inside or inside != sorted({*inside}) or not others <= set(memory["letters"]):
+            raise ProtectionError(
+                f"client {me} cannot sign that {inside} are in the sum: it must be one of them, and have letters of "
+                "all others"
+            )
+        if len(others) < memory["threshold"]:
+            raise ProtectionError(
+                f"{len(others)} others are said to be in the sum; below {memory['threshold']} it shows too much"
+            )
+        memory["agreed"] = list(inside)
+        shown: bytes = memory["shown"]
+        return shown + self.sign(client, _IN_THE_SUM, shown, inside)
+
+    def _require_agreed(self, client: Client, inside: Sequence[int], signatures: Mapping[int, Any]) -> None:
+        """Refuses to answer unless as many clients as shares open have signed what this one has signed.
+
+        Raises:
+            ProtectionError: they have not; names who has not.
+        """
+        memory, me = self._memory(client), client.client_id
+        if not memory["agreed"] or memory["agreed"] != sorted({*inside, me}):
+            raise ProtectionError(f"client {me} has not signed that {sorted({*inside, me})} are in the sum")
+        for other, signature in sorted(signatures.items()):
+            if other not in inside:
+                raise ProtectionError(f"client {other} has signed, and is not among those in the sum")
+            self.require_signed(client, other, signature, _IN_THE_SUM, memory["shown"], memory["agreed"])
+        if len(signatures) + 1 < memory["threshold"]:
+            raise ProtectionError(
+                f"{len(signatures) + 1} clients have signed who is in the sum, client {me} among them; "
+                f"{memory['threshold']} must, or others may have been told something else"
+            )
+
+    @at_client
+    def unmask(self, client: Client, asked: tuple[Any, ...]) -> list[bytes]:
         """Unmasking: a share of b_v for each neighbour whose upload is in the sum, of s_v for each that dropped out, by
         ascending numbers of clients.
 
         For one such division of its neighbours in a round, also after a restart: with both shares of one client an
-        upload opens.
+        upload opens. Where keys are signed, only once enough others have signed the same division.
+
+        Args:
+            client: who answers.
+            asked: the neighbours in the sum, those that dropped out, and signatures by client where keys are signed.
 
         Raises:
             OpenedBefore: it has answered for another one.
-            ProtectionError: a client is on both sides, or fewer are in the sum than shares open.
+            ProtectionError: a client is on both sides, fewer are in the sum than shares open, or fewer have signed.
             MessageError: a letter does not open.
         """
-        inside, gone = asked
+        inside, gone, *signatures = asked
         memory = self._memory(client)
         if both := sorted({*inside} & {*gone}):
             raise ProtectionError(f"both shares of client {both[0]} were asked for; together they open its upload")
@@ -489,11 +676,13 @@ class Masked(Correspondent, fedplug.Sealer):
             raise ProtectionError(
                 f"{len(inside)} neighbours are said to be in the sum; below {memory['threshold']} it shows too much"
             )
+        if self.signers() is not None:
+            self._require_agreed(client, inside, signatures[0] if signatures else {})
         letters = {v: memory["letters"][v] for v in sorted({*inside, *gone})}
         # With the letters: a round that is repeated has other masks, and its sum would be another one.
         asked_for = [codec.encode([sorted(inside), sorted(gone)]), *letters.values()]
         with client.openings.once(client.ctx.round, self.name, "", sorted({*inside, client.client_id}), asked_for):
-            contents = self.read_letters(client, letters, "shares")
+            contents = self.read_letters(client, letters, self._about(memory))
             return [shamir.part(contents[v], _PAIR if v in gone else _SELF) for v in letters]
 
     def open_upload(self, block: Block, sender: int, parties: Sequence[Party]) -> Block | None:
@@ -505,7 +694,10 @@ class Masked(Correspondent, fedplug.Sealer):
             return None
         server, ctx = servers[0], clients[0].ctx
         shares = {
-            c.client_id: self.read_letters(c, {sender: c.memory(self)["letters"][sender]}, "shares") for c in clients
+            c.client_id: self.read_letters(
+                c, {sender: c.memory(self)["letters"][sender]}, self._about(c.memory(self))
+            )
+            for c in clients
         }
         if len(shares) < server["thresholds"][sender]:
             return None

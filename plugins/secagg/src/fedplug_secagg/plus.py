@@ -22,8 +22,13 @@ class SecAggPlus(Masked):
     """Mask updates with O(log n) neighbours each, so that masks cancel in the sum and nobody holds a key (SecAgg+).
 
     How many neighbours, and how many of their shares open, follows from what may go wrong: the share of clients that
-    collude with the server, and the share that drops out. Both failure probabilities are computed and printed.
+    collude with the server, and the share that drops out. Both failure probabilities are computed and printed. Holds
+    against an honest-but-curious server; for signed keys there is `secagg.bonawitz`.
     """
+
+    # Signatures are not offered here. With a server that lies after the keys are exchanged ("semi-malicious"), the
+    # paper proves less: that what is opened are sums over a stated share of the clients each, maybe several of them.
+    # The ledger charges one sum. And t would have to exceed half of the neighbours by far (`double_asking` in `graph`).
 
     class Options(MaskOptions):
         """Options of `secagg.plus`."""

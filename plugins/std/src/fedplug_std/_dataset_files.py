@@ -25,7 +25,9 @@ from fedplug.api.data import Dataset, Examples
 from fedplug.api.errors import DataError
 from fedplug.api.parties import stream
 
+from fedplug_std._oriented_gradients import oriented_gradients
 from fedplug_std._splits import stratified
+from fedplug_std.datasets import ImageOptions
 from fedplug_std.torchvision_import import torchvision
 
 ENVIRONMENT = "FEDPLUG_DATA"
@@ -61,10 +63,13 @@ def dataset(
         low, high = int(examples.labels.min()), int(examples.labels.max())
         if low < 0 or high >= len(classes):
             raise DataError(f"the {name} labels are {low} to {high}, but must be 0 to {len(classes) - 1}: damaged file")
-    return Dataset(
-        _some(train, sizes.train_size, "train_size"), _some(test, sizes.test_size, "test_size"),
-        classes=classes, mean=mean, std=std,
-    )  # fmt: skip
+    train, test = _some(train, sizes.train_size, "train_size"), _some(test, sizes.test_size, "test_size")
+    if isinstance(sizes, ImageOptions) and sizes.features:
+        train, test = (
+            dataclasses.replace(part, inputs=oriented_gradients(part.inputs), regions=None) for part in (train, test)
+        )
+        mean = std = ()
+    return Dataset(train, test, classes=classes, mean=mean, std=std)
 
 
 def _some(examples: Examples, size: int | None, option: str) -> Examples:

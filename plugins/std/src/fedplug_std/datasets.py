@@ -7,6 +7,7 @@ constants per channel, never with statistics of the data at hand: those would be
 from __future__ import annotations
 
 import abc
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
@@ -15,6 +16,8 @@ from fedplug import Declares, Field
 if TYPE_CHECKING:
     from fedplug import Dataset, Examples
 
+FEATURES = 392
+"""How many numbers `features` makes of an image; `_oriented_gradients.SIZE`."""
 DIGIT_NAMES = tuple("0123456789")
 FASHION_NAMES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
@@ -31,20 +34,43 @@ class _Sized(fedplug.Options):
     test_size: int | None = Field(None, ge=1, description="the same for the test examples")
 
 
-class _Stored(_Sized):
+class ImageOptions(_Sized):
+    """What is made of images."""
+
+    features: Literal["oriented_gradients"] | None = Field(
+        None,
+        description="oriented_gradients: 392 histograms of oriented gradients in place of an image's pixels, fixed and "
+        "public, for models with few weights such as std.logistic; null: pixels",
+    )
+
+
+class Images(fedplug.DataSource):
+    """Images, or features of them."""
+
+    options: ImageOptions
+    _pixels = Declares()
+
+    @property
+    def declares(self) -> Declares:
+        """Images of one shape, or their features: rows of a table."""
+        pixels = self._pixels
+        return replace(pixels, shape=(FEATURES,)) if self.options.features else pixels
+
+
+class _Stored(ImageOptions):
     download: bool = Field(False, description="fetch the files into the data folder if they are not there")
 
 
-class Digits(fedplug.DataSource):
+class Digits(Images):
     """Scikit-learn's 1,797 handwritten digits, 8x8 gray; real, bundled, and quick enough for a first run.
 
     The test images of the UCI set "Optical Recognition of Handwritten Digits" (Alpaydin & Kaynak 1998), pixels of 0 to
     16 scaled to 0 to 255. Split 80/20 within every class: 1,437 for training, 360 for testing.
     """
 
-    declares = Declares(shape=(1, 8, 8), num_classes=10)
+    _pixels = Declares(shape=(1, 8, 8), num_classes=10)
 
-    class Options(_Sized):
+    class Options(ImageOptions):
         """How much of it."""
 
     def __init__(self, options: Options) -> None:
@@ -80,8 +106,6 @@ class Diabetes(fedplug.DataSource):
         Raises:
             DataError: scikit-learn is not installed.
         """
-        from dataclasses import replace
-
         from fedplug_std import _dataset_files as files
 
         train, test = files.diabetes()
@@ -126,10 +150,10 @@ class BreastCancer(fedplug.DataSource):
         return files.dataset(train, test, self.options, ("malignant", "benign"), mean, std)
 
 
-class Mnist(fedplug.DataSource):
+class Mnist(Images):
     """MNIST: 60,000 + 10,000 handwritten digits, 28x28 gray, 10 classes (LeCun et al. 1998)."""
 
-    declares = Declares(shape=(1, 28, 28), num_classes=10)
+    _pixels = Declares(shape=(1, 28, 28), num_classes=10)
 
     class Options(_Stored):
         """How much of it, and whether to fetch it."""
@@ -149,10 +173,10 @@ class Mnist(fedplug.DataSource):
         return files.dataset(train, test, self.options, DIGIT_NAMES, (0.1307,), (0.3081,))
 
 
-class FashionMnist(fedplug.DataSource):
+class FashionMnist(Images):
     """Fashion-MNIST: 60,000 + 10,000 images of clothes, 28x28 gray, 10 classes (Xiao et al. 2017)."""
 
-    declares = Declares(shape=(1, 28, 28), num_classes=10)
+    _pixels = Declares(shape=(1, 28, 28), num_classes=10)
 
     class Options(_Stored):
         """How much of it, and whether to fetch it."""
@@ -172,10 +196,10 @@ class FashionMnist(fedplug.DataSource):
         return files.dataset(train, test, self.options, FASHION_NAMES, (0.2860,), (0.3530,))
 
 
-class Cifar10(fedplug.DataSource):
+class Cifar10(Images):
     """CIFAR-10: 50,000 + 10,000 colour images, 32x32, 10 classes (Krizhevsky 2009)."""
 
-    declares = Declares(shape=(3, 32, 32), num_classes=10)
+    _pixels = Declares(shape=(3, 32, 32), num_classes=10)
 
     class Options(_Stored):
         """How much of it, and whether to fetch it."""
@@ -196,10 +220,10 @@ class Cifar10(fedplug.DataSource):
         return files.dataset(train, test, self.options, names, mean, std)
 
 
-class Cifar100(fedplug.DataSource):
+class Cifar100(Images):
     """CIFAR-100: 50,000 + 10,000 colour images, 32x32, 100 classes (Krizhevsky 2009)."""
 
-    declares = Declares(shape=(3, 32, 32), num_classes=100)
+    _pixels = Declares(shape=(3, 32, 32), num_classes=100)
 
     class Options(_Stored):
         """How much of it, and whether to fetch it."""
@@ -220,10 +244,10 @@ class Cifar100(fedplug.DataSource):
         return files.dataset(train, test, self.options, names, mean, std)
 
 
-class Svhn(fedplug.DataSource):
+class Svhn(Images):
     """SVHN: 73,257 + 26,032 house-number digits, 32x32 colour, 10 classes (Netzer et al. 2011)."""
 
-    declares = Declares(shape=(3, 32, 32), num_classes=10)
+    _pixels = Declares(shape=(3, 32, 32), num_classes=10)
 
     class Options(_Stored):
         """How much of it, and whether to fetch it."""
@@ -244,10 +268,10 @@ class Svhn(fedplug.DataSource):
         return files.dataset(train, test, self.options, DIGIT_NAMES, mean, std)
 
 
-class Stl10(fedplug.DataSource):
+class Stl10(Images):
     """STL-10: 5,000 + 8,000 labelled colour images, 96x96, 10 classes (Coates, Ng & Lee 2011)."""
 
-    declares = Declares(shape=(3, 96, 96), num_classes=10)
+    _pixels = Declares(shape=(3, 96, 96), num_classes=10)
 
     class Options(_Stored):
         """How much of it, and whether to fetch it."""
@@ -268,7 +292,7 @@ class Stl10(fedplug.DataSource):
         return files.dataset(train, test, self.options, STL10_NAMES, mean, std)
 
 
-class Imagenette(fedplug.DataSource):
+class Imagenette(Images):
     """Imagenette: 9,469 + 3,925 photographs of ten easy ImageNet classes (Howard 2019)."""
 
     class Options(_Stored):
@@ -283,7 +307,7 @@ class Imagenette(fedplug.DataSource):
         self.options = options
 
     @property
-    def declares(self) -> Declares:
+    def _pixels(self) -> Declares:
         """Colour images of the chosen size, and ten classes."""
         return Declares(shape=(3, self.options.image_size, self.options.image_size), num_classes=10)
 
@@ -299,7 +323,7 @@ class Imagenette(fedplug.DataSource):
         return files.dataset(train, test, self.options, names, IMAGENET_MEAN, IMAGENET_STD)
 
 
-class ImageFolder(fedplug.DataSource):
+class ImageFolder(Images):
     """Any images sorted into one folder a class.
 
     The folder holds `train/` and `test/` (or `val/`), each with one folder a class; or the class folders themselves,
@@ -309,7 +333,7 @@ class ImageFolder(fedplug.DataSource):
     [BACTERIA, VIRUS], bacteria: [BACTERIA]}`. Partitions go by the folders then.
     """
 
-    class Options(_Sized):
+    class Options(ImageOptions):
         """Where the images are and what to make of them."""
 
         path: str = Field(description="the folder, absolute or inside the data folder")
@@ -334,7 +358,7 @@ class ImageFolder(fedplug.DataSource):
         self.options = options
 
     @property
-    def declares(self) -> Declares:
+    def _pixels(self) -> Declares:
         """The chosen size and colours; how many classes there are the folder tells."""
         size, channels = self.options.image_size, 1 if self.options.grayscale else 3
         labels = self.options.labels
@@ -348,8 +372,6 @@ class ImageFolder(fedplug.DataSource):
             DataError: missing, empty, damaged, or with different classes for training and testing; or a label of a
                 folder that is not there.
         """
-        from dataclasses import replace
-
         from fedplug_std import _dataset_files as files
 
         chosen = self.options
@@ -396,8 +418,6 @@ class Texts(fedplug.DataSource):
         Raises:
             DataError: it is missing, or too short for two pieces in each part.
         """
-        from dataclasses import replace
-
         from fedplug_std import _dataset_files as files
 
         train, test = self.pieces(root)

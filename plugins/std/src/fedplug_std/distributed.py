@@ -1,17 +1,68 @@
-"""Gaussian noise that many clients share out among them: enough in their sum, and too little in any upload."""
+"""Noise that many clients share out among them: enough in their sum, and too little in any upload.
+
+`DistributedGaussian` rounds Gaussian noise to a grid that is fine beside it; `DistributedSkellam` and
+`DistributedDiscreteGaussian` add whole numbers on a coarse one, so that a sum takes few bits.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import fedplug
-from fedplug import Context, Field, Known, Operations, hookimpl
+from fedplug import Context, Field, Known, Noise, Operations, Round, hookimpl
+from fedplug.api import norms
+from fedplug.api.errors import ProtectionError
+from fedplug.api.operations import IntegerNoise
+from fedplug.privacy.integers import concentrated_multiplier, std_of_sum
 
-from fedplug_std.gaussian import NoiseOptions, local_noise
+from fedplug_std.gaussian import CLIP_FIRST, NoiseOptions, local_noise
+from fedplug_std.schedules import geometric_schedule
 
 if TYPE_CHECKING:
     from fedplug import Recipe
+
+
+class SharedOptions(NoiseOptions):
+    """How much noise, and how many clients make it."""
+
+    colluders: int = Field(
+        0, ge=0, description="clients who may put their heads together, with the server too: they know their noise, so "
+        "it does not count",
+    )  # fmt: skip
+    shared_by: int | None = Field(
+        None, ge=1,
+        description="how many clients' noise together gives epsilon; default: those of the smallest sum "
+        "(min_clients) without the colluders, and without one at least, since a client knows its own noise",
+    )  # fmt: skip
+
+    def sharing(self, min_clients: int) -> int:
+        """Among how many clients the noise is shared out."""
+        return self.shared_by or max(1, min_clients - max(1, self.colluders))
+
+    def problems(self, recipe: Recipe) -> list[str]:
+        """What stands against that many sharing it."""
+        counted = recipe.min_clients - self.colluders
+        if self.shared_by is None and counted < 2:
+            return [
+                f"min_clients: {recipe.min_clients} leaves no client whose "
+                "noise counts; raise min_clients, or lower colluders"
+            ]
+        if self.shared_by is not None and self.shared_by > counted:
+            return [
+                f"shared_by={self.shared_by} counts on more clients than the smallest sum has without colluders, "
+                f"{counted}; raise min_clients, or lower shared_by"
+            ]
+        return []
+
+    def share(self, multiplier: float, sharing: int) -> str:
+        """The share of one client, for the ledger."""
+        return f"the share of one client; {sharing} together have noise multiplier {multiplier:.4g}"
+
+    def among(self) -> str:
+        """Who shares it."""
+        return "the clients of a sum" if self.shared_by is None else f"{self.shared_by} clients"
 
 
 class DistributedGaussian(fedplug.Protector):
@@ -23,26 +74,13 @@ class DistributedGaussian(fedplug.Protector):
     Values and noise lie on a public grid; where the sum is taken in whole numbers, as there, it is a sum of those.
     """
 
-    class Options(NoiseOptions):
-        """How much noise, and how many clients make it."""
-
-        colluders: int = Field(
-            0, ge=0, description="clients whose noise does not count: they know it, and may tell the server"
-        )
-        shared_by: int | None = Field(
-            None, ge=1,
-            description="how many clients' noise together gives epsilon; default: one fewer than the smallest sum "
-            "has (min_clients), since a client that took part knows its own noise, without the colluders",
-        )  # fmt: skip
+    class Options(SharedOptions):
+        """Options of `std.distributed_gaussian`."""
 
     name: str
 
     def __init__(self, options: Options) -> None:
         self.options: DistributedGaussian.Options = options
-
-    def sharing(self, min_clients: int) -> int:
-        """Among how many clients the noise is shared out."""
-        return self.options.shared_by or max(1, min_clients - 1 - self.options.colluders)
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
@@ -52,28 +90,158 @@ class DistributedGaussian(fedplug.Protector):
             Misplaced: nothing bounds the values, there is noise already, or they are encrypted.
             ProtectionError: no such schedule exists.
         """
-        shared_by = self.sharing(ctx.min_clients)
-        note = f"the share of one client; {shared_by} together have noise multiplier "
-        note += f"{self.options.multiplier(ctx.round, ctx.rounds):.4g}"
-        return (local_noise(self.options, known, ctx, 1 / math.sqrt(shared_by), "distributed", note=note),)
+        options, sharing = self.options, self.options.sharing(ctx.min_clients)
+        note = options.share(options.multiplier(ctx.round, ctx.rounds), sharing)
+        root = 1 / math.sqrt(sharing)
+        return (local_noise(options, known, ctx, root, "distributed", note=note, colluders=options.colluders),)
 
     def check(self, recipe: Recipe) -> list[str]:
         """What stands against that many sharing it."""
-        options = self.options
-        counted = recipe.min_clients - options.colluders
-        if options.shared_by is None and counted < 2:
-            return [
-                f"min_clients: {recipe.min_clients} leaves no client whose "
-                "noise counts; raise min_clients, or lower colluders"
-            ]
-        if options.shared_by is not None and options.shared_by > counted:
-            return [
-                f"shared_by={options.shared_by} counts on more clients than the smallest sum has without colluders, "
-                f"{counted}; raise min_clients, or lower shared_by"
-            ]
-        return []
+        return self.options.problems(recipe)
 
     def describe(self) -> str:
         """One line for the plan of the run."""
-        among = "the clients of a sum" if self.options.shared_by is None else f"{self.options.shared_by} clients"
-        return f"Gaussian noise shared out among {among}, {self.options.words()}"
+        return f"Gaussian noise shared out among {self.options.among()}, {self.options.words()}"
+
+
+class StepsOptions(SharedOptions):
+    """The same of noise in whole steps of a grid."""
+
+    source: Literal["secure", "reproducible"] = Field(
+        "secure", description="secure: AES-256 keyed by the system; reproducible: from the recipe's seed, which "
+        "protects nobody",
+    )  # fmt: skip
+    grid: float | None = Field(
+        None, gt=0, lt=math.inf,
+        description="the step, a power of two; default: the coarsest that costs a percent or two of accuracy",
+    )  # fmt: skip
+    beta: float = Field(
+        math.exp(-0.5), gt=0, lt=1,
+        description="chance that a rounding is drawn again; the smaller, the larger the norm that noise is scaled to",
+    )  # fmt: skip
+
+    def multiplier(self, round: int, rounds: int) -> float:
+        """The noise multiplier of a round's sum, 0-based: of Gaussian noise with as much Renyi DP.
+
+        Raises:
+            ProtectionError: no schedule of that decay and length exists in float64.
+        """
+        if self.epsilon is None or self.delta is None:
+            return super().multiplier(round, rounds)
+        try:
+            total = concentrated_multiplier(self.epsilon, self.delta)
+            if self.decay == 1:
+                return math.sqrt(rounds) * total
+            return geometric_schedule(total, rounds, self.decay)[0] * self.decay**round
+        except ValueError as error:
+            raise ProtectionError(str(error)) from error
+
+
+class _InSteps(fedplug.Protector):
+    """What the two kinds of noise in whole numbers have in common."""
+
+    mechanism: ClassVar[IntegerNoise]
+    words: ClassVar[str]
+    options: StepsOptions
+
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        """Rounding at random to the grid, and one client's share of the noise on it.
+
+        Raises:
+            Misplaced: nothing bounds the values, there is noise already, or they are encrypted.
+            ProtectionError: no such schedule exists, or the grid does not suit.
+        """
+        known.before("noise", "this zone has noise already; keep one noise component in the chain")
+        known.before("encryption", "noise is added to plain values; put it before the encryption")
+        options, sharing = self.options, self.options.sharing(ctx.min_clients)
+        clipped, multiplier = known.need_norm(CLIP_FIRST), options.multiplier(ctx.round, ctx.rounds)
+        grid = options.grid or coarsest(clipped, multiplier * clipped / math.sqrt(sharing), known.size, options.beta)
+        rounding = Round(grid, beta=options.beta)
+        norm = known.after(rounding).need_norm(CLIP_FIRST)
+        std = multiplier * norm / math.sqrt(sharing)
+        if options.epsilon is not None and math.isfinite(norm):
+            std = grid * _least_std(self.mechanism, multiplier, norm / grid, float(known.size), sharing)
+        return (
+            rounding,
+            Noise.integer(
+                self.mechanism, std, grid=grid, source=options.source, colluders=options.colluders,
+                calibrated_delta=options.delta if std else None, note=options.share(multiplier, sharing),
+            ),
+        )  # fmt: skip
+
+    def check(self, recipe: Recipe) -> list[str]:
+        """What stands against that many sharing it."""
+        return self.options.problems(recipe)
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        return f"{self.words} noise shared out among {self.options.among()}, {self.options.words()}"
+
+
+class DistributedSkellam(_InSteps):
+    """Add a share of Skellam noise at each client: whole numbers, whose sums are Skellam noise again.
+
+    Values are rounded at random to a coarse public grid, whose norm is bounded anew (Kairouz, Liu & Steinke, ICML
+    2021), and noise is the difference of two Poisson variables (Agarwal, Kairouz & Liu, NeurIPS 2021, Theorem 3.5). So
+    a sum takes few bits: `bits: 16` of `secagg.plus`, say, with `wraps`. A zone must be closed behind it so that nobody
+    opens an upload, and all clients must weigh the same.
+    """
+
+    class Options(StepsOptions):
+        """Options of `std.distributed_skellam`."""
+
+    name: str
+    mechanism: ClassVar[IntegerNoise] = "skellam_sum"
+    words: ClassVar[str] = "Skellam"
+
+    def __init__(self, options: Options) -> None:
+        self.options: DistributedSkellam.Options = options
+
+
+class DistributedDiscreteGaussian(_InSteps):
+    """Add a share of discrete Gaussian noise at each client; a sum of it is nearly discrete Gaussian noise.
+
+    The distributed discrete Gaussian mechanism (Kairouz, Liu & Steinke, ICML 2021, Theorem 1): values are rounded at
+    random to a coarse public grid, and what a sum of the noise differs by from noise of one draw is paid for. As
+    `std.distributed_skellam`, which costs as little and has a simpler price.
+    """
+
+    class Options(StepsOptions):
+        """Options of `std.distributed_discrete_gaussian`."""
+
+        source: Literal["secure", "exact", "reproducible"] = Field(  # type: ignore[assignment]
+            "secure", description="secure: AES-256 keyed by the system; exact: OpenDP's sampler, a hundred times as "
+            "slow; reproducible: from the recipe's seed, which protects nobody",
+        )  # fmt: skip
+
+    name: str
+    mechanism: ClassVar[IntegerNoise] = "discrete_gaussian_sum"
+    words: ClassVar[str] = "discrete Gaussian"
+
+    def __init__(self, options: Options) -> None:
+        self.options: DistributedDiscreteGaussian.Options = options
+
+
+_least_std = functools.lru_cache(maxsize=256)(std_of_sum)
+_GROWTH = 1 + 2.0**-7
+"""By what factor rounding may lift the norm that noise is scaled to."""
+_STEPS_PER_STD = 4.0
+"""Rounding adds 1/64 of the noise's variance at most, and what sums of discrete Gaussian noise cost more vanishes."""
+
+
+def coarsest(norm: float, std: float, size: int, beta: float) -> float:
+    """The largest power of two that is a good grid.
+
+    Args:
+        norm: L2 norm before rounding, in units of the update.
+        std: of one client's noise, in the same units.
+        size: scalars; 0 while no model is known.
+        beta: as of `Round`.
+    """
+    if not 0 < norm < math.inf:
+        return 1.0
+    grid = 2.0 ** math.floor(math.log2(std / _STEPS_PER_STD if std > 0 else norm))
+    while size and norms.rounded(norm, grid, size, beta) > _GROWTH * norm:
+        grid /= 2
+    return grid

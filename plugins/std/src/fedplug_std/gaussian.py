@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import fedplug
 from fedplug import Context, Field, Known, Misplaced, Noise, Operations, hookimpl
@@ -19,8 +19,8 @@ from fedplug_std.schedules import geometric_schedule
 CLIP_FIRST = "noise is scaled to a clipping norm; put {use: std.clip, norm: 1.0} before it"
 
 
-class NoiseOptions(fedplug.Options):
-    """How much noise, and where it comes from; shared by both components."""
+class NoiseAmount(fedplug.Options):
+    """How much noise, and where it comes from; shared by all components."""
 
     epsilon: float | None = Field(None, gt=0, description="privacy loss of all rounds together, at q=1; with delta")
     delta: float | None = Field(None, gt=0, lt=1, description="failure probability that epsilon is calibrated for")
@@ -30,7 +30,6 @@ class NoiseOptions(fedplug.Options):
         lt=math.inf,
         description="standard deviation over clipping norm of the first round; instead of epsilon and delta",
     )
-    decay: float = Field(1.0, gt=0, le=1, description="factor from one round's noise to the next")
     source: Literal["secure", "exact", "reproducible"] = Field(
         "secure",
         description="secure: AES-256 keyed by the system; exact: discrete Gaussian; reproducible: from the "
@@ -56,7 +55,7 @@ class NoiseOptions(fedplug.Options):
         return power_of_two(value)
 
     @model_validator(mode="after")
-    def _one_way_to_say_how_much(self) -> NoiseOptions:
+    def _one_way_to_say_how_much(self) -> Self:
         if (self.epsilon is None) == (self.noise_multiplier is None):
             given = "neither" if self.epsilon is None else "both"
             raise ValueError(
@@ -70,6 +69,21 @@ class NoiseOptions(fedplug.Options):
                 else "epsilon needs a delta, below 1 / number of clients: write delta: 1.0e-5"
             )
         return self
+
+    def words(self) -> str:
+        """The options in a few words."""
+        amount = (
+            f"noise multiplier {self.noise_multiplier:g}"
+            if self.noise_multiplier is not None
+            else f"epsilon {self.epsilon:g}, delta {self.delta:g} over all rounds"
+        )
+        return f"{amount}, {self.source} source"
+
+
+class NoiseOptions(NoiseAmount):
+    """The same for noise that is independent from round to round."""
+
+    decay: float = Field(1.0, gt=0, le=1, description="factor from one round's noise to the next")
 
     def multiplier(self, round: int, rounds: int) -> float:
         """The noise multiplier of a round, 0-based, of a run of `rounds`.
@@ -88,12 +102,7 @@ class NoiseOptions(fedplug.Options):
 
     def words(self) -> str:
         """The options in a few words."""
-        amount = (
-            f"noise multiplier {self.noise_multiplier:g}"
-            if self.noise_multiplier is not None
-            else f"epsilon {self.epsilon:g}, delta {self.delta:g} over all rounds"
-        )
-        return f"{amount}, {self.source} source" + ("" if self.decay == 1 else f", times {self.decay:g} each round")
+        return super().words() + ("" if self.decay == 1 else f", times {self.decay:g} each round")
 
 
 @functools.cache
@@ -168,25 +177,10 @@ class CentralGaussian(fedplug.Opener):
         Raises:
             Misplaced: nothing bounds what one client adds to the sum, or by more than `norm`; or it is encrypted.
         """
-        known.before(
-            "encryption",
-            "it is encrypted at the server; add noise at the clients instead: put std.gaussian before the encryption",
-        )  # fmt: skip
-        norm = self.options.norm
-        write = f"write {{use: std.clip, norm: {norm:g}}} in protect.{known.zone}"
-        bound = known.need_norm(f"its noise is scaled to norm={norm:g}; {write}", central=True)
-        clips = [(_whole(clip.bound, known), clip) for clip in known.clips if clip.bound.order == 2]
-        clipped, clip = min(clips, key=lambda found: found[0], default=(bound, None))
-        if clipped > norm:
-            if clip and clip.bound.per == "layer":
-                write = f"write norm: {clipped!r} here, or let {clip.link} clip all layers together to {norm:g}"
-            raise Misplaced(
-                f"{self.name}: zone {known.zone} is clipped to {clipped:g}, but its noise is scaled to norm={norm:g}; "
-                f"{write}"
-            )
+        norm = require_bound(self.options.norm, known)
         std = self.options.multiplier(ctx.round, ctx.rounds) * norm
         # The grid must hold the sum of all clients, however many take part: it must not show how many there were.
-        grid = _grid(self.options, norm * ctx.num_clients, std) if std else None
+        grid = grid_of(self.options, norm * ctx.num_clients, std) if std else None
         return (Noise.gaussian(std, source=self.options.source, grid=grid, calibrated_delta=self.options.delta),)
 
 
@@ -195,7 +189,36 @@ class CentralGaussian(fedplug.Opener):
         return f"Gaussian noise at the server, {self.options.words()}"
 
 
-def _grid(options: NoiseOptions, reach: float, std: float) -> float:
+def require_bound(norm: float, known: Known) -> float:
+    """The norm that noise on a sum is scaled to, once it is sure that no client moves the sum by more.
+
+    Raises:
+        Misplaced: nothing bounds what one client adds to the sum, or by more than `norm`; or it is encrypted.
+    """
+    known.before(
+        "encryption",
+        "it is encrypted at the server; add noise at the clients instead: put std.gaussian before the encryption",
+    )  # fmt: skip
+    write = f"write {{use: std.clip, norm: {norm:g}}} in protect.{known.zone}"
+    bound = known.need_norm(f"its noise is scaled to norm={norm:g}; {write}", central=True)
+    clips = [(_whole(clip.bound, known), clip) for clip in known.clips if clip.bound.order == 2]
+    clipped, clip = min(clips, key=lambda found: found[0], default=(bound, None))
+    if clipped > norm:
+        if clip and clip.bound.per == "layer":
+            write = f"write norm: {clipped!r} here, or let {clip.link} clip all layers together to {norm:g}"
+        raise Misplaced(
+            f"{known.link}: zone {known.zone} is clipped to {clipped:g}, but its noise is scaled to norm={norm:g}; "
+            f"{write}"
+        )
+    return norm
+
+
+def grid_of(options: NoiseAmount, reach: float, std: float) -> float:
+    """The grid of the options, or the finest that float32 can hold.
+
+    Raises:
+        ProtectionError: that of the options is finer.
+    """
     least = finest(reach, std)
     if options.grid is not None and options.grid < least:
         raise too_fine(options.grid, least)
@@ -211,7 +234,7 @@ def _whole(bound: Bound, known: Known) -> float:
 
 def local_noise(
     options: NoiseOptions, known: Known, ctx: Context, factor: float = 1.0,
-    trust: Literal["local", "distributed"] = "local", *, literal: bool = False, note: str = "",
+    trust: Literal["local", "distributed"] = "local", *, literal: bool = False, note: str = "", colluders: int = 0,
 ) -> Noise:  # fmt: skip
     """Noise at the client, scaled to the bound of the L2 norm that is known before it.
 
@@ -223,6 +246,7 @@ def local_noise(
         trust: `distributed` where it is calibrated for the sum.
         literal: the paper's own formula, which does not give what it claims.
         note: one sentence for the ledger.
+        colluders: clients whose noise does not count in a sum.
 
     Raises:
         Misplaced: nothing bounds the values, there is noise already, or they are encrypted.
@@ -233,5 +257,5 @@ def local_noise(
     std = factor * options.multiplier(ctx.round, ctx.rounds) * known.need_norm(CLIP_FIRST)
     return Noise.gaussian(
         std, source=options.source, grid=options.grid, trust=trust, literal=literal, note=note,
-        calibrated_delta=options.delta if std else None,
+        calibrated_delta=options.delta if std else None, colluders=colluders,
     )  # fmt: skip

@@ -5,12 +5,11 @@ from __future__ import annotations
 import zipfile
 from typing import TYPE_CHECKING, Any
 
-import fedplug
 import numpy as np
 from fedplug import Dataset, Declares, Examples
 from fedplug.api.errors import DataError
 
-from fedplug_std.datasets import _Sized
+from fedplug_std.datasets import ImageOptions, Images
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,16 +17,16 @@ if TYPE_CHECKING:
 CLASSES = ("normal", "pneumonia")
 
 
-class PneumoniaMnist(fedplug.DataSource):
+class PneumoniaMnist(Images):
     """PneumoniaMNIST: 4,708 + 624 chest X-rays of children, 28x28 gray, normal or pneumonia (MedMNIST v2).
 
     Yang et al. 2023, from Kermany et al. 2018. The validation images (524) are left out: nothing here tunes on them.
     Three of four training images show pneumonia, five of eight test images.
     """
 
-    declares = Declares(shape=(1, 28, 28), num_classes=len(CLASSES))
+    _pixels = Declares(shape=(1, 28, 28), num_classes=len(CLASSES))
 
-    class Options(_Sized):
+    class Options(ImageOptions):
         """How much of it."""
 
     def __init__(self, options: Options) -> None:

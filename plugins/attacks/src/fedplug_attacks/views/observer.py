@@ -204,6 +204,7 @@ class Observer:
                 if len(contributors) > 1 and std.any():  # how much noise a sum has depends on whose it is
                     std = np.where(std == 0, std, np.float32(np.nan))
                 values = (_unweighted(opened) / np.float32(sent.factor)).astype(np.float32)
+                values = sent.turned_back(values, ctx)
                 states[where] = np.where(std == 0, Seen.CLEAR, Seen.NOISED)
                 dense[where], sigma[where] = values, std
                 if len(contributors) == 1:

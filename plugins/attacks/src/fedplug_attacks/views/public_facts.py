@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from fedplug.api.links import uploaded
 from fedplug.api.operations import Bound, Scramble
+from fedplug.mechanisms.rotation import rotate
 
 from fedplug_attacks.api.observation import Clipped, Meaning, Seen
 
@@ -41,6 +42,7 @@ class Sent:
         clips: what they were scaled down to.
         closed: the state of values that stay closed.
         known: whether every link says what it does; otherwise neither noise nor clips are known.
+        rotated: what the signs of each rotation of the values follow from, the last one last.
     """
 
     factor: float = 1.0
@@ -48,6 +50,7 @@ class Sent:
     clips: tuple[Bounded, ...] = ()
     closed: Seen = Seen.ENCRYPTED
     known: bool = True
+    rotated: tuple[tuple[str, str], ...] = ()
     _variances: tuple[float | tuple[float, ...], ...] = ()
 
     @classmethod
@@ -69,7 +72,8 @@ class Sent:
         known, size = not found.freed and found.factor != 0, abs(found.factor) or 1.0
         own = _trainer_variance(trainer, bool(found.clips))
         return cls(
-            factor=found.factor or 1.0, grid=found.grid / size, clips=found.clips if known else (),
+            factor=found.factor or 1.0, grid=0.0 if found.rotated else found.grid / size,
+            rotated=tuple((name, zone) for name in found.rotated), clips=found.clips if known else (),
             closed=_closed(found), known=known, _variances=(own, *(_variance(found, i, size) for i in range(
                 len(found.scales)))),
         )  # fmt: skip
@@ -81,6 +85,13 @@ class Sent:
             total += layout.per_scalar(np.array(variance)) if isinstance(variance, tuple) else variance
         found: NDArray[np.float32] = np.sqrt(total if self.known else np.full(layout.size, math.nan)).astype(np.float32)
         return found
+
+    def turned_back(self, values: NDArray[np.float32], ctx: Context) -> NDArray[np.float32]:
+        """Values as they were before the rotations, whose signs everybody knows."""
+        turned = values.astype(np.float64)
+        for name, zone in reversed(self.rotated):
+            rotate(turned, ctx.public_rng("rotation", name, zone), back=True)
+        return turned.astype(np.float32) if self.rotated else values
 
     def clipped(self, layout: Layout, where: NDArray[np.int64], values: NDArray[np.float32]) -> list[Clipped]:
         """The clips that may have acted on values; none where these are shorter, so that it did not.

@@ -1,0 +1,223 @@
+"""Gaussian noise that is correlated over rounds (DP-FTRL), so that little of it is in the sum of all rounds so far."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, Literal
+
+import fedplug
+from fedplug import Context, Field, Known, Misplaced, Noise, Operations, hookimpl
+from fedplug.privacy.accounting import gaussian_noise_multiplier
+
+from fedplug_std.factors import LARGEST_TREE, Factor, factor
+from fedplug_std.gaussian import CLIP_FIRST, NoiseAmount, grid_of, require_bound
+
+if TYPE_CHECKING:
+    from fedplug import Recipe
+
+
+class CorrelatedOptions(NoiseAmount):
+    """How much noise, how it is correlated over rounds, and what it is calibrated for; shared by both components."""
+
+    noise_multiplier: float | None = Field(
+        None, ge=0, lt=math.inf,
+        description="of the whole run: standard deviation of z over the sensitivity of C; instead of epsilon and "
+        "delta",
+    )  # fmt: skip
+    source: Literal["secure", "reproducible"] = Field(
+        "secure",
+        description="secure: AES-256 keyed by the system; reproducible: from the recipe's seed, which "
+        "protects nobody",
+    )
+    factor: Literal["square_root", "tree", "identity"] = Field(
+        "square_root",
+        description="C: the square root of the prefix sums, banded; the binary tree with Honaker's estimate; or "
+        "independent noise",
+    )
+    bands: int | None = Field(
+        None, ge=1, strict=True,
+        description="diagonals of the square root that are kept, and rounds whose noise is remembered; default: "
+        "separation",
+    )  # fmt: skip
+    separation: int = Field(
+        1, ge=1, strict=True, description="the fewest rounds from one participation of a client to its next"
+    )
+    participations: int | None = Field(
+        None, ge=1, strict=True,
+        description="the most rounds in which a client takes part; default: all that `separation` leaves",
+    )  # fmt: skip
+
+    def made(self, rounds: int) -> Factor:
+        """C of a run of so many rounds."""
+        return factor(self.factor, rounds, min(rounds, self.bands or self.separation))
+
+    def std(self, rounds: int) -> float:
+        """Standard deviation of z over the clipping norm, in a run of so many rounds."""
+        total = self.noise_multiplier
+        if total is None:
+            # Validation leaves neither None nor 0 here.
+            total = _multiplier(self.epsilon or math.nan, self.delta or math.nan)
+        return total * _sensitivity(self.made(rounds), self.participations or rounds, self.separation)
+
+    def noise(
+        self, norm: float, known: Known, ctx: Context, share: float = 1.0,
+        trust: Literal["local", "distributed"] = "local", note: str = "",
+    ) -> Noise:  # fmt: skip
+        """This round's row of C^-1 z, as what is drawn anew and what is taken back.
+
+        Args:
+            norm: that bounds one client's values.
+            known: what is known before the noise.
+            ctx: the round.
+            share: factor on its size.
+            trust: `distributed` where clients add it; on a sum it is the server's anyhow.
+            note: one sentence for the ledger.
+
+        Raises:
+            Misplaced: there is no such factor.
+        """
+        if self.factor == "tree" and ctx.rounds > LARGEST_TREE:
+            raise Misplaced(
+                f"{known.link}: rounds={ctx.rounds} is more than a tree of {LARGEST_TREE} has; write factor: "
+                "square_root"
+            )
+        made = self.made(ctx.rounds)
+        z, row, spread = share * self.std(ctx.rounds) * norm, made.row(ctx.round), made.spread(ctx.round)
+        std = z / float(row[0])
+        # The grid must hold the sum of all clients, however many take part: it must not show how many there were.
+        reach = norm * (ctx.num_clients if known.summed else 1)
+        return Noise.gaussian(
+            std, source=self.source, grid=grid_of(self, reach, z * spread) if std else None, trust=trust, note=note,
+            calibrated_delta=self.delta if std else None,
+            takes_back=tuple((row[1:] / row[0]).tolist()), spread=max(1.0, spread * float(row[0])),
+        )  # fmt: skip
+
+    def problems(self, recipe: Recipe) -> list[str]:
+        """What stands against the participations that the noise is calibrated for."""
+        problems, rounds = [], recipe.rounds
+        if self.factor != "square_root" and self.bands is not None:
+            what = f"bands={self.bands} is of the square root, and factor is {self.factor}"
+            problems.append(f"{what}; leave it out")
+        turns = recipe.sampling.turns if recipe.sampling else 1
+        if self.separation > turns:
+            remedy = f"write sampling: {{scheme: cyclic, rate: {1 / self.separation:.4g}}}"
+            problems.append(
+                f"separation={self.separation} is more than the {turns} from one round of a client to its next; "
+                f"{remedy}, or separation: {turns}"
+            )
+        times = math.ceil(rounds / turns)
+        if self.participations is not None and self.participations < times:
+            problems.append(
+                f"participations={self.participations} is less than the {times} of {rounds} rounds in which a "
+                f"client may take part; write participations: {times}, or leave it out"
+            )
+        return problems
+
+    def words(self) -> str:
+        """The options in a few words."""
+        bands = f" of {self.bands or self.separation} bands" if self.factor == "square_root" else ""
+        return f"correlated over rounds by the {self.factor.replace('_', ' ')}{bands}, {super().words()}"
+
+
+class CorrelatedGaussian(fedplug.Opener):
+    """Add Gaussian noise to the sum, at the trusted server, that takes back some of that of earlier rounds (DP-FTRL).
+
+    The model is the sum of all rounds so far, and that gets the noise B z where each round alone gets C^-1 z (Kairouz
+    et al. 2021; Denisov et al. 2022): for cohorts that cannot be sampled, where each client takes part in few rounds,
+    far apart. The noise is calibrated for a client that takes part `participations` times, `separation` rounds apart;
+    the ledger charges each client for the rounds in which it was asked, whatever was planned. Nothing is gained where
+    all clients take part in every round.
+    """
+
+    class Options(CorrelatedOptions):
+        """Options of `std.correlated_gaussian`."""
+
+        norm: float = Field(gt=0, lt=math.inf, description="L2 norm to which the zone's clip bounds each client")
+
+    name: str
+    site = "server"
+
+    def __init__(self, options: Options) -> None:
+        self.options: CorrelatedGaussian.Options = options
+
+    @hookimpl
+    def postprocess(self, known: Known, ctx: Context) -> Operations:
+        """This round's noise.
+
+        Raises:
+            Misplaced: nothing bounds what one client adds to the sum, or by more than `norm`; it is encrypted; or there
+                is no such factor.
+        """
+        return (self.options.noise(require_bound(self.options.norm, known), known, ctx),)
+
+    def check(self, recipe: Recipe) -> list[str]:
+        """What stands against the participations that the noise is calibrated for."""
+        return self.options.problems(recipe)
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        return f"Gaussian noise at the server, {self.options.words()}"
+
+
+class DistributedCorrelatedGaussian(fedplug.Protector):
+    """Add a share of Gaussian noise at each client that takes back some of what it added in earlier rounds (DP-FTRL).
+
+    As `std.correlated_gaussian`, with the noise shared out as `std.distributed_gaussian` does: enough in the sum alone,
+    so that nobody may open an upload. Only the client that added noise can take it back: all clients have to be in
+    every round, most of them with noise alone (`sampling: {scheme: cyclic, rate: 0.1, rest: noise}`). The noise of a
+    client that is missing from one round's sum counts for nothing, before and after: the ledger charges for that.
+    """
+
+    class Options(CorrelatedOptions):
+        """Options of `std.distributed_correlated_gaussian`."""
+
+        shared_by: int | None = Field(
+            None, ge=1,
+            description="how many clients' noise together gives epsilon: those that are in the sums of all rounds, "
+            "without those that know each other's noise; default: one fewer than min_clients",
+        )  # fmt: skip
+
+    name: str
+
+    def __init__(self, options: Options) -> None:
+        self.options: DistributedCorrelatedGaussian.Options = options
+
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        """One client's share of this round's noise.
+
+        Raises:
+            Misplaced: nothing bounds the values, there is noise already, they are encrypted, or there is no such
+                factor.
+        """
+        known.before("encryption", "noise is added to plain values; put it before the encryption")
+        shared_by = self.options.shared_by or max(1, ctx.min_clients - 1)
+        note = f"the share of one client; {shared_by} that are in all sums have the whole"
+        norm = known.need_norm(CLIP_FIRST)
+        return (self.options.noise(norm, known, ctx, 1 / math.sqrt(shared_by), "distributed", note),)
+
+    def check(self, recipe: Recipe) -> list[str]:
+        """What stands against the participations, and against that many sharing it."""
+        problems, options = self.options.problems(recipe), self.options
+        if recipe.sampling and recipe.sampling.rest != "noise":
+            problems.append(
+                "only the client that added noise can take it back, and not all are in every round; write sampling: "
+                f"{{scheme: cyclic, rate: {recipe.sampling.rate:g}, rest: noise}}, or leave sampling out"
+            )
+        if options.shared_by is not None and options.shared_by > recipe.clients:
+            problems.append(
+                f"shared_by={options.shared_by} counts on more than the {recipe.clients} clients that there are; lower "
+                "it"
+            )
+        return problems
+
+    def describe(self) -> str:
+        """One line for the plan of the run."""
+        among = "the clients" if self.options.shared_by is None else f"{self.options.shared_by} clients"
+        return f"Gaussian noise shared out among {among}, {self.options.words()}"
+
+
+# Links are asked at every client, in every round.
+_multiplier = functools.lru_cache(gaussian_noise_multiplier)
+_sensitivity = functools.lru_cache(maxsize=16)(Factor.sensitivity)

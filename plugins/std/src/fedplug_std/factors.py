@@ -1,0 +1,173 @@
+"""Factors of correlated noise: prefix sums A x are released as B (C x + z), where A = B C and z is independent noise.
+
+A is the lower triangular matrix of ones, (T, T), x has the sum of each round, and C is lower triangular, so that round
+t is released as x_t + (C^-1 z)_t as soon as it is over. The noise costs what z costs over the sensitivity of C, and
+prefix sums have the error of the rows of B.
+
+Sources: P. Kairouz et al., Practical and private (deep) learning without sampling or shuffling, ICML 2021 (trees);
+S. Denisov et al., Improved differential privacy for SGD via optimal private linear operators on adaptive streams,
+NeurIPS 2022 (factors, adaptive streams); H. Fichtenberger, M. Henzinger, J. Upadhyay, Constant matters, ICML 2023 (the
+square root); C. Choquette-Choo et al., Multi-epoch matrix factorization mechanisms, ICML 2023 (several participations);
+N. Kalinin, C. Lampert, Banded square root matrix factorization, NeurIPS 2024.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Kind = Literal["square_root", "tree", "identity"]
+LARGEST_TREE = 1024
+"""Rounds of a tree: its factor is a dense matrix, and what is worked out of it takes T^3 steps once."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Factor:
+    """C, lower triangular, of so many rounds.
+
+    Attributes:
+        rounds: T.
+        coefficients: of a Toeplitz matrix, C[t, t - k] at k, as far as they are not 0; None of another.
+        matrix: float64 (T, T), of one that is no Toeplitz matrix.
+    """
+
+    rounds: int
+    coefficients: NDArray[np.float64] | None = None
+    matrix: NDArray[np.float64] | None = None
+
+    def row(self, round: int) -> NDArray[np.float64]:
+        """C[t, t], C[t, t-1], ..., as far as it is not 0; of a 0-based round."""
+        if self.coefficients is not None:
+            return self.coefficients[: round + 1]
+        assert self.matrix is not None
+        return self.matrix[round, round::-1]
+
+    def dense(self) -> NDArray[np.float64]:
+        """C as a matrix, (T, T)."""
+        dense = np.zeros((self.rounds, self.rounds))
+        for round in range(self.rounds):
+            row = self.row(round)
+            dense[round, round - len(row) + 1 : round + 1] = row[::-1]
+        return dense
+
+    def sensitivity(self, participations: int, separation: int) -> float:
+        """By how much a client of updates no longer than 1 moves C x, in the Frobenius norm.
+
+        It takes part at most `participations` times, any two of them at least `separation` rounds apart. Since no entry
+        of C^T C is negative, updates that all point the same way are the worst. Exact where C is a Toeplitz matrix
+        whose coefficients fall: the rounds 0, b, 2b, ... are the worst then (Kalinin & Lampert 2024, Theorem 2). Of
+        other factors a bound from above, and exact where a client takes part in every round, or in one
+        (Choquette-Choo et al. 2023, Section 3).
+        """
+        times = min(participations, math.ceil(self.rounds / separation))
+        if self.coefficients is not None:
+            moved = np.zeros(self.rounds)
+            for start in range(0, times * separation, separation):
+                reached = self.coefficients[: self.rounds - start]
+                moved[start : start + len(reached)] += reached
+            return float(np.linalg.norm(moved))
+        assert self.matrix is not None
+        gram = np.abs(self.matrix.T @ self.matrix)
+        if times == self.rounds:
+            return math.sqrt(float(gram.sum()))
+        most = most_apart(gram, times, separation)  # of each round, with those that go best with it
+        return math.sqrt(float(most_apart(most[None], times, separation)[0]))
+
+    def errors(self) -> NDArray[np.float64]:
+        """Standard deviation of each prefix sum where z has 1, (T,): the norms of the rows of B = A C^-1."""
+        if self.coefficients is not None:  # B is a Toeplitz matrix too
+            first = np.cumsum(inverse_of(self.coefficients, self.rounds))
+            squares = np.cumsum(np.square(first))
+        else:
+            ones = np.tril(np.ones((self.rounds, self.rounds)))
+            squares = np.square(np.linalg.solve(self.dense().T, ones.T)).sum(axis=0)
+        errors: NDArray[np.float64] = np.sqrt(squares)
+        return errors
+
+    def spread(self, round: int) -> float:
+        """Standard deviation of the noise of one round where z has 1: the norm of a row of C^-1."""
+        return float(_spreads(self)[round])
+
+
+@functools.lru_cache(maxsize=8)
+def _spreads(factor: Factor) -> NDArray[np.float64]:
+    if factor.coefficients is not None:
+        squares = np.cumsum(np.square(inverse_of(factor.coefficients, factor.rounds)))
+    else:
+        squares = np.square(np.linalg.inv(factor.dense())).sum(axis=1)
+    spreads: NDArray[np.float64] = np.sqrt(squares)
+    return spreads
+
+
+def most_apart(weights: NDArray[np.float64], times: int, separation: int) -> NDArray[np.float64]:
+    """The largest sum of at most `times` entries of each row that lie at least `separation` apart; entries are >= 0.
+
+    Args:
+        weights: float64 (R, T).
+
+    Returns:
+        float64 (R,).
+    """
+    rows, rounds = weights.shape
+    best = np.zeros((rows, rounds + 1))  # over the first t rounds
+    for _ in range(times):
+        ends = np.maximum(np.arange(rounds) + 1 - separation, 0)  # how many rounds lie far enough before
+        taken = weights + best[:, ends]
+        best = np.maximum.accumulate(np.concatenate([np.zeros((rows, 1)), taken], axis=1), axis=1)
+    return best[:, -1]
+
+
+def inverse_of(coefficients: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+    """Coefficients of the inverse of a lower triangular Toeplitz matrix of this size, (size,)."""
+    inverse = np.zeros(size)
+    inverse[0] = 1 / coefficients[0]
+    for k in range(1, size):
+        reach = min(k, len(coefficients) - 1)
+        inverse[k] = -(coefficients[1 : reach + 1] @ inverse[k - reach : k][::-1]) / coefficients[0]
+    return inverse
+
+
+@functools.lru_cache(maxsize=16)
+def factor(kind: Kind, rounds: int, bands: int) -> Factor:
+    """The factor of a name.
+
+    Args:
+        kind: `square_root`, the square root of A, c_k = c_(k-1) (1 - 1/2k), whose largest error is less than a
+            constant above the least that there is (Fichtenberger et al. 2023); `tree`, the binary tree with the best
+            estimate of each prefix sum (Honaker's), as a lower triangular matrix; `identity`, independent noise.
+        rounds: T.
+        bands: how many diagonals of the square root are kept, 1 to T.
+
+    Raises:
+        ValueError: a tree of more rounds than `LARGEST_TREE`.
+    """
+    if kind == "square_root":
+        k = np.arange(1, min(bands, rounds))
+        return Factor(rounds, np.concatenate([[1.0], np.cumprod(1 - 1 / (2 * k))]))
+    if kind == "identity":
+        return Factor(rounds, np.ones(1))
+    if rounds > LARGEST_TREE:
+        raise ValueError(f"rounds={rounds} is more than a tree of {LARGEST_TREE} has; take the square root")
+    return Factor(rounds, matrix=_tree(rounds))
+
+
+def _tree(rounds: int) -> NDArray[np.float64]:
+    """The tree H, one row a node with ones over the rounds beneath it, as the lower triangular L with L^T L = H^T H.
+
+    Both have the same sensitivity, and A L^-1 z has the distribution of the best linear estimate of all prefix sums
+    from the noised nodes; it needs no round that is to come (Denisov et al. 2022, Section 4).
+    """
+    leaf, gram, width = np.arange(rounds), np.zeros((rounds, rounds)), 1
+    while True:
+        gram += leaf[:, None] // width == leaf // width  # two rounds share a node of this width
+        if width >= rounds:
+            break
+        width *= 2
+    return np.array(np.linalg.cholesky(gram[::-1, ::-1])[::-1, ::-1].T)

@@ -1,0 +1,645 @@
+"""Sums under a joint key that nobody holds: `threshold.bfv`.
+
+    set-up     client    a nonce; from all of them follows a, which nobody chose
+               client    draws s_i, sends b_i and, in a letter to each client, a share of s_i; forgets s_i
+               client    adds the shares that it was sent: S_j
+               server    adds the b_i: the joint key, and tells it to all
+    upload     client    a ciphertext under the joint key
+    opening    server    adds uploads, and names t clients that are to open the sum
+               client    its part of the opening, with smudging noise and masks that cancel within the set
+               server    adds the parts: the sum
+
+The server relays letters, which it cannot read. This holds against a server that is honest but curious, and fewer than
+t clients with it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+import fedplug
+import numpy as np
+from fedplug import Block, Client, Context, Field, Known, Misplaced, Operations, Reveals, Seal, at_client, hookimpl
+from fedplug.api import secrets
+from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
+from fedplug.api.letters import Correspondent
+
+from fedplug_threshold import shamir
+from fedplug_threshold.fixed_point import FixedPoint
+from fedplug_threshold.parameters import choose
+from fedplug_threshold.scheme import Scheme
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fedplug import Cohort, KeyServerLine, Party, Recipe
+    from fedplug.api.roles import Site
+    from numpy.typing import NDArray
+
+    from fedplug_threshold.parameters import Parameters
+    from fedplug_threshold.ring import Residues
+
+SETS = 4
+"""How many sets of clients may be asked to open one sum, where clients of the ones before dropped out."""
+LEAST = 3
+"""Updates in a sum that is opened: of two, each client subtracts its own and has the other's."""
+MOST_VALUES = 2**26
+"""Of a zone, for which `check` works out what smudging leaves visible."""
+_TAILS = 12.0
+"""Standard deviations of one client's noise that its numbers leave room for; P(|e| > 12 std) is 4e-33 a value."""
+_OF_DELTA = 1e-2
+"""How much of delta the distance of all openings from ideal ones may be, which the ledger leaves out."""
+_NONCE = 16
+
+
+@functools.lru_cache(maxsize=16)
+def _scheme(parameters: Parameters) -> Scheme:
+    return Scheme(parameters)
+
+
+@functools.lru_cache(maxsize=4)
+def _public_key(parameters: Parameters, joint: bytes, seed: bytes) -> list[NDArray[np.complex128]]:
+    """The joint key, ready to encrypt with; made once for the clients of a process."""
+    scheme = _scheme(parameters)
+    (public,), (common,) = scheme.chain.unpack([joint], "the joint key"), scheme.chain.uniform(seed)
+    return scheme.public_key(public, common)
+
+
+def _question(chosen: Sequence[int], c1: Sequence[bytes]) -> str:
+    """Stands for a set of clients and the ciphertexts that they open."""
+    found = hashlib.blake2b(f"{sorted(chosen)}".encode(), digest_size=32)
+    for data in c1:
+        found.update(data)
+    return found.hexdigest()
+
+
+class ThresholdBfv(Correspondent, fedplug.Sealer):
+    """Encrypt under a joint BFV key that nobody holds: t of the n clients open a sum together, and fewer learn nothing.
+
+    Each client has a share of the key, which is made once, before round 1. Sums are exact. Opened sums carry smudging
+    noise, which hides the noise of the ciphertexts; it is rounded away. Clients may drop out of a round as long as t
+    of those in the sum are left to open it. Holds against an honest-but-curious server with fewer than t clients.
+    """
+
+    class Options(fedplug.Options):
+        """Who opens, and what a sum can hold."""
+
+        threshold: int | float | None = Field(
+            None, gt=0,
+            description="t, how many clients open a sum together: a number of at least 2, or a share of the clients "
+            "below 1; default: more than half of them",
+        )  # fmt: skip
+        answer: Literal["server", "clients"] = Field(
+            "server",
+            description="who learns opened sums: the server, which hands them on, or the clients alone, for whom they "
+            "travel under a pad that no server knows",
+        )  # fmt: skip
+        bits: int | None = Field(
+            None, ge=12, le=48,
+            description="of the sum of one value; default: up to 32, as many as leave the most values a coefficient",
+        )  # fmt: skip
+        range: float | None = Field(
+            None, gt=0, lt=math.inf,
+            description="largest magnitude of a weighted value; larger ones saturate. Default: the bound that a clip "
+            "before it leaves, with 12 standard deviations of the noise between them",
+        )  # fmt: skip
+        smudging_bits: int = Field(
+            40, ge=10, le=64,
+            description="lambda: smudging noise is 2^lambda times what bounds the noise of a sum; fewer than 40 are "
+            "refused where openings would then differ from ideal ones by more than a hundredth of delta",
+        )  # fmt: skip
+        degree: Literal[4096, 8192, 16384] | None = Field(
+            None,
+            description="of the ring; default: the smallest that holds a sum. For a large model a larger one sends "
+            "fewer bytes a value",
+        )
+
+    name: str
+    options: Options
+    joins = True
+
+    @property
+    def site(self) -> Site:
+        """Where sums are opened."""
+        return "server" if self.options.answer == "server" else "client"
+
+    @property
+    def cohort_secret(self) -> bool:
+        """Whether pads follow from a secret of all clients."""
+        return self.options.answer == "clients"
+
+    # -- what it says of itself ----------------------------------------------------------------------------------------
+
+    def threshold(self, clients: int) -> int:
+        """t, of so many clients.
+
+        Raises:
+            ProtectionError: it is neither a number of clients nor a share of them.
+        """
+        wanted = self.options.threshold
+        if wanted is None:
+            return clients // 2 + 1
+        if wanted >= 1 and wanted != int(wanted):
+            raise ProtectionError(
+                f"threshold={wanted} must be a whole number of clients, or a share of them below 1, such as 0.6"
+            )
+        return math.ceil(wanted * clients) if wanted < 1 else int(wanted)
+
+    def parameters(self, clients: int) -> Parameters:
+        """Of the ring, for so many clients in a run.
+
+        Raises:
+            ProtectionError: there is none that holds their sums.
+        """
+        options = self.options
+        return choose(clients, self.threshold(clients), options.smudging_bits, options.bits, options.degree)
+
+    def scheme(self, ctx: Context) -> Scheme:
+        """What parties compute with, in this run."""
+        return _scheme(self.parameters(ctx.num_clients))
+
+    @hookimpl
+    def protect(self, known: Known, ctx: Context) -> Operations:
+        """A seal that nobody opens alone.
+
+        Raises:
+            Misplaced: nothing bounds the values, or they are encrypted already.
+            ProtectionError: no ring holds a sum of that many clients.
+        """
+        known.before("encryption", "encrypt once: a zone's chain holds one encryption, as its last link")
+        parameters = self.parameters(ctx.num_clients)
+        numbers = self._numbers(known, ctx)
+        who = f"{parameters.threshold} of {ctx.num_clients} clients open a sum"
+        return (
+            Seal(
+                scheme=f"threshold BFV, {who}; {parameters.describe()}", opened_by="shares",
+                opens_with=parameters.threshold, answers=self.options.answer, range=numbers.bound, step=numbers.step,
+            ),
+        )  # fmt: skip
+
+    def _numbers(self, known: Known, ctx: Context) -> FixedPoint:
+        bound = self.options.range
+        if bound is None:
+            norms = [norm for order in (math.inf, 2, 1) if (norm := known.sensitivity(order)) is not None]
+            if not norms:
+                raise Misplaced(
+                    f"nothing bounds the {known.zone} values before {self.name}, so a sum could overflow; put a clip "
+                    "before it, such as {use: std.clip, norm: 1.0}, or say range: the largest magnitude of a value"
+                )
+            stds = [r.clipping_norm * r.noise_multiplier for r in known.releases if r.trust != "central"]
+            bound = min(norms) + _TAILS * math.hypot(*stds)
+        return FixedPoint(bound, ctx.num_clients, self.parameters(ctx.num_clients).bits)
+
+    def check(self, recipe: Recipe) -> list[str]:
+        """What stands against opening the sums of the recipe's clients."""
+        problems = []
+        if recipe.min_clients < LEAST:
+            problems.append(
+                f"min_clients: {recipe.min_clients} would open sums from which a client subtracts its own update and "
+                f"has another's; raise it to {LEAST} or more"
+            )
+        try:
+            parameters = self.parameters(recipe.clients)
+        except ProtectionError as error:
+            return [*problems, str(error)]
+        rate = recipe.sampling.rate if recipe.sampling is not None else 1.0
+        present, opening = rate * recipe.clients, parameters.threshold
+        if 2 * opening <= present:
+            problems.append(
+                f"threshold={opening} is at most half of the {present:g} clients of a round, so two sets of clients "
+                "without one in common could open two sums of it, whose difference could be a single update; raise it "
+                f"to {math.floor(present / 2) + 1} or more"
+            )
+        if opening > present:
+            problems.append(
+                f"threshold={opening} clients open a sum, and {present:g} of {recipe.clients} take part in a round; "
+                "lower threshold, or raise sampling.rate"
+            )
+        leak = 2 ** parameters.log2_leak(MOST_VALUES * recipe.rounds * SETS)
+        if leak > _OF_DELTA * recipe.delta:
+            enough = math.log2(parameters.smudge_deviation / parameters.noise * leak / (_OF_DELTA * recipe.delta))
+            problems.append(
+                f"smudging_bits={self.options.smudging_bits}: what {recipe.rounds} rounds open differs from the ideal "
+                f"by up to {leak:.1g} in total variation, which no epsilon covers; it may be at most {_OF_DELTA:g} x "
+                f"delta={recipe.delta:g}; raise smudging_bits to {math.ceil(enough)}"
+            )
+        return problems
+
+    def describe(self) -> str:
+        """One line for the plan of a run."""
+        wanted = self.options.threshold
+        who = "more than half of the clients" if wanted is None else f"{wanted:g} clients"
+        if wanted is not None and wanted < 1:
+            who = f"{wanted:.0%} of the clients"
+        return f"threshold BFV: {who} open a sum together, under 2^{self.options.smudging_bits} of smudging"
+
+    def reveals(self, ctx: Context) -> list[Reveals]:
+        """What the encryption leaves visible."""
+        size = "the number of ciphertexts, and of scalars beside them"
+        nonces = "fresh random numbers, from which the common polynomial of the key follows"
+        keys = "each client's part of the joint public key, and sealed shares of its secret, which the server relays"
+        taken = "who has a share of the key"
+        parts = "with those of a whole set they open the sum and no upload in it; the ledger counts the sum"
+        if self.options.answer == "clients":
+            parts = "with those of a whole set they are the sum under a pad that the clients know"
+        return [
+            Reveals("size of the encrypted zone", ("aggregator",), note=size),
+            self.correspondence(),
+            *(
+                Reveals(what, ("aggregator",), covered_by="nothing to pay", asked=(asked,), note=note)
+                for what, asked, note in (
+                    ("nonces", "draw_nonce", nonces), ("public keys and letters", "deal", keys),
+                    ("holders of shares", "take_shares", taken), ("partial decryptions", "decrypt_share", parts),
+                )
+            ),
+        ]  # fmt: skip
+
+    # -- the joint key -------------------------------------------------------------------------------------------------
+
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
+        """Has the clients make the joint key and its shares, once a run; at the server.
+
+        Raises:
+            TooFewClients: fewer than open a sum are left.
+        """
+        scheme = self.scheme(ctx)
+        needed = scheme.parameters.threshold
+        self.introduce(cohort, ctx)
+        nonces = {}
+        for client_id, nonce in cohort.ask(self.draw_nonce).items():
+            if isinstance(nonce, bytes) and len(nonce) == _NONCE:
+                nonces[client_id] = nonce
+            else:
+                cohort.drop(client_id, f"{self.name}: its nonce is not {_NONCE} bytes")
+        self._require(len(nonces), needed, "have sent a nonce")
+        dealers: dict[int, Residues] = {}
+        relayed: dict[int, dict[int, bytes]] = {client_id: {} for client_id in nonces}
+        for dealer, (public, letters) in self._dealt(cohort, nonces, scheme).items():
+            dealers[dealer] = public
+            for receiver, letter in zip(sorted(nonces), letters, strict=True):
+                relayed[receiver][dealer] = letter
+        # Who dealt nothing gets nothing: the key and all shares of it are of those that did, the same at every client.
+        takers = {client_id: relayed[client_id] for client_id in dealers}
+        holders = sorted(cohort.ask_each(self.take_shares, takers)) if len(dealers) >= needed else []
+        self._require(len(holders), needed, "have a share of the key")
+        (joint,) = scheme.chain.pack(scheme.total(dealers.values())[None])
+        cohort.tell(self.take_key, [joint, self._seed(ctx, nonces), sorted(dealers)])
+        ctx.party.memory(self).update(holders=holders, dealers=sorted(dealers))
+
+    def _dealt(
+        self, cohort: Cohort, nonces: dict[int, bytes], scheme: Scheme
+    ) -> dict[int, tuple[Residues, list[bytes]]]:
+        """By client, its part of the key and its letters."""
+        found = {}
+        for dealer, given in cohort.ask_each(self.deal, dict.fromkeys(nonces, nonces)).items():
+            try:
+                public, letters = given
+                (part,) = scheme.chain.unpack([public], f"the part of the key of client {dealer}")
+                if len(letters) != len(nonces) or not all(isinstance(letter, bytes) for letter in letters):
+                    raise MessageError(f"it did not send a letter to each of {len(nonces)} clients")
+            except (MessageError, TypeError, ValueError) as error:
+                cohort.drop(dealer, f"{self.name}: {error}")
+            else:
+                found[dealer] = (part, letters)
+        return found
+
+    def _require(self, count: int, needed: int, what: str) -> None:
+        if count < needed:
+            raise TooFewClients(f"set-up of {self.name}: {count} clients {what}, and {needed} open a sum")
+
+    def _seed(self, ctx: Context, nonces: dict[int, bytes]) -> bytes:
+        """Of the common polynomial: of all nonces, so that it is random where one of them is."""
+        seed = hashlib.blake2b(f"{ctx.digest} {self.name}".encode(), digest_size=16)
+        for client_id, nonce in sorted(nonces.items()):
+            seed.update(client_id.to_bytes(8, "big") + nonce)
+        return seed.digest()
+
+    @at_client
+    def draw_nonce(self, client: Client) -> bytes:
+        """A nonce for the common polynomial, and the secret from which this client's smudging noise will follow."""
+        memory = client.memory(self)
+        memory.update(nonce=secrets.draw()[:_NONCE], noise=secrets.draw(), dealt=False)
+        nonce: bytes = memory["nonce"]
+        return nonce
+
+    @at_client
+    def deal(self, client: Client, nonces: dict[int, bytes]) -> list[Any]:
+        """Draws a secret, and gives its part of the joint key and letters with its shares, ascending by receiver.
+
+        Raises:
+            ProtectionError: its own nonce is not among them, too few clients are, or it has dealt before.
+        """
+        memory, me = client.memory(self), client.client_id
+        scheme = self.scheme(client.ctx)
+        if nonces.get(me) != memory.get("nonce") or memory["dealt"]:
+            raise ProtectionError(f"client {me} deals shares of a secret once, for nonces with its own among them")
+        (common,) = scheme.chain.uniform(self._seed(client.ctx, nonces))
+        holders = sorted(nonces)
+        with client.operation(f"{self.name}.deal", len(holders)):
+            public, shares = scheme.contribution(common, holders)
+        memory["dealt"] = True
+        contents = dict(zip(holders, scheme.chain.pack(shares), strict=True))
+        (packed,) = scheme.chain.pack(public[None])
+        return [packed, list(self.write_letters(client, contents, "shares").values())]
+
+    @at_client
+    def take_shares(self, client: Client, letters: dict[int, bytes]) -> bool:
+        """Adds up the shares of all that dealt: this client's share of the joint key.
+
+        Raises:
+            MessageError: a letter does not open, or holds no share.
+            ProtectionError: it has a share already.
+        """
+        memory, scheme = client.memory(self), self.scheme(client.ctx)
+        if "share" in memory:
+            raise ProtectionError(f"client {client.client_id} has a share of the key already; keys stay as they are")
+        contents = self.read_letters(client, letters, "shares")
+        parts = scheme.chain.unpack(list(contents.values()), "shares of the key")
+        (memory["share"],) = scheme.chain.pack(scheme.total(parts)[None])
+        memory["dealers"] = sorted(letters)
+        return True
+
+    @at_client
+    def take_key(self, client: Client, key: tuple[bytes, bytes, list[int]]) -> None:
+        """Keeps the joint public key, and which clients it is of.
+
+        Raises:
+            ProtectionError: it has another key, or shares of other clients than the key is of.
+        """
+        joint, seed, dealers = key
+        memory = client.memory(self)
+        if memory.setdefault("dealers", dealers) != dealers or memory.setdefault("key", [joint, seed]) != [joint, seed]:
+            raise ProtectionError(
+                f"client {client.client_id} has another key, or shares of a key of other clients: "
+                f"{', '.join(map(str, memory['dealers']))}; keys stay as they are"
+            )
+
+    # -- uploads -------------------------------------------------------------------------------------------------------
+
+    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
+        """Multiplies the client's weight in, rounds and encrypts under the joint key.
+
+        Raises:
+            ProtectionError: positions of the client's own, too many values, or no key.
+        """
+        if block.positions is not None:
+            raise ProtectionError(
+                f"zone {block.zone} has positions of this client's own; {self.name} adds values one by one: let the "
+                "negotiation share the zone"
+            )
+        if block.size > MOST_VALUES:
+            raise ProtectionError(
+                f"zone {block.zone} has {block.size} scalars, and what smudging leaves visible was worked out for "
+                f"{MOST_VALUES}; encrypt a part of the model"
+            )
+        assert ctx.known is not None
+        numbers, scheme = self._numbers(ctx.known, ctx), self.scheme(ctx)
+        values = block.plain().astype(np.float64)
+        if not block.weighted:
+            values *= client.weight
+        held = np.clip(values, -numbers.bound, numbers.bound)
+        client.log[f"{self.name}.saturated"] = float(np.mean(held != values)) if held.size else 0.0
+        key = self._key(client, scheme)
+        with client.operation(f"{self.name}.encrypt", scheme.count(block.size)):
+            pairs = scheme.encrypt(key, numbers.numbers(held))
+        return block.replace(
+            values=None, ciphertexts=scheme.pack_pairs(pairs), sealed_by=self.name, weighted=True,
+            divisor=block.divisor if block.weighted else client.weight, meta={**block.meta, "bound": numbers.bound},
+        )  # fmt: skip
+
+    def _key(self, client: Client, scheme: Scheme) -> list[NDArray[np.complex128]]:
+        memory = client.memory(self)
+        if "key" not in memory:
+            raise ProtectionError(f"{self.name}: client {client.client_id} has no key; it was not there in the set-up")
+        joint, seed = memory["key"]
+        return _public_key(scheme.parameters, joint, seed)
+
+    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+        """Adds ciphertexts modulo q.
+
+        Raises:
+            ProtectionError: an upload that is not like the others; its client is blamed.
+        """
+        first, scheme = next(iter(blocks.values())), self.scheme(ctx)
+        bound, weights = first.meta.get("bound"), getattr(ctx.party, "weights", {})
+        parts = []
+        for client_id, block in blocks.items():
+            problem = self._problem(block, first.size, bound, weights.get(client_id, block.divisor), scheme)
+            if problem:
+                raise ProtectionError(f"client {client_id}: {problem}").blame(client_id)
+            parts.append((client_id, block.ciphertexts))
+        return first.replace(
+            ciphertexts=self._added(scheme, parts), contributors=len(blocks), weighted=True,
+            divisor=sum(float(block.divisor) for block in blocks.values()),
+            meta={"bound": bound, "clients": sorted(blocks)},
+        )  # fmt: skip
+
+    def _added(self, scheme: Scheme, parts: Sequence[tuple[int, Sequence[bytes]]]) -> tuple[bytes, ...]:
+        """Sums of ciphertexts.
+
+        Raises:
+            ProtectionError: some cannot be read; their client is blamed.
+        """
+        chain, terms, total = scheme.chain, 0, None
+        for client_id, ciphertexts in parts:
+            try:
+                pairs = scheme.unpack_pairs(ciphertexts, f"ciphertexts of client {client_id}")
+            except MessageError as error:
+                raise ProtectionError(str(error)).blame(client_id) from error
+            if total is None:
+                total = pairs
+            else:
+                total += pairs
+            if (terms := terms + 1) == chain.most_terms:
+                chain.reduce(total)
+                terms = 1
+        assert total is not None
+        chain.reduce(total)
+        return scheme.pack_pairs(total)
+
+    def _problem(self, block: Block, size: int, bound: Any, weight: Any, scheme: Scheme) -> str:
+        """Why the server cannot add an upload to others; empty if it can."""
+        if block.positions is not None or block.size != size or not block.weighted or block.sealed_by != self.name:
+            return f"its {block.zone} block of {block.size} scalars is not like those of {size} of others"
+        if len(block.ciphertexts) != scheme.count(size):
+            return f"its {block.zone} block has {len(block.ciphertexts)} ciphertexts, expected {scheme.count(size)}"
+        if not isinstance(bound, float) or block.meta.get("bound") != bound:
+            return f"its values are bounded by {block.meta.get('bound')!r:.40}, and those of others by {bound!r:.40}"
+        if block.contributors != 1 or isinstance(block.divisor, np.ndarray) or block.divisor != weight:
+            return f"an upload holds one update with its client's weight, {weight}"
+        return ""
+
+    def join_sums(self, sums: Sequence[Block], ctx: Context) -> Block:
+        """Adds sums of different clients."""
+        first = sums[0]
+        return first.replace(
+            ciphertexts=self._added(self.scheme(ctx), [(-1, block.ciphertexts) for block in sums]),
+            contributors=sum(block.contributors for block in sums),
+            divisor=sum(float(block.divisor) for block in sums),
+            meta={**first.meta, "clients": sorted(c for block in sums for c in block.meta["clients"])},
+        )  # fmt: skip
+
+    # -- the sum -------------------------------------------------------------------------------------------------------
+
+    def gather(self, block: Block, ctx: Context) -> Block:
+        """Has t clients open the sum; at the server, for which it stays closed: a pad is on it.
+
+        Raises:
+            TooFewClients: fewer of those in the sum are left.
+        """
+        phases, question = self._phases(block, ctx)
+        packed = tuple(self.scheme(ctx).chain.pack(phases))
+        return block.replace(ciphertexts=packed, meta={"bound": block.meta["bound"], "question": question})
+
+    def open(self, block: Block, ctx: Context) -> Block:
+        """Has t clients open the sum, at the server; or reads what they opened, at a client.
+
+        Raises:
+            TooFewClients: fewer of those in the sum are left.
+            ProtectionError: what they answer does not open it, or so many updates cannot give it.
+        """
+        scheme = self.scheme(ctx)
+        if not isinstance(ctx.party, Client):
+            phases, _ = self._phases(block, ctx)
+        elif isinstance(question := block.meta.get("question"), str) and block.sealed_by == self.name:
+            phases = scheme.chain.unpack(list(block.ciphertexts), f"the opened {block.zone} sum")
+            if len(phases):
+                pad = ctx.party.secret(self, "answer", ctx.round, block.zone, question)[:16]
+                phases = scheme.chain.minus(phases, scheme.chain.uniform(pad, len(phases)))
+        else:
+            raise ProtectionError(f"the {block.zone} sum was not opened by clients for {self.name}")
+        with ctx.party.operation(f"{self.name}.open", len(phases)):
+            sums = scheme.read(phases, block.size)
+        return self._plain(block, sums, ctx)
+
+    def _phases(self, block: Block, ctx: Context) -> tuple[Residues, str]:
+        """c0 + s c1 of a sum, or that and a pad, and what the pad follows from."""
+        if block.sealed_by != self.name:
+            raise ProtectionError(f"{self.name} cannot open a {block.zone} block sealed by {block.sealed_by}")
+        scheme = self.scheme(ctx)
+        pairs = scheme.unpack_pairs(block.ciphertexts, f"the {block.zone} sum")
+        if not len(pairs):
+            return pairs[:, 0], ""
+        c1 = scheme.chain.pack(pairs[:, 1])
+        chosen, parts = self._parts(block, c1, scheme, ctx)
+        return functools.reduce(scheme.chain.plus, parts, pairs[:, 0]), _question(chosen, c1)
+
+    def _plain(self, block: Block, sums: NDArray[np.int64], ctx: Context) -> Block:
+        numbers = FixedPoint(block.meta["bound"], ctx.num_clients, self.parameters(ctx.num_clients).bits)
+        values = numbers.values(sums, block.contributors).astype(np.float32)
+        return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
+
+    def _parts(
+        self, block: Block, c1: list[bytes], scheme: Scheme, ctx: Context
+    ) -> tuple[list[int], list[Residues]]:
+        """Parts of an opening by one set of clients, the first one that answers as a whole; and which it is."""
+        cohort, needed = ctx.party.cohort, scheme.parameters.threshold  # type: ignore[attr-defined]
+        inside = sorted(block.meta["clients"])
+        holders = [c for c in ctx.party.memory(self).get("holders", []) if c in inside]
+        holders = [*holders[ctx.round % max(1, len(holders)) :], *holders[: ctx.round % max(1, len(holders))]]
+        for _ in range(SETS):
+            left = [client_id for client_id in holders if client_id in cohort.client_ids]
+            if len(left) < needed:
+                raise TooFewClients(
+                    f"round {ctx.round + 1}: {len(left)} of the clients in the {block.zone} sum are left that have a "
+                    f"share of the key, and {needed} open it"
+                )
+            chosen = sorted(left[:needed])
+            asked = [block.zone, inside, chosen, c1]
+            found = []
+            for client_id, given in cohort.ask_each(self.decrypt_share, dict.fromkeys(chosen, asked)).items():
+                try:
+                    if not isinstance(given, list) or len(given) != len(c1):
+                        raise MessageError(f"its part of the opening is not {len(c1)} polynomials")
+                    found.append(scheme.chain.unpack(given, "its part of the opening"))
+                except MessageError as error:
+                    cohort.drop(client_id, f"{self.name}: {error}")
+            if len(found) == needed:
+                return chosen, found
+        raise TooFewClients(
+            f"round {ctx.round + 1}: in each of {SETS} sets of {needed} clients one dropped out while they opened the "
+            f"{block.zone} sum; a sum is not shown to more sets, since each sees it under smudging noise of its own"
+        )
+
+    @at_client
+    def decrypt_share(self, client: Client, asked: tuple[str, list[int], list[int], list[bytes]]) -> list[bytes]:
+        """This client's part of the opening of a sum, by a set of clients; the same for the same question.
+
+        It is told the zone, the clients in the sum, those of the set, and c1 of the sum's ciphertexts.
+
+        Raises:
+            OpenedBefore: it has helped to open another sum of the round and zone.
+            ProtectionError: too few updates in the sum, a set that is none, or too many sets for one sum.
+        """
+        zone, inside, chosen, c1 = asked
+        memory, me, ctx = client.memory(self), client.client_id, client.ctx
+        scheme = self.scheme(ctx)
+        self._permit(client, inside, chosen, scheme)
+        polynomials = scheme.chain.unpack(c1, f"the {zone} sum")
+        # Where clients open sums at home, the zone's own name stands for what they open there.
+        noted = zone if self.options.answer == "server" else f"{zone}, by shares"
+        with client.openings.once(ctx.round, noted, "", sorted(inside), c1):
+            self._count_set(client, zone, chosen)
+            question = _question(chosen, c1)
+            purpose = ("opening", ctx.digest, self.name, ctx.round, zone, question)
+            masks = {c: secrets.derive(self._shared(client, c), *purpose)[:16] for c in chosen if c != me}
+            (share,) = scheme.chain.unpack([memory["share"]], "the share of the key")
+            with client.operation(f"{self.name}.decrypt_share", len(c1)):
+                noise = secrets.derive(memory["noise"], *purpose)
+                part = scheme.partial(share, me, chosen, polynomials, noise, masks)
+                if self.options.answer == "clients" and me == min(chosen):
+                    pad = client.secret(self, "answer", ctx.round, zone, question)[:16]
+                    part = scheme.chain.plus(part, scheme.chain.uniform(pad, len(c1)))
+            return scheme.chain.pack(part)
+
+    def _permit(self, client: Client, inside: list[int], chosen: list[int], scheme: Scheme) -> None:
+        memory, me, needed = client.memory(self), client.client_id, scheme.parameters.threshold
+        if "share" not in memory or "key" not in memory:
+            raise ProtectionError(f"{self.name}: client {me} has no share of the key; it was not there in the set-up")
+        if len(inside) < max(LEAST, client.ctx.min_clients):
+            raise ProtectionError(
+                f"{len(inside)} clients are said to be in the sum; below {max(LEAST, client.ctx.min_clients)} it shows "
+                "too much of each"
+            )
+        if 2 * needed <= len(inside):
+            raise ProtectionError(
+                f"{len(inside)} clients are said to be in the sum, and {needed} open it: two sets of them without one "
+                "in common could open two sums of a round; raise threshold to more than half of a round's clients"
+            )
+        if len(set(chosen)) != needed or len(chosen) != needed or me not in chosen or not {*chosen} <= {*inside}:
+            raise ProtectionError(
+                f"clients {', '.join(map(str, chosen))} are to open the sum; they must be {needed} of those in it, and "
+                f"client {me} among them"
+            )
+
+    def _count_set(self, client: Client, zone: str, chosen: list[int]) -> None:
+        """Notes for which sets this client has answered; each shows the sum under smudging noise of its own."""
+        memory = client.memory(self)
+        if memory.get("round") != client.ctx.round:
+            memory.update(round=client.ctx.round, sets={})
+        known = memory["sets"].setdefault(zone, [])
+        if chosen not in known:
+            if len(known) >= SETS:
+                raise ProtectionError(
+                    f"client {client.client_id} has answered {len(known)} sets of clients that were to open this sum; "
+                    "more would average its smudging noise away"
+                )
+            known.append(list(chosen))
+
+    def open_upload(self, block: Block, sender: int, parties: Sequence[Party]) -> Block | None:
+        """One upload, with the secret key that t clients among the parties put together of their shares."""
+        clients = [party for party in parties if isinstance(party, Client) and "share" in party.memory(self)]
+        if not clients or not isinstance(block.meta.get("bound"), float):
+            return None
+        ctx = clients[0].ctx
+        scheme = self.scheme(ctx)
+        if len(clients) < (needed := scheme.parameters.threshold):
+            return None
+        packed = {client.client_id: client.memory(self)["share"] for client in clients[:needed]}
+        shares = scheme.chain.unpack(list(packed.values()), "shares of the key")
+        secret = shamir.combine(scheme.chain, dict(zip(packed, shares, strict=True)))
+        pairs = scheme.unpack_pairs(block.ciphertexts, f"the upload of client {sender}")
+        return self._plain(block, scheme.decrypt(secret, pairs, block.size), ctx)

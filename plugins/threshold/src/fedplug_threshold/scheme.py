@@ -1,0 +1,260 @@
+"""BFV under a joint key, of which every client has a share (Mouchet et al., PoPETs 2021 and J. Cryptology 2023).
+
+    joint key     b = sum b_i,  b_i = -a s_i + e_i;  secret s = sum s_i, which nobody ever has
+    shares        S_j = sum_i f_i(j + 1), f_i Shamir's polynomial of s_i
+    ciphertext    c0 = b u + e0 + Delta m,  c1 = a u + e1;  ciphertexts are added modulo q
+    opening       h_j = lambda_j S_j c1 + smudging + masks that cancel,  by the t clients of one set
+                  c0 + sum h_j = Delta m + noise
+
+Only sums are needed, so that there is no relinearisation and no plaintext modulus: messages are fields of whole numbers
+at fixed places of the mixed-radix digits modulo q (`fedplug_threshold.ring.Chain.digits`). The first digit holds noise
+alone, the second noise in its lowest `guard` bits, the rest of it and all others hold fields.
+
+The masks of an opening are shares of zero, one for each pair of clients in the set. Without them the server could put a
+set together, have part of it answer, and ask the same clients as members of another set: lambda_j S_j c1 + e and
+lambda'_j S_j c1 + e' with known lambdas are two equations that give S_j c1 away, since both noises are small (a test
+does it). With them the answers of a set that is not complete are uniform numbers, and those of a complete one show
+s c1 + noise and nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from fedplug.api.errors import MessageError, ProtectionError
+from fedplug_std.he_random import Secrets
+
+from fedplug_threshold import shamir, smudging
+from fedplug_threshold.ring import Chain, times
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from fedplug_threshold.parameters import Parameters
+    from fedplug_threshold.ring import Residues
+
+_CHUNK = 8
+"""Ciphertexts worked on at once: a megabyte or two."""
+_TRIES = 8
+"""Secrets are drawn until one fits the bound of `Ring.fixed`, which one in millions does not."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Scheme:
+    """All that parties do with keys and ciphertexts, under one choice of parameters."""
+
+    parameters: Parameters
+
+    @functools.cached_property
+    def chain(self) -> Chain:
+        """The ring modulo q."""
+        return Chain(self.parameters.degree, self.parameters.primes)
+
+    # -- keys ----------------------------------------------------------------------------------------------------------
+
+    def contribution(self, common: Residues, holders: Sequence[int]) -> tuple[Residues, Residues]:
+        """One client's part of the key: b_i, shape (L, N), and shares of s_i, shape (holders, L, N).
+
+        s_i is drawn here and dropped: its shares are all that is left of it.
+
+        Args:
+            common: a, shape (L, N).
+            holders: who gets a share, this client among them.
+        """
+        chain, secrets = self.chain, Secrets()
+        for _ in range(_TRIES):
+            secret = secrets.ternary(1, chain.degree)[0]
+            try:
+                key = chain.rings[0].fixed(-secret)
+            except ValueError as error:
+                problem = error
+            else:
+                break
+        else:
+            raise ProtectionError(f"none of {_TRIES} secrets could be used ({problem})")
+        errors = secrets.errors(1, chain.degree)
+        public = np.empty_like(common)
+        for place, ring in enumerate(chain.rings):
+            public[place] = ring.phase(errors, common[None, place], key)[0].view(np.uint64)
+        shares = shamir.deal(chain, chain.of(secret.astype(np.int64)), holders, self.parameters.threshold)
+        return public, shares
+
+    def total(self, parts: Iterable[Residues]) -> Residues:
+        """The sum of polynomials: of b_i, or of shares of one client, shape (L, N)."""
+        total = np.zeros((len(self.chain.primes), self.chain.degree), np.uint64)
+        for part in parts:
+            total = self.chain.plus(total, part)
+        return total
+
+    def public_key(self, joint: Residues, common: Residues) -> list[NDArray[np.complex128]]:
+        """Halves of b and a, ready to be multiplied with, by prime: shape (2, 2, N / 2)."""
+        keys = []
+        for place, ring in enumerate(self.chain.rings):
+            both = np.stack([joint[place], common[place]])
+            centred = both.astype(np.int64)
+            centred[both > ring.modulus // 2] -= ring.modulus
+            base = 1 << ring.low_bits
+            low = (centred + base // 2 & base - 1) - base // 2
+            halves = np.stack([low, centred - low >> ring.low_bits], axis=-2).astype(np.float64)
+            keys.append(ring.fixed(halves, base))
+        return keys
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def count(self, size: int) -> int:
+        """Ciphertexts of so many values."""
+        return -(-size // (self.chain.degree * self.parameters.per_coefficient))
+
+    def _scales(self) -> list[list[int]]:
+        """By field, what it is multiplied by, modulo each prime."""
+        found, below = [], self.chain.primes[0] << self.parameters.guard
+        product = self.chain.primes[0]
+        for many, prime in zip(self.parameters.fields, self.chain.primes[1:], strict=True):
+            for field in range(many):
+                found.append([(below << field * self.parameters.bits) % p for p in self.chain.primes])
+            product *= prime
+            below = product
+        return found
+
+    def _messages(self, numbers: NDArray[np.int64]) -> Residues:
+        """Delta m of ciphertexts, shape (m, L, N), of fields, shape (m, K, N)."""
+        total = np.zeros((len(numbers), len(self.chain.primes), self.chain.degree), np.uint64)
+        for field, scales in enumerate(self._scales()):
+            for place, prime in enumerate(self.chain.primes):
+                if scales[place]:
+                    total[:, place] += times(numbers[:, field].view(np.uint64), scales[place], prime)
+        self.chain.reduce(total)
+        return total
+
+    def encrypt(self, key: Sequence[NDArray[np.complex128]], numbers: NDArray[np.int64]) -> Residues:
+        """Ciphertexts of numbers of at least 0 and below 2^bits, shape (m, 2, L, N) for (size,).
+
+        Args:
+            key: as `public_key` gives it.
+            numbers: value after value, field by field within a coefficient's place.
+        """
+        chain, fields = self.chain, self.parameters.per_coefficient
+        rows = self.count(len(numbers))
+        padded = np.zeros((rows, fields, chain.degree), np.int64)
+        padded.reshape(-1)[: len(numbers)] = numbers
+        pairs = np.empty((rows, 2, len(chain.primes), chain.degree), np.uint64)
+        secrets = Secrets()
+        for start in range(0, rows, _CHUNK):
+            part = pairs[start : start + _CHUNK]
+            small = chain.rings[0].spectrum(secrets.ternary(len(part), chain.degree))[:, None]
+            errors = [secrets.errors(len(part), chain.degree) for _ in range(2)]
+            for place, ring in enumerate(chain.rings):
+                for half in range(2):
+                    product = ring.products(small, key[place][half])
+                    part[:, half, place] = ring.joined(product, errors[half]).view(np.uint64)
+            part[:, 0] = chain.plus(part[:, 0], self._messages(padded[start : start + _CHUNK]))
+        return pairs
+
+    def read(self, phases: Residues, size: int) -> NDArray[np.int64]:
+        """The sums of fields that phases c0 + s c1 hold, shape (size,) for (m, L, N).
+
+        Raises:
+            ProtectionError: there is more noise in them than there can be: a share was wrong, or a ciphertext.
+        """
+        chain, guard, bits = self.chain, self.parameters.guard, self.parameters.bits
+        middle = chain.primes[0] << guard - 1
+        shift = np.array([middle % prime for prime in chain.primes], np.uint64)[:, None]
+        digits = chain.digits(chain.plus(phases, np.broadcast_to(shift, phases.shape)))
+        noise = digits[:, 1] & np.uint64((1 << guard) - 1)
+        low, high = 1 << guard - 2, 3 << guard - 2
+        found = np.empty((len(phases), self.parameters.per_coefficient, chain.degree), np.int64)
+        digits[:, 1] >>= np.uint64(guard)
+        field, mask = 0, np.uint64((1 << bits) - 1)
+        spilled = np.zeros(phases.shape[-1], bool)
+        for place, many in enumerate(self.parameters.fields, 1):
+            rest = digits[:, place]
+            for _ in range(many):
+                found[:, field] = (rest & mask).view(np.int64)
+                rest = rest >> np.uint64(bits)
+                field += 1
+            spilled |= rest.any(axis=0)
+        flat = found.reshape(-1)
+        inside = bool(((noise >= low) & (noise < high)).all())
+        if not inside or spilled.any() or flat[size:].any():
+            raise ProtectionError(
+                "the opened sum does not lie on its grid, as it would with the right shares: a share or an upload was "
+                "wrong; the sum is not used"
+            )
+        return flat[:size]
+
+    # -- opening -------------------------------------------------------------------------------------------------------
+
+    def partial(
+        self, share: Residues, me: int, holders: Sequence[int], c1: Residues, noise: bytes, masks: Mapping[int, bytes]
+    ) -> Residues:
+        """h_j: a client's part of an opening by a set of clients, shape (m, L, N).
+
+        Args:
+            share: S_j, shape (L, N).
+            me: j.
+            holders: the set, t clients.
+            c1: of the ciphertexts, shape (m, L, N).
+            noise: 32 bytes, for this set and these ciphertexts alone, of which the smudging noise is drawn.
+            masks: 16 bytes that this client shares with each other one of the set, for this set and these ciphertexts
+                alone; the one with the lower number adds what they stand for, the other subtracts it.
+        """
+        chain = self.chain
+        weights = shamir.weight(tuple(holders), me, chain.primes)
+        scaled = np.stack([times(share[i], weights[i], prime) for i, prime in enumerate(chain.primes)])
+        total = chain.product(c1, chain.limbs(scaled))
+        total = chain.plus(total, smudging.draw(chain, noise, len(c1), self.parameters.smudge_bits))
+        total = chain.plus(total, self._masks([masks[other] for other in holders if other > me], len(c1)))
+        return chain.minus(total, self._masks([masks[other] for other in holders if other < me], len(c1)))
+
+    def _masks(self, seeds: Sequence[bytes], count: int) -> Residues:
+        """The sum of what seeds stand for, shape (count, L, N)."""
+        chain, terms = self.chain, 1
+        total = np.zeros((count, len(chain.primes), chain.degree), np.uint64)
+        for seed in seeds:
+            total += chain.uniform(seed, count)
+            if (terms := terms + 1) == chain.most_terms:
+                chain.reduce(total)
+                terms = 1
+        chain.reduce(total)
+        return total
+
+    def open(self, c0: Residues, parts: Iterable[Residues], size: int) -> NDArray[np.int64]:
+        """Sums of fields from c0 and the parts of all clients of the set, shape (size,).
+
+        Raises:
+            ProtectionError: they do not open it.
+        """
+        return self.read(functools.reduce(self.chain.plus, parts, c0), size)
+
+    def decrypt(self, secret: Residues, pairs: Residues, size: int) -> NDArray[np.int64]:
+        """What ciphertexts hold, with the secret key, which t clients that collude can put together.
+
+        Raises:
+            ProtectionError: it is another key.
+        """
+        phases = self.chain.plus(pairs[:, 0], self.chain.product(pairs[:, 1], self.chain.limbs(secret)))
+        return self.read(phases, size)
+
+    # -- bytes ---------------------------------------------------------------------------------------------------------
+
+    def pack_pairs(self, pairs: Residues) -> tuple[bytes, ...]:
+        """Ciphertexts of shape (m, 2, L, N) as bytes."""
+        halves = [self.chain.pack(pairs[:, half]) for half in range(2)]
+        return tuple(first + second for first, second in zip(*halves, strict=True))
+
+    def unpack_pairs(self, ciphertexts: Sequence[Any], what: str) -> Residues:
+        """Inverse of `pack_pairs`.
+
+        Raises:
+            MessageError: bytes that are no ciphertext; the message says of what.
+        """
+        cut = self.chain.packed
+        if any(not isinstance(data, bytes) for data in ciphertexts):
+            raise MessageError(f"{what}: a ciphertext is not bytes")
+        halves = ([data[:cut] for data in ciphertexts], [data[cut:] for data in ciphertexts])
+        return np.stack([self.chain.unpack(half, what) for half in halves], axis=1)

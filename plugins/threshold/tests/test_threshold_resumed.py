@@ -1,0 +1,76 @@
+"""A run that is killed and goes on: what the repeated round costs is what was released of it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fedplug.privacy.charging import Charging
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.sums import Sums
+from fedplug.runs import execution
+from fedplug.runs.settings import Settings
+from threshold_toys import recipe
+from toy_components import toy_catalog
+
+NOISED = {"protect": {"encrypted": [
+    {"use": "std.clip", "norm": 8.0}, {"use": "std.distributed_gaussian", "noise_multiplier": 2.0}, "threshold.bfv",
+]}}  # fmt: skip
+
+
+def repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, method: str, **changes: Any) -> Path:
+    """The folder of a run that died in its second round, when this method was called, and that was resumed."""
+    settings = Settings.load().replace({"engine": "local", "output": tmp_path / "runs", "quiet": True})
+    real, catalog, calls = getattr(owner, method), toy_catalog(), itertools.count()
+
+    def killed(self: Any, *given: Any, **named: Any) -> Any:
+        if next(calls) == 1:
+            raise ZeroDivisionError
+        return real(self, *given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, method, killed)
+        with pytest.raises(ZeroDivisionError):
+            execution.start(Recipe.from_plain(recipe(rounds=3, **NOISED, **changes), catalog), settings, catalog)
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert execution.resume(folder, settings, None, catalog) == 0
+    return folder
+
+
+def test_a_round_that_died_after_its_sum_was_opened_is_paid_for_as_a_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = repeated(tmp_path, monkeypatch, Charging, "_released")
+    ledger = json.loads((folder / "ledger.json").read_text())
+    entries = [(entry["round"], entry["zones"]["encrypted"]) for entry in ledger["log"]]
+    assert [round for round, _ in entries] == [1, 2, 2, 3]
+    assert not any(zone.get("closed") for _, zone in entries[:2])
+    assert entries[1][1]["sum_factor"] == pytest.approx(6**0.5)
+    assert entries[2][1]["closed"]  # clients open one sum a round: that of the second attempt stays closed
+    assert "round 2 was repeated; zone encrypted was not opened a second time" in ledger["warnings"]
+
+
+def test_a_repeated_round_of_clients_that_weigh_unequally_gets_no_more_credit_than_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heavy clients' noise is less of the sum than that of as many equal ones."""
+    weighted = {"aggregate": {"use": "std.mean"}}
+    folder = repeated(tmp_path, monkeypatch, Charging, "_released", **weighted)
+    ledger = json.loads((folder / "ledger.json").read_text())
+    usual, lost = (entry["zones"]["encrypted"]["sum_factor"] for entry in ledger["log"][:2])
+    assert lost == pytest.approx(usual)
+    assert lost < 6**0.5 - 0.05
+
+
+def test_a_round_that_died_before_anybody_was_asked_for_shares_released_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = repeated(tmp_path, monkeypatch, Sums, "open")
+    ledger = json.loads((folder / "ledger.json").read_text())
+    closed = [(entry["round"], bool(entry["zones"]["encrypted"].get("closed"))) for entry in ledger["log"]]
+    noted = [json.loads(line)["what"] for line in (folder / "charging.jsonl").read_text().splitlines()]
+    assert (noted.count("upload"), noted.count("opening")) == (4, 3)
+    assert closed == [(1, False), (2, True), (2, False), (3, False)]

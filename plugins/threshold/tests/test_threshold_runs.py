@@ -1,0 +1,349 @@
+"""Whole runs under a joint key: sums to the bit, clients that drop out in every phase, and who can open what."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from fedplug import Client, Seal, at_client
+from fedplug.api.errors import OpenedBefore, ProtectionError, RecipeError, TooFewClients
+from fedplug.round.set_up import SetUp
+from fedplug_threshold import bfv, shamir
+from fedplug_threshold.bfv import SETS, ThresholdBfv
+from fedplug_threshold.fixed_point import FixedPoint
+from fedplug_threshold.parameters import choose
+from numpy.typing import NDArray
+from threshold_toys import CLIENTS, NORM, recipe
+from toy_components import pushed
+from toy_protocol import calls_of, initial_vector, run_protocol
+
+EVERYBODY = list(range(CLIENTS))
+
+
+def away(tmp_path: Any, when: str, *who: tuple[int, int]) -> dict[str, Any]:
+    """Who is away, as pairs of a round from 1 and a client."""
+    trace = tmp_path / "away.csv"
+    trace.write_text("round,client\n" + "".join(f"{round},{client}\n" for round, client in who))
+    return {"trace": str(trace), "when": when}
+
+
+def expected(plain: dict[str, Any], present: list[list[int]], bits: int, clients: int = CLIENTS) -> NDArray[Any]:
+    """The model after rounds in which these clients' updates are in the sum, through the plain fixed-point sum."""
+    vector = initial_vector(plain)
+    step = FixedPoint(NORM, clients, bits).step
+    for round, ids in enumerate(present):
+        moved = [pushed(vector, plain["seed"], client_id, round) for client_id in ids]
+        total = sum(np.rint(update.astype(np.float64) / step).astype(np.int64) for update in moved)
+        mean = (total * step).astype(np.float32) / np.float32(len(ids))
+        vector = vector + mean.astype(np.float32)
+    return vector
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"bits": 32, "threshold": 0.9}, {"degree": 8192, "threshold": 4}, {"answer": "clients"},
+])  # fmt: skip
+@pytest.mark.parametrize("engine", ["local", "processes"])
+def test_a_sum_is_the_plain_fixed_point_sum_to_the_bit(engine: str, options: dict[str, Any]) -> None:
+    plain = recipe({"use": "threshold.bfv", **options})
+    outcome = run_protocol(plain, engine)
+    assert outcome.notes == []
+    bits = choose(CLIENTS, 4, 40, options.get("bits"), options.get("degree")).bits
+    assert np.array_equal(outcome.vectors[0], expected(plain, [EVERYBODY] * 2, bits))
+
+
+BITS = choose(CLIENTS, 4).bits
+REAL = {name: getattr(ThresholdBfv, name) for name in ("deal", "take_shares", "decrypt_share", "seal")}
+
+
+def replace(monkeypatch: pytest.MonkeyPatch, name: str, does: Callable[[Any, Client, Any], Any]) -> None:
+    """Has clients do something else, where they are asked for this."""
+    does.__name__ = name
+    monkeypatch.setattr(ThresholdBfv, name, at_client(does))
+
+
+def fails(monkeypatch: pytest.MonkeyPatch, name: str, *clients: int) -> None:
+    """These clients are gone when this method of theirs is called."""
+
+    def gone(self: Any, client: Client, asked: Any) -> Any:
+        if client.client_id in clients:
+            raise ProtectionError("it is gone")
+        return REAL[name](self, client, asked)
+
+    replace(monkeypatch, name, gone)
+
+
+@pytest.mark.parametrize(("when", "inside"), [
+    ("round", [0, 1, 3, 5]), ("upload", [0, 1, 3, 5]), ("opening", EVERYBODY),  # their updates are in the sum
+])  # fmt: skip
+def test_clients_may_drop_out_in_every_phase(tmp_path: Any, when: str, inside: list[int]) -> None:
+    plain = recipe(min_clients=4, availability=away(tmp_path, when, (1, 2), (1, 4)))
+    outcome = run_protocol(plain)
+    assert all("dropped out: is away" in note for note in outcome.notes)
+    assert sorted(outcome.rows[0].clients.dropped) == [2, 4]
+    assert np.array_equal(outcome.vectors[0], expected(plain, [inside, EVERYBODY], BITS))
+
+
+@pytest.mark.parametrize("phase", ["before its share was dealt", "before it took its shares"])
+def test_who_drops_out_of_the_set_up_encrypts_and_helps_to_open_nothing(
+    phase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key is of those that dealt, the same at all; who has no share of it is not asked to open.
+
+    A run needs every client in its set-up. This looks at what the key would be without that rule.
+    """
+    fails(monkeypatch, "deal" if "dealt" in phase else "take_shares", 2)
+    plain = recipe()
+    with pytest.raises(TooFewClients, match="set-up needs every client once; missing: client 2: threshold"):
+        run_protocol(plain)
+    monkeypatch.setattr(SetUp, "_require", lambda *_: None)
+    held: list[Any] = []
+    outcome = run_protocol(plain, prepare=lambda protocol, engine: held.append((protocol, engine)))
+    assert np.array_equal(outcome.vectors[0], expected(plain, [EVERYBODY] * 2, BITS))
+    ((protocol, _),) = held
+    memory = protocol.server.state["threshold.bfv"]
+    assert memory["holders"] == [0, 1, 3, 4, 5]
+    assert memory["dealers"] == ([0, 1, 3, 4, 5] if "dealt" in phase else EVERYBODY)
+    asked = {
+        message.receiver for message in outcome.wire.messages
+        if message.receiver.startswith("client") and "threshold.bfv.decrypt_share" in calls_of(message)
+    }  # fmt: skip
+    assert asked
+    assert "client:2" not in asked
+
+
+def test_with_fewer_shares_than_open_the_run_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    fails(monkeypatch, "take_shares", 1, 2, 3)
+    with pytest.raises(TooFewClients, match="3 clients have a share of the key, and 4 open a sum"):
+        run_protocol(recipe())
+
+
+def test_with_too_few_left_the_sum_stays_closed_and_costs_nothing_to_who_cannot_open_it(tmp_path: Any) -> None:
+    gone = away(tmp_path, "opening", *((1, client) for client in range(3)))
+    outcome = run_protocol(recipe(availability=gone, rounds=3))
+    (said,) = (note for note in outcome.notes if "skipped" in note)
+    assert "of the clients in the encrypted sum are left that have a share of the key, and 4 open it" in said
+    assert [entry.zones["encrypted"].closed for entry in outcome.protocol.ledger.log] == [True, False, False]
+
+
+def test_another_set_opens_where_clients_of_the_first_one_are_gone(tmp_path: Any) -> None:
+    gone = away(tmp_path, "opening", (1, 0), (1, 3))
+    plain = recipe(availability=gone)
+    outcome = run_protocol(plain)
+    assert np.array_equal(outcome.vectors[0], expected(plain, [EVERYBODY] * 2, BITS))
+
+
+def test_a_sum_is_not_shown_to_more_than_four_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time one client of the set does not answer."""
+    calls: list[int] = []
+
+    def gone(self: Any, client: Client, asked: Any) -> Any:
+        if client.ctx.round == 0 and client.client_id == asked[2][-1]:
+            calls.append(client.client_id)
+            raise ProtectionError("it is gone")
+        return REAL["decrypt_share"](self, client, asked)
+
+    replace(monkeypatch, "decrypt_share", gone)
+    outcome = run_protocol(recipe({"use": "threshold.bfv", "threshold": 7}, 12, rounds=3))
+    assert len(calls) == SETS
+    assert any("in each of 4 sets of 7 clients one dropped out" in note for note in outcome.notes)
+
+
+def test_sums_for_the_clients_alone_travel_under_a_pad_that_the_server_does_not_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sums: list[Any] = []
+    gathered = ThresholdBfv.gather
+
+    def look(self: Any, block: Any, ctx: Any) -> Any:
+        sums.append(gathered(self, block, ctx))
+        return sums[-1]
+
+    monkeypatch.setattr(ThresholdBfv, "gather", look)
+    plain = recipe({"use": "threshold.bfv", "answer": "clients"})
+    outcome, protocol, clients, component = held_by(plain)
+    assert all(np.array_equal(c.vector, expected(plain, [EVERYBODY] * 2, BITS)) for c in clients.values())
+    scheme = component.scheme(protocol.server.ctx)
+    for total in sums:
+        with pytest.raises(ProtectionError, match="does not lie on its grid"):
+            scheme.read(scheme.chain.unpack(list(total.ciphertexts), ""), total.size)
+    views = outcome.protocol.ledger.report().views
+    assert views["aggregator"].guarantee == "learns nothing of the updates (epsilon 0)"
+    usual = run_protocol(recipe()).protocol.ledger.report().views
+    assert usual["aggregator"].guarantee != views["aggregator"].guarantee
+
+
+def held_by(plain: dict[str, Any]) -> tuple[Any, Any, dict[int, Client], Any]:
+    """The outcome, the protocol, the clients in round 1, and the component."""
+    held: list[Any] = []
+    outcome = run_protocol(plain, prepare=lambda protocol, engine: held.append((protocol, engine)))
+    ((protocol, engine),) = held
+    clients = {client.client_id: client for client in engine.clients.clients.values()}
+    for client in clients.values():
+        client.ctx = dataclasses.replace(client.ctx, round=0)
+    return outcome, protocol, clients, protocol.composition.components["threshold.bfv"]
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_as_many_clients_as_stated_open_an_upload_and_fewer_do_not(count: int) -> None:
+    plain = recipe(rounds=1)
+    outcome, protocol, clients, component = held_by(plain)
+    upload = next(
+        message.answered().blocks["encrypted"] for message in outcome.wire.messages
+        if message.sender == "client:5" and (message.round, message.phase) == (0, "upload")
+    )  # fmt: skip
+    steps = protocol.server.ctx.steps("encrypted")
+    (seal,) = (one for step in steps for one in step.operations if isinstance(one, Seal))
+    assert (seal.opens_with, seal.range) == (4, NORM)
+    assert "4 of 6 clients open a sum; N=4096, log2 q = 106.0 of 106 allowed" in seal.scheme
+    opened = component.open_upload(upload, 5, [protocol.server, *(clients[c] for c in range(count))])
+    if count < seal.opens_with:
+        assert opened is None
+        # What they could do is to interpolate all the same, as if they were enough.
+        scheme = component.scheme(protocol.server.ctx)
+        shares = {c: scheme.chain.unpack([clients[c].memory(component)["share"]], "")[0] for c in range(count)}
+        pairs = scheme.unpack_pairs(upload.ciphertexts, "")
+        with pytest.raises(ProtectionError, match="does not lie on its grid"):
+            scheme.decrypt(shamir.combine(scheme.chain, shares), pairs, upload.size)
+        return
+    update = pushed(initial_vector(plain), plain["seed"], 5, 0)
+    assert np.abs(opened.plain() - update).max() <= seal.step / 2
+
+
+def test_no_client_has_the_secret_of_another_or_its_own_in_memory() -> None:
+    """All that is left of the secrets are shares of their sum."""
+    _, _, clients, component = held_by(recipe(rounds=1))
+    for client in clients.values():
+        memory = client.memory(component)
+        kept = {key for key in memory if not key.startswith("letters")} - {"round", "sets"}
+        assert kept == {"dealers", "dealt", "key", "noise", "nonce", "share"}
+        share = component.scheme(client.ctx).chain.unpack([memory["share"]], "")
+        assert share[0, 0].std() > component.scheme(client.ctx).chain.primes[0] / 4  # no ternary polynomial
+
+
+def test_a_client_answers_for_one_sum_a_round_of_enough_updates_and_the_same_each_time() -> None:
+    outcome, _, clients, component = held_by(recipe(rounds=1))
+    asked = next(
+        payload[0] for message in outcome.wire.messages if message.receiver == "client:0" and message.round == 0
+        for *_, method, payload in message.decode()["calls"] if method == "decrypt_share"
+    )  # fmt: skip
+    zone, inside, chosen, c1 = asked
+    client = clients[0]
+    first = component.decrypt_share(client, asked)
+    assert component.decrypt_share(client, asked) == first
+    chain = component.scheme(client.ctx).chain
+    other = chain.pack(chain.uniform(bytes(16), len(c1)))
+    with pytest.raises(OpenedBefore):
+        component.decrypt_share(client, [zone, inside, chosen, other])
+    with pytest.raises(OpenedBefore):
+        component.decrypt_share(client, [zone, inside[:-1], inside[:4], c1])
+    for wrong, message in (
+        ([zone, [0, 1], chosen, c1], "2 clients are said to be in the sum; below 3"),
+        ([zone, list(range(8)), chosen, c1], "two sets of them without one"),
+        ([zone, inside, [0, 1, 2], c1], "they must be 4 of those in it"),
+        ([zone, inside, [1, 2, 3, 4], c1], "client 0 among them"),
+        ([zone, inside, [0, 1, 2, 9], c1], "they must be 4 of those in it"),
+    ):  # fmt: skip
+        with pytest.raises(ProtectionError, match=message):
+            component.decrypt_share(client, wrong)
+    sets = [[0, 1, 2, 4], [0, 1, 2, 5], [0, 2, 3, 4], [0, 1, 3, 5]]
+    for each in [each for each in sets if each not in client.memory(component)["sets"][zone]][: SETS - 1]:
+        assert component.decrypt_share(client, [zone, inside, each, c1]) != first
+    with pytest.raises(ProtectionError, match="has answered 4 sets of clients"):
+        component.decrypt_share(client, [zone, inside, [0, 3, 4, 5], c1])
+    with pytest.raises(ProtectionError, match="deals shares of a secret once"):
+        component.deal(client, {0: client.memory(component)["nonce"]})
+    with pytest.raises(ProtectionError, match="has a share of the key already"):
+        component.take_shares(client, {})
+    with pytest.raises(ProtectionError, match="has another key, or shares of a key of other clients"):
+        component.take_key(client, (bytes(3), bytes(16), EVERYBODY))
+
+
+def aggregators(outcome: Any) -> float:
+    epsilon = outcome.protocol.ledger.report().views["aggregator"].epsilon
+    assert epsilon is not None
+    return float(epsilon)
+
+
+NOISED = {"protect": {"encrypted": [
+    {"use": "std.clip", "norm": NORM}, {"use": "std.distributed_gaussian", "noise_multiplier": 2.0}, "threshold.bfv",
+]}}  # fmt: skip
+
+
+def test_noise_that_clients_share_out_is_priced_toward_the_server_and_for_the_model() -> None:
+    outcome = run_protocol(recipe(min_clients=CLIENTS, **NOISED))
+    report = outcome.protocol.ledger.report()
+    assert outcome.notes == []
+    assert report.views["aggregator"].epsilon == report.views["released_model"].epsilon
+    masks = run_protocol(recipe(min_clients=CLIENTS, protect={"encrypted": [
+        *NOISED["protect"]["encrypted"][:2], "secagg.bonawitz"
+    ]}, postprocess={"encrypted": ["secagg.bonawitz"]}))  # fmt: skip
+    assert aggregators(outcome) == pytest.approx(aggregators(masks), rel=1e-6)
+
+
+@pytest.mark.parametrize("how", ["a wrong share", "an upload beyond the bound"])
+def test_a_wrong_share_or_upload_is_noticed_and_the_sum_is_paid_for(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = recipe(rounds=1, min_clients=CLIENTS, **NOISED)
+    honest = aggregators(run_protocol(plain))
+
+    def lies(self: Any, client: Client, asked: Any) -> list[bytes]:
+        parts = REAL["decrypt_share"](self, client, asked)
+        if client.client_id == 2:
+            chain = self.scheme(client.ctx).chain
+            polynomials = chain.unpack(parts, "")
+            polynomials[:, 1, 17] = chain.primes[1] // 2
+            parts = chain.pack(polynomials)
+        return parts
+
+    def too_large(self: Any, block: Any, client: Client, ctx: Any) -> Any:
+        if client.client_id != 5:
+            return REAL["seal"](self, block, client, ctx)
+        numbers = FixedPoint.numbers
+        with monkeypatch.context() as patch:
+            patch.setattr(FixedPoint, "numbers", lambda self, values: numbers(self, values) + 7 * self.largest)
+            return REAL["seal"](self, block, client, ctx)
+
+    if how == "a wrong share":
+        replace(monkeypatch, "decrypt_share", lies)
+    else:
+        monkeypatch.setattr(ThresholdBfv, "seal", too_large)
+    outcome = run_protocol(plain)
+    (said,) = (note for note in outcome.notes if "zone encrypted is skipped" in note)
+    assert "a share or an upload was wrong; the sum is not used" in said
+    assert aggregators(outcome) == honest > 1
+
+
+def test_zones_for_which_smudging_was_not_worked_out_are_not_encrypted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bfv, "MOST_VALUES", 100)
+    with pytest.raises(TooFewClients, match="what smudging leaves visible was worked out for 100; encrypt a part"):
+        run_protocol(recipe())
+
+
+def test_uploads_of_equal_models_differ_in_every_round() -> None:
+    outcome = run_protocol(recipe(train={"use": "toy.push", "scale": 0.0}))
+    uploads = [
+        np.frombuffer(message.answered().blocks["encrypted"].ciphertexts[0], np.uint8)
+        for message in outcome.wire.messages
+        if message.phase == "upload" and message.sender.startswith("client")
+    ]
+    assert len(uploads) == 2 * CLIENTS
+    assert all(np.mean(one == other) < 0.01 for one, other in itertools.combinations(uploads, 2))
+
+
+@pytest.mark.parametrize(("plain", "problem"), [
+    (recipe(min_clients=2), "raise it to 3 or more"),
+    (recipe({"use": "threshold.bfv", "threshold": 7}), "at most the number of clients, 6"),
+    (recipe({"use": "threshold.bfv", "threshold": 4.5}), "must be a whole number of clients"),
+    (recipe({"use": "threshold.bfv", "threshold": 3}), "at most half of the 6 clients of a round"),
+    (recipe(sampling={"scheme": "fixed", "rate": 0.5}), "threshold=4 clients open a sum, and 3 of 6 take part"),
+    (recipe({"use": "threshold.bfv", "smudging_bits": 30}), "raise smudging_bits to 3[0-9]"),
+    (recipe({"use": "threshold.bfv", "bits": 40, "smudging_bits": 64}), "lower bits or smudging_bits"),
+    (recipe({"use": "threshold.bfv", "degree": 4095}), "degree.*4096, 8192 or 16384"),
+    (recipe() | {"protect": {"encrypted": ["threshold.bfv"]}}, "nothing bounds the encrypted values"),
+])  # fmt: skip
+def test_what_cannot_work_is_refused_before_the_run(plain: dict[str, Any], problem: str) -> None:
+    with pytest.raises((RecipeError, TooFewClients), match=problem):
+        run_protocol(plain)

@@ -1,0 +1,167 @@
+"""Runs whose clients are killed for real, phase by phase, and what they must come to: see `mortal`."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from engine_toys import vectors_in
+from fedplug.engines.base import Engine, Job
+from fedplug.privacy.ledger_record import RoundEntry
+from fedplug.round.checkpoint import Checkpoints
+from fedplug_secagg.masked import Masked
+from run_toys import start
+from toy_components import recipe_of
+from toy_protocol import Outcome, Watched, build, run_protocol
+
+MORTAL = str(Path(__file__).with_name("mortal.py"))
+CLIENTS = 6
+NOISE = {"use": "std.distributed_gaussian", "noise_multiplier": 2.0}
+SECONDS = 60
+"""For so long a server waits for a party, on a busy machine too."""
+KILLS = ("1 1 advertise", "2 2 dealt", "3 3 sealing", "4 4 sealed", "5 5 opening", "6 0 answered")
+"""One kill a round, of another client each; in the seventh all are back."""
+AWAY = {"advertise": "round", "dealt": "round", "sealing": "upload", "sealed": "upload", "agreeing": "opening",
+        "opening": "opening", "answered": "opening"}  # fmt: skip
+"""By phase of a kill, when a client must go that is away by the section `availability`, for the same sums."""
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "Bonawitz": {"threshold": 3}, "Plus": {"dropped": 0.4, "corrupt": 0.1}, "Lwe": {"noise_multiplier": 2.0},
+}  # fmt: skip
+
+
+def mortal(
+    name: str = "Bonawitz", faults: Iterable[str] = (), rounds: int = 7, source: str = "reproducible",
+    clients: int = CLIENTS, **options: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Clients whose sums are priced, and what is to happen to them. Reproducible noise, with which models can be
+    compared to the bit, protects nobody, and has no price.
+    """
+    use = {"use": f"{MORTAL}:{name}", "name": "mortal", "faults": list(faults), **_OPTIONS[name], **options}
+    if name == "Lwe":
+        use["source"] = source
+    least = 4 if name == "Plus" or options.get("signed") else 3
+    noise = [] if name == "Lwe" else [NOISE | {"source": source}]
+    plain = recipe_of(
+        "encrypted", [{"use": "std.clip", "norm": 8.0}, *noise, use], train={"use": "toy.push", "scale": 0.01},
+        min_clients=least, aggregate={"use": "std.mean", "weighting": "uniform"}, postprocess={"encrypted": ["mortal"]},
+        rounds=rounds,
+    )  # fmt: skip
+    plain["data"]["clients"] = clients
+    return plain
+
+
+def parts_of(fault: str) -> tuple[int, int, str]:
+    """Round from 1, client, and what happens."""
+    round, client, what = fault.split()
+    return int(round), int(client), what
+
+
+def killed(faults: Iterable[str], rounds: int = 7) -> list[list[int]]:
+    """By round, who is killed in it."""
+    found = [parts_of(fault) for fault in faults]
+    return [sorted(c for at, c, what in found if at == round and what in AWAY) for round in range(1, rounds + 1)]
+
+
+def in_one_process(name: str, faults: Iterable[str], **changes: Any) -> Outcome:
+    """The same run in one process, where an error takes the place of each kill."""
+    return run_protocol(mortal(name, faults, raises=True, **changes))
+
+
+def away(name: str, faults: Iterable[str], folder: Path) -> list[RoundEntry]:
+    """The ledger of a run in which those that are killed are away from the same phase on, and nothing goes wrong."""
+    found = [parts_of(fault) for fault in faults]
+    trace = folder / "away.csv"
+    trace.write_text("round,client\n" + "".join(f"{round},{client}\n" for round, client, _ in found))
+    phases = {round: AWAY[what] for round, _, what in found}
+    logs = {
+        when: run_protocol(mortal(name) | {"availability": {"trace": str(trace), "when": when}}).protocol.ledger.log
+        for when in ("round", "upload", "opening")
+    }
+    return [logs[phases.get(round, "round")][round - 1] for round in range(1, 8)]
+
+
+class Faulty:
+    """A run with a checkpoint after every round, so that what was killed comes back.
+
+    Args:
+        plain: the recipe.
+        engine: `processes`, or the class of another.
+        folder: for checkpoints.
+        prepare: called before the set-up.
+
+    Attributes:
+        protocol: with its ledger and rows.
+        notes: what was said.
+        vectors: the model of each client in the end, by `client-3`.
+    """
+
+    def __init__(
+        self, plain: dict[str, Any], engine: str | Callable[[Job], Engine], folder: Path,
+        prepare: Callable[[Watched, Engine], None] = lambda protocol, engine: None,
+    ) -> None:  # fmt: skip
+        self.protocol, running, watch = build(plain, engine, workers=plain["data"]["clients"], timeout=SECONDS)
+        checkpoints = Checkpoints(folder)
+
+        def save(done: int) -> None:
+            checkpoints.write(done, self.protocol.state(), running)
+
+        try:
+            prepare(self.protocol, running)
+            self.protocol.after_each_round(save)
+            self.protocol.setup()
+            save(0)
+            self.protocol.run()
+            end = folder / "end" / f"round-{plain['rounds'] + 1:04d}"
+            end.mkdir(parents=True)
+            running.save(end)
+        finally:
+            running.close()
+        self.notes: list[str] = watch.notes
+        self.vectors = vectors_in(folder)
+
+    @property
+    def log(self) -> list[RoundEntry]:
+        """The ledger's entries."""
+        return self.protocol.ledger.log
+
+    @property
+    def dropped(self) -> list[dict[int, str]]:
+        """By round, who dropped out and why."""
+        return [dict(row.clients.dropped) for row in self.protocol.rows]
+
+    def require_equal(self, other: Outcome) -> None:
+        """The models are equal to the bit, and the ledgers are."""
+        assert len(self.vectors) == self.protocol.recipe.data.clients
+        assert all(np.array_equal(vector, other.vector) for vector in self.vectors.values())
+        assert self.log == other.protocol.ledger.log
+
+
+def epsilon(protocol: Watched) -> float:
+    """What the run cost toward the server."""
+    found = protocol.ledger.report().views["aggregator"].epsilon
+    assert found is not None
+    return float(found)
+
+
+def closed(log: list[RoundEntry]) -> list[bool]:
+    """By round, whether the sum stayed closed, and so costs nothing toward who cannot open it."""
+    return [entry.zones["encrypted"].closed for entry in log]
+
+
+def serve(folder: Path, plain: dict[str, Any], moment: str, settings: dict[str, Any]) -> None:
+    """A server that kills itself in round 2, before (`asking`) or after (`in hand`) it has shares; to be a process."""
+    collected = Masked._collected
+
+    def dies(self: Masked, *given: Any) -> Any:
+        ctx = given[-1]
+        found = collected(self, *given) if moment == "in hand" or ctx.round != 1 else None
+        if ctx.round == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+
+    Masked._collected = dies  # type: ignore[method-assign]
+    start(folder, plain, **settings)

@@ -1,0 +1,357 @@
+"""Noise that is correlated over rounds in whole runs: what is added, remembered, refused and paid."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import fedplug
+import numpy as np
+import pytest
+from fedplug.api.errors import ProtectionError, RecipeError
+from fedplug.api.links import Link, fold
+from fedplug.api.operations import Bound, Misplaced, Noise
+from fedplug.api.parties import Server
+from fedplug.mechanisms.execution import execute
+from fedplug.privacy.accounting import gaussian_epsilon
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.protocol import sample
+from fedplug_std.correlated import CorrelatedGaussian
+from fedplug_std.factors import factor
+from run_toys import resume, rows_of, start, stopped
+from toy_components import pushed, recipe_of, toy_catalog
+from toy_protocol import initial_vector, run_protocol
+
+ROUNDS, TURNS = 8, 3
+NOISE = {"use": "std.correlated_gaussian", "norm": 1.0, "noise_multiplier": 2.0, "separation": TURNS}
+STILL = {"use": "toy.push", "scale": 0.0}
+"""Training that moves nothing, so that the model is moved by noise alone."""
+
+
+def recipe(noise: dict[str, Any] = NOISE, **changes: Any) -> dict[str, Any]:
+    plain = recipe_of(
+        "noised", [{"use": "std.clip", "norm": 1.0}], rounds=ROUNDS,
+        aggregate={"use": "std.mean", "weighting": "uniform"},
+        sampling={"scheme": "cyclic", "rate": 1 / TURNS}, postprocess={"noised": [noise]},
+    )  # fmt: skip
+    plain["data"]["clients"] = 6
+    return plain | changes
+
+
+def problems(plain: dict[str, Any]) -> str:
+    with pytest.raises(RecipeError) as caught:
+        Recipe.from_plain(plain, toy_catalog())
+    return "\n".join(caught.value.problems)
+
+
+@pytest.mark.parametrize("which", [{}, {"bands": 5}, {"factor": "tree"}, {"factor": "identity"}])
+def test_the_model_is_moved_by_the_inverse_of_the_factor_times_what_is_drawn(which: dict[str, Any]) -> None:
+    plain = recipe(NOISE | {"source": "reproducible"} | which, train=STILL)
+    outcome = run_protocol(plain)
+    start = initial_vector(plain)
+    made = factor(which.get("factor", "square_root"), ROUNDS, which.get("bands", TURNS))
+    std = 2.0 * made.sensitivity(ROUNDS, TURNS)
+    drawn = [
+        fedplug.stream(7, "server", round, "std.correlated_gaussian", "noised").standard_normal(len(start))
+        for round in range(ROUNDS)
+    ]
+    noise = np.linalg.inv(made.dense()) @ (std * np.array(drawn))
+    assert np.allclose(outcome.vector - start, noise.sum(axis=0) / 2, atol=1e-4)  # two clients a round
+    variance = np.var(outcome.vector - start)
+    assert variance == pytest.approx((std * made.errors()[-1] / 2) ** 2, rel=0.25)  # of 650 samples
+
+
+@pytest.mark.parametrize("which", [{}, {"bands": 5}, {"bands": 1}, {"factor": "tree"}])
+def test_the_ledger_states_what_the_noise_was_calibrated_for(which: dict[str, Any]) -> None:
+    ledger = run_protocol(recipe(NOISE | which)).protocol.ledger
+    epsilon = ledger.epsilon()
+    planned = gaussian_epsilon(2.0, ledger.delta)
+    assert epsilon is not None
+    if "factor" in which:  # whose sensitivity is a bound
+        assert 0.8 * planned < epsilon <= planned
+    else:
+        assert epsilon == pytest.approx(planned)
+    views = ledger.report().views
+    assert views["released_model"].epsilon == views["client"].epsilon == pytest.approx(epsilon)
+    assert views["aggregator"].state == "none"
+    assert "in turn" in ledger.report().sampling.why
+
+
+def test_epsilon_of_dp_accounting_is_the_same() -> None:
+    dp = pytest.importorskip("dp_accounting")
+    ledger = run_protocol(recipe()).protocol.ledger
+    accountant = dp.pld.PLDAccountant()
+    accountant.compose(dp.GaussianDpEvent(2.0))
+    assert ledger.epsilon() == pytest.approx(accountant.get_epsilon(ledger.delta), rel=1e-3)
+
+
+def test_epsilon_and_delta_are_of_the_whole_run_and_an_early_end_costs_less() -> None:
+    noise = {key: value for key, value in NOISE.items() if key != "noise_multiplier"} | {"epsilon": 3, "delta": 1e-5}
+    whole = run_protocol(recipe(noise))
+    assert whole.protocol.ledger.epsilon() == pytest.approx(3)
+    spent = [row.epsilon for row in whole.rows]
+    assert all(isinstance(one, float) for one in spent)
+    assert spent == sorted(spent)  # type: ignore[type-var]
+    assert spent[0] < 0.75 * spent[-1]  # type: ignore[operator]
+    assert spent[3] < spent[-1]  # type: ignore[operator]
+
+
+def test_clients_take_part_in_turn() -> None:
+    made = Recipe.from_plain(recipe() | {"data": recipe()["data"] | {"clients": 7}}, toy_catalog())
+    cohorts = [sample(made, range(7), round) for round in range(2 * TURNS)]
+    assert cohorts[:TURNS] == cohorts[TURNS:]
+    assert sorted(client for cohort in cohorts[:TURNS] for client in cohort) == list(range(7))
+    assert {len(cohort) for cohort in cohorts} == {2, 3}
+
+
+def test_a_run_that_goes_on_ends_as_one_that_was_not_stopped(tmp_path: Path) -> None:
+    """The noise is remembered in the server's state; where it is secret, it goes on from there, not from anew."""
+    plain = recipe(NOISE | {"source": "reproducible", "bands": 6})
+    whole = start(tmp_path / "whole", plain)
+    with stopped(lambda _, round: round == 5):
+        broken = start(tmp_path / "broken", plain)
+    assert resume(broken) == 0
+    rows = [(folder / "metrics.jsonl").read_text().splitlines() for folder in (whole, broken)]
+    accuracy = [[json.loads(line)["accuracy"] for line in lines] for lines in rows]
+    assert accuracy[0] == accuracy[1]
+    assert (whole / "ledger.json").read_text() == (broken / "ledger.json").read_text()
+    states = list((broken / "checkpoint").glob("round-*/server.state"))
+    assert states
+    assert all(state.stat().st_mode & 0o077 == 0 for state in states)
+
+
+def test_a_killed_round_is_paid_for_twice_by_those_who_were_in_it_and_earlier_ones_that_it_takes_back(
+    tmp_path: Path,
+) -> None:
+    class Killed(Exception):
+        pass
+
+    plain = recipe(train=STILL)
+    whole = start(tmp_path / "whole", plain)
+    folder = tmp_path / "broken"
+    from fedplug.runs import archive
+
+    saved = archive.Checkpoints.write
+
+    def dies(checkpoints: Any, round: int, *rest: Any) -> Path:
+        if round == 3:
+            raise Killed
+        return saved(checkpoints, round, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archive.Checkpoints, "write", dies)
+        with pytest.raises(Killed):
+            start(folder, plain)
+    (broken,) = folder.iterdir()
+    assert resume(broken) == 0
+    paid = [entry["round"] for entry in json.loads((broken / "ledger.json").read_text())["log"]]
+    assert sorted(paid) == [1, 2, 3, 3, 4, 5, 6, 7, 8]
+    once, twice = (json.loads((run / "ledger.json").read_text())["epsilons"] for run in (whole, broken))
+    made = factor("square_root", ROUNDS, TURNS)
+    std = 2.0 * made.sensitivity(ROUNDS, TURNS)
+    most = 0.0
+    for first in range(TURNS):
+        moved = made.dense()[:, first::TURNS].sum(axis=1)
+        most = max(most, float(moved @ moved + moved[2] ** 2))
+    assert once["zero_out"]["epsilon_exact"] == pytest.approx(gaussian_epsilon(2.0, 1e-5))
+    assert twice["zero_out"]["epsilon_exact"] == pytest.approx(gaussian_epsilon(std / math.sqrt(most), 1e-5))
+
+
+def test_a_skipped_round_leaves_no_noise_to_take_back() -> None:
+    """The rounds around it are released as if nobody had been in it, and pay as if somebody had."""
+    plain = recipe(NOISE | {"source": "reproducible"}, train=STILL, rounds=3)
+    made = Recipe.from_plain(plain, toy_catalog())
+    missing, _ = sample(made, range(6), 1)
+    fails = {"use": "toy.fail", "clients": [missing], "rounds": [1]}
+    outcome = run_protocol(plain | {"protect": {"noised": [{"use": "std.clip", "norm": 1.0}, fails]}})
+    assert [row.clients.answered for row in outcome.rows] == [2, 0, 2]
+    root = factor("square_root", 3, TURNS)
+    std = 2.0 * root.sensitivity(3, TURNS)
+    first, third = (
+        std * fedplug.stream(7, "server", round, "std.correlated_gaussian", "noised").standard_normal(650)
+        for round in (0, 2)
+    )
+    assert np.allclose(outcome.vector - initial_vector(plain), (first + third - 0.375 * first) / 2, atol=1e-4)
+    assert outcome.protocol.ledger.epsilon() == pytest.approx(gaussian_epsilon(2.0, 1e-5))
+
+
+# -- shared out among clients ------------------------------------------------------------------------------------------
+
+SHARED = {"use": "std.distributed_correlated_gaussian", "noise_multiplier": 2.0, "separation": TURNS, "shared_by": 5}
+MASKS = {"use": "secagg.bonawitz", "bits": 64}
+
+
+def shared(seal: Any = MASKS, noise: dict[str, Any] = SHARED, **changes: Any) -> dict[str, Any]:
+    plain = recipe(
+        min_clients=4, negotiate_mask={"use": "std.single_zone", "zone": "encrypted"},
+        protect={"encrypted": [{"use": "std.clip", "norm": 1.0}, noise, seal]},
+        postprocess={"encrypted": [seal["use"]]},
+        sampling={"scheme": "cyclic", "rate": 1 / TURNS, "rest": "noise"},
+    )  # fmt: skip
+    return plain | changes
+
+
+@pytest.mark.parametrize("seal", [MASKS, {"use": "std.bfv", "key_holder": "key_server", "range": 64}])
+def test_all_clients_add_noise_and_those_whose_turn_it_is_what_they_learnt(seal: dict[str, Any]) -> None:
+    plain = shared(seal, SHARED | {"source": "reproducible"}, train={"use": "toy.push"}, rounds=4)
+    outcome = run_protocol(plain)
+    made = Recipe.from_plain(plain, toy_catalog())
+    root = factor("square_root", 4, TURNS)
+    std = 2.0 * root.sensitivity(4, TURNS) / math.sqrt(5)
+    vector = start = initial_vector(plain).astype(np.float64)
+    inverse = np.linalg.inv(root.dense())
+    for round in range(4):
+        turn = sorted({*range(6)} - made.resting(round))
+        assert len(turn) == 2
+        vector = vector + sum(pushed(start, 7, c, round).astype(np.float64) for c in turn) / 2
+        for client in range(6):
+            drawn = [
+                fedplug.stream(7, client, r, "std.distributed_correlated_gaussian", "encrypted").standard_normal(650)
+                for r in range(round + 1)
+            ]
+            vector += std * inverse[round, : round + 1] @ np.array(drawn) / 2
+    assert np.allclose(outcome.vector, vector, atol=1e-2 if seal is not MASKS else 1e-4)
+    log = outcome.protocol.ledger.log
+    assert [entry.charged for entry in log] == [sorted({*range(6)} - made.resting(round)) for round in range(4)]
+    assert all(row.clients.answered == 6 for row in outcome.rows)
+
+
+def test_everybody_is_protected_where_nobody_opens_uploads() -> None:
+    report = run_protocol(shared()).protocol.ledger.report()
+    views = report.views
+    # Six clients have the noise of the five that are asked for, and a client that looks knows its own.
+    assert views["client"].epsilon == pytest.approx(gaussian_epsilon(2.0, 1e-5))
+    assert views["client_and_aggregator"].epsilon == pytest.approx(gaussian_epsilon(2.0, 1e-5))
+    for party in ("released_model", "aggregator"):
+        assert views[party].epsilon == pytest.approx(gaussian_epsilon(2.0 * math.sqrt(6 / 5), 1e-5))
+    assert report.sampling.rest == "noise"
+
+
+def test_a_client_that_drops_out_takes_its_noise_along_and_one_that_comes_back_brings_none() -> None:
+    fails = {"use": "toy.fail", "clients": [2], "rounds": [3]}
+    plain = shared()
+    plain["protect"]["encrypted"].insert(0, fails)
+    outcome = run_protocol(plain)
+    assert [row.clients.answered for row in outcome.rows] == [6, 6, 6, 5, 6, 6, 6, 6]
+    epsilons = [row.epsilon or math.inf for row in outcome.rows]
+    assert epsilons == sorted(epsilons)
+    views = outcome.protocol.ledger.report().views
+    assert views["released_model"].epsilon == pytest.approx(gaussian_epsilon(2.0, 1e-5))
+    assert views["client"].epsilon == pytest.approx(gaussian_epsilon(2.0 * math.sqrt(4 / 5), 1e-5))
+
+
+def test_clients_that_go_on_go_on_from_the_noise_that_they_have_added(tmp_path: Path) -> None:
+    plain = shared(noise=SHARED | {"source": "reproducible"}, rounds=5)
+    whole = start(tmp_path / "whole", plain)
+    with stopped(lambda _, round: round == 3):
+        broken = start(tmp_path / "broken", plain)
+    assert resume(broken) == 0
+    found = [[row["accuracy"] for row in rows_of(folder)] for folder in (whole, broken)]
+    assert found[0] == found[1]
+    assert (whole / "ledger.json").read_text() == (broken / "ledger.json").read_text()
+
+
+def test_where_a_client_holds_the_key_its_own_noise_alone_counts() -> None:
+    keys = {"use": "std.bfv", "key_holder": "clients", "range": 64}
+    views = run_protocol(shared(keys)).protocol.ledger.report().views
+    alone = gaussian_epsilon(2.0 / math.sqrt(5), 1e-5)
+    assert views["client_and_aggregator"].epsilon == pytest.approx(alone)
+    assert views["released_model"].epsilon == pytest.approx(gaussian_epsilon(2.0 * math.sqrt(6 / 5), 1e-5))
+
+
+def test_the_check_says_what_stands_against_sharing_it_out() -> None:
+    away = shared(sampling={"scheme": "cyclic", "rate": 1 / TURNS}, min_clients=2)
+    assert "only the client that added noise can take it back" in problems(away)
+    assert "write sampling: {scheme: cyclic, rate: 0.333333, rest: noise}" in problems(away)
+    poisson = shared(sampling={"scheme": "poisson", "rate": 0.5, "rest": "noise"})
+    assert "rest=noise is for clients that take part in turn, not poisson" in problems(poisson)
+    assert "shared_by=9 counts on more than the 6 clients" in problems(shared(noise=SHARED | {"shared_by": 9}))
+    open_ = recipe(protect={"noised": [{"use": "std.clip", "norm": 1.0}, SHARED]}, postprocess={})
+    assert "is enough for a sum, not for an upload" in problems(open_)
+    twice = shared()
+    twice["protect"]["encrypted"].insert(1, {"use": "std.gaussian", "noise_multiplier": 1.0})
+    assert "the zone has noise already" in problems(twice) or "no bound holds" in problems(twice)
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def test_the_check_says_what_stands_against_the_participations() -> None:
+    assert "separation=3 is more than the 1 from one round of a client to its next" in problems(recipe(sampling=None))
+    poisson = problems(recipe(sampling={"scheme": "poisson", "rate": 0.5}))
+    assert "write sampling: {scheme: cyclic, rate: 0.3333}, or separation: 1" in poisson
+    assert "participations=2 is less than the 3 of 8 rounds" in problems(recipe(NOISE | {"participations": 2}))
+    banded = problems(recipe(NOISE | {"factor": "tree", "bands": 2}))
+    assert "bands=2 is of the square root, and factor is tree" in banded
+    assert "rounds=5000 is more than a tree of 1024" in problems(recipe(NOISE | {"factor": "tree"}, rounds=5000))
+    assert "needs a bound of the L2 norm" in problems(recipe(protect={"noised": []}))
+    twice = recipe(postprocess={"noised": [NOISE, {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 1}]})
+    assert "adds noise behind that of std.correlated_gaussian" in problems(twice)
+    other = recipe(postprocess={"noised": [{"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 1}, NOISE]})
+    assert "the sum has noise already" in problems(other)
+
+
+def test_plans_that_follow_from_data_are_refused() -> None:
+    plain = recipe(
+        negotiate_mask={"use": "paraaegis.vote", "ratio": 0.3}, score_parameters=[{"use": "paraaegis.magnitude"}],
+        protect={"encrypted": [{"use": "std.bfv", "key_holder": "clients"}],
+                 "noised": [{"use": "std.clip", "norm": 1.0}]},
+    )  # fmt: skip
+    plain["postprocess"] = {"encrypted": ["std.bfv"], "noised": [NOISE]}
+    assert "plans follow from data" in problems(plain)
+
+
+class Uploads(fedplug.Protector):
+    """Gives correlated noise at the client, where nothing may be taken back."""
+
+    name = "uploads"
+
+    def __init__(self, noise: Noise) -> None:
+        object.__setattr__(self, "noise", noise)
+
+    @fedplug.hookimpl
+    def protect(self, known: fedplug.Known, ctx: fedplug.Context) -> fedplug.Operations:
+        return (self.noise,)
+
+
+def context(rounds: int = 4, size: int = 8) -> fedplug.Context:
+    layout = fedplug.Layout.of([("weight", (size,))])
+    return fedplug.Context(0, rounds, layout, ("noised",), 4, 2, 7, "digest", Server())
+
+
+def test_an_upload_takes_no_noise_back() -> None:
+    noise = Noise.gaussian(1.0, takes_back=(0.5,))
+    with pytest.raises(Misplaced, match="this is no sum"):
+        fold([Link("noised", "protect", "uploads", Uploads(noise), "client")], context())
+
+
+def test_one_sum_a_round_and_as_many_values_in_each() -> None:
+    part = CorrelatedGaussian(CorrelatedGaussian.Options(norm=1.0, noise_multiplier=1.0, separation=2))
+    part.name = "std.correlated_gaussian"
+    ctx = context()
+    link = Link("noised", "postprocess", part.name, part, "server")
+
+    def noised(round: int, size: int = 8) -> fedplug.Block:
+        here = dataclasses.replace(ctx, round=round)
+        known = fedplug.Known(zone="noised", link=part.name, layers=(8,), bounds=(Bound(1.0),), summed=True)
+        step = _step(link, known, here)
+        return execute(step, fedplug.Block("noised", size, np.zeros(size, np.float32)), here.party, here)
+
+    noised(0)
+    with pytest.raises(ProtectionError, match="has added noise in round 1 already"):
+        noised(0)
+    with pytest.raises(ProtectionError, match="noised 8 values before, and 7 now"):
+        noised(1, 7)
+    noised(1)
+    noised(2)
+    (corner,) = ctx.party.state.values()
+    assert sorted(corner["noise"]) == [1, 2]  # what no later round takes back is forgotten
+
+
+def _step(link: Link, known: fedplug.Known, ctx: fedplug.Context) -> Any:
+    from fedplug.api import links
+
+    return links._step(link, known, ctx)
