@@ -36,7 +36,7 @@ from fedplug_threshold.scheme import Scheme
 BOUND = 8.0
 CORRUPT, DROPPED = 0.1, 0.1
 LETTER = 28
-"""Bytes of a letter besides what it holds: nonce and tag."""
+"""Bytes by which a letter is longer than what it holds: nonce and tag."""
 COLUMNS = [
     "clients", "parameters", "scheme", "N", "log2 q", "values a coefficient", "bits", "opens",
     "set-up client s", "set-up client MB", "upload s", "upload MB", "opening client s", "opening client MB",

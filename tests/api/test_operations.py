@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import fedplug
 import pytest
-from fedplug import Clip, Combine, Map, Misplaced, Noise, Scale, WeightedSum
+from fedplug import Clip, Combine, Map, Misplaced, Noise, Round, Scale, WeightedSum
 from fedplug.api.operations import Operation, as_operations
 
 
@@ -54,3 +54,11 @@ def test_noise_says_its_mechanism() -> None:
     assert (own.mechanism, own.promised, own.std, own.grid) == ("skellam", 2.0, None, 0.0)
     assert math.isnan(Noise.gaussian(None, promised=math.nan).promised or 0.0)
     assert WeightedSum().rate == 1.0
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0, 2.0])
+def test_a_chance_of_drawing_again_is_none_of_always_or_never(beta: float) -> None:
+    with pytest.raises(ValueError, match=r"Round\(beta=.*\): it must be above 0 and below 1, or None"):
+        Round(1.0, beta=beta)
+    with pytest.raises(ValueError, match="the first rounds at random; give one of them"):
+        Round(1.0, toward_zero=True, beta=0.5)

@@ -77,6 +77,15 @@ def test_the_exact_sampler_has_the_same_law() -> None:
     assert drawn.std() == pytest.approx(3, rel=0.08)
 
 
+@pytest.mark.parametrize("std", [0.8, 5.0, 300.0, 4096.0])
+def test_places_are_those_of_a_search(std: float) -> None:
+    table = table_of("skellam_sum", std)
+    numbers = np.random.Generator(np.random.Philox(3)).integers(0, 2**64, 20_000, np.uint64)
+    ends = np.array([0, 1, 2**64 - 1, 2**63, *table.high[:5], *table.high[-5:]], np.uint64)
+    for upper in (numbers, ends, numbers >> np.uint64(40), ~(numbers >> np.uint64(30))):
+        assert np.array_equal(table._places(upper), np.searchsorted(table.high, upper, side="right"))
+
+
 def test_noise_is_added_to_values_on_the_grid_and_stays_there() -> None:
     values = (np.arange(50_000) % 17 - 8).astype(np.float32) * 2.0**-6
 

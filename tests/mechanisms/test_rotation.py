@@ -30,7 +30,8 @@ def test_lengths_and_angles_stay_and_it_turns_back(size: int, seed: int) -> None
 @pytest.mark.parametrize("size", [1, 2, 8, 64, 512, 4096])
 def test_of_a_power_of_two_it_is_the_walsh_hadamard_transform_of_signed_values(size: int) -> None:
     values = np.random.default_rng(1).standard_normal(size)
-    drawn = 1 - 2 * signs(5).integers(0, 2, size, np.int8) if size > 1 else np.ones(1)
+    words = signs(5).bit_generator.random_raw(64).astype("<u8")
+    drawn = 1.0 - 2 * np.unpackbits(words.view(np.uint8))[:size] if size > 1 else np.ones(1)
     expected = hadamard(size) @ (drawn * values) / np.sqrt(size)
     rotate(values, signs(5))
     assert np.allclose(values, expected, atol=1e-12)

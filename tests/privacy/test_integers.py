@@ -81,6 +81,19 @@ def test_no_exact_divergence_of_skellam_noise_exceeds_the_paper_or_the_price(var
             assert renyi(law, shift, order) <= paper <= order * price * (1 + 1e-12)
 
 
+@given(st.lists(st.integers(-6, 6), min_size=1, max_size=6).filter(any), st.sampled_from([2.0, 9.0, 40.0]))
+@settings(max_examples=30, deadline=None)
+def test_no_exact_divergence_of_skellam_vectors_exceeds_the_price(shifts: list[int], variance: float) -> None:
+    """Coordinates are independent, so divergences add up; the L1 norm is at most what the price takes it for."""
+    at = np.arange(-900, 901)
+    law = np.maximum(np.nan_to_num(stats.skellam.logpmf(at, variance / 2, variance / 2), neginf=-700.0), -700.0)
+    norm, size = math.hypot(*shifts), len(shifts)
+    assert sum(map(abs, shifts)) <= min(math.sqrt(size) * norm, norm**2) * (1 + 1e-12)
+    price = sum_multiplier("skellam_sum", math.sqrt(variance / 9), norm, size, 9) ** -2 / 2
+    for order in (2, 4, 16):
+        assert sum(renyi(law, abs(shift), order) for shift in shifts if shift) <= order * price * (1 + 1e-9)
+
+
 def test_prices_on_worked_numbers() -> None:
     """D2 = 10 steps, d = 4, so D1 = 20, and mu = 4 * 5^2 = 100."""
     cost = 100 / 100 + min((2 * 100 + 120 - 100) / (2 * 100**2), 3 * 20 / 100)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import math
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import fedplug
 import numpy as np
@@ -18,7 +20,8 @@ from fedplug.api.parties import Server
 from fedplug.mechanisms.execution import execute
 from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.protocol import sample
+from fedplug.round.checkpoint import Checkpoints
+from fedplug.round.protocol import Protocol, sample
 from fedplug_std.correlated import CorrelatedGaussian
 from fedplug_std.factors import factor
 from run_toys import resume, rows_of, start, stopped
@@ -123,41 +126,53 @@ def test_a_run_that_goes_on_ends_as_one_that_was_not_stopped(tmp_path: Path) -> 
     assert all(state.stat().st_mode & 0o077 == 0 for state in states)
 
 
-def test_a_killed_round_is_paid_for_twice_by_those_who_were_in_it_and_earlier_ones_that_it_takes_back(
-    tmp_path: Path,
-) -> None:
-    class Killed(Exception):
-        pass
+class Killed(Exception):
+    """What a kill looks like from inside."""
 
-    plain = recipe(train=STILL)
-    whole = start(tmp_path / "whole", plain)
-    folder = tmp_path / "broken"
-    from fedplug.runs import archive
 
-    saved = archive.Checkpoints.write
+def killed_and_resumed(folder: Path, plain: dict[str, Any], after: int) -> dict[str, Any]:
+    """The record of a run that ends before the checkpoint after so many rounds is there, and goes on."""
+    saved = Checkpoints.write
 
-    def dies(checkpoints: Any, round: int, *rest: Any) -> Path:
-        if round == 3:
+    def dies(checkpoints: Checkpoints, round: int, *rest: Any) -> Path:
+        if round == after:
             raise Killed
         return saved(checkpoints, round, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(archive.Checkpoints, "write", dies)
+        patch.setattr(Checkpoints, "write", dies)
         with pytest.raises(Killed):
             start(folder, plain)
     (broken,) = folder.iterdir()
     assert resume(broken) == 0
-    paid = [entry["round"] for entry in json.loads((broken / "ledger.json").read_text())["log"]]
-    assert sorted(paid) == [1, 2, 3, 3, 4, 5, 6, 7, 8]
-    once, twice = (json.loads((run / "ledger.json").read_text())["epsilons"] for run in (whole, broken))
-    made = factor("square_root", ROUNDS, TURNS)
-    std = 2.0 * made.sensitivity(ROUNDS, TURNS)
-    most = 0.0
-    for first in range(TURNS):
-        moved = made.dense()[:, first::TURNS].sum(axis=1)
-        most = max(most, float(moved @ moved + moved[2] ** 2))
-    assert once["zero_out"]["epsilon_exact"] == pytest.approx(gaussian_epsilon(2.0, 1e-5))
-    assert twice["zero_out"]["epsilon_exact"] == pytest.approx(gaussian_epsilon(std / math.sqrt(most), 1e-5))
+    record: dict[str, Any] = json.loads((broken / "ledger.json").read_text())
+    return record
+
+
+def square_of_the_third_time(rounds: int) -> float:
+    """The most that a client moves in a run whose third round is run twice, over that of one whose is not, squared."""
+    dense = factor("square_root", rounds, TURNS).dense()
+    each = [dense[:, first::TURNS].sum(axis=1) for first in range(TURNS)]
+    return max(float(moved @ moved + moved[2] ** 2) for moved in each) / max(float(moved @ moved) for moved in each)
+
+
+def test_a_killed_round_is_paid_for_twice_by_those_who_were_in_it_and_earlier_ones_that_it_takes_back(
+    tmp_path: Path,
+) -> None:
+    record = killed_and_resumed(tmp_path, recipe(train=STILL), 3)
+    assert sorted(entry["round"] for entry in record["log"]) == [1, 2, 3, 3, 4, 5, 6, 7, 8]
+    expected = gaussian_epsilon(2.0 / math.sqrt(square_of_the_third_time(ROUNDS)), 1e-5)
+    assert record["epsilons"]["zero_out"]["epsilon_exact"] == pytest.approx(expected)
+
+
+def test_a_killed_round_of_noise_that_is_shared_out_is_one_more_release_where_all_were_in_the_sum(
+    tmp_path: Path,
+) -> None:
+    record = killed_and_resumed(tmp_path, shared(train=STILL), 3)
+    assert sorted(entry["round"] for entry in record["log"]) == [1, 2, 3, 3, 4, 5, 6, 7, 8]
+    expected = gaussian_epsilon(2.0 / math.sqrt(square_of_the_third_time(ROUNDS)), 1e-5)
+    lines = {line["party"]: line for line in record["verdict"]["lines"]}
+    assert lines["client"]["epsilons"]["zero_out"]["epsilon_exact"] == pytest.approx(expected)
 
 
 def test_a_skipped_round_leaves_no_noise_to_take_back() -> None:
@@ -241,6 +256,25 @@ def test_a_client_that_drops_out_takes_its_noise_along_and_one_that_comes_back_b
     views = outcome.protocol.ledger.report().views
     assert views["released_model"].epsilon == pytest.approx(gaussian_epsilon(2.0, 1e-5))
     assert views["client"].epsilon == pytest.approx(gaussian_epsilon(2.0 * math.sqrt(4 / 5), 1e-5))
+
+
+def test_a_client_whose_state_went_back_cannot_take_its_noise_back_and_stays_out() -> None:
+    whole, before = Protocol.round, {}
+
+    def restarted(protocol: Any, round: int) -> None:
+        client = protocol.engine.clients.clients["client:2"]
+        if round == 3:
+            before["state"] = copy.deepcopy(client.to_plain())
+        elif round == 4:  # its process ended after round 4, whose checkpoint has the state of the one before
+            client.restore(before["state"])
+        whole(protocol, round)
+
+    with mock.patch.object(Protocol, "round", restarted):
+        outcome = run_protocol(shared())
+    assert [row.clients.answered for row in outcome.rows] == [6, 6, 6, 6, 5, 5, 5, 5]
+    assert "does not know the noise that it would have to take back" in outcome.rows[-1].clients.dropped[2]
+    views = outcome.protocol.ledger.report().views
+    assert views["released_model"].epsilon == pytest.approx(gaussian_epsilon(2.0, 1e-5))
 
 
 def test_clients_that_go_on_go_on_from_the_noise_that_they_have_added(tmp_path: Path) -> None:

@@ -170,6 +170,13 @@ class Round(Checked):
     toward_zero: bool = False
     beta: float | None = at_least(0, default=None)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.beta is not None and not 0 < self.beta < 1:
+            raise ValueError(f"Round(beta={self.beta}): it must be above 0 and below 1, or None, which draws nothing")
+        if self.beta is not None and self.toward_zero:
+            raise ValueError(f"Round(beta={self.beta}, toward_zero=True): the first rounds at random; give one of them")
+
 
 class Rotate(Checked):
     """Turns the vector of all values, so that each of the results has a like share of its length; or turns it `back`.

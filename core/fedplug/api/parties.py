@@ -164,6 +164,8 @@ class ServerMemory(PartyMemory, eq=False):
         vectors: float32 (P,), the global model of each group as far as the server knows it; empty where it has none.
         repeated: rounds of which uploads were asked for more than once, since the run was cut off in between.
         short: how many rounds in a row, the last one among them, fell short of clients.
+        noised: by client, the last round from which its upload came, from 0; where clients add noise that goes on from
+            one round to the next.
     """
 
     weights: dict[Count, _Weight] = field(default_factory=dict)
@@ -175,6 +177,7 @@ class ServerMemory(PartyMemory, eq=False):
     vectors: dict[Text, Annotated[Any, PlainValidator(_vector)]] = field(default_factory=dict)
     repeated: list[Count] = field(default_factory=list)
     short: Count = 0
+    noised: dict[Count, Count] = field(default_factory=dict)
 
 
 _KEPT_BYTES = 1 << 24

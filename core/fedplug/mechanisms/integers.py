@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FACTOR = 1e-11
 """What float64 may add up to over the widest table, of 10^5 numbers with four roundings each: 5e-11 at the far end of
 the tail, and less than this at all numbers that have 1 - 2^-64 together."""
-_BITS = 128
+_BITS, _GUIDE_BITS = 128, 14
 _TAIL_BITS = 100
 
 
@@ -81,6 +81,22 @@ class Table:
     high: NDArray[np.uint64]
     low: NDArray[np.uint64]
 
+    @functools.cached_property
+    def _guide(self) -> NDArray[np.int64]:
+        """How many sums lie at or below the first number of each of 2^14 equal parts: where the search begins."""
+        starts = np.arange(2**_GUIDE_BITS, dtype=np.uint64) << np.uint64(64 - _GUIDE_BITS)
+        return np.searchsorted(self.high, starts, side="right")
+
+    def _places(self, upper: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """How many sums lie at or below each number, as `np.searchsorted` has it, which takes four times as long."""
+        places = self._guide.take(upper >> np.uint64(64 - _GUIDE_BITS))
+        last = len(self.high) - 1
+        for _ in range(2):
+            places += (self.high.take(places, mode="clip") <= upper) & (places <= last)
+        beyond = np.flatnonzero((self.high.take(places, mode="clip") <= upper) & (places <= last))
+        places[beyond] = np.searchsorted(self.high, upper[beyond], side="right")
+        return places
+
     def draw(self, size: int, words: Callable[[int], NDArray[np.uint64]]) -> NDArray[np.float64]:
         """So many samples, each the number whose part of the uniform numbers below 2^128 one of these falls into.
 
@@ -89,10 +105,10 @@ class Table:
             words: gives so many uniform words of 64 bits.
         """
         upper = np.array(words(size))
-        places = np.searchsorted(self.high, upper, side="right")
+        places = self._places(upper)
         # The lower half of the bits decides where the upper one is that of a boundary: for one in 2^64 / m samples.
-        tied = np.flatnonzero((places > 0) & (self.high[places - 1] == upper)) if len(self.high) else places[:0]
-        for place in tied:
+        tied = (self.high.take(places - 1, mode="clip") == upper) & (places > 0)
+        for place in np.flatnonzero(tied):
             lower, at = words(1)[0], int(places[place])
             while at > 0 and self.high[at - 1] == upper[place] and self.low[at - 1] > lower:
                 at -= 1

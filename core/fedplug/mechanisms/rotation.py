@@ -42,7 +42,10 @@ def rotate(values: NDArray[np.float64], stream: np.random.Generator, *, back: bo
 
 
 def _signs(stream: np.random.Generator, size: int) -> NDArray[np.int8]:
-    return 1 - 2 * stream.integers(0, 2, size, np.int8)
+    """Signs from the bits of the stream as they come, which are the same under every version of numpy."""
+    words = stream.bit_generator.random_raw((size + 63) // 64).astype("<u8")
+    signs: NDArray[np.int8] = 1 - 2 * np.unpackbits(words.view(np.uint8))[:size].astype(np.int8)
+    return signs
 
 
 def _transform(values: NDArray[np.float64]) -> None:

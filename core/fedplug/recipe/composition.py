@@ -33,6 +33,7 @@ from fedplug.api.roles import (
     Negotiation,
     Opener,
     Protector,
+    Site,
     Trainer,
     stale_statements,
     undecided,
@@ -382,14 +383,14 @@ def amplified(sampling: Sampling | None, ctx: Context) -> set[str]:
     """
     if sampling is None or sampling.scheme != "poisson":
         return set()
-    return {zone for zone, first in _central(ctx).items() if first} - correlated(ctx)
+    return {zone for zone, first in _central(ctx).items() if first} - correlated(ctx, "server", "key_server")
 
 
-def correlated(ctx: Context) -> set[str]:
-    """The zones whose noise takes back some of that of earlier rounds."""
+def correlated(ctx: Context, *sites: Site) -> set[str]:
+    """The zones in which a party of these adds noise that takes back some of that of earlier rounds."""
     return {
         zone for zone in ctx.links for step in ctx.steps(zone) for each in step.operations
-        if isinstance(each, Noise) and each.takes_back is not None
+        if isinstance(each, Noise) and each.takes_back is not None and step.link.site in sites
     }  # fmt: skip
 
 

@@ -41,7 +41,7 @@ from fedplug.api.operations import Noise
 from fedplug.api.parties import Context, stream
 from fedplug.api.records import one_line
 from fedplug.api.roles import Groups, Negotiation
-from fedplug.recipe.composition import Composition
+from fedplug.recipe.composition import Composition, correlated
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import make_context
 from fedplug.round.parties import HostedServer
@@ -380,8 +380,12 @@ class Protocol:
         groups, charged = cohort.groups, cohort.client_ids
         self.events.tell(Asking(ctx.round, tuple(charged), "upload"))
         asked_of = {group: cohort.group(group).client_ids for group in groups}
+        noised, goes_on = self.server.remembered.noised, bool(correlated(ctx, "client"))
+        if goes_on:
+            cohort.tell_each_now(self.steps.goes_on, {c: noised[c] for c in charged if c in noised})
         arrivals = Arrivals(self.composition, self.office, self.rules, self.server_model, ctx, clock, asked_of)
         cohort.gather(self.steps.protect, arrivals.take, arrivals.done)
+        noised |= dict.fromkeys(arrivals.arrived, ctx.round) if goes_on else {}
         self.events.tell(Uploaded(ctx.round, groups))
         for client_id, upload in sorted(arrivals.arrived.items()):
             if upload.unasked:

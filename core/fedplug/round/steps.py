@@ -19,6 +19,7 @@ from fedplug.api.errors import MessageError, ProtectionError, of_component
 from fedplug.api.links import Link, fold, foretold, locked, seal_of
 from fedplug.api.operations import Noise, Scramble, Seal
 from fedplug.api.parties import Client, KeyServer
+from fedplug.api.records import is_count, shown
 from fedplug.api.roles import Scorer, Trainer
 from fedplug.api.rows import Evaluated
 from fedplug.mechanisms.execution import execute
@@ -133,6 +134,30 @@ def personalise(composition: Composition, client: HostedClient) -> None:
 
 class Protecting(PartySteps):
     """What a client does when it is asked for its protected update."""
+
+    @at_client
+    def goes_on(self, client: HostedClient, last: int) -> None:
+        """Refuses to add noise that does not go on from all that this client has added before.
+
+        A client whose process was started again from a checkpoint does not know what it has added since, and cannot
+        take it back: as if it had dropped out, for good, it is in no later sum.
+
+        Args:
+            client: this party.
+            last: the last round from which its upload came, as the server knows.
+
+        Raises:
+            MessageError: that is no round.
+            ProtectionError: it is later than the last one that this client knows of.
+        """
+        known = client.remembered.protected
+        if not is_count(last):
+            raise MessageError(f"the last upload is said to be of round {shown(last)}, which cannot be")
+        if last > known:
+            raise ProtectionError(
+                f"client {client.client_id} has sent an upload in round {last + 1}, and its state is that of round "
+                f"{known + 1}: it does not know the noise that it would have to take back, and stays out of this run"
+            )
 
     @at_client
     def protect(self, client: HostedClient) -> dict[str, Any]:

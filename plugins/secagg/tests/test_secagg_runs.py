@@ -281,7 +281,7 @@ def test_an_upload_of_a_sum_that_may_wrap_has_as_many_bits_as_are_said(monkeypat
     (entry,) = outcome.protocol.ledger.log
     assert entry.zones["encrypted"].uncredited == ""
     scheme = outcome.protocol.ledger.report().encryption["encrypted"].parameters
-    assert "standard deviations of a sum fit, and " in scheme
+    assert "standard deviations of a sum of 650 scalars fit, and " in scheme
 
 
 def test_a_modulus_that_holds_too_little_is_refused_with_what_would_do() -> None:

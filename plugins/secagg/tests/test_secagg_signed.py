@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fedplug import Client
 from fedplug.api import secrets
-from fedplug.api.errors import ProtectionError, RecipeError
+from fedplug.api.errors import MessageError, ProtectionError, RecipeError, TooFewClients
 from fedplug_secagg import masked
 from fedplug_secagg.bonawitz import Bonawitz
 from numpy import array_equal
@@ -145,6 +145,31 @@ def test_clients_that_were_told_different_lists_give_no_share(monkeypatch: pytes
             component.unmask(clients[me], (others, gone))  # as if nothing had to be signed
 
 
+def test_a_server_that_tells_clients_different_lists_is_given_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three are told that client 8 dropped out, and six that it did not: it would have shares of both kinds. All
+    clients fail alike, which ends the run."""
+
+    def lying(self: Bonawitz, asked: Any, inside: set[int], ctx: Any) -> dict[int, list[Any]]:
+        cohort = ctx.party.cohort
+        lists = {c: sorted(inside - {8} if c in (5, 6, 7) else inside) for c in asked}
+        signed = {c: answer[32:] for c, answer in cohort.ask_each(self.agree, lists).items()}
+        assert len(signed) == 9
+        return {
+            c: [[v for v in told if v != c], [] if 8 in told else [8],
+                {v: signed[v] for v in told if v != c and lists[v] == told}]
+            for c, told in lists.items()
+        }  # fmt: skip
+
+    monkeypatch.setattr(Bonawitz, "_with_signatures", lying)
+    held: list[Any] = []
+    with pytest.raises(TooFewClients, match="0 clients answered with a share of client 0's own mask, and 7 open it"):
+        run_protocol(recipe(SIGNED, 9, min_clients=4), prepare=lambda protocol, _: held.append(protocol))
+    dropped = held[0].office.dropped
+    assert sorted(dropped) == list(range(9))
+    assert "6 clients have signed who is in the sum, client 0 among them; 7 must" in dropped[0]
+    assert "3 clients have signed who is in the sum, client 5 among them; 7 must" in dropped[5]
+
+
 def test_as_many_as_the_threshold_must_have_signed_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     component, clients = ready(monkeypatch)
     inside = list(range(9))
@@ -185,8 +210,6 @@ def test_letters_open_only_where_the_same_keys_were_shown(monkeypatch: pytest.Mo
         if client.client_id < 8:
             client.memory(component)["shown"] = bytes(32)
     signed = {c: component.agree(clients[c], inside)[32:] for c in inside[:8]}
-    from fedplug.api.errors import MessageError
-
     with pytest.raises(MessageError, match=r"letter of client 1 about shares .* does not open"):
         component.unmask(clients[0], (inside[1:], [], {c: signed[c] for c in range(1, 8)}))
 

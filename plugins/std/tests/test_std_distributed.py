@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from ledger_toys import closed, enter, ledger_of
 from noise_toys import context
 from numpy.typing import NDArray
-from toy_components import recipe_of
+from toy_components import paraaegis, recipe_of
 from toy_protocol import run_protocol
 
 DELTA = 1e-5
@@ -147,6 +147,14 @@ def test_each_party_pays_the_price_of_the_noise_that_it_does_not_know(mechanism:
     assert found["client"] == found["client_and_aggregator"] == pytest.approx(stated(19))
     several = price(in_steps(mechanism), 20, colluders=2)
     assert several["client"] == several["client_and_aggregator"] == pytest.approx(stated(18))
+
+
+def test_colluders_take_gaussian_shares_away_too() -> None:
+    release = Release("gaussian", 1.0, 1.0, trust="distributed")
+    one, several = price(release, 20), price(release, 20, colluders=2)
+    assert one["client_and_aggregator"] == pytest.approx(gaussian_epsilon(math.sqrt(19) / 2, DELTA))
+    assert several["client_and_aggregator"] == pytest.approx(gaussian_epsilon(math.sqrt(18) / 2, DELTA))
+    assert one["aggregator"] == several["aggregator"] == pytest.approx(gaussian_epsilon(math.sqrt(20) / 2, DELTA))
 
 
 def test_drop_outs_are_priced_by_what_arrived() -> None:
@@ -300,3 +308,18 @@ def test_a_sum_that_is_never_turned_back_is_refused() -> None:
     plain["postprocess"] = {"encrypted": ["secagg.bonawitz"]}
     with pytest.raises(RecipeError, match="the sum of zone encrypted is never turned back"):
         run_protocol(plain)
+
+
+def test_a_part_of_the_model_is_turned_alone() -> None:
+    """Half of the scalars are encrypted, by a vote; the others keep their noise of one client."""
+    plain = paraaegis(0.5, min_clients=3, aggregate={"use": "std.mean", "weighting": "uniform"})
+    plain["protect"]["encrypted"] = [
+        {"use": "std.clip", "norm": 1.0}, "std.rotate", {**SKELLAM, "grid": 2.0**-6},
+        {"use": "secagg.bonawitz", "bits": 20, "wraps": 4},
+    ]  # fmt: skip
+    plain["postprocess"] = {"encrypted": ["secagg.bonawitz", "std.rotate"]}
+    outcome = run_protocol(plain)
+    assert outcome.notes == []
+    facts = outcome.protocol.ledger.log[-1].zones["encrypted"]
+    assert (facts.size, facts.uncredited) == (325, "")
+    assert facts.sum_factor == pytest.approx(2, rel=1e-3)

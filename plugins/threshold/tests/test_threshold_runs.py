@@ -115,6 +115,29 @@ def test_who_drops_out_of_the_set_up_encrypts_and_helps_to_open_nothing(
     assert "client:2" not in asked
 
 
+@pytest.mark.parametrize("missing", [None, 2])
+def test_letters_are_relayed_some_at_a_time(missing: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server has the letters of one dealer in hand; a client that misses one of them has no share."""
+    monkeypatch.setattr(bfv, "_RELAYED_BYTES", 1)
+    monkeypatch.setattr(SetUp, "_require", lambda *_: None)
+    taken: list[tuple[int, list[int]]] = []
+
+    def take(self: Any, client: Client, letters: dict[int, bytes]) -> bool:
+        taken.append((client.client_id, sorted(letters)))
+        if client.client_id == missing and 4 in letters:
+            raise ProtectionError("it is gone")
+        return bool(REAL["take_shares"](self, client, letters))
+
+    replace(monkeypatch, "take_shares", take)
+    plain = recipe()
+    outcome, protocol, clients, component = held_by(plain)
+    assert {len(dealers) for _, dealers in taken} == {1}
+    assert np.array_equal(outcome.vectors[0], expected(plain, [EVERYBODY] * 2, BITS))
+    holders = [client_id for client_id in EVERYBODY if client_id != missing]
+    assert protocol.server.memory(component)["holders"] == holders
+    assert [c for c in EVERYBODY if "share" in clients[c].memory(component)] == holders
+
+
 def test_with_fewer_shares_than_open_the_run_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     fails(monkeypatch, "take_shares", 1, 2, 3)
     with pytest.raises(TooFewClients, match="3 clients have a share of the key, and 4 open a sum"):
@@ -258,7 +281,7 @@ def test_a_client_answers_for_one_sum_a_round_of_enough_updates_and_the_same_eac
         component.deal(client, {0: client.memory(component)["nonce"]})
     with pytest.raises(ProtectionError, match="has a share of the key already"):
         component.take_shares(client, {})
-    with pytest.raises(ProtectionError, match="has another key, or shares of a key of other clients"):
+    with pytest.raises(ProtectionError, match="has another joint key already"):
         component.take_key(client, (bytes(3), bytes(16), EVERYBODY))
 
 

@@ -151,7 +151,8 @@ class Masked(Correspondent, fedplug.Sealer):
         clients, scheme, held = ctx.num_clients, self.scheme(ctx.num_clients), math.inf
         numbers = self._numbers(known, clients, known.size)
         if isinstance(numbers, Wrapping):
-            scheme += f"; {numbers.held:.3g} standard deviations of a sum fit, and {numbers.wrapped:.1g} of it wraps"
+            fit = f"{numbers.held:.3g} standard deviations of a sum of {known.size} scalars fit"
+            scheme += f"; {fit}, and {numbers.wrapped:.1g} of it wraps"
         else:
             held = numbers.bound
         return Seal(

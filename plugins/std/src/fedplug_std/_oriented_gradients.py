@@ -77,7 +77,8 @@ def _cells(side: int) -> NDArray[np.float32]:
     middles = (np.arange(CELLS) + 0.5) * side / CELLS
     away = np.abs(np.arange(side) + 0.5 - middles[:, None]) * CELLS / side
     weights = np.maximum(np.float64(1e-9), 1 - away)  # a side of fewer pixels than cells has cells without a pixel
-    return (weights / weights.sum(1, keepdims=True)).astype(np.float32)
+    shares: NDArray[np.float64] = weights / weights.sum(1, keepdims=True)
+    return shares.astype(np.float32)
 
 
 def _contrast(cells: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -48,7 +48,11 @@ class Images(fedplug.DataSource):
     """Images, or features of them."""
 
     options: ImageOptions
-    _pixels = Declares()
+
+    @property
+    @abc.abstractmethod
+    def _pixels(self) -> Declares:
+        """What it holds where nothing is made of the images."""
 
     @property
     def declares(self) -> Declares:
@@ -74,7 +78,7 @@ class Digits(Images):
         """How much of it."""
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options: Digits.Options = options
 
     def load(self, root: str | None) -> Dataset:
         """Gives the data set; `root` is not needed."""
@@ -159,7 +163,7 @@ class Mnist(Images):
         """How much of it, and whether to fetch it."""
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options: Mnist.Options = options
 
     def load(self, root: str | None) -> Dataset:
         """Reads `MNIST/raw/*-ubyte` or `*-ubyte.gz` in the data folder.
@@ -182,7 +186,7 @@ class FashionMnist(Images):
         """How much of it, and whether to fetch it."""
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options: FashionMnist.Options = options
 
     def load(self, root: str | None) -> Dataset:
         """Reads `FashionMNIST/raw/*-ubyte` or `*-ubyte.gz` in the data folder.
@@ -205,7 +209,7 @@ class Cifar10(Images):
         """How much of it, and whether to fetch it."""
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options: Cifar10.Options = options
 
     def load(self, root: str | None) -> Dataset:
         """Reads `cifar-10-batches-py` in the data folder.
@@ -229,7 +233,7 @@ class Cifar100(Images):
         """How much of it, and whether to fetch it."""
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options: Cifar100.Options = options
 
     def load(self, root: str | None) -> Dataset:
         """Reads `cifar-100-python` in the data folder.
@@ -253,7 +257,7 @@ class Svhn(Images):
         """How much of it, and whether to fetch it."""
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options: Svhn.Options = options
 
     def load(self, root: str | None) -> Dataset:
         """Reads `train_32x32.mat` and `test_32x32.mat` in the data folder.
@@ -277,7 +281,7 @@ class Stl10(Images):
         """How much of it, and whether to fetch it."""
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options: Stl10.Options = options
 
     def load(self, root: str | None) -> Dataset:
         """Reads `stl10_binary` in the data folder.
@@ -304,7 +308,7 @@ class Imagenette(Images):
         image_size: int = Field(128, ge=8, description="width and height; the shorter side is scaled, the rest cut off")
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options: Imagenette.Options = options
 
     @property
     def _pixels(self) -> Declares:
@@ -355,7 +359,7 @@ class ImageFolder(Images):
         std: float = Field(0.25, gt=0, le=1, description="pixels are then divided by this; public as well")
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options: ImageFolder.Options = options
 
     @property
     def _pixels(self) -> Declares:

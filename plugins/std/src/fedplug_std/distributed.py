@@ -211,7 +211,7 @@ class DistributedDiscreteGaussian(_InSteps):
         """Options of `std.distributed_discrete_gaussian`."""
 
         source: Literal["secure", "exact", "reproducible"] = Field(  # type: ignore[assignment]
-            "secure", description="secure: AES-256 keyed by the system; exact: OpenDP's sampler, a hundred times as "
+            "secure", description="secure: AES-256 keyed by the system; exact: OpenDP's sampler, hundreds of times as "
             "slow; reproducible: from the recipe's seed, which protects nobody",
         )  # fmt: skip
 

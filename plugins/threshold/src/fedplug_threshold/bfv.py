@@ -53,6 +53,8 @@ _TAILS = 12.0
 _OF_DELTA = 1e-2
 """How much of delta the distance of all openings from ideal ones may be, which the ledger leaves out."""
 _NONCE = 16
+_RELAYED_BYTES = 1 << 28
+"""Of letters that the server has in hand at once in the set-up: with a thousand clients all of them are 54 GB."""
 
 
 @functools.lru_cache(maxsize=16)
@@ -108,8 +110,8 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         )  # fmt: skip
         smudging_bits: int = Field(
             40, ge=10, le=64,
-            description="lambda: smudging noise is 2^lambda times what bounds the noise of a sum; fewer than 40 are "
-            "refused where openings would then differ from ideal ones by more than a hundredth of delta",
+            description="lambda: smudging noise is 2^lambda times what bounds the noise of a sum; refused where "
+            "all openings together would differ from ideal ones by more than a hundredth of delta",
         )  # fmt: skip
         degree: Literal[4096, 8192, 16384] | None = Field(
             None,
@@ -194,7 +196,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         return FixedPoint(bound, ctx.num_clients, self.parameters(ctx.num_clients).bits)
 
     def check(self, recipe: Recipe) -> list[str]:
-        """What stands against opening the sums of the recipe's clients."""
+        """What speaks against opening the sums of the recipe's clients."""
         problems = []
         if recipe.min_clients < LEAST:
             problems.append(
@@ -245,7 +247,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What the encryption leaves visible."""
-        size = "the number of ciphertexts, and of scalars beside them"
+        size = "the number of ciphertexts, and the number of scalars that travels with them"
         nonces = "fresh random numbers, from which the common polynomial of the key follows"
         keys = "each client's part of the joint public key, and sealed shares of its secret, which the server relays"
         taken = "who has a share of the key"
@@ -282,26 +284,32 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             else:
                 cohort.drop(client_id, f"{self.name}: its nonce is not {_NONCE} bytes")
         self._require(len(nonces), needed, "have sent a nonce")
-        dealers: dict[int, Residues] = {}
-        relayed: dict[int, dict[int, bytes]] = {client_id: {} for client_id in nonces}
-        for dealer, (public, letters) in self._dealt(cohort, nonces, scheme).items():
-            dealers[dealer] = public
-            for receiver, letter in zip(sorted(nonces), letters, strict=True):
-                relayed[receiver][dealer] = letter
-        # Who dealt nothing gets nothing: the key and all shares of it are of those that did, the same at every client.
-        takers = {client_id: relayed[client_id] for client_id in dealers}
-        holders = sorted(cohort.ask_each(self.take_shares, takers)) if len(dealers) >= needed else []
+        everybody, dealers, holders = sorted(nonces), list[int](), set(nonces)
+        joint = scheme.total(())
+        at_once = max(1, _RELAYED_BYTES // (len(everybody) * scheme.chain.packed))
+        for start in range(0, len(everybody), at_once):
+            some = everybody[start : start + at_once]
+            relayed: dict[int, dict[int, bytes]] = {client_id: {} for client_id in everybody}
+            dealt = self._dealt(cohort, some, nonces, scheme)
+            for dealer, (public, letters) in dealt.items():
+                joint = scheme.chain.plus(joint, public)
+                dealers.append(dealer)
+                for receiver, letter in zip(everybody, letters, strict=True):
+                    relayed[receiver][dealer] = letter
+            if dealt:
+                holders &= set(cohort.ask_each(self.take_shares, relayed))
+        # The key is of all that dealt, and a holder has added up the shares of all of them; who missed one is none.
         self._require(len(holders), needed, "have a share of the key")
-        (joint,) = scheme.chain.pack(scheme.total(dealers.values())[None])
-        cohort.tell(self.take_key, [joint, self._seed(ctx, nonces), sorted(dealers)])
-        ctx.party.memory(self).update(holders=holders, dealers=sorted(dealers))
+        (packed,) = scheme.chain.pack(joint[None])
+        cohort.tell(self.take_key, [packed, self._seed(ctx, nonces), dealers])
+        ctx.party.memory(self).update(holders=sorted(holders), dealers=dealers)
 
     def _dealt(
-        self, cohort: Cohort, nonces: dict[int, bytes], scheme: Scheme
+        self, cohort: Cohort, some: list[int], nonces: dict[int, bytes], scheme: Scheme
     ) -> dict[int, tuple[Residues, list[bytes]]]:
-        """By client, its part of the key and its letters."""
+        """By client, of some, its part of the key and its letters."""
         found = {}
-        for dealer, given in cohort.ask_each(self.deal, dict.fromkeys(nonces, nonces)).items():
+        for dealer, given in cohort.ask_each(self.deal, dict.fromkeys(some, nonces)).items():
             try:
                 public, letters = given
                 (part,) = scheme.chain.unpack([public], f"the part of the key of client {dealer}")
@@ -354,35 +362,37 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
 
     @at_client
     def take_shares(self, client: Client, letters: dict[int, bytes]) -> bool:
-        """Adds up the shares of all that dealt: this client's share of the joint key.
+        """Adds up shares of some that dealt; those of all are this client's share of the joint key.
 
         Raises:
             MessageError: a letter does not open, or holds no share.
-            ProtectionError: it has a share already.
+            ProtectionError: it has the joint key already, or a share of one of these.
         """
         memory, scheme = client.memory(self), self.scheme(client.ctx)
-        if "share" in memory:
+        before: list[int] = memory.get("dealers", [])
+        if "key" in memory or not {*before}.isdisjoint(letters):
             raise ProtectionError(f"client {client.client_id} has a share of the key already; keys stay as they are")
         contents = self.read_letters(client, letters, "shares")
-        parts = scheme.chain.unpack(list(contents.values()), "shares of the key")
-        (memory["share"],) = scheme.chain.pack(scheme.total(parts)[None])
-        memory["dealers"] = sorted(letters)
+        parts = [memory["share"]] if "share" in memory else []
+        parts += contents.values()
+        (memory["share"],) = scheme.chain.pack(scheme.total(scheme.chain.unpack(parts, "shares of the key"))[None])
+        memory["dealers"] = [*before, *sorted(letters)]
         return True
 
     @at_client
     def take_key(self, client: Client, key: tuple[bytes, bytes, list[int]]) -> None:
-        """Keeps the joint public key, and which clients it is of.
+        """Keeps the joint public key. Who has not the shares of all clients that it is of encrypts, and opens nothing.
 
         Raises:
-            ProtectionError: it has another key, or shares of other clients than the key is of.
+            ProtectionError: it has another key.
         """
         joint, seed, dealers = key
         memory = client.memory(self)
-        if memory.setdefault("dealers", dealers) != dealers or memory.setdefault("key", [joint, seed]) != [joint, seed]:
-            raise ProtectionError(
-                f"client {client.client_id} has another key, or shares of a key of other clients: "
-                f"{', '.join(map(str, memory['dealers']))}; keys stay as they are"
-            )
+        if memory.setdefault("key", [joint, seed]) != [joint, seed]:
+            raise ProtectionError(f"client {client.client_id} has another joint key already; keys stay as they are")
+        if memory.get("dealers", []) != dealers:
+            memory.pop("share", None)
+            memory["dealers"] = dealers
 
     # -- uploads -------------------------------------------------------------------------------------------------------
 
@@ -568,7 +578,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
                 return chosen, found
         raise TooFewClients(
             f"round {ctx.round + 1}: in each of {SETS} sets of {needed} clients one dropped out while they opened the "
-            f"{block.zone} sum; a sum is not shown to more sets, since each sees it under smudging noise of its own"
+            f"{block.zone} sum; a sum is not shown to more sets, since each sees it under other smudging noise"
         )
 
     @at_client
@@ -586,7 +596,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         scheme = self.scheme(ctx)
         self._permit(client, inside, chosen, scheme)
         polynomials = scheme.chain.unpack(c1, f"the {zone} sum")
-        # Where clients open sums at home, the zone's own name stands for what they open there.
+        # Where clients open sums at home, what they open there is noted under the zone's name.
         noted = zone if self.options.answer == "server" else f"{zone}, by shares"
         with client.openings.once(ctx.round, noted, "", sorted(inside), c1):
             self._count_set(client, zone, chosen)
@@ -623,7 +633,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             )
 
     def _count_set(self, client: Client, zone: str, chosen: list[int]) -> None:
-        """Notes for which sets this client has answered; each shows the sum under smudging noise of its own."""
+        """Notes for which sets this client has answered; each shows the sum under other smudging noise."""
         memory = client.memory(self)
         if memory.get("round") != client.ctx.round:
             memory.update(round=client.ctx.round, sets={})

@@ -93,7 +93,7 @@ class Chain:
         return np.remainder(numbers[..., None, :], self.moduli.view(np.int64)).view(np.uint64)
 
     def uniform(self, seed: bytes, count: int = 1) -> Residues:
-        """Polynomials that a public or secret seed of 16 bytes stands for, shape (count, L, N)."""
+        """Uniform polynomials from a public or secret seed of 16 bytes, shape (count, L, N)."""
         found = np.empty((count, len(self.primes), self.degree), np.uint64)
         drawn = np.empty(count * self.degree, np.uint64)
         for place, prime in enumerate(self.primes if count else ()):
