@@ -3,9 +3,11 @@
     python benchmarks/hybrids.py --seeds 1 2 3 --output hybrids.jsonl [--csv docs/numbers/hybrids.csv]
     python benchmarks/hybrids.py --masks --csv docs/numbers/hybrids-secagg.csv
 
-The second compares the papers' protocols with themselves over secure aggregation. Every recipe runs as it is, with its
-own epsilon, once a seed. One line of JSON a run is appended to the output, so that an interrupted study goes on where
-it stopped; the table is made from all lines. Seconds are processor time of the rounds, all parties together.
+The second compares the papers' protocols with themselves over secure aggregation.
+
+Every recipe runs as it stands, with its own epsilon, once a seed. One line of JSON a run is appended to the output, so
+that an interrupted study goes on where it stopped; the table is made from all lines. Seconds are processor time of the
+rounds, all parties together.
 """
 
 from __future__ import annotations

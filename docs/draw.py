@@ -254,7 +254,7 @@ def who_holds_the_key(axes: Sequence[Any]) -> None:
     rows = rows_of("who-holds-the-key-adversaries")
     names = [key for key in rows[0] if key != "who looks"]
     known = {"–": (0, "no such party"), "hidden": (1, "hidden"), "sees no update": (1, "hidden"),
-             "opened, with noise": (2, "open, with noise"), "opened": (4, "open")}  # fmt: skip
+             "opened, with noise": (2, "open, noised"), "opened": (4, "open")}  # fmt: skip
     seen = [[row[name].partition(":")[0] for name in names] for row in rows]
     cells = [[known.get(sees, (3, sees.replace(", ", ",\n"))) for sees in line] for line in seen]
     panel = axes[0]

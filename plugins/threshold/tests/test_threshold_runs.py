@@ -361,6 +361,7 @@ def test_uploads_of_equal_models_differ_in_every_round() -> None:
     (recipe({"use": "threshold.bfv", "threshold": 7}), "at most the number of clients, 6"),
     (recipe({"use": "threshold.bfv", "threshold": 4.5}), "must be a whole number of clients"),
     (recipe({"use": "threshold.bfv", "threshold": 3}), "at most half of the 6 clients of a round"),
+    (recipe(groups="toy.halves"), "of several groups one can be opened at most; write {use: secagg.bonawitz}"),
     (recipe(sampling={"scheme": "fixed", "rate": 0.5}), "threshold=4 clients open a sum, and 3 of 6 take part"),
     (recipe({"use": "threshold.bfv", "smudging_bits": 30}), "raise smudging_bits to 3[0-9]"),
     (recipe({"use": "threshold.bfv", "bits": 40, "smudging_bits": 64}), "lower bits or smudging_bits"),

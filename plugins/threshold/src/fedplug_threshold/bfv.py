@@ -207,6 +207,13 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             parameters = self.parameters(recipe.clients)
         except ProtectionError as error:
             return [*problems, str(error)]
+        if recipe.groups is not None:
+            return [
+                *problems,
+                "groups: clients whose updates are in a sum open it, and more than half of all clients must, so of "
+                "several groups one can be opened at most; write {use: secagg.bonawitz}, where the members of a group "
+                "mask and open among themselves",
+            ]
         rate = recipe.sampling.rate if recipe.sampling is not None else 1.0
         present, opening = rate * recipe.clients, parameters.threshold
         if 2 * opening <= present:
