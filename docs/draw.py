@@ -270,6 +270,23 @@ def who_holds_the_key(axes: Sequence[Any]) -> None:
     panel.set_title("the update of one client, as each of these sees it")
 
 
+def both_wishes(axes: Sequence[Any]) -> None:
+    """Accuracy over clients, a curve for each epsilon."""
+    rows = rows_of("both-wishes")
+    for panel, model in zip(axes, ("features, linear", "pixels, linear"), strict=True):
+        for place, epsilon in enumerate(sorted({row["epsilon asked"] for row in rows}, key=float)):
+            curve = [row for row in rows if (row["model"], row["epsilon asked"]) == (model, epsilon)]
+            panel.plot(column(curve, "clients"), column(curve, "accuracy"), marker="o", markersize=4,
+                       color=COLOURS[place], label=f"ε {epsilon}")  # fmt: skip
+        panel.set_xscale("log")
+        panel.set_ylim(0, 1)
+        panel.set_xlabel("clients")
+        panel.set_title(f"{model}: {curve[0]['parameters']} weights")
+        panel.grid(alpha=0.3)
+    axes[0].set_ylabel("accuracy on MNIST")
+    axes[1].legend(loc="lower right")
+
+
 Drawer = Callable[[Sequence[Any]], None]
 DRAWN: dict[str, tuple[Drawer, tuple[str, ...], int, tuple[float, float]]] = {
     "paraaegis": (paraaegis, ("paraaegis-extremes", "paraaegis-extremes-norm001"), 1, (8, 4.2)),
@@ -284,6 +301,7 @@ DRAWN: dict[str, tuple[Drawer, tuple[str, ...], int, tuple[float, float]]] = {
     "encryption": (encryption, ("encryption",), 2, (9, 3.0)),
     "who-holds-the-key": (who_holds_the_key, ("who-holds-the-key-adversaries",), 1, (10, 3.6)),
     COMPARISON: (comparison, (COMPARISON,), 3, (10, 3.4)),
+    "both-wishes": (both_wishes, ("both-wishes",), 2, (8, 3.2)),
 }  # fmt: skip
 """Name of the picture -> what draws it, the numbers that it shows, panels, size in inches."""
 
