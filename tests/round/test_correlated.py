@@ -260,6 +260,18 @@ def test_a_client_that_drops_out_takes_its_noise_along_and_one_that_comes_back_b
     assert views["client"].epsilon == pytest.approx(gaussian_epsilon(2.0 * math.sqrt(4 / 5), 1e-5))
 
 
+@pytest.mark.parametrize("seal", [MASKS, {"use": "std.bfv", "key_holder": "key_server", "range": 64}])
+def test_a_skipped_round_costs_the_noise_of_those_who_were_missing(seal: dict[str, Any]) -> None:
+    """Those whose uploads came have added their noise, and take it back later; the others have none to take back."""
+    fails = {"use": "toy.fail", "clients": [2, 3, 4], "rounds": [3]}
+    plain = shared(seal)
+    plain["protect"]["encrypted"].insert(0, fails)
+    outcome = run_protocol(plain)
+    assert [row.clients.answered for row in outcome.rows] == [6, 6, 6, 0, 6, 6, 6, 6]
+    views = outcome.protocol.ledger.report().views
+    assert views["released_model"].epsilon == pytest.approx(gaussian_epsilon(2.0 * math.sqrt(3 / 5), 1e-5))
+
+
 def test_a_client_whose_state_went_back_cannot_take_its_noise_back_and_stays_out() -> None:
     whole, before = Protocol.round, {}
 

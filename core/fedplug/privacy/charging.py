@@ -377,8 +377,13 @@ class Charging:
         ledger.record(
             round, charged=charged, zone_sizes=sizes, total=self.size, releases=self.releases(round),
             contributors=contributors, weights=weights, secret_cohort=secret, accounts=accounts, freed=freed,
-            closed=closed, repeated=repeated, resting=resting,
+            closed=closed, repeated=repeated, resting=resting, arrived=self._arrived(round),
         )  # fmt: skip
+
+    def _arrived(self, round: int) -> dict[int, float]:
+        """The weights of the clients whose uploads came in a round, where noise goes on from one round to the next."""
+        remembered = self.server.remembered
+        return {c: remembered.weights.get(c, 1.0) for c, last in remembered.noised.items() if last == round}
 
     def accounts(self, round: int, charged: Iterable[int]) -> dict[str, dict[int, list[float]]]:
         """What a round releases of these clients at levels of which components keep account, by level and client."""

@@ -109,6 +109,7 @@ class Ledger:
         closed: Iterable[str] = (),
         repeated: bool = False,
         resting: Iterable[int] = (),
+        arrived: Mapping[int, float] = NOTHING,
     ) -> None:
         """Enters one round. A round that was repeated after an interruption is entered, and paid for, once a time.
 
@@ -132,6 +133,7 @@ class Ledger:
                 `contributors` says for how many updates shares were asked for.
             repeated: the round was cut off, and all go on from before it.
             resting: clients that send noise alone, and pay for nothing.
+            arrived: of a round that was skipped, the weights of the clients whose uploads came.
         """
         shut = set(closed)
         paying = sorted({int(client_id) for client_id in charged} | {int(client_id) for client_id in weights})
@@ -139,7 +141,7 @@ class Ledger:
         zones = {
             zone: entry_of(
                 zone, size, releases.get(zone, []), self.curves, contributors.get(zone, 0), paying, weights,
-                closed=zone in shut, repeated=repeated, colluders=self.colluders,
+                closed=zone in shut, repeated=repeated, arrived=arrived, colluders=self.colluders,
             )
             for zone, size in zone_sizes.items()
             if zone != RETAINED and size > 0

@@ -555,14 +555,16 @@ before: s = 2 here, and 10 exp(-pi^2 2^2) = 7e-17. Two steps, as was asked for b
 
 def entry_of(
     zone: str, size: float, noises: list[Release], curves: Iterable[str], count: int, charged: list[int],
-    weights: Mapping[int, float], closed: bool = False, repeated: bool = False, colluders: int = 1,
+    weights: Mapping[int, float], closed: bool = False, repeated: bool = False,
+    arrived: Mapping[int, float] = MappingProxyType({}), colluders: int = 1,
 ) -> ZoneEntry:  # fmt: skip
     """What a zone of this size released: which of its chain's noises count, and what others' noise adds to them.
 
     `curves` names the mechanisms whose cost somebody states; `count`, `charged` and `weights` are of the cohort, see
     `noise_of_others`. Of a sum that stayed `closed` the count is that of the clients for whose shares somebody was
     asked; 0 where nobody was, so that nobody has anything of it. `repeated` of a round that was cut off, and from
-    before which all go on. So many `colluders` know their own noise.
+    before which all go on; `arrived` are the weights of the clients whose uploads came, in a round that was skipped.
+    So many `colluders` know their own noise.
     """
     why = uncredited(zone, noises, min(weights.values(), default=1.0))
     steps = next((release for release in noises if release.mechanism in INTEGER), None)
@@ -575,8 +577,10 @@ def entry_of(
     by_clients = any(noise.takes_back is not None and noise.trust != "central" for noise in noises)
     senders: dict[int, float] | None = None
     if by_clients and not (closed and repeated):
-        # Who has arrived has added its noise, whether or not the sum was opened; in that all of them have to be.
-        senders = {int(c): float(weight) for c, weight in weights.items()} if closed or count == len(weights) else {}
+        # Who has arrived has added its noise, whether or not the sum was opened; in one that was all have to be.
+        unopened = closed or not count
+        known = (weights or arrived) if unopened else weights if count == len(weights) else {}
+        senders = {int(c): float(weight) for c, weight in known.items()}
     return ZoneEntry(
         size=float(size),
         releases=list(noises),
