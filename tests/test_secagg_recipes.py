@@ -1,4 +1,4 @@
-"""The papers' negotiations over secure aggregation: who opens the masked zone of an update, in a run of each recipe."""
+"""The papers' negotiations over masks and threshold encryption: who opens the sealed zone of an update, in a run of each recipe."""
 
 from __future__ import annotations
 
@@ -39,9 +39,19 @@ def with_server(clients: Sequence[int]) -> str:
     return "+".join(["server", *(f"client:{each}" for each in clients)])
 
 
-@pytest.mark.parametrize("name", FEW)
-def test_the_masked_zone_opens_to_as_many_clients_as_the_verdict_says(name: str, tmp_path: Path) -> None:
-    run_dir = run(name, tmp_path)
+def threshold(answer: str) -> list[str]:
+    """What puts threshold encryption in the place of masks."""
+    use = f"{{use: threshold.bfv, range: 1.0, threshold: 6, answer: {answer}}}"
+    return [f"protect.encrypted=[{use}]", "postprocess.encrypted=[threshold.bfv]"]
+
+
+@pytest.mark.parametrize(("name", "sets"), [
+    *((name, []) for name in FEW), ("paraaegis-secagg", threshold("server")), ("fas-secagg", threshold("clients")),
+], ids=[*FEW, "paraaegis-threshold", "fas-threshold"])  # fmt: skip
+def test_the_sealed_zone_opens_to_as_many_clients_as_the_verdict_says(
+    name: str, sets: list[str], tmp_path: Path
+) -> None:
+    run_dir = run(name, tmp_path, *sets)
     few = [*FEW[name]]
     lines = json.loads((run_dir / "ledger.json").read_text())["verdict"]["lines"]
     (said,) = (line["reason"] for line in lines if line["party"] == "key_holder")
