@@ -1,4 +1,4 @@
-"""The papers' negotiations over masks and threshold encryption: who opens the sealed zone of an update, in a run of each recipe."""
+"""The papers' negotiations over masks and threshold encryption: who opens the sealed zone of an update."""
 
 from __future__ import annotations
 

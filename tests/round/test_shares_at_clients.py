@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from typing import Any
 
 import numpy as np
 import pytest
-from toy_components import recipe_of
+from fedplug.privacy.charging import Charging
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.sums import Sums
+from fedplug.runs import execution
+from fedplug.runs.settings import Settings
+from toy_components import recipe_of, toy_catalog
 from toy_protocol import run_protocol
 
 
@@ -36,3 +43,34 @@ def test_a_client_that_does_not_help_costs_the_round_its_sum(tmp_path: Any) -> N
     outcome = run_protocol(recipe(rounds=3, availability={"trace": str(trace), "when": "opening"}))
     assert any("zone encrypted is skipped: 3 of 4 clients told their part" in note for note in outcome.notes)
     assert [entry.zones["encrypted"].closed for entry in outcome.protocol.ledger.log] == [True, False, False]
+
+
+@pytest.mark.parametrize(("owner", "method", "told"), [(Charging, "_released", True), (Sums, "open", False)])
+def test_a_repeated_round_opens_no_second_sum_and_costs_what_was_released(
+    owner: type, method: str, told: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in round 2 after the clients told each other their part, and before."""
+    settings = Settings.load().replace({"engine": "local", "output": tmp_path / "runs", "quiet": True})
+    real, calls = getattr(owner, method), itertools.count()
+
+    def killed(self: Any, *given: Any, **named: Any) -> Any:
+        if next(calls) == 1:
+            raise ZeroDivisionError
+        return real(self, *given, **named)
+
+    noise = {"use": "std.distributed_gaussian", "noise_multiplier": 2.0}
+    chain = [{"use": "std.clip", "norm": 8.0}, noise, "toy.at_clients"]
+    equal = {"use": "std.mean", "weighting": "uniform"}
+    noised = recipe(rounds=3, min_clients=4, protect={"encrypted": chain}, aggregate=equal)
+    plain = Recipe.from_plain(noised, toy_catalog())
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, method, killed)
+        with pytest.raises(ZeroDivisionError):
+            execution.start(plain, settings, toy_catalog())
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert execution.resume(folder, settings, None, toy_catalog()) == 0
+    ledger = json.loads((folder / "ledger.json").read_text())
+    closed = [(entry["round"], bool(entry["zones"]["encrypted"].get("closed"))) for entry in ledger["log"]]
+    assert closed == [(1, False), (2, not told), (2, told), (3, False)]
+    said = "round 2 was repeated; zone encrypted was not opened a second time"
+    assert (said in ledger["warnings"]) == told
