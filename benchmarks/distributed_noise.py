@@ -1,6 +1,6 @@
 """Bits a scalar and error of noise in whole numbers: means of vectors under it, beside central Gaussian noise.
 
-    python benchmarks/distributed_noise.py [--trials 20] [--out FILE]
+    python benchmarks/distributed_noise.py [--trials 20] [--out FILE] [--table FILE]
 
 Distributed mean estimation as in Kairouz, Liu & Steinke (ICML 2021) and Agarwal, Kairouz & Liu (NeurIPS 2021): n
 vectors of length 1 are clipped, turned, rounded at random and noised by the core, as `std.rotate` and
@@ -103,17 +103,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 6.0])
-    out = Path(__file__).resolve().parents[1] / "docs/numbers/distributed_noise.csv"
-    parser.add_argument("--out", type=Path, default=out)
+    parser.add_argument("--out", type=Path, default=Path("distributed_noise.csv"), help="every measurement")
+    parser.add_argument("--table", type=Path, default=Path("docs/numbers/distributed-noise.csv"), help="ratios by bits")
     args = parser.parse_args()
+    found: list[dict[str, Any]] = []
     with open(args.out, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
         for clients, size, fewer in SETTINGS:
             for row in rows(clients, size, max(2, args.trials // fewer), args.epsilons):
-                writer.writerow({"clients": clients, "scalars": size, **row})
+                found.append({"clients": clients, "scalars": size, **row})
+                writer.writerow(found[-1])
                 file.flush()
                 print(row)
+    tabulate(found, args.table)
+
+
+def tabulate(found: list[dict[str, Any]], path: Path) -> None:
+    """Writes the ratios by Renyi DP, a column for each number of bits."""
+    keys = ("clients", "scalars", "vectors", "noise", "epsilon")
+    table: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in found:
+        place = tuple(row[key] for key in keys)
+        line = table.setdefault(place, dict(zip(keys, place, strict=True)))
+        line[f"{row['bits']} bits"] = row.get("mse ratio by Renyi DP") or "none fits"
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [*keys, *(f"{bits} bits" for bits in BITS)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table.values())
 
 
 def rows(clients: int, size: int, trials: int, epsilons: list[float]) -> Iterator[dict[str, Any]]:
