@@ -7,7 +7,7 @@ import secrets
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from fedplug.api.errors import SetupError
@@ -32,16 +32,14 @@ from fedplug_audit.estimators import estimate
 
 FILE = "audit.json"
 """Written into the folder of the last run."""
-Look = Literal["server", "models"]
-LOOKS: dict[Look, str] = {
-    "server": "its own uploads where the server can read them, and elsewhere the sums that the server sees open",
-    "models": "how the global model moved",
-}
-"""On what a canary is scored: always how far it lies along the canary's direction, added up over the rounds."""
-_LOOKS_OF: dict[str, tuple[Look, ...]] = {
+REPLAYED = ", less a replay"
+_LOOKS_OF: dict[str, tuple[str, ...]] = {
     "aggregator": ("server",), "client": ("models",), "client_and_aggregator": ("server", "models"),
     "released_model": ("models",),
 }  # fmt: skip
+"""On what canaries are scored: how far it lies along their directions, added up over the rounds. `server`: a canary's
+uploads as far as the server can read them, and elsewhere the sums that the server sees open; `models`: how the global
+model moved. A key server is not looked at: what it opens alone is not in the messages to anybody else."""
 
 
 class Shown(Record):
@@ -49,13 +47,13 @@ class Shown(Record):
 
     Attributes:
         party: in the word of the ledger.
-        scored: on what the canaries were scored.
+        scored: the look that shows most: `server`, `models`, either less a replay.
         claimed: epsilon toward this party as the ledger has it, add-or-remove one client; None where it claims nothing.
         delta: of both.
         canaries, guesses, right: see `Estimate`.
         any_mechanism: lower bound of epsilon, whatever the mechanism is.
         gaussian: lower bound where all noise is Gaussian.
-        gaussian_counts: whether it is, by the ledger, and no sampling is credited.
+        gaussian_counts: whether it is, by the ledger, no sampling is credited, and there is a claim.
         most: what `any_mechanism` would be if every guess had been right.
     """
 
@@ -94,9 +92,8 @@ class Audit(Record):
         recipe, digest: what was audited.
         confidence: with which the bounds of one party hold.
         runs: the folders of its runs.
-        seed: of coins and directions; secret until the runs were over.
-        inside: by run, the canaries that were in.
-        outside: by run, those that were out.
+        seed: of coins and directions, in hexadecimal; secret until the runs were over.
+        inside, outside: by run, the canaries that were in and out.
         parties: what each party's view shows.
     """
 
@@ -156,6 +153,7 @@ def audit(
     *,
     canaries: int | None = None,
     runs: int = 1,
+    replay: bool = False,
     confidence: float = 0.95,
     seed: int | None = None,
     settings: Settings | None = None,
@@ -171,6 +169,8 @@ def audit(
         recipe, sets: as in `fedplug.run`.
         canaries: how many clients are canaries, from the last one down; None: all.
         runs: how many runs, each with coins of its own; canaries of all are counted together.
+        replay: run each once more with all canaries out, and score too what is left when that is subtracted: what an
+            adversary can do who knows the seed. It finds noise that is not drawn anew.
         confidence: of the bounds of one party.
         seed: of coins and directions, for tests; None: a secret one.
         settings: of this machine; by default those of the user's config file.
@@ -193,11 +193,15 @@ def audit(
     seed = secrets.randbits(128) if seed is None else seed
     made = [_run_with_canaries(checked, settings, offered, count, (seed << 16) + k, watch) for k in range(runs)]
     last = made[-1][1]
-    inside = np.concatenate([canary.inside for canary, _ in made])
-    scores: dict[Look, NDArray[np.float64]] = {
-        "server": np.concatenate([_along_server(canary, run) for canary, run in made]),
-        "models": np.concatenate([canary.along_models() for canary, _ in made]),
-    }
+    inside = np.concatenate([canaries.inside for canaries, _ in made])
+    scores = _scores(made)
+    if replay:
+        again = [
+            _run_with_canaries(checked, settings, offered, count, (seed << 16) + k, watch, all_out=True)
+            for k in range(runs)
+        ]
+        replayed = _scores(again)
+        scores |= {look + REPLAYED: scores[look] - replayed[look] for look in replayed}
     counts = _all_gaussian(last.ledger)
     parties = [
         _shown(line, scores, inside, counts, 1 - confidence)
@@ -256,10 +260,10 @@ def _sends_plain(recipe: Recipe) -> bool:
 
 
 def _run_with_canaries(
-    recipe: Recipe, settings: Settings, catalog: Catalog, count: int, seed: int, watch: Any
+    recipe: Recipe, settings: Settings, catalog: Catalog, count: int, seed: int, watch: Any, all_out: bool = False
 ) -> tuple[Canaries, Run]:
     clients = recipe.data.clients
-    canaries = Canaries(tuple(range(clients - count, clients)), seed)
+    canaries = Canaries(tuple(range(clients - count, clients)), seed, all_out)
     entry = catalog.groups["trainer"][recipe.train.use]
     audited = dataclasses.replace(entry, _class=with_canaries(typing.cast(Any, entry.load()), canaries))
     groups = {**catalog.groups, "trainer": {**catalog.groups["trainer"], entry.name: audited}}
@@ -274,6 +278,14 @@ def _run_with_canaries(
     if code == execution.INTERRUPTED:
         raise KeyboardInterrupt("an audit cannot be resumed, since its coins were never written down; begin again")
     return canaries, Run(folder, settings, code, offered)
+
+
+def _scores(made: list[tuple[Canaries, Run]]) -> dict[str, NDArray[np.float64]]:
+    """By look (m,), the scores of the canaries of all runs."""
+    return {
+        "server": np.concatenate([_along_server(canaries, run) for canaries, run in made]),
+        "models": np.concatenate([canaries.along_models() for canaries, _ in made]),
+    }
 
 
 def _along_server(canaries: Canaries, run: Run) -> NDArray[np.float64]:
@@ -299,16 +311,17 @@ def _all_gaussian(ledger: LedgerReport) -> bool:
 
 
 def _shown(
-    line: Line, scores: Mapping[Look, NDArray[np.float64]], inside: NDArray[np.bool_], counts: bool, level: float
+    line: Line, scores: Mapping[str, NDArray[np.float64]], inside: NDArray[np.bool_], counts: bool, level: float
 ) -> Shown:
-    """What one party's view shows; of two looks the one that shows more, each at half the level."""
-    looks = _LOOKS_OF[line.party]
+    """What one party's view shows; of several looks the one that shows most, each at its share of the level."""
+    looks = [name for look in _LOOKS_OF[line.party] for name in (look, look + REPLAYED) if name in scores]
     estimates = {look: estimate(scores[look], inside, line.delta, level / len(looks)) for look in looks}
-    of_any, of_normal = (
-        max(estimates, key=lambda look: getattr(estimates[look], bound)) for bound in ("any_mechanism", "gaussian")
-    )
-    best = estimates[of_any]
+    claimed = None if line.epsilons is None else line.epsilons.epsilon
+    counts = counts and claimed is not None
+    # Where only the bound for any mechanism counts, it also chooses what is shown.
+    best = max(looks, key=lambda look: (estimates[look].gaussian if counts else 0.0, estimates[look].any_mechanism))
+    shown, most = estimates[best], max(each.any_mechanism for each in estimates.values())
     return Shown(
-        line.party, LOOKS[of_any], None if line.epsilons is None else line.epsilons.epsilon, line.delta, best.canaries,
-        best.guesses, best.right, best.any_mechanism, estimates[of_normal].gaussian, counts, best.most,
+        line.party, best, claimed, line.delta, shown.canaries, shown.guesses, shown.right, most,
+        max(each.gaussian for each in estimates.values()), counts, shown.most,
     )  # fmt: skip

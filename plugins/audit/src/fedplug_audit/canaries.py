@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 BEYOND = 100.0
 """How much longer than a clipping norm a canary's update is: long enough that what is clipped by layers is full too."""
+_MOST_ORTHOGONAL = 10_000_000
+"""Scalars of all directions up to which they are made orthogonal; of more, random ones nearly are if P is large."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -34,6 +36,7 @@ class Canaries:
     Args:
         ids: of the clients that are canaries.
         seed: of coins and directions, which nobody in the run knows.
+        all_out: whatever the coins say, none sends its direction: what an adversary who knows the seed runs.
 
     Attributes:
         inside: (m,) bool, what the coins said, before training.
@@ -42,6 +45,7 @@ class Canaries:
 
     ids: tuple[int, ...]
     seed: int
+    all_out: bool = False
     hears: ClassVar[tuple[type[Event], ...]] = (Uploaded, ZoneOpened)
     initial: NDArray[np.float32] | None = None
 
@@ -67,15 +71,24 @@ class Canaries:
     def _order(self) -> NDArray[np.int64]:
         return self._stream("scalars").permutation(self._size)
 
+    @functools.cached_property
+    def _frame(self) -> NDArray[np.float32] | None:
+        """(m, P), orthogonal directions, so that no canary disturbs another's score; None where they are too many."""
+        if len(self.ids) > self._size or len(self.ids) * self._size > _MOST_ORTHOGONAL:
+            return None
+        drawn = self._stream("directions").standard_normal((self._size, len(self.ids)))
+        return np.ascontiguousarray(np.linalg.qr(drawn)[0].T, np.float32)
+
     def direction(self, client_id: int) -> NDArray[np.float32]:
         """Of one canary, (P,), of length 1: a random one; where values are clipped in L1, a scalar of its own."""
         number = self._number[client_id]
-        stream = self._stream("direction", number)
         if self._single:
             vector = np.zeros(self._size, np.float32)
-            vector[self._order[number % self._size]] = stream.choice([-1, 1])
+            vector[self._order[number % self._size]] = self._stream("sign", number).choice([-1, 1])
             return vector
-        drawn = stream.standard_normal(self._size)
+        if self._frame is not None:
+            return self._frame[number]
+        drawn = self._stream("direction", number).standard_normal(self._size)
         return (drawn / np.linalg.norm(drawn)).astype(np.float32)
 
     # -- at the clients
@@ -96,7 +109,7 @@ class Canaries:
             if isinstance(operation, Clip)
         ]
         self._single = any(clip.order == 1 for clip in clips)
-        if self.inside[self._number[client.client_id]]:
+        if self.inside[self._number[client.client_id]] and not self.all_out:
             longest = max((float(np.max(clip.norm)) for clip in clips), default=1 / BEYOND)
             client.model.set_vector(client.start + np.float32(BEYOND * longest) * self.direction(client.client_id))
         return True

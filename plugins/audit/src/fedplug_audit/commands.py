@@ -19,13 +19,17 @@ def audit(
         int | None, typer.Option(metavar="M", help="Clients that are canaries, from the last down; default: all.")
     ] = None,
     runs: Annotated[int, typer.Option(metavar="N", help="Runs, each with fresh coins, counted together.")] = 1,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Run each once more without canaries: finds noise that follows from a seed.")
+    ] = False,
     confidence: Annotated[float, typer.Option(help="Of the lower bounds, for each party.")] = 0.95,
 ) -> None:
     """Measure a lower bound of epsilon with canary clients, and compare it with what the ledger claims."""
     from fedplug_audit.auditing import FILE, audit
 
     found, folder = audit(
-        recipe, sets, canaries=canaries, runs=runs, confidence=confidence, settings=settings, watch="terminal"
+        recipe, sets, canaries=canaries, runs=runs, replay=replay, confidence=confidence, settings=settings,
+        watch="terminal",
     )
     for line in found.text():
         typer.echo(line)
