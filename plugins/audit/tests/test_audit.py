@@ -147,7 +147,7 @@ def test_laplace_noise_is_audited_along_single_scalars_and_by_the_theorem_alone(
 
 
 @pytest.mark.parametrize(
-    "given, said",
+    ("given", "said"),
     [
         ({"canaries": 201}, "canaries=201 must be from 1 to 200"),
         ({"canaries": 4, "runs": 2}, "--runs 3"),

@@ -53,7 +53,7 @@ def test_all_right_shows_what_can_be_shown() -> None:
     assert estimate(scores, inside, 1e-5, 0.05).any_mechanism == most_shown(100, 1e-5, 0.05)
 
 
-@pytest.mark.parametrize("right, guesses, canaries", [(3, 2, 5), (-1, 2, 5), (2, 6, 5)])
+@pytest.mark.parametrize(("right", "guesses", "canaries"), [(3, 2, 5), (-1, 2, 5), (2, 6, 5)])
 def test_counts_that_cannot_be_are_refused(right: int, guesses: int, canaries: int) -> None:
     with pytest.raises(ValueError, match=f"right={right}, guesses={guesses}, canaries={canaries}"):
         dp_p_value(canaries, guesses, right, 1.0, 0.0)

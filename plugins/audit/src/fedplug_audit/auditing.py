@@ -116,15 +116,15 @@ class Audit(Record):
         head = ("who looks", "claimed", "measured", "any noise", "Gaussian", "right guesses", "can show")
         table = [head, *(_cells(shown) for shown in self.parties)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
         lines.append(
             f"Lower bounds of epsilon at {self.confidence:.4g} confidence, from {len(self.runs)} "
             f"run{'s' if len(self.runs) > 1 else ''}; they prove a violation, never safety."
         )
         for shown in self.refuted:
             lines.append(
-                f"THE CLAIM DOES NOT HOLD: toward {shown.who} the ledger claims epsilon {number(shown.claimed or 0.0)}, "
-                f"and {number(shown.bound)} was measured."
+                f"THE CLAIM DOES NOT HOLD: toward {shown.who} the ledger claims epsilon "
+                f"{number(shown.claimed or 0.0)}, and at least {number(shown.bound)} was measured."
             )
         if self.refuted:
             lines.append(
@@ -132,7 +132,7 @@ class Audit(Record):
                 "its noise comes from (a fixed seed, one draw for all), its size, and what is sent beside the zones."
             )
         elif not any(shown.claimed is not None for shown in self.parties):
-            lines.append("The ledger claims no epsilon for clients, so nothing is refuted; the bounds say what is lost.")
+            lines.append("The ledger claims no epsilon for clients, so nothing is refuted: bounds say what is lost.")
         else:
             lines.append("No claim is refuted.")
         return lines
@@ -206,7 +206,7 @@ def audit(
     parties = [
         _shown(line, scores, inside, counts, 1 - confidence)
         for line in last.ledger.verdict.lines
-        if line.state != "absent" and not line.nothing and any(scores[look].any() for look in _LOOKS_OF.get(line.party, ()))
+        if line.state != "absent" and any(scores[look].any() for look in _LOOKS_OF.get(line.party, ()))
     ]
     found = Audit(
         checked.name, last.recipe.digest, confidence, [str(run.folder) for _, run in made], f"{seed:x}",
@@ -247,8 +247,8 @@ def _require(recipe: Recipe, settings: Settings, count: int, runs: int, confiden
         )
     if recipe.train.own is not None:
         raise SetupError(
-            f"train: {recipe.train.use} is in a file of the recipe's own, and what its clients learn cannot be replaced "
-            "there; name the file with --plugin, and the class as an installed one"
+            f"train: {recipe.train.use} is in a file of the recipe's own, where what clients learn cannot be replaced; "
+            "name the file with --plugin, and the class as an installed one"
         )
 
 

@@ -1,8 +1,8 @@
 """Canary clients: which clients they are, what the coins said, what they send, and what was seen of them.
 
-A canary client uploads, in every round, a secret random direction where its coin said in, and zeros where it said out.
-So two runs that differ in one coin are neighbours under the adjacency by which the ledger states epsilon (zero-out). All
-else of a canary client is as of any client: it is scored, votes, clips, adds noise, seals, and is sampled.
+A canary client uploads in every round a secret random direction where its coin said in, and zeros where it said out. So
+two runs that differ in one coin are neighbours under the adjacency by which the ledger states epsilon (zero-out). All
+else of a canary client is as of any other: it is scored, votes, clips, adds noise, seals, and is sampled.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Canaries:
     # -- what is seen
 
     def observe(self, event: Event) -> None:
-        """Notes where the values of the canaries' uploads lie in the model, and adds up what the server sees of sums."""
+        """Notes where values of the canaries' uploads lie in the model, and adds up what the server sees of sums."""
         if isinstance(event, Uploaded):
             self._groups = {group: [*ids] for group, ids in event.groups.items()}
             for client_id, client in self._clients.items():

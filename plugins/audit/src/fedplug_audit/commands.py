@@ -20,7 +20,7 @@ def audit(
     ] = None,
     runs: Annotated[int, typer.Option(metavar="N", help="Runs, each with fresh coins, counted together.")] = 1,
     replay: Annotated[
-        bool, typer.Option("--replay", help="Run each once more without canaries: finds noise that follows from a seed.")
+        bool, typer.Option("--replay", help="Run each again without canaries: finds noise that follows from a seed.")
     ] = False,
     confidence: Annotated[float, typer.Option(help="Of the lower bounds, for each party.")] = 0.95,
 ) -> None:
