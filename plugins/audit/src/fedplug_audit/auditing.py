@@ -121,6 +121,8 @@ class Audit(Record):
             f"Lower bounds of epsilon at {self.confidence:.4g} confidence, from {len(self.runs)} "
             f"run{'s' if len(self.runs) > 1 else ''}; they prove a violation, never safety."
         )
+        if not all(shown.gaussian_counts for shown in self.parties):
+            lines.append("In brackets: as if all noise were Gaussian, which nothing claims there; it does not count.")
         for shown in self.refuted:
             lines.append(
                 f"THE CLAIM DOES NOT HOLD: toward {shown.who} the ledger claims epsilon "

@@ -89,7 +89,8 @@ class Canaries:
         if self._frame is not None:
             return self._frame[number]
         drawn = self._stream("direction", number).standard_normal(self._size)
-        return (drawn / np.linalg.norm(drawn)).astype(np.float32)
+        unit: NDArray[np.float32] = (drawn / np.linalg.norm(drawn)).astype(np.float32)
+        return unit
 
     # -- at the clients
 
