@@ -10,6 +10,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from audit_toys import catalog, recipe_of
+from fedplug.api.data import Dataset, Examples
 from fedplug.api.errors import SetupError
 from fedplug.cli.app import app
 from fedplug.mechanisms import noise
@@ -19,6 +20,9 @@ from fedplug.runs import execution
 from fedplug.runs.result import Run
 from fedplug.runs.settings import Settings
 from fedplug_audit import Audit, Shown, audit
+from fedplug_audit.canaries import Canaries
+from fedplug_audit.records import CanaryRecords
+from fedplug_baselines import dp_sgd
 from typer.testing import CliRunner
 
 EPSILON, DELTA = 8.0, 1e-5
@@ -126,8 +130,6 @@ def test_the_ledger_of_an_audit_is_that_of_the_recipe(settings: Settings) -> Non
 
 
 def test_directions_are_orthogonal_and_of_length_one() -> None:
-    from fedplug_audit.canaries import Canaries
-
     canaries = Canaries(tuple(range(30)), seed=5)
     canaries.initial = np.zeros(200, np.float32)
     frame = np.array([canaries.direction(client_id) for client_id in range(30)])
@@ -172,3 +174,58 @@ def test_the_command_prints_the_table_and_fails_where_a_claim_does(tmp_path: Pat
     assert result.exit_code == 0, result.output
     assert "who looks" in result.output
     assert "No claim is refuted" in result.output
+
+
+DP_SGD = {
+    "name": "records", "seed": 7, "rounds": 6,
+    "data": {"use": "std.digits", "clients": 10, "partition": "std.iid"},
+    "model": {"use": "std.mlp", "hidden": []},
+    "train": {"use": "baselines.dp_sgd", "epochs": 2, "batch_size": 32, "lr": 0.5, "clipping_norm": 1.0,
+              "epsilon": 0.5, "delta": DELTA},
+    "negotiate_mask": {"use": "std.single_zone", "zone": "clear"}, "protect": {"clear": []},
+    "aggregate": {"use": "std.mean"},
+}  # fmt: skip
+
+
+def test_records_under_dp_sgd_stay_below_its_claim(settings: Settings) -> None:
+    server = audited(DP_SGD, settings, records=400)["aggregator"]
+    assert server.unit == "record"
+    assert server.claimed == pytest.approx(0.5, abs=0.1)
+    assert server.canaries == 400
+    assert not server.exceeds
+
+
+def test_dp_sgd_that_forgets_its_noise_is_found(settings: Settings) -> None:
+    with mock.patch.object(dp_sgd, "add_noise", lambda values, *_: values):
+        found, _ = audit(DP_SGD, settings=settings, records=400, seed=3)
+    shown = {shown.party: shown for shown in found.parties}["aggregator"]
+    assert shown.exceeds
+    assert shown.bound > 1
+    assert not shown.gaussian_counts
+
+
+def test_records_that_are_out_are_nobodys_and_the_others_stay() -> None:
+    canaries = CanaryRecords(tuple(range(20)), seed=4)
+    examples = Examples(np.arange(100, dtype=np.uint8).reshape(100, 1), np.zeros(100, np.int64))
+    planted = canaries.planted(Dataset(examples, examples, classes=("a", "b"), mean=(0.0,), std=(1.0,)))
+    kept = np.concatenate(canaries.split([np.arange(50), np.arange(50, 100)]))
+    assert len(kept) == len(set(kept)) == 80 + canaries.inside.sum()
+    gone = np.setdiff1d(np.arange(100), kept)
+    assert {*planted.train.inputs[gone, 0]} <= {0, 49, 99}  # the least, the mean, the largest: only canaries are gone
+    canaries.all_out = True
+    assert len(np.concatenate(canaries.split([np.arange(100)]))) == 80
+
+
+@pytest.mark.parametrize(
+    ("changes", "records", "said"),
+    [
+        ({"train": {"use": "std.sgd"}}, 20, "std.sgd keeps no account of single records"),
+        ({}, 1000, "records=1000 must be at most 718"),
+        ({"data": {"use": "std.digits", "clients": 10, "partition": "std.iid", "public": 50}}, 20, "no data.public"),
+    ],
+)
+def test_records_that_cannot_be_audited_are_refused(
+    changes: dict[str, Any], records: int, said: str, settings: Settings
+) -> None:
+    with pytest.raises(SetupError, match=said):
+        audit(DP_SGD | changes, settings=settings, records=records)

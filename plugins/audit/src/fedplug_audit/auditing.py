@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fedplug.api.blocks import Block
 from fedplug.api.errors import SetupError
 from fedplug.api.files import write_text
 from fedplug.api.operations import GAUSSIAN, INTEGER, Party
 from fedplug.api.records import Count, Number, Record, Text
-from fedplug.api.roles import Sealer
-from fedplug.api.verdict import PARTIES, Line, number
+from fedplug.api.roles import AccountKeeper, Sealer
+from fedplug.api.verdict import PARTIES, Line, number, quoted
 from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.own_files import with_files
@@ -27,8 +28,9 @@ from fedplug.runs.settings import Settings
 from fedplug.wire.record import read_wire, recordings
 from numpy.typing import NDArray
 
-from fedplug_audit.canaries import Canaries, with_canaries
+from fedplug_audit.canaries import Canaries
 from fedplug_audit.estimators import estimate
+from fedplug_audit.records import CanaryRecords
 
 FILE = "audit.json"
 """Written into the folder of the last run."""
@@ -48,7 +50,8 @@ class Shown(Record):
     Attributes:
         party: in the word of the ledger.
         scored: the look that shows most: `server`, `models`, either less a replay.
-        claimed: epsilon toward this party as the ledger has it, add-or-remove one client; None where it claims nothing.
+        unit: what a canary is: `client`, or `record`.
+        claimed: epsilon toward this party as the ledger has it for that unit, add-or-remove; None where it claims none.
         delta: of both.
         canaries, guesses, right: see `Estimate`.
         any_mechanism: lower bound of epsilon, whatever the mechanism is.
@@ -59,6 +62,7 @@ class Shown(Record):
 
     party: Text
     scored: Text
+    unit: Text
     claimed: Number | None
     delta: Number
     canaries: Count
@@ -134,7 +138,7 @@ class Audit(Record):
                 "its noise comes from (a fixed seed, one draw for all), its size, and what is sent beside the zones."
             )
         elif not any(shown.claimed is not None for shown in self.parties):
-            lines.append("The ledger claims no epsilon for clients, so nothing is refuted: bounds say what is lost.")
+            lines.append("The ledger claims no epsilon here, so nothing is refuted: the bounds say what is lost.")
         else:
             lines.append("No claim is refuted.")
         return lines
@@ -154,6 +158,7 @@ def audit(
     sets: Sets | None = None,
     *,
     canaries: int | None = None,
+    records: int | None = None,
     runs: int = 1,
     replay: bool = False,
     confidence: float = 0.95,
@@ -170,6 +175,8 @@ def audit(
     Args:
         recipe, sets: as in `fedplug.run`.
         canaries: how many clients are canaries, from the last one down; None: all.
+        records: so many training examples are canaries instead, and no client is; for recipes whose trainer keeps an
+            account of single records.
         runs: how many runs, each with coins of its own; canaries of all are counted together.
         replay: run each once more with all canaries out, and score too what is left when that is subtracted: what an
             adversary can do who knows the seed. It finds noise that is not drawn anew.
@@ -190,23 +197,27 @@ def audit(
     settings = Settings.load() if settings is None else settings
     offered = with_files(catalog, settings.plugins)
     checked = check(recipe, sets, catalog=offered)
-    count = checked.data.clients if canaries is None else canaries
-    _require(checked, settings, count, runs, confidence)
+    clients = checked.data.clients
+    count = records or canaries or clients
+    _require(checked, settings, count, runs, confidence, None if records else clients)
     seed = secrets.randbits(128) if seed is None else seed
-    made = [_run_with_canaries(checked, settings, offered, count, (seed << 16) + k, watch) for k in range(runs)]
+    first = 0 if records else clients - count
+
+    def run_all(all_out: bool) -> list[tuple[Canaries | CanaryRecords, Run]]:
+        kind = CanaryRecords if records else Canaries
+        each = (kind(tuple(range(first, first + count)), (seed << 16) + k, all_out) for k in range(runs))
+        return [(made, _run_with(made, checked, settings, offered, watch)) for made in each]
+
+    made = run_all(False)
     last = made[-1][1]
-    inside = np.concatenate([canaries.inside for canaries, _ in made])
+    inside = np.concatenate([canary.inside for canary, _ in made])
     scores = _scores(made)
     if replay:
-        again = [
-            _run_with_canaries(checked, settings, offered, count, (seed << 16) + k, watch, all_out=True)
-            for k in range(runs)
-        ]
-        replayed = _scores(again)
-        scores |= {look + REPLAYED: scores[look] - replayed[look] for look in replayed}
+        scores |= {look + REPLAYED: scores[look] - found for look, found in _scores(run_all(True)).items()}
+    unit = "record" if records else "client"
     counts = _all_gaussian(last.ledger)
     parties = [
-        _shown(line, scores, inside, counts, 1 - confidence)
+        _shown(line, unit, scores, inside, counts, 1 - confidence)
         for line in last.ledger.verdict.lines
         if line.state != "absent" and any(scores[look].any() for look in _LOOKS_OF.get(line.party, ()))
     ]
@@ -224,20 +235,21 @@ LEAST = 10
 """Canaries of all runs together: fewer show nothing at any usual confidence."""
 
 
-def _require(recipe: Recipe, settings: Settings, count: int, runs: int, confidence: float) -> None:
-    """Refuses what cannot be audited.
+def _require(
+    recipe: Recipe, settings: Settings, count: int, runs: int, confidence: float, most: int | None
+) -> None:  # fmt: skip
+    """Refuses what cannot be audited; `most` is how many canaries there can be, None where the data say that.
 
     Raises:
         SetupError: says why, and what to do.
     """
-    clients = recipe.data.clients
     if settings.engine != "local":
         raise SetupError(
             f"engine={settings.engine}: an audit runs all parties in this process, on the engine local; the chain of "
             "protection is the same on every engine"
         )
-    if not 0 < count <= clients:
-        raise SetupError(f"canaries={count} must be from 1 to {clients}, the clients of the recipe (data.clients)")
+    if count < 1 or (most is not None and count > most):
+        raise SetupError(f"canaries={count} must be from 1 to {most}, the clients of the recipe (data.clients)")
     if runs < 1:
         raise SetupError(f"runs={runs} must be >= 1")
     if not 0.5 <= confidence < 1:
@@ -246,6 +258,10 @@ def _require(recipe: Recipe, settings: Settings, count: int, runs: int, confiden
         raise SetupError(
             f"{count} canaries in {runs} run{'s' if runs > 1 else ''} show nothing; there must be {LEAST} at least: "
             f"--runs {-(-LEAST // count)}, or more clients"
+        )
+    if most is None and not issubclass(typing.cast(type, recipe.train.made_of), AccountKeeper):
+        raise SetupError(
+            f"records={count}: {recipe.train.use} keeps no account of single records; leave it out to audit clients"
         )
     if recipe.train.own is not None:
         raise SetupError(
@@ -261,14 +277,13 @@ def _sends_plain(recipe: Recipe) -> bool:
     )
 
 
-def _run_with_canaries(
-    recipe: Recipe, settings: Settings, catalog: Catalog, count: int, seed: int, watch: Any, all_out: bool = False
-) -> tuple[Canaries, Run]:
-    clients = recipe.data.clients
-    canaries = Canaries(tuple(range(clients - count, clients)), seed, all_out)
-    entry = catalog.groups["trainer"][recipe.train.use]
-    audited = dataclasses.replace(entry, _class=with_canaries(typing.cast(Any, entry.load()), canaries))
-    groups = {**catalog.groups, "trainer": {**catalog.groups["trainer"], entry.name: audited}}
+def _run_with(
+    canaries: Canaries | CanaryRecords, recipe: Recipe, settings: Settings, catalog: Catalog, watch: Any
+) -> Run:
+    """Runs a recipe with the classes that canaries need in place of those of the catalog."""
+    groups = {group: dict(entries) for group, entries in catalog.groups.items()}
+    for (group, name), made in canaries.replaced(recipe, catalog).items():
+        groups[group][name] = dataclasses.replace(groups[group][name], _class=made)
     offered = Catalog(groups, catalog.strays, catalog.sections)
     plain = {key: value for key, value in recipe.to_plain().items() if key != "attack"}
     settings = dataclasses.replace(
@@ -279,31 +294,26 @@ def _run_with_canaries(
     )
     if code == execution.INTERRUPTED:
         raise KeyboardInterrupt("an audit cannot be resumed, since its coins were never written down; begin again")
-    return canaries, Run(folder, settings, code, offered)
+    return Run(folder, settings, code, offered)
 
 
-def _scores(made: list[tuple[Canaries, Run]]) -> dict[str, NDArray[np.float64]]:
+def _scores(made: list[tuple[Canaries | CanaryRecords, Run]]) -> dict[str, NDArray[np.float64]]:
     """By look (m,), the scores of the canaries of all runs."""
     return {
-        "server": np.concatenate([_along_server(canaries, run) for canaries, run in made]),
+        "server": np.concatenate([canaries.along_server(_uploads(run)) for canaries, run in made]),
         "models": np.concatenate([canaries.along_models() for canaries, _ in made]),
     }
 
 
-def _along_server(canaries: Canaries, run: Run) -> NDArray[np.float64]:
-    """(m,), how far what the server can read of the canaries lies along their directions."""
-    found, read = np.zeros(len(canaries.ids)), set[str]()
+def _uploads(run: Run) -> Iterator[tuple[int, int, Mapping[str, Block]]]:
+    """Round, client and blocks of each upload that the server got, where the run kept them."""
     wire = run.folder / "wire"
     for path in recordings(wire).values() if wire.is_dir() else ():
         for message in read_wire(path):
-            sender = int(message.sender.partition(":")[2] or -1)
-            place = canaries.number_of(sender) if message.phase == "upload" else None
-            answered = None if place is None else message.answered()
-            for block in ((answered and answered.blocks) or {}).values():
-                if block.values is not None and place is not None:
-                    read.add(block.zone)
-                    found[place] += canaries.along(message.round, sender, block)
-    return found + sum(along for zone, along in canaries.along_sums().items() if zone not in read)
+            uploads = message.phase == "upload" and message.sender.startswith("client:")
+            answered = message.answered() if uploads else None
+            if answered is not None and answered.blocks is not None:
+                yield message.round, int(message.sender.partition(":")[2]), answered.blocks
 
 
 def _all_gaussian(ledger: LedgerReport) -> bool:
@@ -313,17 +323,21 @@ def _all_gaussian(ledger: LedgerReport) -> bool:
 
 
 def _shown(
-    line: Line, scores: Mapping[str, NDArray[np.float64]], inside: NDArray[np.bool_], counts: bool, level: float
+    line: Line, unit: str, scores: Mapping[str, NDArray[np.float64]], inside: NDArray[np.bool_], counts: bool,
+    level: float,
 ) -> Shown:
     """What one party's view shows; of several looks the one that shows most, each at its share of the level."""
     looks = [name for look in _LOOKS_OF[line.party] for name in (look, look + REPLAYED) if name in scores]
     estimates = {look: estimate(scores[look], inside, line.delta, level / len(looks)) for look in looks}
-    claimed = None if line.epsilons is None else line.epsilons.epsilon
-    counts = counts and claimed is not None
+    if unit == "client":
+        claimed = None if line.epsilons is None else line.epsilons.epsilon
+    else:
+        claimed = quoted(line.stated) if line.unit == unit and line.stated else None
+    counts = counts and claimed is not None and unit == "client"  # nothing says how losses are distributed
     # Where only the bound for any mechanism counts, it also chooses what is shown.
     best = max(looks, key=lambda look: (estimates[look].gaussian if counts else 0.0, estimates[look].any_mechanism))
     shown, most = estimates[best], max(each.any_mechanism for each in estimates.values())
     return Shown(
-        line.party, best, claimed, line.delta, shown.canaries, shown.guesses, shown.right, most,
+        line.party, best, unit, claimed, line.delta, shown.canaries, shown.guesses, shown.right, most,
         max(each.gaussian for each in estimates.values()), counts, shown.most,
     )  # fmt: skip

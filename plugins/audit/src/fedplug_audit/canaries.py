@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from fedplug import Client, Context
     from fedplug.api.blocks import Block, Plan
-    from fedplug.api.roles import Trainer
+    from fedplug.recipe.catalog import Catalog
+    from fedplug.recipe.recipe import Recipe
 
 BEYOND = 100.0
 """How much longer than a clipping norm a canary's update is: long enough that what is clipped by layers is full too."""
@@ -59,8 +60,7 @@ class Canaries:
         self._opened: dict[str, NDArray[np.float64]] = {}
 
     def _stream(self, *purpose: Any) -> np.random.Generator:
-        text = repr((self.seed, *purpose)).encode()
-        return np.random.default_rng(int.from_bytes(hashlib.sha256(text).digest(), "big"))
+        return stream_of(self.seed, *purpose)
 
     @property
     def _size(self) -> int:
@@ -146,25 +146,52 @@ class Canaries:
             moved[self._number[client_id]] = difference @ self.direction(client_id)
         return moved
 
-    def along_sums(self) -> Mapping[str, NDArray[np.float64]]:
-        """By zone (m,), the same of the sums that the server saw open."""
-        return self._opened
+    def along_server(self, uploads: Iterable[tuple[int, int, Mapping[str, Block]]]) -> NDArray[np.float64]:
+        """(m,), how far what the server can read of a canary lies along its direction: uploads, and sums elsewhere."""
+        found, read = np.zeros(len(self.ids)), set[str]()
+        for round, client_id, blocks in uploads:
+            for block in blocks.values() if client_id in self._number else ():
+                if block.values is not None:
+                    read.add(block.zone)
+                    found[self._number[client_id]] += self.along(round, client_id, block)
+        return found + sum(along for zone, along in self._opened.items() if zone not in read)
 
-    def number_of(self, client_id: int) -> int | None:
-        """Its place among the canaries; None of another client."""
-        return self._number.get(client_id)
+    def replaced(self, recipe: Recipe, catalog: Catalog) -> Replaced:
+        """The same trainer, of which canary clients learn what `train` says."""
+        base: Any = catalog.groups["trainer"][recipe.train.use].load()
+
+        canaries = self
+
+        def train(self: Any, client: Client, ctx: Context) -> dict[str, float]:
+            numbers: dict[str, float] = {"loss": 0.0} if canaries.train(client, ctx) else base.train(self, client, ctx)
+            return numbers
+
+        return {("trainer", recipe.train.use): class_with(base, train=train)}
 
 
-def with_canaries(trainer: type[Trainer], canaries: Canaries) -> type[Trainer]:
-    """The same trainer, of which canary clients learn what `canaries` says."""
-    base: Any = trainer
+Replaced = Mapping[tuple[str, str], type]
+"""By group and name, the classes that stand in for those of the catalog in an audit."""
 
-    def train(self: Any, client: Client, ctx: Context) -> dict[str, float]:
-        numbers: dict[str, float] = {"loss": 0.0} if canaries.train(client, ctx) else base.train(self, client, ctx)
-        return numbers
 
-    members: dict[str, Any] = {"train": train, "__module__": base.__module__, "__doc__": base.__doc__}
-    # What a round releases follows from the round and the options, whoever is a canary.
-    members |= {name: getattr(base, name) for name in ("round_release", "release_problem") if hasattr(base, name)}
-    audited: type[Trainer] = type(base.__name__, (base,), members)
-    return audited
+def class_with(base: Any, **members: Any) -> type:
+    """A subclass of a component that is in all else as it was; what it states of itself is still so."""
+    stated = {name: getattr(base, name) for name in ("round_release", "release_problem") if hasattr(base, name)}
+    about = {"__module__": base.__module__, "__doc__": base.__doc__}
+    made: type = type(base.__name__, (base,), {**about, **stated, **members})
+    return made
+
+
+def stream_of(seed: int, *purpose: Any) -> np.random.Generator:
+    """Random numbers for one purpose of an audit."""
+    digest = hashlib.sha256(repr((seed, *purpose)).encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest, "big"))
+
+
+def added(start: NDArray[np.float32], blocks: Mapping[str, Block], plan: Plan | None) -> NDArray[np.float32]:
+    """A model, moved by those blocks of an upload that can be read."""
+    moved = start.copy()
+    for block in blocks.values():
+        where: Any = block.positions if block.positions is not None else plan and plan.where(block.zone)
+        if block.values is not None and where is not None:
+            moved[where] += block.mean()
+    return moved

@@ -18,6 +18,9 @@ def audit(
     canaries: Annotated[
         int | None, typer.Option(metavar="M", help="Clients that are canaries, from the last down; default: all.")
     ] = None,
+    records: Annotated[
+        int | None, typer.Option(metavar="M", help="Training examples that are canaries, and no client is: for DP-SGD.")
+    ] = None,
     runs: Annotated[int, typer.Option(metavar="N", help="Runs, each with fresh coins, counted together.")] = 1,
     replay: Annotated[
         bool, typer.Option("--replay", help="Run each again without canaries: finds noise that follows from a seed.")
@@ -28,8 +31,8 @@ def audit(
     from fedplug_audit.auditing import FILE, audit
 
     found, folder = audit(
-        recipe, sets, canaries=canaries, runs=runs, replay=replay, confidence=confidence, settings=settings,
-        watch="terminal",
+        recipe, sets, canaries=canaries, records=records, runs=runs, replay=replay, confidence=confidence,
+        settings=settings, watch="terminal",
     )
     for line in found.text():
         typer.echo(line)
