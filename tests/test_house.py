@@ -120,7 +120,7 @@ PUBLIC = re.compile(
     r"fedplug(\.api(\..*)?|\.wire\.record|\.privacy\.(accounting|integers|renyi)|\.mechanisms\.noise|\.cli\.options|\.engines\.(base|hosts)|\.console(\..*)?)?"
 )
 """What `docs/writing-a-plugin.md` names as public."""
-APPLICATIONS = {"attacks", "evidence", "flower", "kit", "lab", "party", "search"}
+APPLICATIONS = {"attacks", "audit", "evidence", "flower", "kit", "lab", "party", "search"}
 """Plugins that drive runs, or hold parties of one, rather than take part in rounds. They go deeper into the core."""
 INSIDE = {f"fedplug_{module} -> fedplug.round.protocol" for module in ("sensecrypt.profiles", "std.availability")}
 """For an annotation: a section is handed the protocol when it subscribes to a run."""

@@ -12,6 +12,7 @@ from fedplug.recipe.catalog import COMMAND, Entry, installed
 
 OFFERED = {
     "fedplug-attacks": ("attack",),
+    "fedplug-audit": ("audit",),
     "fedplug-evidence": ("evidence", "verify"),
     "fedplug-flower": ("federation-app", "federation-relay", "federation-try"),
     "fedplug-lab": ("compare", "new", "report", "schema", "sites", "sweep"),

@@ -1,0 +1,343 @@
+"""An audit of a recipe: runs with canary clients, and what they show of epsilon beside what the ledger claims."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fedplug.api.blocks import Block
+from fedplug.api.errors import SetupError
+from fedplug.api.files import write_text
+from fedplug.api.operations import GAUSSIAN, INTEGER, Party
+from fedplug.api.records import Count, Number, Record, Text
+from fedplug.api.roles import AccountKeeper, Sealer
+from fedplug.api.verdict import PARTIES, Line, number, quoted
+from fedplug.privacy.ledger_record import LedgerReport
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.own_files import with_files
+from fedplug.recipe.recipe import Recipe
+from fedplug.runs import execution
+from fedplug.runs.functions import Sets, check
+from fedplug.runs.result import Run
+from fedplug.runs.settings import Settings
+from fedplug.wire.record import read_wire, recordings
+from numpy.typing import NDArray
+
+from fedplug_audit.canaries import Canaries
+from fedplug_audit.estimators import estimate
+from fedplug_audit.records import CanaryRecords
+
+FILE = "audit.json"
+"""Written into the folder of the last run."""
+REPLAYED = ", less a replay"
+_LOOKS_OF: dict[str, tuple[str, ...]] = {
+    "aggregator": ("server",), "client": ("models",), "client_and_aggregator": ("server", "models"),
+    "released_model": ("models",),
+}  # fmt: skip
+"""On what canaries are scored: how far it lies along their directions, added up over the rounds. `server`: a canary's
+uploads as far as the server can read them, and elsewhere the sums that the server sees open; `models`: how the global
+model moved. A key server is not looked at: what it opens alone is not in the messages to anybody else."""
+
+
+class Shown(Record):
+    """What the audit shows of one party.
+
+    Attributes:
+        party: in the word of the ledger.
+        scored: the look that shows most: `server`, `models`, either less a replay.
+        unit: what a canary is: `client`, or `record`.
+        claimed: epsilon toward this party as the ledger has it for that unit, add-or-remove; None where it claims none.
+        delta: of both.
+        canaries, guesses, right: see `Estimate`.
+        any_mechanism: lower bound of epsilon, whatever the mechanism is.
+        gaussian: lower bound where all noise is Gaussian.
+        gaussian_counts: whether it is, by the ledger, no sampling is credited, and there is a claim.
+        most: what `any_mechanism` would be if every guess had been right.
+    """
+
+    party: Text
+    scored: Text
+    unit: Text
+    claimed: Number | None
+    delta: Number
+    canaries: Count
+    guesses: Count
+    right: Count
+    any_mechanism: Number
+    gaussian: Number
+    gaussian_counts: bool
+    most: Number
+
+    @property
+    def bound(self) -> float:
+        """The larger of the bounds that hold for this party."""
+        return max(self.any_mechanism, self.gaussian) if self.gaussian_counts else self.any_mechanism
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether what was measured refutes the claim."""
+        return self.claimed is not None and self.bound > self.claimed
+
+    @property
+    def who(self) -> str:
+        """The party in words."""
+        return {**PARTIES}.get(typing.cast(Party, self.party), self.party)
+
+
+class Audit(Record):
+    """The outcome of an audit, as `audit.json` has it.
+
+    Attributes:
+        recipe, digest: what was audited.
+        confidence: with which the bounds of one party hold.
+        runs: the folders of its runs.
+        seed: of coins and directions, in hexadecimal; secret until the runs were over.
+        inside, outside: by run, the canaries that were in and out.
+        parties: what each party's view shows.
+    """
+
+    recipe: Text
+    digest: Text
+    confidence: Number
+    runs: list[Text]
+    seed: Text
+    inside: list[list[Count]]
+    outside: list[list[Count]]
+    parties: list[Shown]
+
+    @property
+    def refuted(self) -> list[Shown]:
+        """The parties toward whom the ledger claims less than was measured."""
+        return [shown for shown in self.parties if shown.exceeds]
+
+    def text(self) -> list[str]:
+        """The outcome for a terminal."""
+        head = ("who looks", "claimed", "measured", "any noise", "Gaussian", "right guesses", "can show")
+        table = [head, *(_cells(shown) for shown in self.parties)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
+        lines.append(
+            f"Lower bounds of epsilon at {self.confidence:.4g} confidence, from {len(self.runs)} "
+            f"run{'s' if len(self.runs) > 1 else ''}; they prove a violation, never safety."
+        )
+        if not all(shown.gaussian_counts for shown in self.parties):
+            lines.append("In brackets: as if all noise were Gaussian, which nothing claims there; it does not count.")
+        for shown in self.refuted:
+            lines.append(
+                f"THE CLAIM DOES NOT HOLD: toward {shown.who} the ledger claims epsilon "
+                f"{number(shown.claimed or 0.0)}, and at least {number(shown.bound)} was measured."
+            )
+        if self.refuted:
+            lines.append(
+                "What to look at: first what the verdict rests on the word of (Noise.own, accounts, Post), then where "
+                "its noise comes from (a fixed seed, one draw for all), its size, and what is sent beside the zones."
+            )
+        elif not any(shown.claimed is not None for shown in self.parties):
+            lines.append("The ledger claims no epsilon here, so nothing is refuted: the bounds say what is lost.")
+        else:
+            lines.append("No claim is refuted.")
+        return lines
+
+
+def _cells(shown: Shown) -> tuple[str, ...]:
+    claimed = "none" if shown.claimed is None else number(shown.claimed)
+    gaussian = number(shown.gaussian) if shown.gaussian_counts else f"({number(shown.gaussian)})"
+    return (
+        shown.who, claimed, number(shown.bound), number(shown.any_mechanism), gaussian,
+        f"{shown.right} of {shown.guesses}", number(shown.most),
+    )  # fmt: skip
+
+
+def audit(
+    recipe: Path | str | Mapping[str, Any] | Recipe,
+    sets: Sets | None = None,
+    *,
+    canaries: int | None = None,
+    records: int | None = None,
+    runs: int = 1,
+    replay: bool = False,
+    confidence: float = 0.95,
+    seed: int | None = None,
+    settings: Settings | None = None,
+    catalog: Catalog | None = None,
+    watch: Any = "lines",
+) -> tuple[Audit, Path]:
+    """Runs a recipe with canary clients, and compares what they show with what the ledger claims.
+
+    Canary clients take the place of as many of the recipe's clients, so that the number of clients, `min_clients` and
+    the ledger stay as they are. Nothing but what these clients learn is changed.
+
+    Args:
+        recipe, sets: as in `fedplug.run`.
+        canaries: how many clients are canaries, from the last one down; None: all.
+        records: so many training examples are canaries instead, and no client is; for recipes whose trainer keeps an
+            account of single records.
+        runs: how many runs, each with coins of its own; canaries of all are counted together.
+        replay: run each once more with all canaries out, and score too what is left when that is subtracted: what an
+            adversary can do who knows the seed. It finds noise that is not drawn anew.
+        confidence: of the bounds of one party.
+        seed: of coins and directions, for tests; None: a secret one.
+        settings: of this machine; by default those of the user's config file.
+        catalog: the components on offer; by default what is installed.
+        watch: as `display` in `fedplug.run`.
+
+    Returns:
+        The outcome, and the run folder that has it as `audit.json`.
+
+    Raises:
+        RecipeError: the recipe is wrong.
+        SetupError: there is too little to audit, or what is asked for cannot be.
+        FedplugError: a run failed.
+    """
+    settings = Settings.load() if settings is None else settings
+    offered = with_files(catalog, settings.plugins)
+    checked = check(recipe, sets, catalog=offered)
+    clients = checked.data.clients
+    count = records or canaries or clients
+    _require(checked, settings, count, runs, confidence, None if records else clients)
+    seed = secrets.randbits(128) if seed is None else seed
+    first = 0 if records else clients - count
+
+    def run_all(all_out: bool) -> list[tuple[Canaries | CanaryRecords, Run]]:
+        kind = CanaryRecords if records else Canaries
+        each = (kind(tuple(range(first, first + count)), (seed << 16) + k, all_out) for k in range(runs))
+        return [(made, _run_with(made, checked, settings, offered, watch)) for made in each]
+
+    made = run_all(False)
+    last = made[-1][1]
+    inside = np.concatenate([canary.inside for canary, _ in made])
+    scores = _scores(made)
+    if replay:
+        scores |= {look + REPLAYED: scores[look] - found for look, found in _scores(run_all(True)).items()}
+    unit = "record" if records else "client"
+    counts = _all_gaussian(last.ledger)
+    parties = [
+        _shown(line, unit, scores, inside, counts, 1 - confidence)
+        for line in last.ledger.verdict.lines
+        if line.state != "absent" and any(scores[look].any() for look in _LOOKS_OF.get(line.party, ()))
+    ]
+    found = Audit(
+        checked.name, last.recipe.digest, confidence, [str(run.folder) for _, run in made], f"{seed:x}",
+        [[c for c, there in zip(canary.ids, canary.inside, strict=True) if there] for canary, _ in made],
+        [[c for c, there in zip(canary.ids, canary.inside, strict=True) if not there] for canary, _ in made],
+        parties,
+    )  # fmt: skip
+    write_text(last.folder / FILE, found.to_json(indent=2))
+    return found, last.folder
+
+
+LEAST = 10
+"""Canaries of all runs together: fewer show nothing at any usual confidence."""
+
+
+def _require(
+    recipe: Recipe, settings: Settings, count: int, runs: int, confidence: float, most: int | None
+) -> None:  # fmt: skip
+    """Refuses what cannot be audited; `most` is how many canaries there can be, None where the data say that.
+
+    Raises:
+        SetupError: says why, and what to do.
+    """
+    if settings.engine != "local":
+        raise SetupError(
+            f"engine={settings.engine}: an audit runs all parties in this process, on the engine local; the chain of "
+            "protection is the same on every engine"
+        )
+    if count < 1 or (most is not None and count > most):
+        raise SetupError(f"canaries={count} must be from 1 to {most}, the clients of the recipe (data.clients)")
+    if runs < 1:
+        raise SetupError(f"runs={runs} must be >= 1")
+    if not 0.5 <= confidence < 1:
+        raise SetupError(f"confidence={confidence} must be from 0.5 to below 1, such as 0.95")
+    if count * runs < LEAST:
+        raise SetupError(
+            f"{count} canaries in {runs} run{'s' if runs > 1 else ''} show nothing; there must be {LEAST} at least: "
+            f"--runs {-(-LEAST // count)}, or more clients"
+        )
+    if most is None and not issubclass(typing.cast(type, recipe.train.made_of), AccountKeeper):
+        raise SetupError(
+            f"records={count}: {recipe.train.use} keeps no account of single records; leave it out to audit clients"
+        )
+    if recipe.train.own is not None:
+        raise SetupError(
+            f"train: {recipe.train.use} is in a file of the recipe's own, where what clients learn cannot be replaced; "
+            "name the file with --plugin, and the class as an installed one"
+        )
+
+
+def _sends_plain(recipe: Recipe) -> bool:
+    """Whether some zone leaves the clients unsealed."""
+    return any(
+        not any(issubclass(typing.cast(type, use.made_of), Sealer) for use in uses) for uses in recipe.protect.values()
+    )
+
+
+def _run_with(
+    canaries: Canaries | CanaryRecords, recipe: Recipe, settings: Settings, catalog: Catalog, watch: Any
+) -> Run:
+    """Runs a recipe with the classes that canaries need in place of those of the catalog."""
+    groups = {group: dict(entries) for group, entries in catalog.groups.items()}
+    for (group, name), made in canaries.replaced(recipe, catalog).items():
+        groups[group][name] = dataclasses.replace(groups[group][name], _class=made)
+    offered = Catalog(groups, catalog.strays, catalog.sections)
+    plain = {key: value for key, value in recipe.to_plain().items() if key != "attack"}
+    settings = dataclasses.replace(
+        settings, record_wire=_sends_plain(recipe), listeners=(*settings.listeners, canaries)
+    )
+    code, folder = execution.start(
+        Recipe.from_plain(plain, offered), settings, offered, f"{recipe.name}-audit", watch=watch
+    )
+    if code == execution.INTERRUPTED:
+        raise KeyboardInterrupt("an audit cannot be resumed, since its coins were never written down; begin again")
+    return Run(folder, settings, code, offered)
+
+
+def _scores(made: list[tuple[Canaries | CanaryRecords, Run]]) -> dict[str, NDArray[np.float64]]:
+    """By look (m,), the scores of the canaries of all runs."""
+    return {
+        "server": np.concatenate([canaries.along_server(_uploads(run)) for canaries, run in made]),
+        "models": np.concatenate([canaries.along_models() for canaries, _ in made]),
+    }
+
+
+def _uploads(run: Run) -> Iterator[tuple[int, int, Mapping[str, Block]]]:
+    """Round, client and blocks of each upload that the server got, where the run kept them."""
+    wire = run.folder / "wire"
+    for path in recordings(wire).values() if wire.is_dir() else ():
+        for message in read_wire(path):
+            uploads = message.phase == "upload" and message.sender.startswith("client:")
+            answered = message.answered() if uploads else None
+            if answered is not None and answered.blocks is not None:
+                yield message.round, int(message.sender.partition(":")[2]), answered.blocks
+
+
+def _all_gaussian(ledger: LedgerReport) -> bool:
+    """Whether every noise of the run was Gaussian or nearly so, and no sampling is credited."""
+    kinds = {release.mechanism for entry in ledger.log for zone in entry.zones.values() for release in zone.releases}
+    return kinds <= {*GAUSSIAN, *INTEGER} and not ledger.sampling.amplified
+
+
+def _shown(
+    line: Line, unit: str, scores: Mapping[str, NDArray[np.float64]], inside: NDArray[np.bool_], counts: bool,
+    level: float,
+) -> Shown:
+    """What one party's view shows; of several looks the one that shows most, each at its share of the level."""
+    looks = [name for look in _LOOKS_OF[line.party] for name in (look, look + REPLAYED) if name in scores]
+    estimates = {look: estimate(scores[look], inside, line.delta, level / len(looks)) for look in looks}
+    if unit == "client":
+        claimed = None if line.epsilons is None else line.epsilons.epsilon
+    else:
+        claimed = quoted(line.stated) if line.unit == unit and line.stated else None
+    counts = counts and claimed is not None and unit == "client"  # nothing says how losses are distributed
+    # Where only the bound for any mechanism counts, it also chooses what is shown.
+    best = max(looks, key=lambda look: (estimates[look].gaussian if counts else 0.0, estimates[look].any_mechanism))
+    shown, most = estimates[best], max(each.any_mechanism for each in estimates.values())
+    return Shown(
+        line.party, best, unit, claimed, line.delta, shown.canaries, shown.guesses, shown.right, most,
+        max(each.gaussian for each in estimates.values()), counts, shown.most,
+    )  # fmt: skip

@@ -1,0 +1,197 @@
+"""Canary clients: which clients they are, what the coins said, what they send, and what was seen of them.
+
+A canary client uploads in every round a secret random direction where its coin said in, and zeros where it said out. So
+two runs that differ in one coin are neighbours under the adjacency by which the ledger states epsilon (zero-out). All
+else of a canary client is as of any other: it is scored, votes, clips, adds noise, seals, and is sampled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from fedplug import Clip
+from fedplug.api.events import Event, Uploaded, ZoneOpened
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from fedplug import Client, Context
+    from fedplug.api.blocks import Block, Plan
+    from fedplug.recipe.catalog import Catalog
+    from fedplug.recipe.recipe import Recipe
+
+BEYOND = 100.0
+"""How much longer than a clipping norm a canary's update is: long enough that what is clipped by layers is full too."""
+_MOST_ORTHOGONAL = 10_000_000
+"""Scalars of all directions up to which they are made orthogonal; of more, random ones nearly are if P is large."""
+
+
+@dataclasses.dataclass(eq=False)
+class Canaries:
+    """The canary clients of one run; hears what the server sees.
+
+    Args:
+        ids: of the clients that are canaries.
+        seed: of coins and directions, which nobody in the run knows.
+        all_out: whatever the coins say, none sends its direction: what an adversary who knows the seed runs.
+
+    Attributes:
+        inside: (m,) bool, what the coins said, before training.
+        initial: the global model before round 1; None before any client has trained.
+    """
+
+    ids: tuple[int, ...]
+    seed: int
+    all_out: bool = False
+    hears: ClassVar[tuple[type[Event], ...]] = (Uploaded, ZoneOpened)
+    initial: NDArray[np.float32] | None = None
+
+    def __post_init__(self) -> None:
+        self.inside = self._stream("coins").random(len(self.ids)) < 0.5
+        self._number = {client_id: number for number, client_id in enumerate(self.ids)}
+        self._clients: dict[int, Any] = {}
+        self._single = False
+        self.plans: dict[tuple[int, int], Plan | None] = {}
+        self._groups: dict[str, list[int]] = {}
+        self._opened: dict[str, NDArray[np.float64]] = {}
+
+    def _stream(self, *purpose: Any) -> np.random.Generator:
+        return stream_of(self.seed, *purpose)
+
+    @property
+    def _size(self) -> int:
+        assert self.initial is not None  # asked only once a client has trained
+        return self.initial.size
+
+    @functools.cached_property
+    def _order(self) -> NDArray[np.int64]:
+        return self._stream("scalars").permutation(self._size)
+
+    @functools.cached_property
+    def _frame(self) -> NDArray[np.float32] | None:
+        """(m, P), orthogonal directions, so that no canary disturbs another's score; None where they are too many."""
+        if len(self.ids) > self._size or len(self.ids) * self._size > _MOST_ORTHOGONAL:
+            return None
+        drawn = self._stream("directions").standard_normal((self._size, len(self.ids)))
+        return np.ascontiguousarray(np.linalg.qr(drawn)[0].T, np.float32)
+
+    def direction(self, client_id: int) -> NDArray[np.float32]:
+        """Of one canary, (P,), of length 1: a random one; where values are clipped in L1, a scalar of its own."""
+        number = self._number[client_id]
+        if self._single:
+            vector = np.zeros(self._size, np.float32)
+            vector[self._order[number % self._size]] = self._stream("sign", number).choice([-1, 1])
+            return vector
+        if self._frame is not None:
+            return self._frame[number]
+        drawn = self._stream("direction", number).standard_normal(self._size)
+        unit: NDArray[np.float32] = (drawn / np.linalg.norm(drawn)).astype(np.float32)
+        return unit
+
+    # -- at the clients
+
+    def train(self, client: Client, ctx: Context) -> bool:
+        """Has a canary client learn its direction, or nothing; gives whether the client is one."""
+        if self.initial is None:
+            self.initial = client.vector
+        if client.client_id not in self._number:
+            return False
+        self._clients[client.client_id] = client
+        clips = [
+            operation
+            for zone in ctx.zones
+            for step in ctx.steps(zone)
+            if step.link.hook == "protect"
+            for operation in step.operations
+            if isinstance(operation, Clip)
+        ]
+        self._single = any(clip.order == 1 for clip in clips)
+        if self.inside[self._number[client.client_id]] and not self.all_out:
+            longest = max((float(np.max(clip.norm)) for clip in clips), default=1 / BEYOND)
+            client.model.set_vector(client.start + np.float32(BEYOND * longest) * self.direction(client.client_id))
+        return True
+
+    # -- what is seen
+
+    def observe(self, event: Event) -> None:
+        """Notes where values of the canaries' uploads lie in the model, and adds up what the server sees of sums."""
+        if isinstance(event, Uploaded):
+            self._groups = {group: [*ids] for group, ids in event.groups.items()}
+            for client_id, client in self._clients.items():
+                self.plans[event.round, client_id] = client.plan
+        elif isinstance(event, ZoneOpened) and event.block.values is not None:
+            group, zone = self._groups.get(event.group, []), event.block.zone
+            along = self._opened.setdefault(zone, np.zeros(len(self.ids)))
+            for client_id in group:
+                if client_id in self._clients:  # of a mean; times the clients it is of the size of an upload
+                    along[self._number[client_id]] += len(group) * self.along(event.round, client_id, event.block)
+
+    def along(self, round: int, client_id: int, block: Block) -> float:
+        """How far plain values lie along the direction of a canary, 0 where nobody knows where they belong."""
+        plan, where = self.plans.get((round, client_id)), block.positions
+        if block.values is None or (where is None and plan is None):
+            return 0.0
+        place: Any = plan.where(block.zone) if where is None and plan is not None else where
+        return float(block.mean().astype(np.float64) @ self.direction(client_id)[place])
+
+    def along_models(self) -> NDArray[np.float64]:
+        """(m,), how far the global model moved along each direction in the whole run; 0 for who never took part."""
+        moved = np.zeros(len(self.ids))
+        for client_id, client in self._clients.items():
+            difference = client.vector.astype(np.float64) - self.initial
+            moved[self._number[client_id]] = difference @ self.direction(client_id)
+        return moved
+
+    def along_server(self, uploads: Iterable[tuple[int, int, Mapping[str, Block]]]) -> NDArray[np.float64]:
+        """(m,), how far what the server can read of a canary lies along its direction: uploads, and sums elsewhere."""
+        found, read = np.zeros(len(self.ids)), set[str]()
+        for round, client_id, blocks in uploads:
+            for block in blocks.values() if client_id in self._number else ():
+                if block.values is not None:
+                    read.add(block.zone)
+                    found[self._number[client_id]] += self.along(round, client_id, block)
+        return found + sum(along for zone, along in self._opened.items() if zone not in read)
+
+    def replaced(self, recipe: Recipe, catalog: Catalog) -> Replaced:
+        """The same trainer, of which canary clients learn what `train` says."""
+        base: Any = catalog.groups["trainer"][recipe.train.use].load()
+
+        canaries = self
+
+        def train(self: Any, client: Client, ctx: Context) -> dict[str, float]:
+            numbers: dict[str, float] = {"loss": 0.0} if canaries.train(client, ctx) else base.train(self, client, ctx)
+            return numbers
+
+        return {("trainer", recipe.train.use): class_with(base, train=train)}
+
+
+Replaced = Mapping[tuple[str, str], type]
+"""By group and name, the classes that stand in for those of the catalog in an audit."""
+
+
+def class_with(base: Any, **members: Any) -> type:
+    """A subclass of a component that is in all else as it was; what it states of itself is still so."""
+    stated = {name: getattr(base, name) for name in ("round_release", "release_problem") if hasattr(base, name)}
+    about = {"__module__": base.__module__, "__doc__": base.__doc__}
+    made: type = type(base.__name__, (base,), {**about, **stated, **members})
+    return made
+
+
+def stream_of(seed: int, *purpose: Any) -> np.random.Generator:
+    """Random numbers for one purpose of an audit."""
+    digest = hashlib.sha256(repr((seed, *purpose)).encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest, "big"))
+
+
+def added(start: NDArray[np.float32], blocks: Mapping[str, Block], plan: Plan | None) -> NDArray[np.float32]:
+    """A model, moved by those blocks of an upload that can be read."""
+    moved = start.copy()
+    for block in blocks.values():
+        where: Any = block.positions if block.positions is not None else plan and plan.where(block.zone)
+        if block.values is not None and where is not None:
+            moved[where] += block.mean()
+    return moved

@@ -1,0 +1,40 @@
+"""The command `fedplug audit`. Everything heavy is imported inside it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from fedplug.cli.options import RecipeFile, Sets, command, takes
+from fedplug.runs.settings import Settings
+
+
+@command(epilog="Example: fedplug audit recipes/secagg-digits.yaml --runs 2. More: docs/auditing.md")
+@takes("plugins", "device", "output", "data", "threads", "quiet")
+def audit(
+    recipe: RecipeFile,
+    settings: Settings,
+    sets: Sets = None,
+    canaries: Annotated[
+        int | None, typer.Option(metavar="M", help="Clients that are canaries, from the last down; default: all.")
+    ] = None,
+    records: Annotated[
+        int | None, typer.Option(metavar="M", help="Training examples that are canaries, and no client is: for DP-SGD.")
+    ] = None,
+    runs: Annotated[int, typer.Option(metavar="N", help="Runs, each with fresh coins, counted together.")] = 1,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Run each again without canaries: finds noise that follows from a seed.")
+    ] = False,
+    confidence: Annotated[float, typer.Option(help="Of the lower bounds, for each party.")] = 0.95,
+) -> None:
+    """Measure a lower bound of epsilon with canary clients, and compare it with what the ledger claims."""
+    from fedplug_audit.auditing import FILE, audit
+
+    found, folder = audit(
+        recipe, sets, canaries=canaries, records=records, runs=runs, replay=replay, confidence=confidence,
+        settings=settings, watch="terminal",
+    )
+    for line in found.text():
+        typer.echo(line)
+    typer.echo(f"audit: {folder / FILE}")
+    raise typer.Exit(1 if found.refuted else 0)

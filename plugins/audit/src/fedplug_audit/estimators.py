@@ -1,0 +1,163 @@
+"""Lower bounds of epsilon from canaries that were in or out by independent fair coins, all in one run.
+
+`dp_epsilon` counts right guesses (Steinke, Nasr, Jagielski, NeurIPS 2023) and holds for any mechanism. `normal_mu`
+compares the scores of those in and out as two normal distributions (Andrew et al. 2023), which is what Gaussian noise
+makes of them; it shows far more from as many canaries, and holds for Gaussian noise alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+from fedplug.privacy.accounting import gaussian_epsilon
+from numpy.typing import NDArray
+from scipy.stats import binom, nct
+
+SHARES = (1.0, 0.5, 0.2)
+"""Shares of the canaries that are guessed: fixed before a run, and each is tested at a third of the level."""
+LARGEST = 64.0
+"""No bound is searched for beyond: of epsilon from m canaries, log(m) is about all that can be shown."""
+_LARGEST_MU = 32.0
+"""Two normal distributions so far apart overlap nowhere that matters: epsilon is above 600 at any delta."""
+_STEPS = 50
+
+
+def dp_p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
+    """How likely so many right guesses are at most, if the mechanism is (epsilon, delta)-DP.
+
+    Steinke, Nasr, Jagielski (2023), Theorem 3.1 as in Appendix D: P[B >= v] + 2 m delta max_i P[v > B >= v - i] / i
+    with B of Binomial(r, e^epsilon / (1 + e^epsilon)).
+
+    Args:
+        canaries: m, each in or out by a fair coin.
+        guesses: r <= m, how many were guessed; nothing was said of the others.
+        right: v <= r.
+        epsilon, delta: what is tested.
+
+    Raises:
+        ValueError: not 0 <= right <= guesses <= canaries, or epsilon or delta out of range.
+    """
+    if not 0 <= right <= guesses <= canaries:
+        rule = "must be 0 <= right <= guesses <= canaries"
+        raise ValueError(f"right={right}, guesses={guesses}, canaries={canaries} {rule}")
+    if not (epsilon >= 0 and 0 <= delta <= 1):
+        raise ValueError(f"epsilon={epsilon} must be >= 0, and delta={delta} from 0 to 1")
+    chance = 1 / (1 + math.exp(-epsilon))
+    tail = float(binom.sf(right - 1, guesses, chance))
+    if right == 0 or delta == 0:
+        return min(1.0, tail)
+    below = np.cumsum(binom.pmf(np.arange(right - 1, -1, -1), guesses, chance))
+    steepest = float(np.max(below / np.arange(1, right + 1)))
+    return min(1.0, tail + 2 * canaries * delta * steepest)
+
+
+def dp_epsilon(canaries: int, guesses: int, right: int, delta: float, level: float) -> float:
+    """The largest epsilon that so many right guesses refute.
+
+    Args:
+        canaries, guesses, right, delta: see `dp_p_value`.
+        level: 1 - confidence, such as 0.05.
+
+    Returns:
+        A lower bound; 0 where nothing is refuted. The lower end of a bisection, so that it is never too large.
+    """
+    return _largest(lambda epsilon: dp_p_value(canaries, guesses, right, epsilon, delta) < level, LARGEST)
+
+
+def normal_mu(scores: NDArray[np.float64], inside: NDArray[np.bool_], level: float) -> float:
+    """A lower bound of how far apart the scores of canaries in and out lie, in standard deviations.
+
+    Andrew et al. (2023) fit a normal distribution to each; here the bound is exact for normal scores of one variance:
+    Student's statistic of the two means has a noncentral t distribution, whose parameter is bounded. What other clients
+    and other canaries add to a score makes it vary more, and the bound smaller.
+
+    Args:
+        scores: (m,), higher where a canary looks more as if it were in.
+        inside: (m,), what the coins said.
+        level: 1 - confidence.
+
+    Returns:
+        mu, of noise with the multiplier 1 / mu; 0 where nothing is shown, and at most 32.
+    """
+    first, second = scores[inside], scores[~inside]
+    if min(len(first), len(second)) < 2:
+        return 0.0
+    freedom = len(scores) - 2
+    squares = float(((first - first.mean()) ** 2).sum() + ((second - second.mean()) ** 2).sum())
+    unit = math.sqrt(1 / len(first) + 1 / len(second))
+    apart, deviation = float(first.mean() - second.mean()), math.sqrt(squares / freedom)
+    if apart <= 0:
+        return 0.0
+    if apart > 2 * _LARGEST_MU * deviation:  # no noise to speak of, and tails too thin to compute
+        return _LARGEST_MU
+    statistic = apart / deviation / unit
+    return _largest(lambda mu: float(nct.sf(statistic, freedom, mu / unit)) < level, _LARGEST_MU)
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """What the scores of one view show.
+
+    Attributes:
+        canaries: how many there were.
+        guesses, right: of that number of guesses that shows most.
+        any_mechanism: lower bound of epsilon, whatever the mechanism is.
+        gaussian: lower bound of epsilon where all noise is Gaussian.
+        most: what `any_mechanism` would be if every guess had been right.
+    """
+
+    canaries: int
+    guesses: int
+    right: int
+    any_mechanism: float
+    gaussian: float
+    most: float
+
+
+def estimate(scores: NDArray[np.float64], inside: NDArray[np.bool_], delta: float, level: float) -> Estimate:
+    """Both lower bounds, which hold together with probability 1 - level.
+
+    The highest scores are guessed to be in, as many of the lowest to be out. Half of the level goes to each bound.
+
+    Args:
+        scores: (m,), higher where a canary looks more as if it were in.
+        inside: (m,), what the coins said.
+        delta: of the claim, 0 < delta < 1.
+        level: 1 - confidence.
+    """
+    count, part = len(scores), level / 2 / len(SHARES)
+    tried = [right_guesses(scores, inside, share) for share in SHARES]
+    shown = [dp_epsilon(count, *each, delta, part) for each in tried]
+    best = int(np.argmax(shown))  # the first, all of them, where nothing is shown
+    mu = normal_mu(scores, inside, level / 2)
+    gaussian = gaussian_epsilon(1 / mu, delta) if mu > 0 else 0.0
+    return Estimate(count, *tried[best], shown[best], gaussian, most_shown(count, delta, level))
+
+
+def most_shown(canaries: int, delta: float, level: float) -> float:
+    """What `Estimate.any_mechanism` is where every guess is right."""
+    part = level / 2 / len(SHARES)
+    guesses = [2 * (round(share * canaries) // 2) for share in SHARES]
+    return max(dp_epsilon(canaries, each, each, delta, part) for each in guesses)
+
+
+def right_guesses(scores: NDArray[np.float64], inside: NDArray[np.bool_], share: float) -> tuple[int, int]:
+    """How many guesses there are where a share of the canaries is guessed, half of them in, and how many are right."""
+    half = round(share * len(scores)) // 2
+    order = np.argsort(scores, kind="stable")
+    right = int(inside[order[len(order) - half :]].sum() + (~inside[order[:half]]).sum())
+    return 2 * half, right
+
+
+def _largest(refuted: Callable[[float], bool], most: float) -> float:
+    """The largest number up to `most` that is refuted, as every smaller one is; by bisection, from below."""
+    if not refuted(0.0):
+        return 0.0
+    low, high = 0.0, most
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return low
