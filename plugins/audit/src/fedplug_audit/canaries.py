@@ -87,7 +87,8 @@ class Canaries:
             vector[self._order[number % self._size]] = self._stream("sign", number).choice([-1, 1])
             return vector
         if self._frame is not None:
-            return self._frame[number]
+            row: NDArray[np.float32] = self._frame[number]
+            return row
         drawn = self._stream("direction", number).standard_normal(self._size)
         unit: NDArray[np.float32] = (drawn / np.linalg.norm(drawn)).astype(np.float32)
         return unit
