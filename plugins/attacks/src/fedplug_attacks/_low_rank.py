@@ -25,6 +25,8 @@ _FITTED, _PERFECT = 1e-5, 2e-7
 _STEPS, _SOFTENING_DECAY, _LEAST_SOFTENING = 100, 0.9, 1e-5
 # The power of the quasi-norm that is descended.
 _POWER = 0.5
+# Unit vectors that are nearer than this are copies, polished on different zeros.
+_APART = 0.03
 ZERO = 1e-3
 """Entries below this share of the largest one count as 0: a direction that has no zeros has 0.1% or so of them."""
 
@@ -191,7 +193,7 @@ def independent(directions: NDArray[np.float64], most: int) -> NDArray[np.int64]
     rest = directions.copy()
     for number in range(len(directions)):
         size = float(np.linalg.norm(rest[number]))
-        if size > 1e-4:
+        if size > _APART:
             chosen.append(number)
             unit = rest[number] / size
             rest -= np.outer(rest @ unit, unit)
@@ -202,7 +204,6 @@ def independent(directions: NDArray[np.float64], most: int) -> NDArray[np.int64]
 
 def _first_of_each(directions: NDArray[np.float64]) -> NDArray[np.int64]:
     """The numbers of unit vectors that agree, but for their sign, with none before."""
-    alike = np.abs(directions @ directions.T) > 1 - 1e-7
-    return np.flatnonzero(np.argmax(alike, axis=1) == np.arange(len(directions))) if len(directions) else np.zeros(
-        0, np.int64
-    )
+    alike = np.abs(directions @ directions.T) > 1 - _APART**2
+    first = np.argmax(alike, axis=1) if len(directions) else np.zeros(0, np.int64)
+    return np.flatnonzero(first == np.arange(len(directions)))
