@@ -25,9 +25,9 @@ _STARTS = 256
 # Rows and columns with fewer visible entries than the rank and these are left out: they tell nothing that is sure.
 _SPARE = 2
 # What the factors may leave of the visible entries, and the share of rows in which a column of dL/dZ must be 0 exactly
-# where the image leaves the row inactive, for an image to be called exact; a mixture of two
-# differs in a fifth of the rows, and some columns have entries so small that they pass for 0.
-_EXPLAINED, _AGREEING = 1e-4, 0.95
+# where the image leaves the row inactive, for an image to be called exact: a mixture was seen
+# to agree in 0.97 of 128 rows.
+_EXPLAINED, _AGREEING = 1e-4, 0.98
 # Values outside [0, 1] by more than this are no image.
 _OUTSIDE = 1e-2
 # Singular values below this share of the largest are rounding.

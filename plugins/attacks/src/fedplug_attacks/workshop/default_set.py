@@ -39,7 +39,7 @@ class Question:
         asks: the question, for people.
         who: asks it.
         attacks: that answer it; `images` stands for the linear leak where the model begins with a fully connected
-            layer over the image or the row of a table, with exact batches where there are several, else for a short search; of texts for their tokens.
+            layer over the image or the row of a table, else for a short search; of texts for their tokens.
         clients: how many of them are attacked, the first ones.
         batch: examples of the batch that each is probed for; None: no probe.
     """
