@@ -24,6 +24,7 @@ Attack = Mapping[str, Any]
 """As a recipe writes it."""
 
 LEAK: Attack = {"use": "attacks.linear_leak"}
+EXACT: Attack = {"use": "attacks.exact_batch"}
 TOKENS: Attack = {"use": "attacks.tokens"}
 SEARCH: Attack = {"use": "attacks.inverting", "iterations": 300}
 READERS = ("server", "eavesdropper", "client", "key_server")
@@ -83,6 +84,8 @@ def default_sections(stage: Stage, asked: Mapping[str, Any]) -> list[dict[str, A
         targets = list(range(min(question.clients, stage.ran.data.clients)))
         section: dict[str, Any] = {"targets": targets, **asked, "adversaries": who}
         section["attacks"] = [_attack(attack, stage) for attack in question.attacks]
+        if question.batch != 1 and LEAK in section["attacks"]:
+            section["attacks"].append(dict(EXACT))
         section.pop("probe", None)
         if question.batch is not None:
             section["probe"] = {"batch_size": question.batch} | (asked.get("probe") or {})

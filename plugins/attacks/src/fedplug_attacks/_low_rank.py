@@ -1,0 +1,209 @@
+"""Matrices of low rank, some of whose entries are hidden, and directions in which their columns are sparse.
+
+Both are searches in float64 with many small systems at once; nothing here knows of gradients or images.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Ridges of the alternating fits fall by such a factor a sweep: the first is the fastest, the last finds the way where
+# hidden entries are the largest ones. Each goes on from the zero-filled matrix, not from where another got stuck.
+_DECAYS = (0.82, 0.9, 0.95)
+_RIDGE, _LEAST_RIDGE = 0.1, 1e-12
+# Sweeps after the ridge is at its least.
+_LAST_SWEEPS = 60
+# A fit that leaves no more than this is of the rank; float32 leaves about 1e-7.
+_FITTED, _PERFECT = 1e-5, 2e-7
+# Reweighting: the softening of the weights falls from the size of the largest entry by this factor a step.
+_STEPS, _SOFTENING_DECAY, _LEAST_SOFTENING = 100, 0.9, 1e-5
+# The power of the quasi-norm that is descended.
+_POWER = 0.5
+# Unit vectors that are nearer than this are copies, polished on different zeros.
+_APART = 0.03
+ZERO = 1e-3
+"""Entries below this share of the largest one count as 0: a direction that has no zeros has 0.1% or so of them."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Factors:
+    """A matrix as left @ right.
+
+    Attributes:
+        left: (h, r), orthonormal columns.
+        right: (r, m).
+        singular: (r,), of the product, descending.
+        residual: what the product leaves of the visible entries, over their size (Frobenius norms).
+    """
+
+    left: NDArray[np.float64]
+    right: NDArray[np.float64]
+    singular: NDArray[np.float64]
+    residual: float
+
+
+def truncated(matrix: NDArray[np.float64], rank: int, seed: int) -> tuple[Factors, float]:
+    """The best factors of a rank of a matrix without gaps, and its next singular value.
+
+    Large matrices are multiplied with random vectors first (Halko, Martinsson & Tropp 2011, Alg. 4.4 with one power
+    step), which is as good where the matrix is of that rank, up to rounding.
+    """
+    wide = rank + 8
+    if min(matrix.shape) > 4 * wide:
+        sketch = np.linalg.qr(matrix @ np.random.default_rng(seed).standard_normal((matrix.shape[1], wide)))[0]
+        sketch = np.linalg.qr(matrix @ (matrix.T @ sketch))[0]
+        left, singular, right = np.linalg.svd(sketch.T @ matrix, full_matrices=False)
+        left = sketch @ left
+    else:
+        left, singular, right = np.linalg.svd(matrix, full_matrices=False)
+    following = float(singular[rank]) if len(singular) > rank else 0.0
+    left, right, singular = left[:, :rank], singular[:rank, None] * right[:rank], singular[:rank]
+    size = float(np.linalg.norm(matrix)) or 1.0
+    return Factors(left, right, singular, float(np.linalg.norm(matrix - left @ right)) / size), following
+
+
+def completed(matrix: NDArray[np.float64], rank: int, seed: int) -> Factors:
+    """Factors of a rank that fit the entries that are not NaN, by alternating least squares.
+
+    Rows and columns are scaled to the same size first, and ridges fall from sweep to sweep, so that what few entries
+    tell is learnt last (regularised alternating least squares; Zhou et al. 2008; Hastie et al. 2015).
+
+    Args:
+        matrix: (h, m), NaN where hidden; every row and column should show at least `rank` entries.
+        rank: of the factors.
+        seed: of the singular values of large matrices.
+    """
+    best: Factors | None = None
+    for decay in _DECAYS:
+        found = _alternating(matrix, rank, seed, decay)
+        if best is None or found.residual < best.residual:
+            best = found
+        if best.residual < _FITTED:
+            break
+    assert best is not None
+    return best
+
+
+def _alternating(matrix: NDArray[np.float64], rank: int, seed: int, decay: float) -> Factors:
+    visible = (~np.isnan(matrix)).astype(np.float64)
+    values = np.nan_to_num(matrix)
+    rows = _sizes(values, visible)
+    values = values / rows[:, None]
+    columns = _sizes(values.T, visible.T)
+    values = values / columns
+    turned, seen = np.ascontiguousarray(values.T), np.ascontiguousarray(visible.T)
+    size = float(np.linalg.norm(values)) or 1.0
+    left = truncated(values, rank, seed)[0].left
+    ridge, sweeps = _RIDGE, 0
+    while True:
+        right = _fitted(turned, seen, left, ridge)
+        scaled = _fitted(values, visible, right, ridge)
+        residual = float(np.linalg.norm(visible * (scaled @ right.T) - values)) / size
+        left = np.linalg.qr(scaled)[0]
+        sweeps += ridge == _LEAST_RIDGE
+        if residual < _PERFECT or sweeps > _LAST_SWEEPS:
+            break
+        ridge = max(ridge * decay, _LEAST_RIDGE)
+    right = _fitted(turned, seen, left, _LEAST_RIDGE)
+    base, rotation = np.linalg.qr(left * rows[:, None])
+    turn, singular, back = np.linalg.svd(rotation @ (right * columns[:, None]).T, full_matrices=False)
+    return Factors(base @ turn, singular[:, None] * back, singular, residual)
+
+
+def _sizes(values: NDArray[np.float64], visible: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Root mean square of the visible entries of each row; 1 where they are all 0."""
+    sizes: NDArray[np.float64] = np.sqrt((values**2).sum(1) / np.maximum(visible.sum(1), 1))
+    return np.where(sizes > 0, sizes, 1.0)
+
+
+def _fitted(
+    values: NDArray[np.float64], visible: NDArray[np.float64], factors: NDArray[np.float64], ridge: float
+) -> NDArray[np.float64]:
+    """For each row i of values (n, m) the ridge regression of its visible entries on factors (m, r); (n, r)."""
+    rank = factors.shape[1]
+    products = (factors[:, :, None] * factors[:, None, :]).reshape(len(factors), rank * rank)
+    normal = (visible @ products).reshape(-1, rank, rank)
+    trace = np.trace(normal, axis1=1, axis2=2) / rank
+    normal += (ridge * trace + 1e-300)[:, None, None] * np.eye(rank)
+    solution: NDArray[np.float64] = np.linalg.solve(normal, (values @ factors)[:, :, None])[:, :, 0]
+    return solution
+
+
+def sparse_directions(basis: NDArray[np.float64], starts: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Unit vectors q for which basis @ q has zeros, polished on these; distinct, most zeros first.
+
+    From random rows as starts, iteratively reweighted least squares for a quasi-norm of power 1/2 (Chartrand & Yin
+    2008). The norm of q is held by a plane that turns with q, as vectors on a sphere are searched (Sun, Qu & Wright
+    2017): a plane that stays finds few directions where there are many columns.
+
+    Args:
+        basis: (h, r), orthonormal columns.
+        starts: how many searches run at once.
+        rng: draws the starts.
+
+    Returns:
+        (k, r), those with more zeros than any r - 1 rows give.
+    """
+    height, rank = basis.shape
+    sizes = np.linalg.norm(basis, axis=1)
+    usable = np.flatnonzero(sizes > 1e-6 * sizes.max())
+    rows = rng.choice(usable, starts, replace=len(usable) < starts)
+    directions = basis[rows] / sizes[rows, None]
+    products = (basis[:, :, None] * basis[:, None, :]).reshape(height, rank * rank)
+    softening = 1.0
+    for _ in range(_STEPS):
+        values = directions @ basis.T
+        floor = np.abs(values).max(1, keepdims=True) * softening
+        weights = (values**2 + floor**2) ** (_POWER / 2 - 1)
+        weights /= weights.mean(1, keepdims=True)
+        normal = (weights @ products).reshape(-1, rank, rank)
+        trace = np.trace(normal, axis1=1, axis2=2) / rank
+        normal += (1e-12 * trace)[:, None, None] * np.eye(rank)
+        directions = np.linalg.solve(normal, directions[:, :, None])[:, :, 0]
+        directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+        softening = max(softening * _SOFTENING_DECAY, _LEAST_SOFTENING)
+    zeros = zeros_of(basis, directions)
+    counts = zeros.sum(1)
+    kept = np.argsort(-counts, kind="stable")
+    kept = kept[counts[kept] >= rank]
+    kept = kept[_first_of_each(directions[kept])]
+    if not len(kept):
+        return np.zeros((0, rank))
+    normal = (zeros[kept].astype(np.float64) @ products).reshape(-1, rank, rank)
+    polished = np.linalg.eigh(normal)[1][:, :, 0]
+    polished = polished[np.argsort(-zeros_of(basis, polished).sum(1), kind="stable")]
+    return polished[_first_of_each(polished)]
+
+
+def zeros_of(basis: NDArray[np.float64], directions: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which entries of basis @ q count as 0; (k, h)."""
+    values = np.abs(directions @ basis.T)
+    return values < ZERO * values.max(1, keepdims=True)
+
+
+def independent(directions: NDArray[np.float64], most: int) -> NDArray[np.int64]:
+    """Of unit vectors (k, r) the first ones that are no combinations of those before, at most `most`; their numbers."""
+    chosen: list[int] = []
+    rest = directions.copy()
+    for number in range(len(directions)):
+        size = float(np.linalg.norm(rest[number]))
+        if size > _APART:
+            chosen.append(number)
+            unit = rest[number] / size
+            rest -= np.outer(rest @ unit, unit)
+        if len(chosen) == most:
+            break
+    return np.array(chosen, np.int64)
+
+
+def _first_of_each(directions: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The numbers of unit vectors that agree, but for their sign, with none before."""
+    alike = np.abs(directions @ directions.T) > 1 - _APART**2
+    first = np.argmax(alike, axis=1) if len(directions) else np.zeros(0, np.int64)
+    return np.flatnonzero(first == np.arange(len(directions)))

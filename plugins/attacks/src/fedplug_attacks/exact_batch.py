@@ -1,0 +1,308 @@
+"""Whole batches behind a first fully connected layer with ReLU, exactly, also where gradient entries are hidden."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Literal
+
+import fedplug
+import numpy as np
+from fedplug import Context, Field, Finds, hookimpl, stream
+from fedplug.api.errors import ViewError
+
+from fedplug_attacks._forms import Formed
+from fedplug_attacks._low_rank import Factors, completed, independent, sparse_directions, truncated, zeros_of
+from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, Needs, role
+from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.view import View
+from fedplug_attacks.linear_leak import _filled, _first_layer, _FirstLayer, _in_range, _largest_scale
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Searches that run at once.
+_STARTS = 256
+# Rows and columns with fewer visible entries than the rank and these are left out: they tell nothing that is sure.
+_SPARE = 2
+# What the factors may leave of the visible entries, and the share of rows in which a column of dL/dZ must be 0 exactly
+# where the image leaves the row inactive, for an image to be called exact: a mixture was seen
+# to agree in 0.97 of 128 rows.
+_EXPLAINED, _AGREEING = 1e-4, 0.98
+# Values outside [0, 1] by more than this are no image.
+_OUTSIDE = 1e-2
+# Singular values below this share of the largest are rounding.
+_ROUNDING = 1e-7
+# Columns of the gradient in one direction, as a share of all, that are taken for pixels which are black everywhere.
+_BACKGROUND = 0.02
+
+
+class ExactBatch(Formed):
+    """All inputs of a batch, from the rank and the zeros of a first layer's gradient (SPEAR; Dimitrov et al. 2024).
+
+    With Z = W x + b and ReLU, the gradient of (W, b) is A (X, 1), where A = dL/dZ has a row for each row of W and a
+    column for each example, which is 0 wherever the example leaves the row inactive. The gradient is of rank r, the
+    number of distinct examples, and gives its column space; the columns of A are its sparse directions. Instead of
+    sampling submatrices, whose number grows as 2^r, they are found by reweighted least squares from many starts; the
+    largest set with most zeros gives A, hence X, and the gradient of the bias gives each example's scale.
+
+    Hidden entries are completed at rank r first, from the visible ones. Where too few biases are visible, the scale
+    follows from pixels that are black in every image of the batch: their columns are all in the direction of the bias;
+    or else from the range of images. Pixels and rows that show too little are left out.
+
+    No truth is needed to tell whether it worked: the factors must explain all visible entries, and each image must be
+    inactive, in the model, where its column of A is 0. `exact` counts the images for which both hold; where not all do,
+    the report says why. Noise of more than 1e-4 of the gradient, weight decay, and other activations end so. Several
+    local steps count as one as long as hardly any row changes between active and inactive. Naive: hidden entries are 0.
+    """
+
+    name: str
+    finds = Finds(
+        needs=Needs(
+            model=False, tensors=((FIRST_WEIGHT, "any"),), batch_size=(1, 64), loss=None, classification=False
+        ),
+        what=frozenset({"images"}), headline=("mse", "low"), success=("mse", "<=", 1e-3),
+    )  # fmt: skip
+
+    class Options(fedplug.Options):
+        """How hidden entries are treated, and how long is searched."""
+
+        form: Literal["adaptive", "naive"] = Field(
+            "adaptive", description="adaptive: hidden entries are completed; naive: they are taken for 0"
+        )
+        restarts: int = Field(
+            20, ge=1, description=f"most times that {_STARTS} searches begin; fewer where all examples are found before"
+        )
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def describe(self) -> str:
+        """A line for the plan."""
+        return f"whole batches behind a first fully connected layer with ReLU ({self.options.form})"
+
+    @hookimpl
+    def attack(self, view: View, ctx: Context) -> AttackReport:
+        """Rebuilds the batch; not applicable where the first layer does not take the image itself, or is too small."""
+        try:
+            layer = _first_layer(view, naive=self.options.form == "naive")
+        except ViewError as error:
+            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        if np.isinf(layer.weight).any() or np.isinf(layer.bias).any():
+            return AttackReport(DIVERGED, reason="the first layer's gradient holds values that are not finite")
+        assert view.update is not None
+        examples = int(view.update.meaning.examples or 1)
+        try:
+            problem = _Problem.of(layer, examples, view.seed % 2**63)
+        except ViewError as error:
+            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        found = self._search(problem, _model_rows(view), view.seed, ctx)
+        if found is None:
+            reason = f"no direction in the {problem.factors.left.shape[1]} dimensions of the gradient has zeros"
+            return AttackReport(DIVERGED, reason=f"{reason}; the first layer has no ReLU, or noise fills them")
+        metrics = {
+            "exact": float(found.exact.sum()), "rank": float(problem.factors.left.shape[1]),
+            "residual": problem.factors.residual, "hidden_pixels": float(np.isnan(found.images).sum(1).mean()),
+        }  # fmt: skip
+        if not np.isnan(found.agreement).any():
+            metrics["agreement"] = float(found.agreement.min())
+        if layer.standardised is not None:
+            mean: NDArray[np.float64] | None = np.zeros(found.images.shape[1])
+        else:
+            mean = None if ctx.public is None else _in_range(ctx.public.examples.inputs).mean(0).reshape(-1)
+        images = _filled(found.images, mean, examples)
+        values = images if layer.standardised is None else layer.standardised[0] * images + layer.standardised[1]
+        given = (images.clip(0, 1) if layer.standardised is None else values).astype(np.float32)
+        return AttackReport(
+            FINISHED, metrics, images=given.reshape(examples, *view.shape), seed=view.seed,
+            unfit=_unfit(problem, found),
+        )  # fmt: skip
+
+    def _search(self, problem: _Problem, model: _Rows | None, seed: int, ctx: Context) -> _Found | None:
+        """The best batch that the restarts found; None without any sparse direction."""
+        rng, left = stream(seed, "exact_batch", "starts"), problem.factors.left
+        rank = left.shape[1]
+        if rank == 1:
+            return problem.batch(np.ones((1, 1)), model)
+        directions = np.zeros((0, rank))
+        best: _Found | None = None
+        for restart in range(self.options.restarts):
+            directions = np.concatenate([directions, sparse_directions(left, _STARTS, rng)])
+            if not len(directions):
+                continue
+            # A column of dL/dZ is sparser than sums of several; so the sparsest independent ones are the columns.
+            directions = directions[np.argsort(-zeros_of(left, directions).sum(1), kind="stable")]
+            directions = directions[independent(directions, rank)]
+            best = problem.batch(directions, model)
+            missing = 1 - float(np.count_nonzero(best.exact)) / rank
+            ctx.party.progress(restart + 1, self.options.restarts, missing)  # type: ignore[attr-defined]
+            if len(best.images) == rank and (not missing or (model is None and restart)):
+                break
+        return best
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Rows:
+    """The first layer of the model that the update was made from: weight (h, d), bias (h,)."""
+
+    weight: NDArray[np.float64]
+    bias: NDArray[np.float64]
+
+
+def _model_rows(view: View) -> _Rows | None:
+    """The first layer; None where the adversary does not know the model."""
+    if view.vector is None or view.update is None:
+        return None
+    layout = view.update.layout
+    places = {parameter.name: parameter for parameter in layout.parameters}
+    weight, bias = role(layout, FIRST_WEIGHT), role(layout, FIRST_BIAS)
+    assert weight is not None
+    matrix = view.vector[places[weight].slice].reshape(places[weight].shape).astype(np.float64)
+    return _Rows(matrix, view.vector[places[bias].slice].astype(np.float64) if bias else np.zeros(len(matrix)))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Found:
+    """What directions make of the batch.
+
+    Attributes:
+        images: (k, d), unclipped, NaN where no row shows a pixel.
+        agreement: (k,), share of rows in which the image is inactive where its column of dL/dZ is 0, and active where
+            it is not; NaN where the model is not known.
+        exact: bool (k,), which of them are certain.
+        scaled: what their scales follow from.
+    """
+
+    images: NDArray[np.float64]
+    agreement: NDArray[np.float64]
+    exact: NDArray[np.bool_]
+    scaled: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Problem:
+    """The factors of a first layer's gradient.
+
+    Attributes:
+        layer: what is visible.
+        rows: bool (h,), those that the factors are of.
+        pixels: bool (d,), likewise.
+        factors: of the gradient of these weights, and of the bias as a last column where enough of it is visible.
+        ones: (r,), right factor of the gradient of the bias; None where nothing tells it.
+        scaled: what `ones` follows from.
+    """
+
+    layer: _FirstLayer
+    rows: NDArray[np.bool_]
+    pixels: NDArray[np.bool_]
+    factors: Factors
+    ones: NDArray[np.float64] | None
+    scaled: str
+
+    @classmethod
+    def of(cls, layer: _FirstLayer, examples: int, seed: int) -> _Problem:
+        """Completes the gradient, and takes its rank from its singular values, at most the number of examples.
+
+        Raises:
+            ViewError: too little is visible, or the layer has too few rows.
+        """
+        matrix = np.hstack([layer.weight, layer.bias[:, None]])
+        visible = ~np.isnan(matrix)
+        rows, columns = np.ones(len(matrix), bool), np.ones(matrix.shape[1], bool)
+        least = examples + _SPARE
+        while True:
+            told_rows = rows & (visible[:, columns].sum(1) >= least)
+            told_columns = columns & (visible[told_rows].sum(0) >= least)
+            if (told_rows == rows).all() and (told_columns == columns).all():
+                break
+            rows, columns = told_rows, told_columns
+        if min(rows.sum(), columns[:-1].sum()) < least:
+            raise ViewError(
+                f"{rows.sum()} rows and {columns[:-1].sum()} pixels show {least} entries or more; for {examples} "
+                f"examples it takes {least} of each"
+            )
+        part = matrix[np.ix_(rows, columns)]
+        if not np.nan_to_num(part).any():
+            raise ViewError("every visible gradient of the first layer is 0")
+        gaps = bool(np.isnan(part).any())
+        if gaps:
+            factors = completed(part, examples, seed)
+            floor = max(10 * _ROUNDING, 3 * factors.residual) * factors.singular[0]
+        else:
+            factors, following = truncated(part, examples, seed)
+            floor = max(_ROUNDING * factors.singular[0], 3 * following)
+        rank = max(1, int(np.count_nonzero(factors.singular > floor)))
+        if rank < examples:
+            factors = completed(part, rank, seed) if gaps else truncated(part, rank, seed)[0]
+        if columns[-1]:
+            return cls(layer, rows, columns[:-1], factors, factors.right[:, -1], "the gradient of the bias")
+        ones = _background(layer, columns[:-1], factors.right)
+        return cls(layer, rows, columns[:-1], factors, ones, "pixels that are black in every image")
+
+    def batch(self, directions: NDArray[np.float64], model: _Rows | None) -> _Found:
+        """The images whose columns of dL/dZ are left @ directions; (k, r) with k at most r."""
+        layer, (left, right) = self.layer, (self.factors.left, self.factors.right)
+        mixing = np.linalg.pinv(directions.T)
+        found, shown = mixing @ right[:, : np.count_nonzero(self.pixels)], np.flatnonzero(self.pixels)
+        inputs = np.full((len(found), len(self.pixels)), np.nan)
+        if self.ones is not None:
+            scales = mixing @ self.ones
+            inputs[:, shown] = found / np.where(scales == 0, np.nan, scales)[:, None]
+            scaled = self.scaled
+        else:
+            inputs[:, shown] = found
+            scales = np.array([_largest_scale(layer, image, self.pixels) for image in inputs])
+            inputs *= scales[:, None]
+            scaled = "the range of images"
+        images, agreement = layer.images(inputs), np.full(len(found), np.nan)
+        if model is not None:
+            filled = np.where(np.isnan(inputs), np.nan_to_num(np.nanmean(inputs, axis=1))[:, None], inputs)
+            active = filled @ model.weight[self.rows].T + model.bias[self.rows] > 0
+            agreement = (active != zeros_of(left, directions)).mean(1)
+        exact = (agreement >= _AGREEING) & (self.factors.residual <= _EXPLAINED) & (len(found) == left.shape[1])
+        if layer.standardised is None:
+            exact &= (np.nan_to_num(images).min(1) > -_OUTSIDE) & (np.nan_to_num(images).max(1) < 1 + _OUTSIDE)
+        return _Found(images, agreement, exact, scaled)
+
+
+def _background(
+    layer: _FirstLayer, pixels: NDArray[np.bool_], right: NDArray[np.float64]
+) -> NDArray[np.float64] | None:
+    """The right factor of the bias's gradient by pixels that are black in every image; None where it does not show.
+
+    The column of such a pixel is (0 - mean) / std times that of the bias, so that all of them have one direction.
+    """
+    zero = (-layer.zero / layer.scale)[pixels]
+    sizes = np.linalg.norm(right, axis=0)
+    usable = np.flatnonzero((sizes > 1e-6 * sizes.max()) & (zero != 0))
+    if layer.standardised is not None or not len(usable):
+        return None
+    columns = right[:, usable] / zero[usable]
+    scaled = columns / np.linalg.norm(columns, axis=0)
+    alike = (scaled.T @ scaled > 1 - 1e-7) & (
+        np.abs(np.log(np.linalg.norm(columns, axis=0)[:, None] / np.linalg.norm(columns, axis=0))) < 1e-3
+    )
+    most = int(np.argmax(alike.sum(1)))
+    if alike[most].sum() < max(3, _BACKGROUND * len(pixels)):
+        return None
+    ones: NDArray[np.float64] = columns[:, alike[most]].mean(1)
+    return ones
+
+
+def _unfit(problem: _Problem, found: _Found) -> str:
+    """Why not all images that the gradient holds are exact; empty if they are."""
+    rank, exact = problem.factors.left.shape[1], int(np.count_nonzero(found.exact))
+    if exact == rank:
+        return ""
+    if problem.factors.residual > _EXPLAINED:
+        return (
+            f"factors of rank {rank} leave {problem.factors.residual:.1e} of the visible entries: noise, weight decay, "
+            "more examples, or too much is hidden"
+        )
+    if len(found.images) < rank:
+        return f"{len(found.images)} of {rank} sparse directions were found: no ReLU, or too few restarts"
+    if np.isnan(found.agreement).all():
+        return "the model is not known, so that nothing proves which images are exact"
+    return (
+        f"{exact} of {rank} images are inactive in the model where dL/dZ is 0; the others may be mixtures, or local "
+        f"steps moved what is active (scale by {found.scaled})"
+    )
