@@ -152,6 +152,9 @@ def test_laplace_noise_is_audited_along_single_scalars_and_by_the_theorem_alone(
     ("given", "said"),
     [
         ({"canaries": 201}, "canaries=201 must be from 1 to 200"),
+        ({"canaries": 0}, "canaries=0 must be from 1 to 200"),
+        ({"records": 0}, "records=0 must be >= 1"),
+        ({"records": 20, "canaries": 20}, "leave one out"),
         ({"canaries": 4, "runs": 2}, "--runs 3"),
         ({"runs": 0}, "runs=0 must be >= 1"),
         ({"confidence": 1.0}, "confidence=1.0 must be"),

@@ -198,13 +198,16 @@ def audit(
     offered = with_files(catalog, settings.plugins)
     checked = check(recipe, sets, catalog=offered)
     clients = checked.data.clients
-    count = records or canaries or clients
-    _require(checked, settings, count, runs, confidence, None if records else clients)
+    if records is not None and canaries is not None:
+        raise SetupError(f"records={records} and canaries={canaries}: clients are canaries, or records; leave one out")
+    of_records = records is not None
+    count = next(number for number in (records, canaries, clients) if number is not None)
+    _require(checked, settings, count, runs, confidence, None if of_records else clients)
     seed = secrets.randbits(128) if seed is None else seed
-    first = 0 if records else clients - count
+    first = 0 if of_records else clients - count
 
     def run_all(all_out: bool) -> list[tuple[Canaries | CanaryRecords, Run]]:
-        kind = CanaryRecords if records else Canaries
+        kind = CanaryRecords if of_records else Canaries
         each = (kind(tuple(range(first, first + count)), (seed << 16) + k, all_out) for k in range(runs))
         return [(made, _run_with(made, checked, settings, offered, watch)) for made in each]
 
@@ -214,7 +217,7 @@ def audit(
     scores = _scores(made)
     if replay:
         scores |= {look + REPLAYED: scores[look] - found for look, found in _scores(run_all(True)).items()}
-    unit = "record" if records else "client"
+    unit = "record" if of_records else "client"
     counts = _all_gaussian(last.ledger)
     parties = [
         _shown(line, unit, scores, inside, counts, 1 - confidence)
@@ -248,7 +251,9 @@ def _require(
             f"engine={settings.engine}: an audit runs all parties in this process, on the engine local; the chain of "
             "protection is the same on every engine"
         )
-    if count < 1 or (most is not None and count > most):
+    if count < 1 and most is None:
+        raise SetupError(f"records={count} must be >= 1")
+    if most is not None and not 0 < count <= most:
         raise SetupError(f"canaries={count} must be from 1 to {most}, the clients of the recipe (data.clients)")
     if runs < 1:
         raise SetupError(f"runs={runs} must be >= 1")
