@@ -130,9 +130,9 @@ def _fitted(
     products = (factors[:, :, None] * factors[:, None, :]).reshape(len(factors), rank * rank)
     normal = (visible @ products).reshape(-1, rank, rank)
     trace = np.trace(normal, axis1=1, axis2=2) / rank
-    normal += (ridge * trace + 1e-300)[:, None, None] * np.eye(rank)
-    solution: NDArray[np.float64] = np.linalg.solve(normal, (values @ factors)[:, :, None])[:, :, 0]
-    return solution
+    normal = normal + (ridge * trace + 1e-300)[:, None, None] * np.eye(rank)
+    solution = np.linalg.solve(normal, (values @ factors)[:, :, None])[:, :, 0]
+    return solution.astype(np.float64, copy=False)
 
 
 def sparse_directions(basis: NDArray[np.float64], starts: int, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -184,7 +184,8 @@ def sparse_directions(basis: NDArray[np.float64], starts: int, rng: np.random.Ge
 def zeros_of(basis: NDArray[np.float64], directions: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Which entries of basis @ q count as 0; (k, h)."""
     values = np.abs(directions @ basis.T)
-    return values < ZERO * values.max(1, keepdims=True)
+    few: NDArray[np.bool_] = values < ZERO * values.max(1, keepdims=True)
+    return few
 
 
 def independent(directions: NDArray[np.float64], most: int) -> NDArray[np.int64]:
