@@ -115,6 +115,20 @@ def test_a_mechanism_of_the_core_that_adds_half_would_be_found(settings: Setting
     assert shown["released_model"].exceeds
 
 
+def test_distributed_noise_that_is_a_quarter_would_be_found_behind_the_masks(settings: Settings) -> None:
+    whole = noise.add_noise
+
+    def quarter(values: Any, std: float, *rest: Any) -> Any:
+        return whole(values, std / 4, *rest)
+
+    with mock.patch.object(noise, "add_noise", quarter):
+        found, _ = audit(recipe_of([], **MASKED), settings=settings, catalog=catalog(), runs=2)
+    shown = {shown.party: shown for shown in found.parties}
+    assert shown["aggregator"].exceeds
+    assert shown["released_model"].exceeds
+    assert any("THE CLAIM DOES NOT HOLD: toward the server" in line for line in found.text())
+
+
 def test_the_ledger_of_an_audit_is_that_of_the_recipe(settings: Settings) -> None:
     plain = recipe_of([GAUSSIAN], data={"use": "std.digits", "clients": 12, "partition": "std.iid"})
     offered = catalog()
