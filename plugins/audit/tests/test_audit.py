@@ -187,7 +187,8 @@ def test_another_engine_is_refused(settings: Settings) -> None:
 def test_the_command_prints_the_table_and_fails_where_a_claim_does(tmp_path: Path) -> None:
     file = tmp_path / "toy.yaml"
     file.write_text(json.dumps(recipe_of([GAUSSIAN])))
-    result = CliRunner().invoke(app, ["audit", str(file), "--output", str(tmp_path / "runs"), "--quiet"])
+    words = ["--output", str(tmp_path / "runs"), "--quiet", "--confidence", str(CONFIDENCE)]
+    result = CliRunner().invoke(app, ["audit", str(file), *words])
     assert result.exit_code == 0, result.output
     assert "who looks" in result.output
     assert "No claim is refuted" in result.output
