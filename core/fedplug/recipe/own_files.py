@@ -60,11 +60,12 @@ class OwnFile:
             PluginError: it cannot be run; the message has the line.
         """
         name = f"{OWN}{re.sub(r'[^0-9A-Za-z]', '_', self.name)}_{self.sha256[:16]}"
-        if name in sys.modules:
-            return sys.modules[name]
-        module = ModuleType(name)
-        if self.path is not None:
-            module.__file__ = str(self.path)  # where the source of its classes is looked up
+        known = sys.modules.get(name)
+        module = known or ModuleType(name)
+        if self.path is not None:  # where the source of its classes is looked up; the file may have moved since
+            module.__file__ = str(self.path)
+        if known:
+            return known
         sys.modules[name] = module  # where annotations are looked up while its classes are made
         try:
             exec(compile(self.text, self.name, "exec"), vars(module))
