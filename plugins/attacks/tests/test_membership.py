@@ -9,20 +9,21 @@ import fedplug_attacks.membership
 import numpy as np
 import pytest
 import torch
-from fedplug import Context, Examples
+from fedplug import Context, Examples, Learns
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.data import PublicData
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import Attacker, View
-from fedplug_attacks.membership import Membership, above_non_members, local_model
+from fedplug_attacks.membership import Membership, above_non_members, gaussian_scores, local_model, ratios
 from fedplug_attacks.membership_metrics import MembershipRoc
 from fedplug_kit.static import check_component
 from fedplug_std.datasets import Digits
 from fedplug_std.torch_model import TorchModel, seeded, to_tensor
 from numpy.typing import NDArray
 from pydantic import ValidationError
+from sklearn.metrics import roc_auc_score
 from torch import nn
 
 MEMBERS, OTHERS = 120, 400
@@ -250,6 +251,96 @@ def test_needs_follow_from_the_options(game: Game) -> None:
 
 
 def test_the_plan_says_what_is_attacked() -> None:
-    assert Membership(Membership.Options()).describe().endswith("closest model to the target's, reference: auto")
+    ratio = Membership(Membership.Options(method="likelihood_ratio")).describe()
+    assert ratio.endswith("closest model to the target's, reference: auto")
+    assert "16 shadow models" in Membership(Membership.Options()).describe()
     loss = Membership(Membership.Options(method="loss", model="released")).describe()
     assert loss == "membership by the loss under the released model"
+
+
+# -- shadow models -----------------------------------------------------------------------------------------------------
+
+
+def test_the_gaussian_score_of_a_worked_example() -> None:
+    """Means 2 and 0; variances 2 and 0, each halfway to their mean of 1: 1.5 and 0.5."""
+    out = np.array([[1.0, 0.0], [3.0, 0.0]])
+    np.testing.assert_allclose(gaussian_scores(np.array([5.0, 1.0]), out), [3 / 1.5**0.5, 1 / 0.5**0.5])
+    np.testing.assert_allclose(gaussian_scores(np.array([5.0, 1.0]), out * 0), [5.0, 1.0])
+
+
+def test_the_ratio_of_a_worked_example() -> None:
+    """Under the average model 0.3 and 1: p(y) is (1 + 0.3) / 2 and 1."""
+    target, out = np.log([0.9, 0.5]), np.log([[0.2, 1.0], [0.4, 1.0]])
+    np.testing.assert_allclose(ratios(target, out), np.log([0.9 / 0.65, 0.5]))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Released:
+    """A model that has learnt `MEMBERS` noisy digits by heart, and what everybody knows of how it was made."""
+
+    view: View
+    public: PublicData
+    members: NDArray[np.bool_]
+
+    def score(self, cache: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+        report = attack(self.view, self.public, Attacker(cache={} if cache is None else cache), **options)
+        members = scores_of(report)
+        truth = Truth(np.zeros((1, 1, 8, 8), np.float32), np.zeros(1, np.int64), 10, members=self.members)
+        return MembershipRoc(MembershipRoc.Options()).score(AttackReport("finished", members=members), truth)
+
+
+def released(by_members: bool) -> Released:
+    digits = Digits(Digits.Options()).load(None).train
+    rng = np.random.default_rng(2)
+    noisy = np.clip(digits.inputs.astype(np.int64) + rng.integers(-150, 150, digits.inputs.shape), 0, 255)
+    digits = Examples(noisy.astype(np.uint8), digits.labels)
+    order = rng.permutation(len(digits))
+    mine, others, public, elsewhere, _ = (digits.take(part) for part in np.split(order, [250, 650, 1050, 1300]))
+    model = network()
+    start = model.get_vector()
+    train(model, mine if by_members else elsewhere, 400)
+    both = Examples(np.concatenate([mine.inputs, others.inputs]), np.concatenate([mine.labels, others.labels]))
+    learns = Learns(lr=0.2, batch_size=250, epochs=10)
+    view = View(
+        "released", target=0, round=40, vector=model.get_vector(), model=model, num_classes=10, shape=(1, 8, 8),
+        mean=MEAN, std=STD, candidates=both, seed=3, initial=start, learns=(learns,) * 40,
+    )  # fmt: skip
+    return Released(view, PublicData(public, classes=tuple("0123456789"), mean=MEAN, std=STD), np.arange(650) < 250)
+
+
+def test_shadow_models_find_members_of_an_overfit_model_that_the_loss_does_not() -> None:
+    overfit, cache = released(by_members=True), dict[str, Any]()
+    loss, rmia, lira = (overfit.score(cache, method=method) for method in ("loss", "rmia", "lira"))
+    print(loss, rmia, lira)
+    assert rmia["tpr_at_1_fpr_low"] > loss["tpr_at_1_fpr_high"]
+    assert lira["tpr_at_1_fpr_low"] > loss["tpr_at_1_fpr_high"]
+
+
+def test_shadow_models_find_nobody_where_the_model_learnt_from_others() -> None:
+    """It sees candidates and public examples, and must make nothing of what tells these apart from each other."""
+    unrelated, cache = released(by_members=False), dict[str, Any]()
+    for method in ("rmia", "lira"):
+        found = unrelated.score(cache, method=method)
+        print(found)
+        assert found["tpr_at_1_fpr_low"] <= 0.01
+        assert found["membership_auc"] == pytest.approx(0.5, abs=0.09)
+
+
+def test_whitened_gradients_name_the_members_of_one_step_on_a_batch(game: Game) -> None:
+    """The gradient of 100 digits: their own are parts of it, and what all gradients share is divided out."""
+    view = game.view()
+    batch = game.candidates.take(slice(0, 100))
+    step = network()
+    step.set_vector(game.start)
+    inputs, labels = to_tensor(batch.inputs, MEAN, STD), torch.from_numpy(batch.labels)
+    nn.functional.cross_entropy(step.module(inputs), labels).backward()  # type: ignore[no-untyped-call]
+    gradient = np.concatenate([parameter.grad.numpy().reshape(-1) for parameter in step.module.parameters()])
+    meaning = Meaning(lr=0.1, steps=1, epochs=1, batch_size=100, examples=100)
+    update = all_clear(0, 0, step.layout, np.float32(-0.1) * gradient, meaning)
+    view = dataclasses.replace(view, update=update, candidates=game.candidates.take(slice(0, 300)))
+    areas = {}
+    for method in ("auto", "rmia", "likelihood_ratio"):
+        scores = scores_of(attack(view, game.public, method=method))
+        areas[method] = roc_auc_score(np.arange(300) < 100, scores)
+    print(areas)
+    assert areas["auto"] > 0.9 > areas["rmia"]
