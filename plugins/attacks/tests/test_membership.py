@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
+import fedplug
 import fedplug_attacks.membership
 import numpy as np
 import pytest
@@ -12,12 +14,14 @@ import torch
 from fedplug import Context, Examples, Learns
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.data import PublicData
+from fedplug_attacks import _shadows
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.membership import Membership, above_non_members, gaussian_scores, local_model, ratios
 from fedplug_attacks.membership_metrics import MembershipRoc
+from fedplug_attacks.workshop.results import results
 from fedplug_kit.static import check_component
 from fedplug_std.datasets import Digits
 from fedplug_std.torch_model import TorchModel, seeded, to_tensor
@@ -333,13 +337,46 @@ def test_gradients_name_the_members_of_one_step_on_a_batch(game: Game) -> None:
     gradient = np.concatenate([p.grad.numpy().reshape(-1) for p in start.module.parameters() if p.grad is not None])
     meaning = Meaning(lr=0.1, steps=1, epochs=1, batch_size=100, examples=100)
 
-    def area(method: str, share: float = 1.0, hidden: NDArray[np.bool_] | None = None, **facts: Any) -> float:
+    def area(
+        method: str, share: float = 1.0, hidden: NDArray[np.bool_] | None = None, first: int = 0, **facts: Any
+    ) -> float:
         sent = np.float32(-0.1 * share) * gradient
         update = all_clear(0, 0, start.layout, sent, dataclasses.replace(meaning, **facts), hidden)
-        view = game.view(vector=start.get_vector(), update=update, candidates=game.candidates.take(slice(0, 300)))
+        candidates = game.candidates.take(slice(first, first + 300))
+        view = game.view(vector=start.get_vector(), update=update, candidates=candidates)
         return float(roc_auc_score(np.arange(300) < 100, scores_of(attack(view, game.public, method=method))))
 
     assert area("auto") > 0.99
     assert area("auto") > area("rmia") + 0.2
     assert area("gradient", hidden=np.arange(start.layout.size) % 2 == 0) > 0.95
     assert area("gradient", share=0.01, clip_norm=1e-3) > 0.9
+    assert area("gradient", first=100) == pytest.approx(0.5, abs=0.1)  # nobody of the batch is a candidate
+
+
+def test_targets_of_a_run_share_their_shadow_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = []
+    train_one = _shadows._train
+    monkeypatch.setattr(_shadows, "_train", lambda *args: [trained.append(args[4]), train_one(*args)])
+    section = {
+        "adversaries": ["released"], "targets": [0, 1], "attacks": [{"use": "attacks.membership", "shadow_models": 5}]
+    }  # fmt: skip
+    run = fedplug.run(
+        {
+            "name": "members", "seed": 3, "rounds": 3, "min_clients": 2, "attack": section,
+            "data": {"use": "std.digits", "clients": 2, "public": 300, "partition": {"use": "std.iid"}},
+            "model": {"use": "std.mlp", "hidden": [32]}, "train": {"use": "std.sgd", "epochs": 5, "lr": 0.1},
+            "negotiate_mask": {"use": "std.single_zone", "zone": "clear"}, "protect": {"clear": []},
+            "aggregate": {"use": "std.mean"},
+        },
+        output=tmp_path, quiet=True,
+    )  # fmt: skip
+    found = [result.forms["adaptive"] for result in results(run.folder / "attacks")]
+    assert [outcome.own["shadow_models"] for outcome in found] == [5, 5]
+    assert all(0 <= outcome.metrics["tpr_at_1_fpr"] <= 1 for outcome in found)
+    assert trained == [0, 1, 2, 3, 4]
+
+
+def test_a_failure_on_few_candidates_is_inconclusive(game: Game) -> None:
+    few = game.view(update=None, candidates=game.candidates.take(slice(0, 40)))
+    assert "40 candidates are too few" in attack(few, method="loss").unfit
+    assert not attack(game.view(update=None), method="loss").unfit

@@ -370,7 +370,8 @@ def gaussian_scores(target: NDArray[np.float64], out: NDArray[np.float64]) -> ND
     """
     variance = np.var(out, axis=0, ddof=1)
     spread = np.sqrt((variance + np.mean(variance)) / 2)
-    return (target - np.mean(out, axis=0)) / np.where(spread > 0, spread, 1.0)
+    scores: NDArray[np.float64] = (target - np.mean(out, axis=0)) / np.where(spread > 0, spread, 1.0)
+    return scores
 
 
 def ratios(target: NDArray[np.float64], out: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -381,7 +382,8 @@ def ratios(target: NDArray[np.float64], out: NDArray[np.float64]) -> NDArray[np.
         out: (S, m), the same under each shadow model.
     """
     average = np.mean(np.exp(out), axis=0)
-    return target - np.log(((1 + _OFFLINE) * average + 1 - _OFFLINE) / 2)
+    ratio: NDArray[np.float64] = target - np.log(((1 + _OFFLINE) * average + 1 - _OFFLINE) / 2)
+    return ratio
 
 
 def weights_in(mean: torch.Tensor, candidates: torch.Tensor, public: torch.Tensor, examples: int, variance: float = 0.0,
@@ -417,7 +419,8 @@ def weights_in(mean: torch.Tensor, candidates: torch.Tensor, public: torch.Tenso
     own = ((candidates @ candidates.T).double() - across @ inner @ across.T) / ridge
 
     def seen(vector: torch.Tensor) -> torch.Tensor:
-        return ((candidates @ vector).double() - across @ inner @ (rows @ vector).double()) / ridge
+        inside: torch.Tensor = (candidates @ vector).double() - across @ inner @ (rows @ vector).double()
+        return inside / ridge
 
     before = 1 / max(2 * examples, len(candidates))
     expected = before * candidates.sum(0) + (1 - before * len(candidates)) * of_all
