@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
+import fedplug
 import fedplug_attacks.membership
 import numpy as np
 import pytest
 import torch
-from fedplug import Context, Examples
+from fedplug import Context, Examples, Learns
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.data import PublicData
+from fedplug_attacks import _shadows
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import Attacker, View
-from fedplug_attacks.membership import Membership, above_non_members, local_model
+from fedplug_attacks.membership import Membership, above_non_members, gaussian_scores, local_model, ratios
 from fedplug_attacks.membership_metrics import MembershipRoc
+from fedplug_attacks.workshop.results import results
 from fedplug_kit.static import check_component
 from fedplug_std.datasets import Digits
 from fedplug_std.torch_model import TorchModel, seeded, to_tensor
 from numpy.typing import NDArray
 from pydantic import ValidationError
+from sklearn.metrics import roc_auc_score
 from torch import nn
 
 MEMBERS, OTHERS = 120, 400
@@ -250,6 +255,128 @@ def test_needs_follow_from_the_options(game: Game) -> None:
 
 
 def test_the_plan_says_what_is_attacked() -> None:
-    assert Membership(Membership.Options()).describe().endswith("closest model to the target's, reference: auto")
+    ratio = Membership(Membership.Options(method="likelihood_ratio")).describe()
+    assert ratio.endswith("closest model to the target's, reference: auto")
+    assert "16 shadow models" in Membership(Membership.Options()).describe()
     loss = Membership(Membership.Options(method="loss", model="released")).describe()
     assert loss == "membership by the loss under the released model"
+
+
+# -- shadow models -----------------------------------------------------------------------------------------------------
+
+
+def test_the_gaussian_score_of_a_worked_example() -> None:
+    """Means 2 and 0; variances 2 and 0, each halfway to their mean of 1: 1.5 and 0.5."""
+    out = np.array([[1.0, 0.0], [3.0, 0.0]])
+    np.testing.assert_allclose(gaussian_scores(np.array([5.0, 1.0]), out), [3 / 1.5**0.5, 1 / 0.5**0.5])
+    np.testing.assert_allclose(gaussian_scores(np.array([5.0, 1.0]), out * 0), [5.0, 1.0])
+
+
+def test_the_ratio_of_a_worked_example() -> None:
+    """Under the average model 0.3 and 1: p(y) is (1 + 0.3) / 2 and 1."""
+    target, out = np.log([0.9, 0.5]), np.log([[0.2, 1.0], [0.4, 1.0]])
+    np.testing.assert_allclose(ratios(target, out), np.log([0.9 / 0.65, 0.5]))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Released:
+    """A model that has learnt `MEMBERS` noisy digits by heart, and what everybody knows of how it was made."""
+
+    view: View
+    public: PublicData
+    members: NDArray[np.bool_]
+
+    def score(self, cache: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+        report = attack(self.view, self.public, Attacker(cache={} if cache is None else cache), **options)
+        members = scores_of(report)
+        truth = Truth(np.zeros((1, 1, 8, 8), np.float32), np.zeros(1, np.int64), 10, members=self.members)
+        return MembershipRoc(MembershipRoc.Options()).score(AttackReport("finished", members=members), truth)
+
+
+def released(by_members: bool) -> Released:
+    digits = Digits(Digits.Options()).load(None).train
+    rng = np.random.default_rng(2)
+    noisy = np.clip(digits.inputs.astype(np.int64) + rng.integers(-150, 150, digits.inputs.shape), 0, 255)
+    digits = Examples(noisy.astype(np.uint8), digits.labels)
+    order = rng.permutation(len(digits))
+    mine, others, public, elsewhere, _ = (digits.take(part) for part in np.split(order, [250, 650, 1050, 1300]))
+    model = network()
+    start = model.get_vector()
+    train(model, mine if by_members else elsewhere, 400)
+    both = Examples(np.concatenate([mine.inputs, others.inputs]), np.concatenate([mine.labels, others.labels]))
+    learns = Learns(lr=0.2, batch_size=250, epochs=10)
+    view = View(
+        "released", target=0, round=40, vector=model.get_vector(), model=model, num_classes=10, shape=(1, 8, 8),
+        mean=MEAN, std=STD, candidates=both, seed=3, initial=start, learns=(learns,) * 40,
+    )  # fmt: skip
+    return Released(view, PublicData(public, classes=tuple("0123456789"), mean=MEAN, std=STD), np.arange(650) < 250)
+
+
+def test_shadow_models_find_members_of_an_overfit_model_that_the_loss_does_not() -> None:
+    overfit, cache = released(by_members=True), dict[str, Any]()
+    loss, rmia, lira = (overfit.score(cache, method=method) for method in ("loss", "rmia", "lira"))
+    assert rmia["tpr_at_1_fpr_low"] > loss["tpr_at_1_fpr_high"]
+    # Weaker than the ratio with 16 shadow models, and yet more than false alarms, which the loss does not beat.
+    assert lira["tpr_at_1_fpr_low"] > 0.01 > loss["tpr_at_1_fpr_low"]
+
+
+def test_shadow_models_find_nobody_where_the_model_learnt_from_others() -> None:
+    """It sees candidates and public examples, and must make nothing of what tells these apart from each other."""
+    unrelated, cache = released(by_members=False), dict[str, Any]()
+    for method in ("rmia", "lira"):
+        found = unrelated.score(cache, method=method)
+        assert found["tpr_at_1_fpr_low"] <= 0.01
+        assert found["membership_auc"] == pytest.approx(0.5, abs=0.09)
+
+
+def test_gradients_name_the_members_of_one_step_on_a_batch(game: Game) -> None:
+    """The gradient of 100 digits that all are candidates; also half hidden, and where a clip made it shorter."""
+    start = network()
+    inputs, labels = to_tensor(game.candidates.inputs[:100], MEAN, STD), torch.from_numpy(game.candidates.labels[:100])
+    nn.functional.cross_entropy(start.module(inputs), labels).backward()  # type: ignore[no-untyped-call]
+    gradient = np.concatenate([p.grad.numpy().reshape(-1) for p in start.module.parameters() if p.grad is not None])
+    meaning = Meaning(lr=0.1, steps=1, epochs=1, batch_size=100, examples=100)
+
+    def area(
+        method: str, share: float = 1.0, hidden: NDArray[np.bool_] | None = None, first: int = 0, **facts: Any
+    ) -> float:
+        sent = np.float32(-0.1 * share) * gradient
+        update = all_clear(0, 0, start.layout, sent, dataclasses.replace(meaning, **facts), hidden)
+        candidates = game.candidates.take(slice(first, first + 300))
+        view = game.view(vector=start.get_vector(), update=update, candidates=candidates)
+        return float(roc_auc_score(np.arange(300) < 100, scores_of(attack(view, game.public, method=method))))
+
+    assert area("auto") > 0.99
+    assert area("auto") > area("rmia") + 0.2
+    assert area("gradient", hidden=np.arange(start.layout.size) % 2 == 0) > 0.95
+    assert area("gradient", share=0.01, clip_norm=1e-3) > 0.9
+    assert area("gradient", first=100) == pytest.approx(0.5, abs=0.1)  # nobody of the batch is a candidate
+
+
+def test_targets_of_a_run_share_their_shadow_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = []
+    train_one = _shadows._train
+    monkeypatch.setattr(_shadows, "_train", lambda *args: [trained.append(args[4]), train_one(*args)])
+    section = {
+        "adversaries": ["released"], "targets": [0, 1], "attacks": [{"use": "attacks.membership", "shadow_models": 5}]
+    }  # fmt: skip
+    run = fedplug.run(
+        {
+            "name": "members", "seed": 3, "rounds": 3, "min_clients": 2, "attack": section,
+            "data": {"use": "std.digits", "clients": 2, "public": 300, "partition": {"use": "std.iid"}},
+            "model": {"use": "std.mlp", "hidden": [32]}, "train": {"use": "std.sgd", "epochs": 5, "lr": 0.1},
+            "negotiate_mask": {"use": "std.single_zone", "zone": "clear"}, "protect": {"clear": []},
+            "aggregate": {"use": "std.mean"},
+        },
+        output=tmp_path, quiet=True,
+    )  # fmt: skip
+    found = [result.forms["adaptive"] for result in results(run.folder / "attacks")]
+    assert [outcome.own["shadow_models"] for outcome in found] == [5, 5]
+    assert all(0 <= outcome.metrics["tpr_at_1_fpr"] <= 1 for outcome in found)
+    assert trained == [0, 1, 2, 3, 4]
+
+
+def test_a_failure_on_few_candidates_is_inconclusive(game: Game) -> None:
+    few = game.view(update=None, candidates=game.candidates.take(slice(0, 40)))
+    assert "40 candidates are too few" in attack(few, method="loss").unfit
+    assert not attack(game.view(update=None), method="loss").unfit

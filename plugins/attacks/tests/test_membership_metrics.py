@@ -9,11 +9,12 @@ import pytest
 from fedplug import MetricError
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
-from fedplug_attacks.membership_metrics import MembershipRoc
+from fedplug_attacks.membership_metrics import MembershipRoc, clopper_pearson
 from fedplug_kit.static import check_component
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score, roc_curve
 
 
@@ -43,6 +44,19 @@ def test_agrees_with_scikit_learn_with_and_without_ties(seed: int, count: int, l
         assert "tpr_at_1_fpr" not in found
 
 
+def test_a_rate_that_so_few_non_members_cannot_resolve_is_left_out() -> None:
+    scores = np.random.default_rng(0).random(3000)
+    few, many = (score(scores[:count], np.arange(count) % 2 == 0) for count in (1998, 2000))
+    assert "tpr_at_01_fpr" not in few
+    assert 0 <= many["tpr_at_01_fpr_low"] <= many["tpr_at_01_fpr"] <= many["tpr_at_01_fpr_high"] < 0.02
+
+
+def test_intervals_are_those_of_the_binomial_test() -> None:
+    for successes, trials in ((0, 20), (3, 20), (20, 20), (16, 1000)):
+        exact = binomtest(successes, trials).proportion_ci(0.95, "exact")
+        assert clopper_pearson(successes, trials) == pytest.approx((exact.low, exact.high))
+
+
 def test_a_coin_a_seer_and_a_liar() -> None:
     members = np.arange(1000) < 500
     coin = score(np.random.default_rng(0).random(1000), members)
@@ -50,6 +64,7 @@ def test_a_coin_a_seer_and_a_liar() -> None:
     assert coin["tpr_at_1_fpr"] < 0.04
     assert score(np.zeros(1000), members) == {
         "membership_auc": 0.5, "tpr_at_1_fpr": 0.0, "members": 500.0, "non_members": 500.0,
+        "tpr_at_1_fpr_low": 0.0, "tpr_at_1_fpr_high": pytest.approx(1 - 0.025 ** (1 / 500)),
     }  # fmt: skip
     assert score(members.astype(float), members)["membership_auc"] == 1.0
     assert score(members.astype(float), members)["tpr_at_1_fpr"] == 1.0

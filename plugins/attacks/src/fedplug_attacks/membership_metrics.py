@@ -1,4 +1,4 @@
-"""How well membership scores tell a client's examples from others: area under the ROC curve, and TPR at 1% FPR."""
+"""How well membership scores tell a client's examples from others: area under the ROC curve, and TPR at low FPR."""
 
 from __future__ import annotations
 
@@ -15,12 +15,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+RATES = {"tpr_at_1_fpr": 100, "tpr_at_01_fpr": 1000}
+"""True-positive rates by the false-positive rate at which they are: at most one false alarm in so many."""
+
+
 class MembershipRoc(fedplug.Metric):
-    """Area under the ROC curve of membership scores, and how many members are found at 1% false alarms.
+    """Area under the ROC curve of membership scores, and how many members are found at 1% and at 0.1% false alarms.
 
     The area is the chance that a member scores higher than a non-member, ties counted half (Mann and Whitney 1947);
     0.5 is a coin. An attack that is sure of a few members and guesses the rest has an area near 0.5 and still does
-    harm, so the true-positive rate at a low false-positive rate stands beside it (Carlini et al. 2022).
+    harm, so the true-positive rates at low false-positive rates are given too (Carlini et al. 2022), each with its 95%
+    interval (Clopper and Pearson 1934). So few non-members that one false alarm is more than the rate cannot resolve
+    it: the rate is left out then, which says nothing about it. The interval takes the threshold as given; the rate of
+    false alarms behind it is known to no better than its own interval, which for 1 of 1,000 is 0.003% to 0.56%.
     """
 
     name: str
@@ -30,10 +37,10 @@ class MembershipRoc(fedplug.Metric):
 
     measures = Measures(
         kind="members",
-        better={"membership_auc": "high", "tpr_at_1_fpr": "high"},
+        better={"membership_auc": "high"} | dict.fromkeys(RATES, "high"),
         conventions=(
-            "both 0 to 1; AUC: ties count half, 0.5 is a coin; TPR: the largest among thresholds with FPR <= 0.01, "
-            "not interpolated, left out below 100 non-members"
+            "all 0 to 1; AUC: ties count half, 0.5 is a coin; TPR: the largest among thresholds with FPR <= 0.01, or "
+            "<= 0.001, not interpolated, left out below 100, or 1,000, non-members; intervals: Clopper-Pearson, 95%"
         ),
         default=True,
     )
@@ -45,8 +52,9 @@ class MembershipRoc(fedplug.Metric):
         """The numbers of one challenge.
 
         Returns:
-            `membership_auc`; `tpr_at_1_fpr`, which is left out where there are fewer than 100 non-members, because one
-            false alarm is then more than 1%; and `members`, `non_members`: how many candidates of each kind there were.
+            `membership_auc`; `tpr_at_1_fpr` and `tpr_at_01_fpr` (0.1%), each left out where one false alarm would be
+            more than that; the ends of their intervals, such as `tpr_at_1_fpr_low` and `tpr_at_1_fpr_high`; and
+            `members`, `non_members`: how many candidates of each kind there were.
 
         Raises:
             MetricError: there is no challenge or no score for it, a score is not finite, or all candidates are alike.
@@ -67,8 +75,11 @@ class MembershipRoc(fedplug.Metric):
                 f"{len(inside)} members and {len(outside)} non-members among the candidates; a challenge needs both"
             )
         numbers = {"membership_auc": area_under_roc(inside, outside)}
-        if len(outside) >= 100:
-            numbers["tpr_at_1_fpr"] = tpr_at_1_fpr(inside, outside)
+        for name, one_in in RATES.items():
+            if len(outside) >= one_in:
+                found_inside = int(np.count_nonzero(inside > threshold(outside, one_in)))
+                numbers[name] = found_inside / len(inside)
+                numbers[f"{name}_low"], numbers[f"{name}_high"] = clopper_pearson(found_inside, len(inside))
         return numbers | {"members": float(len(inside)), "non_members": float(len(outside))}
 
 
@@ -80,11 +91,24 @@ def area_under_roc(inside: NDArray[np.float64], outside: NDArray[np.float64]) ->
     return float(lower.sum() + not_higher.sum()) / (2 * len(inside) * len(outside))
 
 
-def tpr_at_1_fpr(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> float:
-    """The largest share of members above a threshold that no more than 1% of the non-members (>= 100) are above.
+def threshold(outside: NDArray[np.float64], one_in: int) -> float:
+    """The lowest score that no more than one in so many of the non-members (>= `one_in`) is above.
 
-    Whoever ties with a non-member is above a threshold only together with it.
+    A member that ties with a non-member is above a threshold only together with it.
     """
-    allowed = len(outside) // 100
-    first_too_many = np.sort(outside)[-1 - allowed]
-    return float(np.mean(inside > first_too_many))
+    return float(np.sort(outside)[-1 - len(outside) // one_in])
+
+
+def clopper_pearson(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
+    """Exact interval of a share (Clopper and Pearson 1934): it covers the true one at least so often.
+
+    Args:
+        successes: of so many `trials`, >= 1.
+        level: of confidence.
+    """
+    from scipy.stats import beta
+
+    half = (1 - level) / 2
+    low = beta.ppf(half, successes, trials - successes + 1) if successes else 0.0
+    high = beta.ppf(1 - half, successes + 1, trials - successes) if successes < trials else 1.0
+    return float(low), float(high)

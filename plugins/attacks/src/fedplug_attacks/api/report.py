@@ -47,8 +47,8 @@ class AttackReport:
         seed: of its randomness.
         gradient_evaluations: how many gradients of the model it computed.
         losses: its objective over time, thinned out.
-        unfit: of an attack that searches, how badly what it found explains what it saw, in a clause; empty where it
-            explains it as far as noise lets it. A failure of a search that is unfit says nothing: it is inconclusive.
+        unfit: why a failure would say nothing, in a clause: how badly what a search found explains what it saw, or how
+            few examples the question is about. Empty where a failure counts; else it is inconclusive.
     """
 
     status: Status

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from fedplug.api.blocks import Block
     from fedplug.api.data import Examples
+    from fedplug.api.roles import Learns
     from numpy.typing import NDArray
 
     from fedplug_attacks.api.observation import ObservedUpdate
@@ -34,6 +35,9 @@ class View:
         update: what it saw of the target's update; None if nothing.
         vector: float32 (P,), the global model the update was made from, as far as it knows it; else None.
         personal: float32 (P,), the target's own model, where the adversary has it; else None.
+        initial: float32 (P,), the public model that the first round started from.
+        learns: for each round before this one, what the trainer says of itself, as the recipe makes it public; shorter
+            where it says nothing of some.
         model: the model of the recipe (a `TorchModel` of the adversary's own), holding `vector`; None if unknown.
         num_classes: outputs of the model.
         shape: (C, H, W) of one example.
@@ -52,6 +56,8 @@ class View:
     update: ObservedUpdate | None = None
     vector: NDArray[np.float32] | None = None
     personal: NDArray[np.float32] | None = None
+    initial: NDArray[np.float32] | None = None
+    learns: tuple[Learns, ...] = ()
     model: Any = None
     num_classes: int = 0
     shape: tuple[int, ...] = ()

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from fedplug.api.data import Examples, Model
 from fedplug.api.errors import FedplugError, PluginError, ViewError, describe
-from fedplug.api.parties import Context
-from fedplug.api.roles import Attack
+from fedplug.api.parties import Context, Server
+from fedplug.api.roles import Attack, Learns
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import make_context
@@ -35,7 +35,7 @@ class Calls:
         composition: its components; the same attacks in the other form are added to it.
         section: the attacks.
         rewound: the parties, of which the public facts are taken.
-        model: a model of the attacker's own.
+        model: a model of the attacker's own, with its weights before round 1.
         buffers: that model's batch-norm statistics before round 1.
         truths: what challenges are made from.
         device: torch device name.
@@ -57,6 +57,8 @@ class Calls:
         self.recipe, self.composition, self.section, self.scope = recipe, composition, section, section.scope
         self.rewound, self.model, self.buffers = rewound, model, buffers
         self.truths, self.device, self.watch = truths, device, watch
+        self.initial = model.get_vector()
+        self._caches: dict[tuple[str, str], dict[str, Any]] = {}
         self.twins = self._twins()
 
     def forms(self, attack: str, component: Attack, view: View) -> dict[str, str]:
@@ -83,6 +85,7 @@ class Calls:
             messages=known.messages, update=known.update, vector=known.vector, personal=known.personal, model=model,
             num_classes=len(data.classes), shape=data.shape, mean=data.mean, std=data.std,
             segmentation=data.train.targets is not None, heard=known.heard, task=data.task.name if data.task else "",
+            initial=self.initial, learns=self._learns(view.round),
         )  # fmt: skip
         if component.finds.needs.candidates and view.target is not None:
             candidates, members = self.truths.challenge(view.target, view.seed, self.scope.candidates, batch)
@@ -97,7 +100,7 @@ class Calls:
         if reason := unmet or component.finds.needs.unmet(view, self.rewound.public):
             return AttackReport(NOT_APPLICABLE, reason=reason)
         try:
-            answer = self.composition.one("attack", name, view=view, ctx=self._context(view.round, component))
+            answer = self.composition.one("attack", name, view=view, ctx=self._context(view, component))
         except PluginError as error:  # what it raised is not an answer; the other targets still count
             why = describe(error.__cause__ if isinstance(error.__cause__, Exception) else error)
             self.watch.note(f"{name} stopped with an error: {why}")
@@ -110,13 +113,25 @@ class Calls:
             self.watch.note(f"{name}: {error}")
             return AttackReport(INCONCLUSIVE, reason=str(error))
 
-    def _context(self, round: int, component: Attack) -> Context:
-        """The public facts, without the components of the run: they could lead to data."""
-        attacker = Attacker(device=self.device, progress=self.watch.progress)
+    def _context(self, view: View, component: Attack) -> Context:
+        """The public facts, without the components of the run: they could lead to data.
+
+        What an attack keeps in the cache of its party is there for its next target, and for the same adversary alone.
+        """
+        cache = self._caches.setdefault((component.name, view.adversary), {})
+        attacker = Attacker(device=self.device, progress=self.watch.progress, cache=cache)
         public = self.rewound.public
-        ctx = make_context(self.recipe, self.composition, self.model.layout, round, attacker, public)
+        ctx = make_context(self.recipe, self.composition, self.model.layout, view.round, attacker, public)
         attacker.ctx = dataclasses.replace(ctx, components={component.name: component})
         return attacker.ctx
+
+    def _learns(self, round: int) -> tuple[Learns, ...]:
+        """What the trainer says of itself in each round before this one."""
+        layout, public = self.model.layout, self.rewound.public
+        contexts = (
+            make_context(self.recipe, self.composition, layout, before, Server(), public) for before in range(round)
+        )
+        return tuple(said for ctx in contexts if (said := self.composition.trainer.learns(ctx)) is not None)
 
     def _twins(self) -> dict[str, str]:
         """For each attack with a form, the name of the same attack in the other form."""
@@ -142,8 +157,9 @@ def _apart(view: View) -> View:
         update = dataclasses.replace(update, states=states, values=values, sigma=sigma, clips=clips)
     if candidates is not None:
         candidates = Examples(candidates.inputs.copy(), candidates.labels.copy())
-    vector, personal = (None if array is None else array.copy() for array in (view.vector, view.personal))
+    vectors = view.vector, view.personal, view.initial
+    vector, personal, initial = (None if array is None else array.copy() for array in vectors)
     model = copy.deepcopy(view.model)
     return dataclasses.replace(
-        view, update=update, candidates=candidates, vector=vector, personal=personal, model=model
+        view, update=update, candidates=candidates, vector=vector, personal=personal, initial=initial, model=model
     )  # fmt: skip

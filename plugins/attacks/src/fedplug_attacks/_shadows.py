@@ -1,0 +1,132 @@
+"""Shadow models: what the target would be if it had been trained on public examples instead.
+
+Each is trained by `std.sgd` with the settings that the target's trainer states, from the same start, on half of the
+public examples or fewer, drawn at random; the other half is out of it. No private example reaches any of them, so they
+say what a model says of examples that it did not see (Carlini et al. 2022, the offline attack).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from fedplug import Client, Context
+from fedplug.api.data import ClientData
+from fedplug.api.parties import stream
+
+if TYPE_CHECKING:
+    from fedplug.api.data import PublicData
+    from fedplug.api.roles import Learns
+    from numpy.typing import NDArray
+
+_FEWEST = 4
+"""Shadow models that are trained, however long it takes."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Shadow:
+    """One shadow model.
+
+    Attributes:
+        vector: float32 (P,).
+        buffers: its batch-norm statistics, by name.
+        inside: bool (n,), which public examples it trained on.
+    """
+
+    vector: NDArray[np.float32]
+    buffers: Mapping[str, NDArray[Any]]
+    inside: NDArray[np.bool_]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Schooling:
+    """How a target was trained, as far as it is public.
+
+    Attributes:
+        start: float32 (P,), the model that training began with.
+        rounds: what each round of training was; momentum starts from zero in each.
+        size: examples that it trained on, if so many are at hand; None: unknown.
+    """
+
+    start: NDArray[np.float32]
+    rounds: tuple[Learns, ...]
+    size: int | None = None
+
+    @property
+    def unknown(self) -> str:
+        """Why no shadow can be trained like this; empty if it can."""
+        if not self.rounds:
+            return "the trainer does not say how it trains"
+        for each in self.rounds:
+            if each.descends != "cross_entropy":
+                return f"the trainer descends {each.descends}, and shadow models would descend the cross entropy"
+            if not each.lr or not each.epochs:
+                return f"the trainer does not say {'its learning rate' if not each.lr else 'how many epochs it trains'}"
+        return ""
+
+
+def shadows(model: Any, schooling: Schooling, public: PublicData, ctx: Context, count: int, seconds: float,
+            progress: Callable[[int, int], None]) -> list[Shadow]:  # fmt: skip
+    """Shadow models, from the cache of the party where an earlier target was trained alike.
+
+    Args:
+        model: a `TorchModel` of the attacker's own; it holds another vector and other buffers afterwards.
+        schooling: how the target was trained; nothing of it is unknown.
+        public: what they are trained on.
+        ctx: of the attack.
+        count: how many.
+        seconds: after which no further one is begun; a few are always trained.
+        progress: told how many of them are trained, of how many.
+    """
+    size = min(schooling.size or len(public.examples), len(public.examples) // 2)
+    digest = hashlib.sha256(schooling.start.tobytes())
+    buffers = {name: values.copy() for name, values in model.get_buffers().items()}
+    for part in (*buffers.values(), public.examples.inputs, public.examples.labels):
+        digest.update(np.ascontiguousarray(part).tobytes())
+    digest.update(repr((schooling.rounds, size, count, ctx.seed)).encode())
+    kept: dict[str, list[Shadow]] = ctx.party.cache.setdefault("attacks.membership shadows", {})
+    key = digest.hexdigest()
+    if key not in kept:
+        kept.clear()  # of another round, which is attacked no more
+        started, kept[key] = time.monotonic(), []
+        for number in range(count):
+            if number >= _FEWEST and time.monotonic() - started > seconds:
+                break
+            rng = stream(ctx.seed, "shadow", number)
+            inside = np.isin(np.arange(len(public.examples)), rng.permutation(len(public.examples))[:size])
+            model.set_vector(schooling.start)
+            model.set_buffers(buffers)
+            _train(model, schooling.rounds, public, inside, number, ctx)
+            trained = {name: values.copy() for name, values in model.get_buffers().items()}
+            kept[key].append(Shadow(model.get_vector().copy(), trained, inside))
+            progress(number + 1, count)
+    return kept[key]
+
+
+def _train(model: Any, rounds: Sequence[Learns], public: PublicData, inside: NDArray[np.bool_], number: int,
+           ctx: Context) -> None:  # fmt: skip
+    """Trains the model in place on the examples inside."""
+    from fedplug_std.training import Sgd
+
+    own = public.examples.take(np.flatnonzero(inside))
+    client = Client(client_id=number, model=model, data=ClientData(own, own, own, **public.about))
+    done = 0
+    for alike, group in itertools.groupby(rounds):
+        # Without momentum nothing begins anew in a round, and one long round is the same.
+        times = len(list(group))
+        together = 1 if alike.momentum else times
+        assert alike.epochs is not None
+        trainer = Sgd(Sgd.Options(
+            epochs=alike.epochs * together, batch_size=min(alike.batch_size or len(own), len(own)), lr=alike.lr,
+            momentum=alike.momentum, weight_decay=alike.weight_decay, class_weights=alike.class_weights,
+        ))  # fmt: skip
+        trainer.name = "shadow"
+        for _ in range(times // together):
+            client.ctx = dataclasses.replace(ctx, round=done, party=client)
+            trainer.train(client, client.ctx)
+            done += 1
