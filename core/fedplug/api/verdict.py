@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from fedplug.api.operations import Party
@@ -250,14 +250,18 @@ class Verdict(Record):
         """
         return {line.party: line for line in self.lines}[party]
 
-    def text(self) -> list[str]:
-        """The verdict for a terminal: the status, and a line a party, with its sign; below it what it rests on."""
+    def text(self, measured: Mapping[str, str] | None = None) -> list[str]:
+        """The verdict for a terminal: the status, and a line a party, with its sign; below it what it rests on.
+
+        Args:
+            measured: by party what an audit measured, in words.
+        """
         width, text = max((len(line.who) for line in self.lines), default=0), [f"{self.opening}. {self.headline}"]
         for line in self.lines:
             first = line.terms or line.reason
             said = f"{line.guarantee}{(': ' if line.reason else '; ') if first else ''}{first}"
             text.append(f"  {MARKS[line.state]} {line.who:<{width}}  {said}")
-            below = [f"sees {line.sees}" if line.sees else "", line.limits]
+            below = [(measured or {}).get(line.party, ""), f"sees {line.sees}" if line.sees else "", line.limits]
             text += [f"    {'':<{width}}  {more}" for more in below if more]
         return text
 

@@ -52,6 +52,13 @@ def _located(word: Path | None) -> Path | None:
     return word and located(word)
 
 
+def _located_or_run(word: Path | None) -> Path | None:
+    """The same, or the folder of a run."""
+    from fedplug.recipe.shelf import located
+
+    return word and located(word, folders=True)
+
+
 def _all_located(words: list[Path]) -> list[Path]:
     from fedplug.recipe.shelf import located
 
@@ -68,6 +75,12 @@ def _recipes(*, several: bool = False, help: str = "The recipe: a YAML file, or 
 RecipeFile = Annotated[Path, _recipes()]
 MaybeRecipeFile = Annotated[Path | None, _recipes()]
 """For commands that say themselves when they need one."""
+Audited = Annotated[
+    Path, typer.Argument(
+        metavar="RECIPE|RUN", help="The recipe: a YAML file, or a name of fedplug recipes; or the folder of a run.",
+        show_default=False, callback=_located_or_run, autocompletion=completion.recipes,
+    )
+]  # fmt: skip
 RecipeFiles = Annotated[list[Path], _recipes(several=True, help="YAML files, or names of fedplug recipes.")]
 Compared = Annotated[list[Path], _recipes(several=True, help="Recipes, a comparison, or run folders.")]
 GridFile = Annotated[

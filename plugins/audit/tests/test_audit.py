@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,6 +24,8 @@ from fedplug_audit import Audit, Shown, audit
 from fedplug_audit.canaries import Canaries
 from fedplug_audit.records import CanaryRecords
 from fedplug_baselines import dp_sgd
+from fedplug_lab.report import rewrite_report
+from fedplug_lab.tables import sentence
 from typer.testing import CliRunner
 
 EPSILON, DELTA = 8.0, 1e-5
@@ -247,3 +250,32 @@ def test_records_that_cannot_be_audited_are_refused(
 ) -> None:
     with pytest.raises(SetupError, match=said):
         audit(DP_SGD | changes, settings=settings, records=records)
+
+
+def test_a_key_server_is_scored_on_the_sums_that_it_opens(settings: Settings) -> None:
+    encrypted = {
+        "negotiate_mask": {"use": "std.single_zone", "zone": "encrypted"},
+        "protect": {"encrypted": [
+            {"use": "std.clip", "norm": 1.0}, {"use": "std.bfv", "key_holder": "key_server", "range": 4},
+        ]},
+        "postprocess": {"encrypted": ["std.bfv"]},
+    }  # fmt: skip
+    shown = audited(recipe_of([], **encrypted), settings)
+    assert shown["key_holder"].scored == "sums"
+    assert shown["key_holder"].claimed is None
+    assert shown["key_holder"].gaussian > 100  # nothing hides a client from it
+
+
+def test_the_audit_of_a_run_is_in_its_report_with_the_verdict(tmp_path: Path, settings: Settings) -> None:
+    code, folder = execution.start(Recipe.from_plain(recipe_of([GAUSSIAN]), catalog()), settings, catalog(), "audited")
+    assert code == 0
+    found, _ = audit(folder, settings=settings, catalog=catalog(), seed=3)
+    server = next(shown for shown in found.parties if shown.party == "aggregator")
+    assert Audit.from_json((folder / "audit.json").read_text()) == found
+    page = rewrite_report(folder).read_text()
+    assert re.sub("<[^>]*>", "", sentence(found.words()["aggregator"])) in re.sub("<[^>]*>", "", page)
+    assert f"epsilon is at least {server.bound:.2f}" in re.sub("<[^>]*>", "", page)
+    said = Run(folder, settings, 0, catalog()).ledger.verdict.text(found.words())
+    assert any(f"epsilon is at least {server.bound:.2f}" in line for line in said)
+    with pytest.raises(SetupError, match="audited as it ran"):
+        audit(folder, ["rounds=3"], settings=settings, catalog=catalog())

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from fedplug.api.roles import Attack, Metric
 
 
+# Of a membership challenge: half of them are non-members, enough for a rate of one in a thousand.
+_CANDIDATES = 2000
+
+
 def metric_problems(metric: Metric) -> Iterator[str]:
     """It says what it compares; numbers have the stated names, and are better for the truth than for random answers."""
     rng, told = np.random.default_rng(7), metric.measures
@@ -35,16 +39,16 @@ def metric_problems(metric: Metric) -> Iterator[str]:
         yield "conventions of measures must say in one line: range, smallest image, padding, how colour is treated"
     images = rng.random((2, 1, 176, 176), np.float32)
     labels, classes = np.array([1, 3]), 5
-    truth = Truth(images, labels, classes, members=np.arange(400) % 2 == 0, tokens=np.array([1, 3]))
+    truth = Truth(images, labels, classes, members=np.arange(_CANDIDATES) % 2 == 0, tokens=np.array([1, 3]))
     right = AttackReport(
         "finished", images=images.copy(), labels=labels.copy(), counts=truth.counts.astype(np.float64),
-        presence=truth.counts.astype(np.float64), members=(np.arange(400) % 2 == 0).astype(np.float64),
+        presence=truth.counts.astype(np.float64), members=(np.arange(_CANDIDATES) % 2 == 0).astype(np.float64),
         tokens=np.array([3, 1]),
     )  # fmt: skip
     wrong = AttackReport(
         "finished", images=rng.random(images.shape).astype(np.float32), labels=(labels + 1) % classes,
         counts=np.roll(truth.counts, 2).astype(np.float64), presence=np.roll(truth.counts, 2).astype(np.float64),
-        members=rng.random(400), tokens=np.array([0, 1, 2]),
+        members=rng.random(_CANDIDATES), tokens=np.array([0, 1, 2]),
     )  # fmt: skip
     try:
         best, worst = metric.score(right, truth), metric.score(wrong, truth)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from fedplug.api.blocks import Block
 from fedplug.api.errors import SetupError
+from fedplug.api.events import Events, ResultsWritten
 from fedplug.api.files import write_text
 from fedplug.api.operations import GAUSSIAN, INTEGER, Party
 from fedplug.api.records import Count, Number, Record, Text
@@ -22,6 +23,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.own_files import with_files
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs import execution
+from fedplug.runs.folder import load_run
 from fedplug.runs.functions import Sets, check
 from fedplug.runs.result import Run
 from fedplug.runs.settings import Settings
@@ -36,12 +38,13 @@ FILE = "audit.json"
 """Written into the folder of the last run."""
 REPLAYED = ", less a replay"
 _LOOKS_OF: dict[str, tuple[str, ...]] = {
-    "aggregator": ("server",), "client": ("models",), "client_and_aggregator": ("server", "models"),
+    "aggregator": ("server",), "key_holder": ("sums",), "client": ("models",),
+    "client_and_aggregator": ("server", "models"),
     "released_model": ("models",),
 }  # fmt: skip
 """On what canaries are scored: how far it lies along their directions, added up over the rounds. `server`: a canary's
-uploads as far as the server can read them, and elsewhere the sums that the server sees open; `models`: how the global
-model moved. A key server is not looked at: what it opens alone is not in the messages to anybody else."""
+uploads as far as the server can read them, and elsewhere the sums that the server sees open; `sums`: those that a key
+server opens, with the noise that the server adds; `models`: how the global model moved."""
 
 
 class Shown(Record):
@@ -49,7 +52,7 @@ class Shown(Record):
 
     Attributes:
         party: in the word of the ledger.
-        scored: the look that shows most: `server`, `models`, either less a replay.
+        scored: the look that shows most: `server`, `sums`, `models`, each also less a replay.
         unit: what a canary is: `client`, or `record`.
         claimed: epsilon toward this party as the ledger has it for that unit, add-or-remove; None where it claims none.
         delta: of both.
@@ -115,33 +118,51 @@ class Audit(Record):
         """The parties toward whom the ledger claims less than was measured."""
         return [shown for shown in self.parties if shown.exceeds]
 
+    def words(self) -> dict[str, str]:
+        """By party of the verdict, what was measured, in a sentence."""
+        return {shown.party: self._words_of(shown) for shown in self.parties}
+
+    def _words_of(self, shown: Shown) -> str:
+        of_records = "" if shown.unit == "client" else f" for each {shown.unit}"
+        said = f"audit: epsilon is at least {number(shown.bound)}{of_records}, at {self.confidence:.4g} confidence"
+        return f"{said}: THE CLAIM DOES NOT HOLD" if shown.exceeds else said
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """The outcome as a table, its head first."""
+        head = ("who looks", "claimed", "measured", "any noise", "Gaussian", "right guesses", "can show")
+        return [head, *(_cells(shown) for shown in self.parties)]
+
     def text(self) -> list[str]:
         """The outcome for a terminal."""
-        head = ("who looks", "claimed", "measured", "any noise", "Gaussian", "right guesses", "can show")
-        table = [head, *(_cells(shown) for shown in self.parties)]
+        table = self.cells()
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
-        lines.append(
+        return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table] + self.notes()
+
+    def notes(self) -> list[str]:
+        """What the table proves, and what it does not."""
+        lines = [
             f"Lower bounds of epsilon at {self.confidence:.4g} confidence, from {len(self.runs)} "
             f"run{'s' if len(self.runs) > 1 else ''}; they prove a violation, never safety."
-        )
+        ]
         if not all(shown.gaussian_counts for shown in self.parties):
             lines.append("In brackets: as if all noise were Gaussian, which nothing claims there; it does not count.")
-        for shown in self.refuted:
-            lines.append(
-                f"THE CLAIM DOES NOT HOLD: toward {shown.who} the ledger claims epsilon "
-                f"{number(shown.claimed or 0.0)}, and at least {number(shown.bound)} was measured."
-            )
         if self.refuted:
-            lines.append(
+            return [
+                *lines, *self.refutations(),
                 "What to look at: first what the verdict rests on the word of (Noise.own, accounts, Post), then where "
-                "its noise comes from (a fixed seed, one draw for all), its size, and what is sent beside the zones."
-            )
-        elif not any(shown.claimed is not None for shown in self.parties):
-            lines.append("The ledger claims no epsilon here, so nothing is refuted: the bounds say what is lost.")
-        else:
-            lines.append("No claim is refuted.")
-        return lines
+                "its noise comes from (a fixed seed, one draw for all), its size, and what is sent with the zones.",
+            ]  # fmt: skip
+        if not any(shown.claimed is not None for shown in self.parties):
+            return [*lines, "The ledger claims no epsilon here, so nothing is refuted: the bounds say what is lost."]
+        return [*lines, "No claim is refuted."]
+
+    def refutations(self) -> list[str]:
+        """A sentence for each party toward whom the claim does not hold."""
+        return [
+            f"THE CLAIM DOES NOT HOLD: toward {shown.who} the ledger claims epsilon "
+            f"{number(shown.claimed or 0.0)}, and at least {number(shown.bound)} was measured."
+            for shown in self.refuted
+        ]
 
 
 def _cells(shown: Shown) -> tuple[str, ...]:
@@ -173,7 +194,8 @@ def audit(
     the ledger stay as they are. Nothing but what these clients learn is changed.
 
     Args:
-        recipe, sets: as in `fedplug.run`.
+        recipe, sets: as in `fedplug.run`; or the folder of a run, whose recipe is audited, without `sets`. Its report
+            then shows the outcome.
         canaries: how many clients are canaries, from the last one down; None: all.
         records: so many training examples are canaries instead, and no client is; for recipes whose trainer keeps an
             account of single records.
@@ -187,7 +209,7 @@ def audit(
         watch: as `display` in `fedplug.run`.
 
     Returns:
-        The outcome, and the run folder that has it as `audit.json`.
+        The outcome, and the run folder of the audit that has it as `audit.json`, as has the folder of the run.
 
     Raises:
         RecipeError: the recipe is wrong.
@@ -196,7 +218,13 @@ def audit(
     """
     settings = Settings.load() if settings is None else settings
     offered = with_files(catalog, settings.plugins)
-    checked = check(recipe, sets, catalog=offered)
+    run_dir = recipe if isinstance(recipe, Path) and recipe.is_dir() else None
+    if run_dir is not None and sets:
+        raise SetupError(f"{run_dir} is a run, and is audited as it ran; give its recipe to audit it with changes")
+    if run_dir is not None:
+        checked = load_run(run_dir, offered, settings.trust, ask=True)
+    else:
+        checked = check(recipe, sets, catalog=offered)
     clients = checked.data.clients
     if records is not None and canaries is not None:
         raise SetupError(f"records={records} and canaries={canaries}: clients are canaries, or records; leave one out")
@@ -230,7 +258,11 @@ def audit(
         [[c for c, there in zip(canary.ids, canary.inside, strict=True) if not there] for canary, _ in made],
         parties,
     )  # fmt: skip
-    write_text(last.folder / FILE, found.to_json(indent=2))
+    for folder in filter(None, (last.folder, run_dir)):
+        write_text(folder / FILE, found.to_json(indent=2))
+        events = Events()
+        execution.listen(execution.listeners(offered, settings.listeners, settings.muted), events, folder)
+        events.tell(ResultsWritten(folder))
     return found, last.folder
 
 
@@ -275,11 +307,12 @@ def _require(
         )
 
 
-def _sends_plain(recipe: Recipe) -> bool:
-    """Whether some zone leaves the clients unsealed."""
-    return any(
-        not any(issubclass(typing.cast(type, use.made_of), Sealer) for use in uses) for uses in recipe.protect.values()
-    )
+def _sealed(recipe: Recipe) -> set[str]:
+    """The zones that leave the clients sealed."""
+    return {
+        zone for zone, uses in recipe.protect.items()
+        if any(issubclass(typing.cast(type, use.made_of), Sealer) for use in uses)
+    }  # fmt: skip
 
 
 def _run_with(
@@ -292,7 +325,7 @@ def _run_with(
     offered = Catalog(groups, catalog.strays, catalog.sections)
     plain = {key: value for key, value in recipe.to_plain().items() if key != "attack"}
     settings = dataclasses.replace(
-        settings, record_wire=_sends_plain(recipe), listeners=(*settings.listeners, canaries)
+        settings, record_wire=_sealed(recipe) != {*recipe.protect}, listeners=(*settings.listeners, canaries)
     )
     code, folder = execution.start(
         Recipe.from_plain(plain, offered), settings, offered, f"{recipe.name}-audit", watch=watch
@@ -306,6 +339,7 @@ def _scores(made: list[tuple[Canaries | CanaryRecords, Run]]) -> dict[str, NDArr
     """By look (m,), the scores of the canaries of all runs."""
     return {
         "server": np.concatenate([canaries.along_server(_uploads(run)) for canaries, run in made]),
+        "sums": np.concatenate([canaries.along_sums(_sealed(run.recipe)) for canaries, run in made]),
         "models": np.concatenate([canaries.along_models() for canaries, _ in made]),
     }
 

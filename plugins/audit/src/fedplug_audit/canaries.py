@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -156,6 +156,11 @@ class Canaries:
                     read.add(block.zone)
                     found[self._number[client_id]] += self.along(round, client_id, block)
         return found + sum(along for zone, along in self._opened.items() if zone not in read)
+
+    def along_sums(self, sealed: Set[str]) -> NDArray[np.float64]:
+        """(m,), how far the opened sums of the sealed zones, as clients adopt them, lie along each direction."""
+        opened = (along for zone, along in self._opened.items() if zone in sealed)
+        return sum(opened, np.zeros(len(self.ids)))
 
     def replaced(self, recipe: Recipe, catalog: Catalog) -> Replaced:
         """The same trainer, of which canary clients learn what `train` says."""

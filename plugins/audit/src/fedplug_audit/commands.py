@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from fedplug.cli.options import RecipeFile, Sets, command, takes
+from fedplug.cli.options import Audited, Sets, command, takes
 from fedplug.runs.settings import Settings
 
 
 @command(epilog="Example: fedplug audit recipes/secagg-digits.yaml --runs 2. More: docs/auditing.md")
 @takes("plugins", "device", "output", "data", "threads", "quiet")
 def audit(
-    recipe: RecipeFile,
+    recipe: Audited,
     settings: Settings,
     sets: Sets = None,
     canaries: Annotated[
@@ -28,13 +28,15 @@ def audit(
     confidence: Annotated[float, typer.Option(help="Of the lower bounds, for each party.")] = 0.95,
 ) -> None:
     """Measure a lower bound of epsilon with canary clients, and compare it with what the ledger claims."""
+    from fedplug.runs.result import Run
+
     from fedplug_audit.auditing import FILE, audit
 
     found, folder = audit(
         recipe, sets, canaries=canaries, records=records, runs=runs, replay=replay, confidence=confidence,
         settings=settings, watch="terminal",
     )
-    for line in found.text():
+    for line in [*Run(folder, settings).ledger.verdict.text(found.words()), "", *found.text()]:
         typer.echo(line)
     typer.echo(f"audit: {folder / FILE}")
     raise typer.Exit(1 if found.refuted else 0)

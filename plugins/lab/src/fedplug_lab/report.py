@@ -68,9 +68,10 @@ def write_report(
     Returns:
         The path of the report.
     """
-    rows, planned = as_sent(rows, summary.recipe), int(summary.recipe["rounds"])
-    added = [(section.key, section.title, section.html(Path(run_dir))) for section in sections_of_plugins()]
-    headlines = [found for section in sections_of_plugins() if (found := section.headline(Path(run_dir)))]
+    rows, planned, run_dir = as_sent(rows, summary.recipe), int(summary.recipe["rounds"]), Path(run_dir)
+    added = [(section.key, section.title, section.html(run_dir)) for section in sections_of_plugins()]
+    measured = {who: said for section in sections_of_plugins() for who, said in section.measured(run_dir).items()}
+    headlines = [found for section in sections_of_plugins() if (found := section.headline(run_dir))]
     sections = [
         ("figures", "Figures", figures(charts(rows, summary.class_distribution))),
         ("pictures", "Pictures of components", _pictures(pictures or {})),
@@ -85,13 +86,13 @@ def write_report(
     top = [
         _banner(rows, planned),
         '<section class="verdict" aria-labelledby="verdict"><h2 id="verdict">Who can learn what of a client</h2>',
-        verdict_html(ledger.verdict, _clients(summary)),
+        verdict_html(ledger.verdict, _clients(summary), measured),
         _warnings(ledger),
         *(f"<p><strong>{text(label)}:</strong> {sentence(said)}</p>" for label, said in headlines),
         f"{_BARE if bare(summary.recipe) else ''}{glossary()}</section>",
         _key_numbers(rows, planned, summary.resumed),
     ]
-    return write_page(Path(run_dir) / "report.html", "report", summary.name, _byline(summary, rows), top, sections)
+    return write_page(run_dir / "report.html", "report", summary.name, _byline(summary, rows), top, sections)
 
 
 def rewrite_report(run_dir: Path) -> Path:

@@ -92,6 +92,10 @@ class Section:
         """A label and a sentence for the top of the page, beside the verdict."""
         return None
 
+    def measured(self, run_dir: Path) -> Mapping[str, str]:
+        """By party of the verdict what was measured of its epsilon, in words; shown below what is guaranteed."""
+        return {}
+
     def record(self, run_dir: Path) -> dict[str, Any]:
         """What the line of a sweep keeps of a run in `Result.added[key]`, as plain data; empty for nothing."""
         return {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fedplug.api.verdict import LARGEST_MEANINGFUL, MARKS, Line, Verdict
 
 from fedplug_lab.tables import sentence, text
@@ -19,15 +21,16 @@ HELP = (
 """What a reader needs to know to read the lines."""
 
 
-def verdict_html(verdict: Verdict, clients: int | None = None) -> str:
+def verdict_html(verdict: Verdict, clients: int | None = None, measured: Mapping[str, str] | None = None) -> str:
     """The status, a plain sentence, and a row a party: a sign, its guarantee, what it sees, and why.
 
     Args:
         verdict: of a run.
         clients: how many take part; None where that is not known.
+        measured: by party what an audit measured, in words.
     """
     badge = f'<span class="status {verdict.status}">{text(verdict.opening)}</span>'
-    rows = "".join(_row(line) for line in verdict.lines)
+    rows = "".join(_row(line, (measured or {}).get(line.party, "")) for line in verdict.lines)
     lines = (
         '<table class="parties"><caption><span>What can be learnt of a client, and by whom.</span></caption>'
         '<thead><tr><th scope="col">Who looks</th><th scope="col">what is guaranteed</th>'
@@ -38,13 +41,14 @@ def verdict_html(verdict: Verdict, clients: int | None = None) -> str:
     return f"<p>{badge} {sentence(verdict.headline)}</p>{lines + help_ if verdict.lines else ''}"
 
 
-def _row(line: Line) -> str:
+def _row(line: Line, measured: str) -> str:
     why = [sentence(line.reason or line.terms)] if line.reason or line.terms else []
     if line.state == "guaranteed":
         why += [f"<b>Rests on:</b> {sentence(', '.join(line.rests_on))}"] if line.rests_on else []
         why += [f"<b>Not covered:</b> {sentence(', '.join(line.not_covered))}"] if line.not_covered else []
+    found = f"<br>{sentence(measured)}" if measured else ""
     return (
         f'<tr class="{line.state}"><th scope="row">{text(line.who)}</th><td><span class="mark">{MARKS[line.state]}'
-        f"</span> <b>{sentence(line.guarantee)}</b></td><td>{sentence(line.sees)}</td>"
+        f"</span> <b>{sentence(line.guarantee)}</b>{found}</td><td>{sentence(line.sees)}</td>"
         f'<td title="{text(line.detail)}">{"<br>".join(why)}</td></tr>'
     )

@@ -1,0 +1,50 @@
+"""What the report of a run shows of its audit. Loaded by fedplug-lab, and only there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedplug.api.errors import FedplugError
+from fedplug.api.files import read_text
+from fedplug_lab.sections import Section
+from fedplug_lab.tables import sentence, table
+
+from fedplug_audit.auditing import FILE, Audit
+
+
+class Audits(Section):
+    """A table of the parties, and below what the ledger guarantees what was measured."""
+
+    key, title, order = "audit", "Audit", 10
+
+    def html(self, run_dir: Path) -> str:
+        """The table and what it proves."""
+        if (found := read(run_dir)) is None:
+            return ""
+        (head, *rows), notes = found.cells(), found.notes()
+        body = [[sentence(cell) for cell in row] for row in rows]
+        caption = "Epsilon as the ledger claims it, and the least that it can be."
+        return table(caption, head, body, numeric=True) + "".join(f"<p>{sentence(note)}</p>" for note in notes)
+
+    def headline(self, run_dir: Path) -> tuple[str, str] | None:
+        """Said at the top only where a claim does not hold."""
+        found = read(run_dir)
+        return ("Audit", " ".join(found.refutations())) if found and found.refuted else None
+
+    def measured(self, run_dir: Path) -> Mapping[str, str]:
+        """For each line of the verdict."""
+        found = read(run_dir)
+        return found.words() if found else {}
+
+
+def read(run_dir: Path) -> Audit | None:
+    """The audit of a run; None where it has none that can be read."""
+    try:
+        return Audit.from_json(read_text(run_dir / FILE))
+    except (OSError, ValueError, FedplugError):
+        return None
+
+
+AUDITS = Audits()
+"""The entry point."""
