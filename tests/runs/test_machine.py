@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -122,3 +123,18 @@ def test_the_peak_of_memory_is_of_what_was_held_since() -> None:
     after = memory.bytes()
     assert after is not None
     assert 70e6 < after - before < 200e6
+
+
+def test_what_an_earlier_run_left_can_still_be_collected() -> None:
+    resolve_device("cpu")  # the first one, which may import torch and keeps what that makes
+
+    class Left:
+        """In a cycle, as parties are."""
+
+    left = Left()
+    left.itself = left  # type: ignore[attr-defined]
+    gone = weakref.ref(left)
+    del left
+    resolve_device("cpu")
+    gc.collect()
+    assert gone() is None

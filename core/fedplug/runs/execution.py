@@ -161,13 +161,15 @@ def resolve_device(device: str) -> str:
         SetupError: the name is unknown, or this machine has no such device.
     """
     # Importing torch makes a million objects, none of which is garbage, and each search goes through many of them. So
-    # nobody searches meanwhile, nor later in what is there by then.
-    searching = gc.isenabled()
+    # nobody searches meanwhile, nor later in what is there by then. Once it is there nothing is frozen: that would keep
+    # what an earlier run of this process has left to be collected.
+    is_first, searching = "torch" not in sys.modules, gc.isenabled()
     gc.disable()
     try:
         import torch
     finally:
-        gc.freeze()
+        if is_first:
+            gc.freeze()
         if searching:
             gc.enable()
     if device == "cpu":
