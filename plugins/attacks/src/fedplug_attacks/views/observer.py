@@ -54,6 +54,7 @@ class Known:
         personal: a model of the target's own; None if the adversary has none.
         buffers: batch-norm statistics that travelled with the model; empty where they stay at the clients.
         heard: what all clients sent besides their updates.
+        all_examples: whether the update was made from all the examples of the target, as everybody knows.
     """
 
     messages: tuple[Message, ...]
@@ -62,6 +63,7 @@ class Known:
     personal: Vector | None = None
     buffers: dict[str, Any] = dataclasses.field(default_factory=dict)
     heard: tuple[Told, ...] = ()
+    all_examples: bool = False
 
 
 class Observer:
@@ -130,7 +132,8 @@ class Observer:
             update = self._update(round, (target,), list(blocks.values()), plan, insiders, meaning, vector)
         else:
             update = self._sum(round, read, insiders, batch_size)
-        return Known(read, update, vector, None, told.buffers, self._heard(round, read, insiders))
+        whole = batch_size is None and public_facts.of_all_examples(self._learns(round), _examples(read, target))
+        return Known(read, update, vector, None, told.buffers, self._heard(round, read, insiders), whole)
 
     def meaning(self, round: int, examples: int | None, batch_size: int | None) -> Meaning:
         """What the numbers of an update are, as far as the trainer says.

@@ -29,16 +29,20 @@ class OneBatch:
         batch_size: examples in it; a client with fewer takes all it has.
         number: which batch, from 0; each client draws its own.
         classes: how many classes it is drawn from; None: all.
+        drawn: the round (0-based) whose draw it is, where the same batch is asked about in several; None: of each its
+            own.
     """
 
     batch_size: int
     number: int = 0
     classes: int | None = None
+    drawn: int | None = None
 
     def indices(self, client: Client) -> NDArray[np.int64]:
         """Which of the client's training examples are in the batch, ascending."""
         labels = client.data.train.labels
-        rng = stream(client.ctx.seed, "probe", client.client_id, client.ctx.round, self.number)
+        drawn = client.ctx.round if self.drawn is None else self.drawn
+        rng = stream(client.ctx.seed, "probe", client.client_id, drawn, self.number)
         pool = np.arange(len(labels))
         if self.classes is not None:
             there = np.unique(labels)
