@@ -156,6 +156,8 @@ class ObservedUpdate:
         meaning: what the numbers are.
         unplaced: how many values were seen whose place in the model the adversary does not know; they count as absent.
         clips: what visible values may have been scaled down to, in the order in which it happened.
+        subtracted: zones that were closed, and whose values are an opened sum less what the adversary knows of the
+            others in it.
 
     Raises:
         ViewError: the arrays do not fit each other.
@@ -170,6 +172,7 @@ class ObservedUpdate:
     meaning: Meaning
     unplaced: int = 0
     clips: tuple[Clipped, ...] = ()
+    subtracted: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         seen = int(np.count_nonzero(self.visible))

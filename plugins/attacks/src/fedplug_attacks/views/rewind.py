@@ -23,6 +23,8 @@ from fedplug.wire.record import SERVER, Message, Wire
 from fedplug_attacks.views.probe import OneBatch, probing, uploads_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from fedplug.api.data import Examples, Model
     from fedplug.api.parties import Client
@@ -42,12 +44,15 @@ class Moment:
         messages: those since the checkpoint.
         batches: what each client trained on, if it did.
         updates: float32 (P,), of each client, before any protection.
+        later: of a probe, the messages by which clients would have been told the sums of these answers; they were
+            given to nobody.
     """
 
     folder: Path
     messages: list[Message]
     batches: dict[int, Examples] = dataclasses.field(default_factory=dict)
     updates: dict[int, NDArray[np.float32]] = dataclasses.field(default_factory=dict)
+    later: list[Message] = dataclasses.field(default_factory=list)
 
 
 class Rewound:
@@ -135,6 +140,22 @@ class Rewound:
             why = protocol.office.reasons()
             raise CheckpointError(f"client {client_id} did not train round {round + 1} again: {why}")
         return update
+
+    def updates(self, round: int, client_ids: Sequence[int]) -> dict[int, NDArray[np.float32]]:
+        """The updates of several clients in a round of the run, as `update`; without those that cannot be made again.
+
+        Raises:
+            CheckpointError: as in `before`.
+        """
+        protocol, _ = self._restored(round)
+        protocol.begin(round, "negotiate")
+        protocol.context(round)
+        cohort = protocol.cohort(list(client_ids))
+        cohort.tell_now(protocol.steps.train)
+        protocol.office.min_clients = 1
+        cohort.ask(protocol.steps.ready)
+        clients = self._clients()
+        return {c: found for c in client_ids if (found := clients[c].update) is not None}
 
     def client(self, client_id: int) -> Client:
         """A client of this process, with its data: for the scorer alone."""

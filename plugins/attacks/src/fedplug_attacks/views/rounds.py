@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import overload
 
+from fedplug.api.files import read_bytes, write_bytes
+
 from fedplug_attacks.api.observation import Observation
 
 # What the observations of one target take in memory before further ones go to files.
@@ -40,7 +42,7 @@ class Observations(Sequence[Observation]):
         if isinstance(place, slice):
             return Observations(self._kept[place])
         kept = self._kept[place]
-        observation: Observation = pickle.loads(kept if isinstance(kept, bytes) else kept.read_bytes())
+        observation: Observation = pickle.loads(kept if isinstance(kept, bytes) else read_bytes(kept))
         return observation
 
 
@@ -70,6 +72,6 @@ class Shelf:
             if self._scratch is None:
                 self._scratch = tempfile.TemporaryDirectory(prefix="fedplug-")
             path = Path(self._scratch.name) / f"observation-{number}"
-            path.write_bytes(data)
+            write_bytes(path, data)
             kept.append(path)
         return Observations(kept)

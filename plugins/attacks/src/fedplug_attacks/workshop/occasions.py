@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fedplug.api.errors import CheckpointError, ViewError, describe
@@ -30,6 +30,7 @@ class Occasion:
         moment: of a probe or a released model; None for the run itself.
         earlier: the moments before it that the parties went through, oldest first: rounds of the run, and of a batch
             that is asked about in several rounds those of the probe. Each is looked up when it is asked for.
+        later: the messages that came next, by which clients were told the sums of this moment; looked up likewise.
     """
 
     round: int
@@ -39,12 +40,7 @@ class Occasion:
     clients: list[int]
     moment: Moment | None = None
     earlier: Callable[[], Iterable[Occasion]] = tuple
-
-    def light(self) -> Occasion:
-        """The same without the updates of a probe, which the scorer alone looks at."""
-        return self if self.moment is None else dataclasses.replace(
-            self, moment=dataclasses.replace(self.moment, updates={})
-        )  # fmt: skip
+    later: Callable[[], Sequence[Message]] = tuple
 
 
 class Occasions:
@@ -152,36 +148,40 @@ class Occasions:
                 drawn = round if probe.rounds > 1 else None
                 batch = OneBatch(probe.batch_size, number, probe.classes, drawn)
                 asking(round, batch)
-                repeated = [self._probe(rewound, each, batch).light() for each in self._probed(round)]
+                repeated = [self._probe(rewound, each, batch) for each in self._probed(round)]
                 asked = self._probe(rewound, round, batch)
-                yield dataclasses.replace(asked, earlier=functools.partial(self._before, round, repeated))
+                yield dataclasses.replace(asked, earlier=functools.partial(self._before, rewound, round, repeated))
             return
         released_at = rewound.before(round) if released else None
-        yield dataclasses.replace(self._of_run(round), moment=released_at, earlier=functools.partial(self._run, round))
+        yield dataclasses.replace(self._of_run(rewound, round), moment=released_at, earlier=functools.partial(self._run, rewound, round))
 
-    def _before(self, round: int, repeated: list[Occasion]) -> Iterator[Occasion]:
-        yield from self._run(round)
+    def _before(self, rewound: Rewound, round: int, repeated: list[Occasion]) -> Iterator[Occasion]:
+        yield from self._run(rewound, round)
         yield from repeated
 
     def _probe(self, rewound: Rewound, round: int, batch: OneBatch) -> Occasion:
         moment = rewound.probe(round, batch)
         before = [message for message in self.recorded if message.round < round]
         clients = sorted(moment.batches)
-        return Occasion(round, batch, [*before, *moment.messages], moment.folder, clients, moment)
+        said = [*before, *moment.messages]
+        return Occasion(round, batch, said, moment.folder, clients, moment, later=lambda: moment.later)
 
-    def _run(self, end: int) -> Iterator[Occasion]:
+    def _run(self, rewound: Rewound, end: int) -> Iterator[Occasion]:
         """The rounds of the run before an end (0-based) that were recorded."""
         for round in sorted({m.round for m in self.recorded if 0 <= m.round < end}):
-            yield self._of_run(round)
+            yield self._of_run(rewound, round)
 
-    def _of_run(self, round: int) -> Occasion:
+    def _of_run(self, rewound: Rewound, round: int) -> Occasion:
         now = self._now(round)
         senders = {m.sender for m in now if m.phase == "upload" and m.receiver == SERVER}
         clients = sorted(int(sender.partition(":")[2]) for sender in senders)
         kept = self.checkpoints.path(round + 1)
         everyone = clients or list(range(self.recipe.data.clients))
         before = [message for message in self.recorded if message.round < round]
-        return Occasion(round, None, [*before, *now], kept if kept.is_dir() else None, everyone)
+        folder = kept if kept.is_dir() else None
+        # What a checkpoint holds for the clients comes with the first message after it.
+        later = functools.cache(lambda: rewound.before(round + 1).messages if folder else [])
+        return Occasion(round, None, [*before, *now], folder, everyone, later=later)
 
     def _now(self, round: int) -> list[Message]:
         return [message for message in self.recorded if message.round == round]

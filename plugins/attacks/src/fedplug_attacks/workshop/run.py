@@ -11,11 +11,12 @@ for each moment      the updates of a round as they crossed the wire, or the ans
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from fedplug.api.errors import ViewError, describe
@@ -25,12 +26,14 @@ from fedplug.api.roles import Attack, Finds, Metric
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe
+from numpy.typing import NDArray
 
 from fedplug_attacks.api.observation import Observation
 from fedplug_attacks.api.report import NOT_APPLICABLE, AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import View
 from fedplug_attacks.views.adversaries import Adversary, read_client
+from fedplug_attacks.views.differences import Beyond
 from fedplug_attacks.views.observer import Known
 from fedplug_attacks.views.probe import OneBatch
 from fedplug_attacks.views.rounds import Observations
@@ -202,7 +205,17 @@ class AttackRun:
             # A model is released with its batch-norm statistics: it answers nothing sensible without them.
             return Known((), None, theirs.vector, theirs.personal, theirs.buffers)
         size = len(occasion.moment.batches[target]) if occasion.batch and occasion.moment else None
-        return self.stage.observer.known(adversary, target, occasion.round, occasion.messages, occasion.folder, size)
+        beyond = Beyond(occasion.later, functools.partial(self._theirs, occasion))
+        return self.stage.observer.known(
+            adversary, target, occasion.round, occasion.messages, occasion.folder, size, beyond
+        )
+
+    def _theirs(self, occasion: Occasion, clients: Sequence[int]) -> Mapping[int, NDArray[np.float32]]:
+        """What colluding clients know of their own updates, which their states do not keep: made again."""
+        if occasion.batch is not None:
+            assert occasion.moment is not None
+            return {c: occasion.moment.updates[c] for c in clients if c in occasion.moment.updates}
+        return self.rewound.updates(occasion.round, clients) if self.stage.repeats else {}
 
     def _observations(
         self, occasion: Occasion, adversary: Adversary, target: int, known: Known
