@@ -145,7 +145,7 @@ class Differences:
             return None
         if self._observer.recipe.resting(self._round) or any(c not in weights for c in (*others, self._target)):
             return None
-        if block.positions is None and not all(self._may_know(c, zone) for c in others):
+        if not self._may_tell(block, others):
             return None  # before anything is looked up
         total = self._opened_sums().get(zone)
         if total is None or (total.positions is None) != (block.positions is None):
@@ -227,9 +227,23 @@ class Differences:
         most = max(sizes.values())
         return {client: weight_of(aggregator, size, most) for client, size in sizes.items()}
 
+    def _may_tell(self, block: Block, others: Sequence[int]) -> bool:
+        """Whether at some scalar of a zone there are values of nobody else, or such as the adversary may know."""
+        unknown = [self._uploads[c][block.zone] for c in others if not self._may_know(c, block.zone)]
+        if not unknown:
+            return True
+        if block.positions is None or any(each.positions is None for each in unknown):
+            return False
+        covered = np.zeros(self._observer.layout.size, bool)
+        for each in unknown:
+            covered[each.positions] = True
+        return not bool(covered[block.positions].all())
+
     def _may_know(self, client: int, zone: str) -> bool:
         block = self._uploads[client].get(zone)
-        return client in self._clients or block is None or block.values is not None or self._part(client, zone) is not None
+        if client in self._clients or block is None or block.values is not None:
+            return True
+        return self._part(client, zone) is not None
 
     def _part(self, client: int, zone: str) -> _Part | None:
         if (client, zone) not in self._parts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,9 @@ from fedplug.api.component import at_client
 from fedplug.api.errors import ViewError
 from fedplug.api.parties import stream
 from fedplug.round.steps import Steps
+from fedplug.round.sums import Arrivals
+from fedplug.runs.result import deliver
+from fedplug.wire.post_office import ServerClock
 
 if TYPE_CHECKING:
     from fedplug.api.parties import Client
@@ -115,3 +118,23 @@ def uploads_of(protocol: Protocol, round: int) -> dict[int, Any]:
     protocol.negotiate(cohort, ctx)
     protocol.office.phase = "upload"
     return cohort.ask(protocol.steps.protect)
+
+
+def tell_sums_of(protocol: Protocol, round: int, uploads: Mapping[int, Any]) -> None:
+    """Sums and opens uploads as the round would have, and has clients told: those of parties nobody needs afterwards.
+
+    Raises:
+        FedplugError: a sum cannot be made, or a party refuses to open it.
+    """
+    ctx, cohort = protocol.context(round), protocol.cohort(protocol.client_ids)
+    clock = ServerClock(protocol.office, protocol.key_server)
+    asked = {group: cohort.group(group).client_ids for group in cohort.groups}
+    arrivals = Arrivals(
+        protocol.composition, protocol.office, protocol.rules, protocol.server_model, ctx, clock, asked
+    )  # fmt: skip
+    for client_id, reply in uploads.items():
+        arrivals.take(client_id, reply)
+        arrivals.done(client_id)
+    sums = {group: arrivals.close(group) for group in asked}
+    protocol.delivery.of(cohort, sorted(uploads), arrivals, sums, ctx, clock)
+    deliver(protocol, round + 1)

@@ -6,21 +6,24 @@ do goes back into it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedplug.api import codec
-from fedplug.api.errors import CheckpointError, TooFewClients
+from fedplug.api.errors import CheckpointError, FedplugError, TooFewClients
 from fedplug.api.files import private_folder
+from fedplug.api.parties import Openings
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.round.checkpoint import Checkpoints, file_name, write_file
+from fedplug.round.parties import KeyServerHost
 from fedplug.runs.result import deliver, taken_back
 from fedplug.wire.record import SERVER, Message, Wire
 
-from fedplug_attacks.views.probe import OneBatch, probing, uploads_of
+from fedplug_attacks.views.probe import OneBatch, probing, tell_sums_of, uploads_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,8 +108,13 @@ class Rewound:
         deliver(protocol, round)
         return Moment(self._saved(protocol), wire.take())
 
-    def probe(self, round: int, batch: OneBatch) -> Moment:
+    def probe(self, round: int, batch: OneBatch, sums: bool = False) -> Moment:
         """What the parties would have done in a round, if each client had had this one batch.
+
+        Args:
+            round: 0-based.
+            batch: that each client has.
+            sums: also what clients would have been told of the sums of their answers (`Moment.later`).
 
         Raises:
             CheckpointError: as in `before`.
@@ -120,7 +128,14 @@ class Rewound:
             raise TooFewClients(f"{error}. Dropped out: {protocol.office.reasons()}") from error
         batches = {c: client.data.train.take(batch.indices(client)) for c, client in self._clients().items()}
         updates = {c: update for c, update in steps.updates.items() if c in uploads}
-        return Moment(self._saved(protocol), wire.take(), batches, updates)
+        folder, messages = self._saved(protocol), wire.take()
+        if sums:
+            servers = [host.party for host in self._engine.hosts if isinstance(host, KeyServerHost)]
+            for party in (*self._engine.clients.clients.values(), *servers):
+                party.openings = Openings()  # what was opened in another probe of the round is of another world
+            with contextlib.suppress(FedplugError):  # a sum that nobody opens tells nothing
+                tell_sums_of(protocol, round, uploads)
+        return Moment(folder, messages, batches, updates, wire.take())
 
     def update(self, round: int, client_id: int) -> NDArray[np.float32]:
         """The update of a client in a round of the run, trained once more and equal to the last bit.

@@ -160,7 +160,7 @@ class Occasions:
         yield from repeated
 
     def _probe(self, rewound: Rewound, round: int, batch: OneBatch) -> Occasion:
-        moment = rewound.probe(round, batch)
+        moment = rewound.probe(round, batch, self._subtracts)
         before = [message for message in self.recorded if message.round < round]
         clients = sorted(moment.batches)
         said = [*before, *moment.messages]
@@ -182,6 +182,12 @@ class Occasions:
         # What a checkpoint holds for the clients comes with the first message after it.
         later = functools.cache(lambda: rewound.before(round + 1).messages if folder else [])
         return Occasion(round, None, [*before, *now], folder, everyone, later=later)
+
+    @property
+    def _subtracts(self) -> bool:
+        """Whether some adversary has all clients but one on its side, so that opened sums tell it of that one."""
+        colluding = (sum(r.startswith("client") for r in name.split("+")) for name in self.scope.adversaries)
+        return max(colluding) + 1 >= self.recipe.data.clients
 
     def _now(self, round: int) -> list[Message]:
         return [message for message in self.recorded if message.round == round]
