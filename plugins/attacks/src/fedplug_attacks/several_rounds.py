@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # The learning rate falls to a tenth after these shares of the iterations (Geiping et al. 2020).
 _MILESTONES = (3 / 8, 5 / 8, 7 / 8)
+# Rounds of which the exact attack on a batch is tried first.
+_FEW = 5
 
 
 class Rounds(Formed):
@@ -83,7 +85,6 @@ class Rounds(Formed):
 
     def _by_layer(self, view: View, ctx: Context, wanted: bool) -> AttackReport | None:
         """From the first layer of all rounds; None where a search does better."""
-        from fedplug_attacks.exact_batch import ExactBatch
         from fedplug_attacks.linear_leak import LinearLeak
 
         assert view.update is not None
@@ -93,13 +94,34 @@ class Rounds(Formed):
             return AttackReport(NOT_APPLICABLE, reason=str(error))
         assert wide.update is not None
         noisy = bool((np.nan_to_num(wide.update.sigma, nan=1.0) > 0).any())
-        if noisy and not wanted:
+        single, adaptive = view.update.meaning.examples == 1, self.options.form == "adaptive"
+        if noisy and not single and not wanted:
             return None
         leak = LinearLeak(LinearLeak.Options(form=self.options.form))
-        if view.update.meaning.examples == 1 or noisy:
+        if noisy and single and adaptive:
+            return _from_noise(wide, ctx)
+        if single or noisy:
             return leak.attack(wide, ctx)
-        exact = ExactBatch(ExactBatch.Options(form=self.options.form)).attack(wide, ctx)
-        return exact if exact.status == FINISHED else leak.attack(wide, ctx)
+        return self._by_rank(view, ctx) or leak.attack(wide, ctx)
+
+    def _by_rank(self, view: View, ctx: Context) -> AttackReport | None:
+        """The exact attack on a batch, of few rounds and then of all: a few may be enough, and fewer rows search faster.
+
+        Which answer is better follows from how many images of each are certain.
+        """
+        from fedplug_attacks.exact_batch import ExactBatch
+
+        exact, best = ExactBatch(ExactBatch.Options(form=self.options.form)), None
+        for most in sorted({min(_FEW, self.options.most), self.options.most}):
+            wide = stacked(view, most)
+            report = exact.attack(wide, ctx)
+            if report.status != FINISHED:
+                continue
+            if best is None or report.metrics["exact"] >= best.metrics["exact"]:
+                best = report
+            if not report.unfit or most >= len(of_the_same(view)):
+                break
+        return best
 
     def _by_search(self, view: View, ctx: Context) -> AttackReport:
         import torch
@@ -133,6 +155,22 @@ class Rounds(Formed):
         record = Record(matcher, ctx)
         descend(matcher, record, torch.stack([start] * len(labels)), labels, objective, rates, True)
         return record.report(view.seed)
+
+
+def _from_noise(wide: View, ctx: Context) -> AttackReport:
+    """One example behind a first layer's gradient with noise, of all rounds together."""
+    from fedplug_attacks._rank_one import rank_one
+
+    try:
+        found = rank_one(wide, ctx.public)
+    except ViewError as error:
+        return AttackReport(NOT_APPLICABLE, reason=str(error))
+    ctx.party.progress(1, 1, 1 - found.alignment)  # type: ignore[attr-defined]
+    hidden = "noise alone would look like what the rows of the first layer have in common"
+    return AttackReport(
+        FINISHED, {"alignment": found.alignment}, images=found.image.astype(np.float32).reshape(1, *wide.shape),
+        seed=wide.seed, unfit="" if found.alignment else hidden,
+    )  # fmt: skip
 
 
 def _labels(matcher: SeveralRounds, ctx: Context) -> list[list[int]]:
