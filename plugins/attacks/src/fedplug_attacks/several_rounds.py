@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
@@ -68,8 +69,6 @@ class Rounds(Formed):
     @hookimpl
     def attack(self, view: View, ctx: Context) -> AttackReport:
         """Uses what is visible in any of the rounds."""
-        import dataclasses
-
         method, reason = self.options.method, ""
         report = None
         if method != "search":
@@ -105,21 +104,24 @@ class Rounds(Formed):
         return self._by_rank(view, ctx) or leak.attack(wide, ctx)
 
     def _by_rank(self, view: View, ctx: Context) -> AttackReport | None:
-        """The exact attack on a batch, of few rounds and then of all: a few may be enough, and fewer rows search faster.
+        """The exact attack on a batch: of the first round alone, of few, and of all; None if it applies to none.
 
-        Which answer is better follows from how many images of each are certain.
+        A trained model hardly moves for examples that it knows, so that an early round may show a batch better than all
+        together; and few rows are searched fast. Which answer is best follows from how many images are certain.
         """
         from fedplug_attacks.exact_batch import ExactBatch
 
         exact, best = ExactBatch(ExactBatch.Options(form=self.options.form)), None
-        for most in sorted({min(_FEW, self.options.most), self.options.most}):
-            wide = stacked(view, most)
-            report = exact.attack(wide, ctx)
+        places = of_the_same(view, self.options.most)
+        few = of_the_same(view, min(_FEW, self.options.most))
+        for chosen in dict.fromkeys((tuple(places[:1]), tuple(few), tuple(places))):
+            some = [view.observations[place] for place in chosen]
+            report = exact.attack(stacked(dataclasses.replace(view, observations=some)), ctx)
             if report.status != FINISHED:
                 continue
             if best is None or report.metrics["exact"] >= best.metrics["exact"]:
                 best = report
-            if not report.unfit or most >= len(of_the_same(view)):
+            if not report.unfit:
                 break
         return best
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -17,6 +17,7 @@ from fedplug.api.blocks import RETAINED, Block, Plan
 from fedplug.api.operations import Noise, Open, Scramble, Seal, WeightedSum
 from fedplug.api.parties import Client, Server
 from fedplug.mechanisms.execution import execute
+from fedplug.recipe.composition import amplified
 from fedplug.round.set_up import weight_of
 from fedplug.round.steps import Steps
 from fedplug.wire.record import SERVER, Message, client_address
@@ -99,7 +100,7 @@ class Differences:
     ) -> None:
         self._observer, self._target, self._round = observer, target, round
         self._read, self._reads, self._insiders, self._beyond = read, reads, insiders, beyond
-        self._clients = {i.party.client_id: i for i in insiders if isinstance(i.party, Client) and i.party.client_id >= 0}
+        self._clients = {i.party.client_id: i for i in insiders if isinstance(i.party, Client)}
         self._uploads: dict[int, Mapping[str, Block]] = {}
         for message in read:
             if (message.round, message.phase, message.receiver) == (round, "upload", SERVER):
@@ -112,11 +113,12 @@ class Differences:
         self._told_weights: Mapping[int, float] | None = None
 
     def unread(self) -> Mapping[str, Block] | None:
-        """What an unread upload of the target must look like, by zone, where all the others are on the adversary's side.
+        """What an unread upload of the target must look like, by zone, if all the others are on the adversary's side.
 
         None where that is not so, or where the zones lie elsewhere at each client.
         """
-        if self._target in self._uploads or set(range(self._observer.recipe.data.clients)) - {*self._clients, self._target}:
+        everyone = set(range(self._observer.recipe.data.clients))
+        if self._target in self._uploads or everyone - {*self._clients, self._target}:
             return None
         sums = self._opened_sums()
         if not sums or any(b.positions is not None or b.contributors != len(self._uploads) + 1 for b in sums.values()):
@@ -139,63 +141,85 @@ class Differences:
             block: as it was uploaded, closed.
         """
         others = sorted(self._uploads.keys() - {self._target})
-        zone, weights = block.zone, self._weights()
-        steps = self._steps(zone)
-        if weights is None or steps is None or self._observer.recipe.sampling is not None:
-            return None
-        if self._observer.recipe.resting(self._round) or any(c not in weights for c in (*others, self._target)):
+        zone, weights, steps = block.zone, self._weights(), self._steps(block.zone)
+        if weights is None or steps is None or any(c not in weights for c in (*others, self._target)):
             return None
         if not self._may_tell(block, others):
             return None  # before anything is looked up
         total = self._opened_sums().get(zone)
-        if total is None or (total.positions is None) != (block.positions is None):
+        own_places = block.positions is not None
+        if total is None or (total.positions is not None) != own_places:
             return None
+        if not own_places and total.size != block.size:
+            return None
+        size = self._observer.layout.size if own_places else block.size
+        where: Any = block.positions if own_places else slice(None)
+        at: Any = total.positions if own_places else slice(None)
         # Zones that are in no sum of their own met this one at the party that opened it.
-        met = [zone] + [z for z in self._zones() if z not in self._opened_sums() and total.positions is not None]
-        rule = next(o for step in steps for o in step.operations if isinstance(o, WeightedSum))
-        noise = [o for step in steps if step.link.hook == "postprocess" for o in step.operations if isinstance(o, Noise)]
-        central = math.sqrt(sum(float(np.max(one.std)) ** 2 if one.std is not None else math.nan for one in noise))
-        where = slice(None) if block.positions is None else block.positions
-        size = block.size if block.positions is None else self._observer.layout.size
-        mean, known = np.zeros(size), np.ones(size, bool)
-        at = slice(None) if total.positions is None else total.positions
-        mean[at] = total.mean()
-        divisor, rest, off = np.zeros((3, size))
-        in_sum = np.zeros(size, bool)
-        in_sum[at] = True
+        met = {zone} | ({z for z in self._scattered() if z not in self._opened_sums()} if own_places else set())
+        rest, off, divisor = np.zeros((3, size))
+        known = np.zeros(size, bool)
+        known[at] = True
         for client in (*others, self._target):
-            for z, sent in self._uploads[client].items():
-                if (z != zone) if sent.positions is None or total.positions is None else False:
+            for name, sent in self._uploads[client].items():
+                # A scalar is divided by the weight of all who sent it, in whichever zone of their own.
+                if (sent.positions is None if own_places else name != zone):
                     continue
-                place = slice(None) if sent.positions is None else sent.positions
+                place: Any = sent.positions if own_places else slice(None)
                 divisor[place] += weights[client]
-                if client == self._target or z not in met:
+                if client == self._target or name not in met:
                     continue
-                part = self._part(client, z)
+                part = self._part(client, name)
                 if part is None:
                     known[place] = False
-                    continue
-                rest[place] += weights[client] * part.values
-                off[place] += (weights[client] * part.off) ** 2
-        if rule.divided_by == "all":
-            divisor[:] = sum(weights[c] for c in (*others, self._target))
-        divisor /= rule.rate
+                else:
+                    rest[place] += weights[client] * part.values
+                    off[place] += np.square(weights[client] * part.off)
+        mean = np.zeros(size)
+        mean[at] = total.mean()
+        divisor = self._divisor(zone, steps, divisor, sum(weights[c] for c in (*others, self._target)), weights)
         own = weights[self._target]
-        values = (mean * divisor - rest)[where] / own
-        error = np.sqrt(off + (central * divisor) ** 2)[where] / own
-        values[~(known & in_sum)[where]] = np.nan
+        values = ((mean * divisor - rest) / own)[where]
+        values[~known[where]] = np.nan
         if np.isnan(values).all():
             return None
+        error = np.sqrt(off + _central(steps) ** 2)[where] / own
         found = Block(zone, block.size, values.astype(np.float32), block.positions)
         return TakenOff(found, error, math.sqrt(len(others) + 1) / own)
 
+    def _divisor(
+        self, zone: str, steps: Sequence[Step], sent: NDArray[np.float64], total: float, weights: Mapping[int, float]
+    ) -> Any:
+        """What the sum of a zone was divided by: (n,), or one number.
+
+        Args:
+            zone: the zone.
+            steps: its links.
+            sent: (n,), the weight of those who sent each scalar.
+            total: the weight of all who sent anything.
+            weights: of all clients.
+        """
+        sampling = self._observer.recipe.sampling
+        if sampling is not None and zone in amplified(sampling, self._observer._context(self._round, Server())):
+            return sampling.rate * sum(weights.values())
+        rule = next(o for step in steps for o in step.operations if isinstance(o, WeightedSum))
+        return (total if rule.divided_by == "all" else sent) / rule.rate
+
     # -- what the adversary has ----------------------------------------------------------------------------------------
 
-    def _zones(self) -> list[str]:
-        return list(dict.fromkeys(z for blocks in self._uploads.values() for z, b in blocks.items() if b.positions is not None))
+    def _scattered(self) -> set[str]:
+        """The zones that lie elsewhere at each client."""
+        blocks = (each for blocks in self._uploads.values() for each in blocks.values())
+        return {block.zone for block in blocks if block.positions is not None}
 
     def _steps(self, zone: str) -> Sequence[Step] | None:
-        """The links of a zone; None where its sum is none that can be taken apart."""
+        """The links of a zone; None where its sum is none that can be taken apart here.
+
+        Not where groups have sums of their own, nor where some clients send noise alone.
+        """
+        recipe = self._observer.recipe
+        if recipe.groups is not None or recipe.resting(self._round):
+            return None
         try:
             steps = self._observer._context(self._round, Server()).steps(zone)
         except Exception:  # it follows from what this adversary does not have
@@ -276,12 +300,10 @@ class Differences:
         return _sent(self._observer, insider.party, insider.plan, update, block, self._round)
 
     def _opened_sums(self) -> Mapping[str, Block]:
-        """The means of the round by zone, as far as the adversary can open what was told to a client of its own group."""
+        """The means of the round by zone, as far as the adversary can open what clients were told."""
         if self._sums is None:
             self._sums = {}
             receivers = [client_address(self._target), *map(client_address, self._clients)]
-            if self._observer.recipe.groups is not None:  # a colluding client of another group adopts another sum
-                receivers = receivers[:1]
             later = [message for message in self._beyond.later() if self._reads(message)]
             for receiver in receivers:
                 for message in later:
@@ -304,9 +326,7 @@ class Differences:
         return found
 
 
-def _sent(
-    observer: Observer, party: Client, plan: Plan, update: Vector, block: Block, round: int
-) -> _Part | None:
+def _sent(observer: Observer, party: Client, plan: Plan, update: Vector, block: Block, round: int) -> _Part | None:
     """What a client closed in a zone: its update behind the links before the seal.
 
     Noise that cannot be drawn again is left out: its owner would know it, and here it counts as an error.
@@ -340,13 +360,14 @@ def _sent(
     return _Part(made.plain().astype(np.float64), np.sqrt(variance), block.positions)
 
 
+def _central(steps: Sequence[Step]) -> float:
+    """Standard deviation of the noise on a sum; NaN where nobody states it."""
+    behind = [o for step in steps if step.link.hook == "postprocess" for o in step.operations if isinstance(o, Noise)]
+    sizes = [math.nan if one.std is None else float(np.max(one.std)) for one in behind]
+    return math.hypot(*sizes)
+
+
 def _is_lost(operation: Any) -> bool:
     """Whether an operation draws what nobody can draw again."""
     return isinstance(operation, Noise) and operation.source != "reproducible"
-
-
-def nothing_beyond() -> Beyond:
-    """Of whoever looks at what was recorded alone."""
-    return Beyond(lambda: (), lambda clients: {})
-
 

@@ -221,10 +221,10 @@ class Observer:
                     std = np.where(std == 0, std, np.float32(np.nan))
                 values = (_unweighted(opened) / np.float32(sent.factor)).astype(np.float32)
                 values = sent.turned_back(values, ctx)
+                told = np.full(block.size, True)
                 if taken_off is not None:
-                    std = np.sqrt(np.square(std, dtype=np.float64) + np.square(taken_off.off / sent.factor)).astype(np.float32)
-                told = np.where(std == 0, Seen.CLEAR, Seen.NOISED)
-                states[where] = np.where(np.isnan(values), sent.closed, told) if taken_off is not None else told
+                    std, told = np.hypot(std, taken_off.off / sent.factor).astype(np.float32), ~np.isnan(values)
+                states[where] = np.where(told, np.where(std == 0, Seen.CLEAR, Seen.NOISED), sent.closed)
                 dense[where], sigma[where] = values, std
                 if len(contributors) == 1:
                     clips += sent.clipped(self.layout, np.arange(self.layout.size)[where], values)

@@ -153,7 +153,8 @@ class Occasions:
                 yield dataclasses.replace(asked, earlier=functools.partial(self._before, rewound, round, repeated))
             return
         released_at = rewound.before(round) if released else None
-        yield dataclasses.replace(self._of_run(rewound, round), moment=released_at, earlier=functools.partial(self._run, rewound, round))
+        now = self._of_run(rewound, round)
+        yield dataclasses.replace(now, moment=released_at, earlier=functools.partial(self._run, rewound, round))
 
     def _before(self, rewound: Rewound, round: int, repeated: list[Occasion]) -> Iterator[Occasion]:
         yield from self._run(rewound, round)
