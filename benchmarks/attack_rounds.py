@@ -44,13 +44,11 @@ def noised(component: str, multiplier: float) -> dict[str, Any]:
 # What is shown, the recipe, what is changed in it, the adversary, examples.
 MOVING: list[tuple[str, str, dict[str, Any], str, int]] = [
     ("SelectiveShield, no noise", "selectiveshield", NO_NOISE, "server", 8),
-    ("SelectiveShield, no noise", "selectiveshield", NO_NOISE, "client", 8),
     ("ParaAegis, no noise", "paraaegis-key-server", NO_NOISE, "server+client", 8),
     ("SelectiveShield, noise as large as the gradient", "selectiveshield",
      noised("selectiveshield.noise", 0.005), "server", 1),
     ("ParaAegis, noise as large as the gradient", "paraaegis-key-server",
      noised("std.gaussian", 0.005), "server+client", 1),
-    ("SelectiveShield, its noise (epsilon 8)", "selectiveshield", {}, "server", 1),
     ("ParaAegis, its noise (epsilon 8)", "paraaegis-key-server", {}, "server+client", 1),
 ]  # fmt: skip
 SUMS = [("ParaAegis, no noise: 30% encrypted", ALL_BUT_TWO), ("ParaAegis, no noise: 30% encrypted", ALL_BUT_ONE)]
@@ -125,21 +123,22 @@ def main() -> None:
             run = run_of(extends, changes)
             for at, names in ((1, {"1": 1}), (ROUNDS, {"20": 1, "1 to 20": ROUNDS})):
                 probe = {"batch_size": examples, "rounds": at}
-                uses = [{"use": "attacks.rounds", "name": name, "most": most} for name, most in names.items()]
+                uses = [{"use": "attacks.rounds", "name": f"most-{most}", "most": most} for most in names.values()]
                 # A search for a batch takes up to a minute.
                 targets = chosen.targets if examples == 1 else -(-chosen.targets // 4)
                 found = attacked(run, who, targets, at, probe, *uses)
-                for name in names:
-                    rows.append(row(what, who, examples, name, [each for each in found if each.attack == name]))
-                    print(*rows[-1], sep=", ", file=sys.stderr, flush=True)
+                for name, most in names.items():
+                    these = [each for each in found if each.attack == f"most-{most}"]
+                    rows.append(row(what, who, examples, name, these))
+                    print("ROW", *rows[-1], sep=", ", file=sys.stderr, flush=True)
         for what, who in SUMS:
             if chosen.only not in f"{what} {who}":
                 continue
             run = run_of("paraaegis-key-server", NO_NOISE)
             shown = f"server and {who.count('client')} of 9 other clients"
-            found = attacked(run, who, 1, 1, {"batch_size": 8}, {"use": "attacks.rounds", "name": "1", "most": 1})
+            found = attacked(run, who, 1, 1, {"batch_size": 8}, {"use": "attacks.rounds", "name": "most-1", "most": 1})
             rows.append(row(what, shown, 8, "1", found))
-            print(*rows[-1], sep=", ", file=sys.stderr, flush=True)
+            print("ROW", *rows[-1], sep=", ", file=sys.stderr, flush=True)
     with chosen.csv.open("w", encoding="utf-8", newline="") if chosen.csv else contextlib.nullcontext(sys.stdout) as to:
         writer = csv.writer(to, lineterminator="\n")
         writer.writerow(HEADER)
