@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,13 +20,14 @@ from fedplug.recipe.composition import Composition
 from fedplug_attacks import Meaning, ObservedUpdate, View, each_round, of_the_same, stacked
 from fedplug_attacks._rank_one import rank_one
 from fedplug_attacks._several import SeveralRounds
-from fedplug_attacks.api.observation import Observation, Seen, all_clear
+from fedplug_attacks.api.observation import Observation, all_clear
 from fedplug_attacks.linear_leak import LinearLeak
 from fedplug_attacks.several_rounds import Rounds
 from fedplug_attacks.views import rounds as shelves
 from fedplug_attacks.views.adversaries import Adversary
 from fedplug_attacks.views.rewind import Rewound
 from fedplug_attacks.views.rounds import Observations, Shelf
+from fedplug_kit.static import check_component
 from saved_toys import shield
 from sixty_lines import Sixty
 from toy_components import recipe_of
@@ -52,6 +54,10 @@ def observations(folder: Path, name: str, target: int, round: int, **scope: Any)
         found = list(run.stage.shelf.keep(run._observations(occasion, adversary, target, known)))
         truth = [run.rewound.update(each.round, target) for each in found if not scope.get("probe")]
     return found, truth
+
+
+def test_it_is_what_the_kit_asks_of_attacks() -> None:
+    check_component("attacks.rounds")
 
 
 # -- in the view -------------------------------------------------------------------------------------------------------
@@ -160,8 +166,6 @@ def test_a_mask_that_moves_shows_in_the_end_all_of_it() -> None:
 
 def test_rounds_of_other_examples_are_left_out() -> None:
     view = by_hand(np.full((1, 2, 2), 0.3, np.float32), [None] * 5)
-    import dataclasses
-
     others = [dataclasses.replace(view.observations[0], same_examples=False), *view.observations[1:]]
     view = dataclasses.replace(view, observations=tuple(others))
     assert of_the_same(view) == [1, 2, 3, 4]
@@ -282,4 +286,3 @@ def test_selective_shields_moving_mask_is_seen_through(tmp_path: Path) -> None:
     assert own["coverage"] > result["states"]["clear"]
     assert result["forms"]["adaptive"]["status"] == "success"
     assert result["probe"]["rounds"] == 3
-    assert (Seen.CLEAR, Seen.NOISED) == (1, 2)

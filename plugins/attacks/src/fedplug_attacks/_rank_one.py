@@ -101,8 +101,8 @@ def _prior(layer: _FirstLayer, public: PublicData | None) -> tuple[NDArray[np.fl
     least = _SHRUNK * float(spread.mean()) + 1e-12
     if size > _DENSE:
         return inputs.mean(0), np.diag(1 / (spread + least))
-    covariance = np.cov(inputs.T) + least * np.eye(size)
-    return inputs.mean(0), np.linalg.inv(covariance)
+    inverse: NDArray[np.float64] = np.linalg.inv(np.cov(inputs.T) + least * np.eye(size)).astype(np.float64)
+    return inputs.mean(0), inverse
 
 
 def _direction(
@@ -153,7 +153,7 @@ def _alignment(explained: float, rows: int, columns: int) -> float:
     if rest <= 2 * math.sqrt(rows * columns):
         return 0.0
     signal = (rest + math.sqrt(rest**2 - 4 * rows * columns)) / 2
-    found = (signal**2 - rows * columns) / (signal**2 + columns * signal)
+    found = float(signal**2 - rows * columns) / (signal**2 + columns * signal)
     return min(max(found, 0.0), 1 - 1e-15)
 
 
@@ -174,7 +174,9 @@ def _most_likely(
     for start in (bias, scale_of(mean)):
         scale = start
         for _ in range(_SCALES):
-            inputs = np.linalg.solve(precision + scale**2 * np.diag(here), precision @ mean + scale * here * seen)
+            inputs: NDArray[np.float64] = np.linalg.solve(
+                precision + scale**2 * np.diag(here), precision @ mean + scale * here * seen
+            ).astype(np.float64)
             before, scale = scale, scale_of(inputs)
             if abs(scale - before) <= 1e-12 * abs(scale):
                 break

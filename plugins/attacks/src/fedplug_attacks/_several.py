@@ -43,5 +43,5 @@ class SeveralRounds(Matcher):
         return torch.cat([part for part, _ in found], dim=1), torch.stack([penalty for _, penalty in found]).sum(0)
 
     def _sent(self, gradients: torch.Tensor) -> torch.Tensor:
-        each = gradients.split([len(part.target) for part in self.parts], dim=1)
+        each = torch.split(gradients, [len(part.target) for part in self.parts], dim=1)
         return torch.cat([part._sent(one) for part, one in zip(self.parts, each, strict=True)], dim=1)

@@ -42,7 +42,7 @@ class Rounds(Formed):
 
     finds = Finds(
         needs=Needs(model=False, tensors=(("model", "any"),), batch_size=(1, 256), loss=None, rounds=True),
-        what=frozenset({"images", "labels"}), headline=("mse", "low"), success=("mse", "<=", 1e-3),
+        what=frozenset({"images"}), headline=("mse", "low"), success=("mse", "<=", 1e-3),
     )  # fmt: skip
 
     class Options(fedplug.Options):

@@ -8,6 +8,7 @@ positions are each client's own, a scalar that nobody else sent is the target's 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -101,12 +102,6 @@ class Differences:
         self._observer, self._target, self._round = observer, target, round
         self._read, self._reads, self._insiders, self._beyond = read, reads, insiders, beyond
         self._clients = {i.party.client_id: i for i in insiders if isinstance(i.party, Client)}
-        self._uploads: dict[int, Mapping[str, Block]] = {}
-        for message in read:
-            if (message.round, message.phase, message.receiver) == (round, "upload", SERVER):
-                answered = message.answered()
-                if answered is not None and answered.blocks is not None:
-                    self._uploads[int(message.sender.partition(":")[2])] = answered.blocks
         self._parts: dict[tuple[int, str], _Part | None] = {}
         self._own: Mapping[int, Vector] | None = None
         self._sums: Mapping[str, Block] | None = None
@@ -207,6 +202,17 @@ class Differences:
 
     # -- what the adversary has ----------------------------------------------------------------------------------------
 
+    @functools.cached_property
+    def _uploads(self) -> dict[int, Mapping[str, Block]]:
+        """The uploads of the round that were read, by client; decoded where a zone of the target's stays closed."""
+        found = {}
+        for message in self._read:
+            if (message.round, message.phase, message.receiver) == (self._round, "upload", SERVER):
+                answered = message.answered()
+                if answered is not None and answered.blocks is not None:
+                    found[int(message.sender.partition(":")[2])] = answered.blocks
+        return found
+
     def _scattered(self) -> set[str]:
         """The zones that lie elsewhere at each client."""
         blocks = (each for blocks in self._uploads.values() for each in blocks.values())
@@ -264,10 +270,9 @@ class Differences:
         return not bool(covered[block.positions].all())
 
     def _may_know(self, client: int, zone: str) -> bool:
+        """Whether it may know what a client sent in a zone: a key that opens others' would have opened the target's."""
         block = self._uploads[client].get(zone)
-        if client in self._clients or block is None or block.values is not None:
-            return True
-        return self._part(client, zone) is not None
+        return client in self._clients or block is None or block.values is not None
 
     def _part(self, client: int, zone: str) -> _Part | None:
         if (client, zone) not in self._parts:

@@ -130,9 +130,12 @@ class Rewound:
         updates = {c: update for c, update in steps.updates.items() if c in uploads}
         folder, messages = self._saved(protocol), wire.take()
         if sums:
-            servers = [host.party for host in self._engine.hosts if isinstance(host, KeyServerHost)]
-            for party in (*self._engine.clients.clients.values(), *servers):
-                party.openings = Openings()  # what was opened in another probe of the round is of another world
+            # What was opened in another probe of the round is of another world.
+            for client in self._clients().values():
+                client.openings = Openings()
+            for host in self._engine.hosts:
+                if isinstance(host, KeyServerHost):
+                    host.party.openings = Openings()
             with contextlib.suppress(FedplugError):  # a sum that nobody opens tells nothing
                 tell_sums_of(protocol, round, uploads)
         return Moment(folder, messages, batches, updates, wire.take())

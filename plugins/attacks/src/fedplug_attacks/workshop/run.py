@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from fedplug.api.errors import ViewError, describe
+from fedplug.api.errors import FedplugError, ViewError, describe
 from fedplug.api.files import private_folder
 from fedplug.api.parties import stream
 from fedplug.api.roles import Attack, Finds, Metric
@@ -59,6 +59,7 @@ from fedplug_attacks.workshop.words import examples, who_words
 
 STRIP = 4
 """How many images of a target the strip shows at most."""
+_SUBTRACTS = "what it knows of all others it takes off opened sums, which leaves the target's update"
 OTHERS = ("server", "client", "key_server", "server+client", "server+key_server", "server+client+key_server")
 """Who is looked at for an attack that does not apply: fewer first."""
 
@@ -100,6 +101,7 @@ class AttackRun:
         )  # fmt: skip
         self.adversaries: dict[str, str] = {}
         self._remedies: dict[tuple[str, str, int], str] = {}
+        self._made_again: tuple[tuple[int, tuple[int, ...]], Mapping[int, NDArray[np.float32]]] | None = None
         self._drawn: Counter[tuple[str, str, int]] = Counter()
 
     def execute(self) -> AttackSummary:
@@ -186,7 +188,11 @@ class AttackRun:
                 continue
             if adversary is not None and known is None:
                 known = self._known(occasion, adversary, target)
-                self.adversaries[name] = adversary.sentence(self.stage.shared_key, self.stage.shares)
+                said = adversary.sentence(self.stage.shared_key, self.stage.shares)
+                if known.update is not None and known.update.subtracted:
+                    said += f"; {_SUBTRACTS}"
+                if not self.adversaries.get(name, "").startswith(said):
+                    self.adversaries[name] = said
             wants = self.composition.part(use.name, Attack).finds.needs.rounds
             if adversary is not None and known is not None and wants and rounds is None:
                 self.watch.target(task.key, "earlier rounds", self.stage.done, self.stage.total)
@@ -215,7 +221,16 @@ class AttackRun:
         if occasion.batch is not None:
             assert occasion.moment is not None
             return {c: occasion.moment.updates[c] for c in clients if c in occasion.moment.updates}
-        return self.rewound.updates(occasion.round, clients) if self.stage.repeats else {}
+        if not self.stage.repeats:
+            return {}
+        key = occasion.round, tuple(clients)
+        if self._made_again is None or self._made_again[0] != key:  # the same for all targets of a round, or nearly
+            try:
+                self._made_again = key, self.rewound.updates(occasion.round, clients)
+            except FedplugError as error:
+                self.watch.note(f"what colluding clients sent in round {occasion.round + 1} is not known: {error}")
+                self._made_again = key, {}
+        return self._made_again[1]
 
     def _observations(
         self, occasion: Occasion, adversary: Adversary, target: int, known: Known
