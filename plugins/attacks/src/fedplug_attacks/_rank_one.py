@@ -153,7 +153,7 @@ def _alignment(explained: float, rows: int, columns: int) -> float:
     if rest <= 2 * math.sqrt(rows * columns):
         return 0.0
     signal = (rest + math.sqrt(rest**2 - 4 * rows * columns)) / 2
-    found = float(signal**2 - rows * columns) / (signal**2 + columns * signal)
+    found: float = (signal**2 - rows * columns) / (signal**2 + columns * signal)
     return min(max(found, 0.0), 1 - 1e-15)
 
 

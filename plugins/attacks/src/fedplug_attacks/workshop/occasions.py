@@ -145,8 +145,8 @@ class Occasions:
             return
         if probe is not None:
             for number in wanted:
-                drawn = round if probe.rounds > 1 else None
-                batch = OneBatch(probe.batch_size, number, probe.classes, drawn)
+                first = round + 1 - probe.rounds
+                batch = OneBatch(probe.batch_size, number, probe.classes, None if first == round else first)
                 asking(round, batch)
                 repeated = [self._probe(rewound, each, batch) for each in self._probed(round)]
                 asked = self._probe(rewound, round, batch)
