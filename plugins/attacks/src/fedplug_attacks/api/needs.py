@@ -53,6 +53,8 @@ class Needs:
         public: public examples.
         told: something that the target told in a negotiation, or that its uploads show besides values. The question is
             then about all of the target's data, also where a batch is probed: negotiations look at all of them.
+        rounds: every round of the target that the adversary saw (`View.observations`), which takes a while to make of
+            many messages. The attacked one may be the only one: no attack is refused for that.
     """
 
     update: bool = True
@@ -65,10 +67,11 @@ class Needs:
     candidates: bool = False
     public: bool = False
     told: bool = False
+    rounds: bool = False
 
     def describe(self) -> str:
         """A line for people."""
-        parts = [name for name in ("update", "model", "candidates", "public", "told") if getattr(self, name)]
+        parts = [name for name in ("update", "model", "candidates", "public", "told", "rounds") if getattr(self, name)]
         parts += [f"{how} of {name}" for name, how in self.tensors]
         if self.batch_size:
             parts.append(f"batch size {self.batch_size[0]} to {self.batch_size[1]}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import ViewError
@@ -156,6 +156,8 @@ class ObservedUpdate:
         meaning: what the numbers are.
         unplaced: how many values were seen whose place in the model the adversary does not know; they count as absent.
         clips: what visible values may have been scaled down to, in the order in which it happened.
+        subtracted: zones that were closed, and whose values are an opened sum less what the adversary knows of the
+            others in it.
 
     Raises:
         ViewError: the arrays do not fit each other.
@@ -170,6 +172,7 @@ class ObservedUpdate:
     meaning: Meaning
     unplaced: int = 0
     clips: tuple[Clipped, ...] = ()
+    subtracted: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         seen = int(np.count_nonzero(self.visible))
@@ -249,6 +252,26 @@ class ObservedUpdate:
         inside = int(np.count_nonzero(self.visible[parameter.slice]))
         part = slice(before, before + inside)
         return TensorView(parameter.name, states.reshape(parameter.shape), self.values[part], self.sigma[part])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Observation:
+    """What an adversary saw of the target in one round.
+
+    Attributes:
+        round: 0-based.
+        update: what it saw of the target's update, or of a sum.
+        vector: float32 (P,), the global model it was made from, as far as the adversary knows it; else None.
+        buffers: batch-norm statistics that travelled with that model, by name; empty where they stay at the clients.
+        same_examples: whether it was made from the same examples as the attacked update, as everybody knows; False
+            where nobody says so.
+    """
+
+    round: int
+    update: ObservedUpdate
+    vector: NDArray[np.float32] | None = None
+    buffers: dict[str, NDArray[Any]] = dataclasses.field(default_factory=dict)
+    same_examples: bool = False
 
 
 def _visible(states: NDArray[np.uint8]) -> NDArray[np.bool_]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.parties import Party
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedplug.api.roles import Learns
     from numpy.typing import NDArray
 
-    from fedplug_attacks.api.observation import ObservedUpdate
+    from fedplug_attacks.api.observation import Observation, ObservedUpdate
     from fedplug_attacks.api.told import Told
 
 
@@ -46,6 +46,9 @@ class View:
         task: what the recipe calls its task; empty where it names none.
         candidates: of a membership challenge: examples, of which some were the target's; None without one.
         heard: what clients sent besides their updates, all of them, as far as it was read: see `told` and `told_by`.
+        observations: every round of the target that the adversary saw up to the attacked one, which is the last of them
+            if it saw that; ascending. Each is read when it is asked for, and is the attack's own. Empty where the
+            attack's `Needs.rounds` does not ask for them.
         seed: for the attack's own randomness; another one for each target.
     """
 
@@ -67,6 +70,7 @@ class View:
     task: str = ""
     candidates: Examples | None = None
     heard: tuple[Told, ...] = ()
+    observations: Sequence[Observation] = ()
     seed: int = 0
 
     @property

@@ -29,6 +29,7 @@ from fedplug_attacks.api.observation import Clipped, Meaning, ObservedUpdate, Se
 from fedplug_attacks.api.told import Told, groups_seen, memberships, tellings
 from fedplug_attacks.views import public_facts
 from fedplug_attacks.views.adversaries import Adversary, Insider
+from fedplug_attacks.views.differences import Beyond, Differences
 from fedplug_attacks.views.public_facts import Sent
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Known:
         personal: a model of the target's own; None if the adversary has none.
         buffers: batch-norm statistics that travelled with the model; empty where they stay at the clients.
         heard: what all clients sent besides their updates.
+        all_examples: whether the update was made from all the examples of the target, as everybody knows.
     """
 
     messages: tuple[Message, ...]
@@ -62,6 +64,7 @@ class Known:
     personal: Vector | None = None
     buffers: dict[str, Any] = dataclasses.field(default_factory=dict)
     heard: tuple[Told, ...] = ()
+    all_examples: bool = False
 
 
 class Observer:
@@ -91,6 +94,7 @@ class Observer:
         messages: Sequence[Message],
         folder: Path | None,
         batch_size: int | None = None,
+        beyond: Beyond | None = None,
     ) -> Known:
         """What the adversary knows of the target in a round.
 
@@ -101,6 +105,7 @@ class Observer:
             messages: everything recorded up to that round.
             folder: where every party saved its state in that round; None where nobody did.
             batch_size: of a probe; None for an update of the run itself.
+            beyond: looks up opened sums, and what colluding clients sent; None: nothing is taken off sums.
 
         Raises:
             CheckpointError: the state of a party on the adversary's side cannot be read.
@@ -122,15 +127,20 @@ class Observer:
         answered = upload.answered() if upload else None
         blocks = answered.blocks if answered else None
         update: ObservedUpdate | None
+        differences = None
+        if beyond is not None and insiders:
+            differences = Differences(self, target, round, read, adversary.reads, insiders, beyond)
+            blocks = differences.unread() if blocks is None else blocks
         if blocks is not None:
             plan = told.plan
             if inside and inside.plan is not None and like and like.trained and like.negotiated:
                 plan = inside.plan
             meaning = self.meaning(round, _examples(read, target), batch_size)
-            update = self._update(round, (target,), list(blocks.values()), plan, insiders, meaning, vector)
+            update = self._update(round, (target,), list(blocks.values()), plan, insiders, meaning, vector, differences)
         else:
             update = self._sum(round, read, insiders, batch_size)
-        return Known(read, update, vector, None, told.buffers, self._heard(round, read, insiders))
+        whole = batch_size is None and public_facts.of_all_examples(self._learns(round), _examples(read, target))
+        return Known(read, update, vector, None, told.buffers, self._heard(round, read, insiders), whole)
 
     def meaning(self, round: int, examples: int | None, batch_size: int | None) -> Meaning:
         """What the numbers of an update are, as far as the trainer says.
@@ -183,17 +193,23 @@ class Observer:
         insiders: Sequence[Insider],
         meaning: Meaning,
         vector: Vector | None = None,
+        differences: Differences | None = None,
     ) -> ObservedUpdate:
         states = np.full(self.layout.size, Seen.ABSENT, np.uint8)
         dense, sigma = np.zeros((2, self.layout.size), np.float32)
         unplaced: list[Seen | None] = []  # of each block whose place is not known, its state if it is closed
         clips: list[Clipped] = []
+        subtracted: list[str] = []
         lost, grid = 0, 0.0
         server = dataclasses.replace(_server_of(insiders), model=self.model, vector=vector)
         ctx, learns = self._context(round, server), self._learns(round)
         for block in blocks:
             opened = block if block.values is not None else self._opened(block, round, insiders, contributors[0])
             where, sent = self._place(block, plan), Sent.of(block.zone, ctx, learns)
+            taken_off = differences.of(block) if opened is None and differences and where is not None else None
+            if taken_off is not None:
+                opened = taken_off.block
+                subtracted.append(block.zone)
             if where is None:
                 unplaced.append(sent.closed if opened is None else None)
                 lost += 0 if opened is None else block.size
@@ -205,11 +221,15 @@ class Observer:
                     std = np.where(std == 0, std, np.float32(np.nan))
                 values = (_unweighted(opened) / np.float32(sent.factor)).astype(np.float32)
                 values = sent.turned_back(values, ctx)
-                states[where] = np.where(std == 0, Seen.CLEAR, Seen.NOISED)
+                told = np.full(block.size, True)
+                if taken_off is not None:
+                    std, told = np.hypot(std, taken_off.off / sent.factor).astype(np.float32), ~np.isnan(values)
+                states[where] = np.where(told, np.where(std == 0, Seen.CLEAR, Seen.NOISED), sent.closed)
                 dense[where], sigma[where] = values, std
                 if len(contributors) == 1:
                     clips += sent.clipped(self.layout, np.arange(self.layout.size)[where], values)
-                grid = max(grid, sent.grid / _divisor(opened) if opened.weighted else sent.grid)
+                times = 1 / _divisor(opened) if opened.weighted else taken_off.rounding if taken_off else 1.0
+                grid = max(grid, sent.grid * times)
         rest = states == Seen.ABSENT
         keeps = RETAINED in self.composition.negotiation.plans.zones
         if keeps and not unplaced:
@@ -220,8 +240,9 @@ class Observer:
         least = min((clip.least for clip in clips), default=None)
         meaning = dataclasses.replace(meaning, clip_norm=least, grid=grid)
         return ObservedUpdate(
-            round, contributors, self.layout, states, dense[visible], sigma[visible], meaning, lost, tuple(clips)
-        )
+            round, contributors, self.layout, states, dense[visible], sigma[visible], meaning, lost, tuple(clips),
+            tuple(subtracted),
+        )  # fmt: skip
 
     def _place(self, block: Block, plan: Plan | None) -> Any:
         """Where in the model a block's values belong; None if that cannot be known."""
@@ -263,7 +284,8 @@ class Observer:
             try:
                 opened = block if block.sealed_by != Steps.name else unsealed(block, insider.party)
                 for step in self._opening(block.zone, ctx):
-                    if isinstance(step.link.component, Sealer):
+                    # What the key server answers to the clients alone is open behind its lock.
+                    if isinstance(step.link.component, Sealer) and opened.values is None:
                         opened = execute(step, opened, insider.party, ctx)
             except Exception:  # another key, or none: it stays closed
                 continue

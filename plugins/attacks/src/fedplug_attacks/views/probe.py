@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,9 @@ from fedplug.api.component import at_client
 from fedplug.api.errors import ViewError
 from fedplug.api.parties import stream
 from fedplug.round.steps import Steps
+from fedplug.round.sums import Arrivals
+from fedplug.runs.result import deliver
+from fedplug.wire.post_office import ServerClock
 
 if TYPE_CHECKING:
     from fedplug.api.parties import Client
@@ -29,16 +32,20 @@ class OneBatch:
         batch_size: examples in it; a client with fewer takes all it has.
         number: which batch, from 0; each client draws its own.
         classes: how many classes it is drawn from; None: all.
+        drawn: the round (0-based) whose draw it is, where the same batch is asked about in several; None: of each its
+            own.
     """
 
     batch_size: int
     number: int = 0
     classes: int | None = None
+    drawn: int | None = None
 
     def indices(self, client: Client) -> NDArray[np.int64]:
         """Which of the client's training examples are in the batch, ascending."""
         labels = client.data.train.labels
-        rng = stream(client.ctx.seed, "probe", client.client_id, client.ctx.round, self.number)
+        drawn = client.ctx.round if self.drawn is None else self.drawn
+        rng = stream(client.ctx.seed, "probe", client.client_id, drawn, self.number)
         pool = np.arange(len(labels))
         if self.classes is not None:
             there = np.unique(labels)
@@ -111,3 +118,23 @@ def uploads_of(protocol: Protocol, round: int) -> dict[int, Any]:
     protocol.negotiate(cohort, ctx)
     protocol.office.phase = "upload"
     return cohort.ask(protocol.steps.protect)
+
+
+def tell_sums_of(protocol: Protocol, round: int, uploads: Mapping[int, Any]) -> None:
+    """Sums and opens uploads as the round would have, and has clients told: those of parties nobody needs afterwards.
+
+    Raises:
+        FedplugError: a sum cannot be made, or a party refuses to open it.
+    """
+    ctx, cohort = protocol.context(round), protocol.cohort(protocol.client_ids)
+    clock = ServerClock(protocol.office, protocol.key_server)
+    asked = {group: cohort.group(group).client_ids for group in cohort.groups}
+    arrivals = Arrivals(
+        protocol.composition, protocol.office, protocol.rules, protocol.server_model, ctx, clock, asked
+    )  # fmt: skip
+    for client_id, reply in uploads.items():
+        arrivals.take(client_id, reply)
+        arrivals.done(client_id)
+    sums = {group: arrivals.close(group) for group in asked}
+    protocol.delivery.of(cohort, sorted(uploads), arrivals, sums, ctx, clock)
+    deliver(protocol, round + 1)

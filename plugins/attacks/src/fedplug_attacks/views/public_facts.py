@@ -192,3 +192,17 @@ def meaning(learns: Learns | None, examples: int | None, batch_size: int | None)
         class_weights=learns.class_weights, training_mode=learns.training_mode, momentum=learns.momentum,
         weight_decay=learns.weight_decay,
     )  # fmt: skip
+
+
+def of_all_examples(learns: Learns | None, examples: int | None) -> bool:
+    """Whether every update is made from all examples of a client, as everybody knows; False where nobody says so.
+
+    Args:
+        learns: of the round; None: the trainer says nothing.
+        examples: how many the client has, where a message told; None if not.
+    """
+    if learns is None:
+        return False
+    if learns.one_step:
+        return learns.batch_size is None or (examples is not None and examples <= learns.batch_size)
+    return bool(learns.epochs)

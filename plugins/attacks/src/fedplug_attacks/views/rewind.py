@@ -6,23 +6,28 @@ do goes back into it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedplug.api import codec
-from fedplug.api.errors import CheckpointError, TooFewClients
+from fedplug.api.errors import CheckpointError, FedplugError, TooFewClients
 from fedplug.api.files import private_folder
+from fedplug.api.parties import Openings
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.round.checkpoint import Checkpoints, file_name, write_file
+from fedplug.round.parties import KeyServerHost
 from fedplug.runs.result import deliver, taken_back
 from fedplug.wire.record import SERVER, Message, Wire
 
-from fedplug_attacks.views.probe import OneBatch, probing, uploads_of
+from fedplug_attacks.views.probe import OneBatch, probing, tell_sums_of, uploads_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from fedplug.api.data import Examples, Model
     from fedplug.api.parties import Client
@@ -42,12 +47,15 @@ class Moment:
         messages: those since the checkpoint.
         batches: what each client trained on, if it did.
         updates: float32 (P,), of each client, before any protection.
+        later: of a probe, the messages by which clients would have been told the sums of these answers; they were
+            given to nobody.
     """
 
     folder: Path
     messages: list[Message]
     batches: dict[int, Examples] = dataclasses.field(default_factory=dict)
     updates: dict[int, NDArray[np.float32]] = dataclasses.field(default_factory=dict)
+    later: list[Message] = dataclasses.field(default_factory=list)
 
 
 class Rewound:
@@ -100,8 +108,13 @@ class Rewound:
         deliver(protocol, round)
         return Moment(self._saved(protocol), wire.take())
 
-    def probe(self, round: int, batch: OneBatch) -> Moment:
+    def probe(self, round: int, batch: OneBatch, sums: bool = False) -> Moment:
         """What the parties would have done in a round, if each client had had this one batch.
+
+        Args:
+            round: 0-based.
+            batch: that each client has.
+            sums: also what clients would have been told of the sums of their answers (`Moment.later`).
 
         Raises:
             CheckpointError: as in `before`.
@@ -115,7 +128,17 @@ class Rewound:
             raise TooFewClients(f"{error}. Dropped out: {protocol.office.reasons()}") from error
         batches = {c: client.data.train.take(batch.indices(client)) for c, client in self._clients().items()}
         updates = {c: update for c, update in steps.updates.items() if c in uploads}
-        return Moment(self._saved(protocol), wire.take(), batches, updates)
+        folder, messages = self._saved(protocol), wire.take()
+        if sums:
+            # What was opened in another probe of the round is of another world.
+            for client in self._clients().values():
+                client.openings = Openings()
+            for host in self._engine.hosts:
+                if isinstance(host, KeyServerHost):
+                    host.party.openings = Openings()
+            with contextlib.suppress(FedplugError):  # a sum that nobody opens tells nothing
+                tell_sums_of(protocol, round, uploads)
+        return Moment(folder, messages, batches, updates, wire.take())
 
     def update(self, round: int, client_id: int) -> NDArray[np.float32]:
         """The update of a client in a round of the run, trained once more and equal to the last bit.
@@ -135,6 +158,22 @@ class Rewound:
             why = protocol.office.reasons()
             raise CheckpointError(f"client {client_id} did not train round {round + 1} again: {why}")
         return update
+
+    def updates(self, round: int, client_ids: Sequence[int]) -> dict[int, NDArray[np.float32]]:
+        """The updates of several clients in a round of the run, as `update`; without those that cannot be made again.
+
+        Raises:
+            CheckpointError: as in `before`.
+        """
+        protocol, _ = self._restored(round)
+        protocol.begin(round, "negotiate")
+        protocol.context(round)
+        cohort = protocol.cohort(list(client_ids))
+        cohort.tell_now(protocol.steps.train)
+        protocol.office.min_clients = 1
+        cohort.ask(protocol.steps.ready)
+        clients = self._clients()
+        return {c: found for c in client_ids if (found := clients[c].update) is not None}
 
     def client(self, client_id: int) -> Client:
         """A client of this process, with its data: for the scorer alone."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fedplug.api.errors import CheckpointError, ViewError, describe
@@ -27,6 +28,9 @@ class Occasion:
         folder: where every party's state of that moment lies; None where it was not kept.
         clients: who took part.
         moment: of a probe or a released model; None for the run itself.
+        earlier: the moments before it that the parties went through, oldest first: rounds of the run, and of a batch
+            that is asked about in several rounds those of the probe. Each is looked up when it is asked for.
+        later: the messages that came next, by which clients were told the sums of this moment; looked up likewise.
     """
 
     round: int
@@ -35,6 +39,8 @@ class Occasion:
     folder: Path | None
     clients: list[int]
     moment: Moment | None = None
+    earlier: Callable[[], Iterable[Occasion]] = tuple
+    later: Callable[[], Sequence[Message]] = tuple
 
 
 class Occasions:
@@ -60,7 +66,7 @@ class Occasions:
         if self.scope.rounds is not None:
             return [(round - 1, names) for round in self.scope.rounds]
         # Of a run that was not recorded only the last checkpoints are there to probe.
-        first = min(self.checkpoints.rounds(), default=0) if self.scope.probe else 0
+        first = min(self.checkpoints.rounds(), default=0) + self.scope.probe.rounds - 1 if self.scope.probe else 0
         others = [name for name in names if name != "released"]
         final = [(self.recipe.rounds, ["released"])] if "released" in names else []
         return ([(first, others)] if others else []) + final
@@ -75,6 +81,8 @@ class Occasions:
         there = {m.round for m in self.recorded if m.phase == "upload" and m.receiver == SERVER}
         for round, names in self.rounds():
             if self.scope.probe is not None or names == ["released"]:
+                for before in self._probed(round):
+                    self._require_checkpoint(before)
                 self._require_checkpoint(round)
             elif round not in there:
                 only = f"recorded uploads of rounds {sorted(round + 1 for round in there)} only"
@@ -83,6 +91,20 @@ class Occasions:
                     "be attacked; run the recipe with --record-wire, or with attacks in it, and attack that run; or "
                     "probe single batches, for which the checkpoint before the round is enough: --probe 30"
                 )
+
+    def _probed(self, round: int) -> range:
+        """The rounds before an attacked one in which the same batch is asked about.
+
+        Raises:
+            ViewError: there are not so many.
+        """
+        times = self.scope.probe.rounds if self.scope.probe else 1
+        if times > round + 1:
+            raise ViewError(
+                f"probe.rounds is {times}, and up to round {round + 1} there are {round + 1}; attack a later round "
+                "(--round), or ask in fewer"
+            )
+        return range(round + 1 - times, round)
 
     def _require_checkpoint(self, round: int) -> None:
         kept = self.checkpoints.rounds()
@@ -117,25 +139,59 @@ class Occasions:
             numbers: of the batches of the probe, from 0, or only 0 without one; None: all.
             asking: told before the parties are asked about a batch.
         """
-        probe, before = self.scope.probe, [message for message in self.recorded if message.round < round]
+        probe = self.scope.probe
         wanted = list(range(probe.batches if probe else 1) if numbers is None else numbers)
         if not wanted:
             return
         if probe is not None:
             for number in wanted:
-                batch = OneBatch(probe.batch_size, number, probe.classes)
+                first = round + 1 - probe.rounds
+                batch = OneBatch(probe.batch_size, number, probe.classes, None if first == round else first)
                 asking(round, batch)
-                moment = rewound.probe(round, batch)
-                clients = sorted(moment.batches)
-                yield Occasion(round, batch, [*before, *moment.messages], moment.folder, clients, moment)
+                repeated = [self._probe(rewound, each, batch) for each in self._probed(round)]
+                asked = self._probe(rewound, round, batch)
+                yield dataclasses.replace(asked, earlier=functools.partial(self._before, rewound, round, repeated))
             return
-        now = [message for message in self.recorded if message.round == round]
+        released_at = rewound.before(round) if released else None
+        now = self._of_run(rewound, round)
+        yield dataclasses.replace(now, moment=released_at, earlier=functools.partial(self._run, rewound, round))
+
+    def _before(self, rewound: Rewound, round: int, repeated: list[Occasion]) -> Iterator[Occasion]:
+        yield from self._run(rewound, round)
+        yield from repeated
+
+    def _probe(self, rewound: Rewound, round: int, batch: OneBatch) -> Occasion:
+        moment = rewound.probe(round, batch, self._subtracts)
+        before = [message for message in self.recorded if message.round < round]
+        clients = sorted(moment.batches)
+        said = [*before, *moment.messages]
+        return Occasion(round, batch, said, moment.folder, clients, moment, later=lambda: moment.later)
+
+    def _run(self, rewound: Rewound, end: int) -> Iterator[Occasion]:
+        """The rounds of the run before an end (0-based) that were recorded."""
+        for round in sorted({m.round for m in self.recorded if 0 <= m.round < end}):
+            yield self._of_run(rewound, round)
+
+    def _of_run(self, rewound: Rewound, round: int) -> Occasion:
+        now = self._now(round)
         senders = {m.sender for m in now if m.phase == "upload" and m.receiver == SERVER}
         clients = sorted(int(sender.partition(":")[2]) for sender in senders)
         kept = self.checkpoints.path(round + 1)
-        moment_now = rewound.before(round) if released else None
         everyone = clients or list(range(self.recipe.data.clients))
-        yield Occasion(round, None, [*before, *now], kept if kept.is_dir() else None, everyone, moment_now)
+        before = [message for message in self.recorded if message.round < round]
+        folder = kept if kept.is_dir() else None
+        # What a checkpoint holds for the clients comes with the first message after it.
+        later = functools.cache(lambda: rewound.before(round + 1).messages if folder else [])
+        return Occasion(round, None, [*before, *now], folder, everyone, later=later)
+
+    @property
+    def _subtracts(self) -> bool:
+        """Whether some adversary has all clients but one on its side, so that opened sums tell it of that one."""
+        colluding = (sum(r.startswith("client") for r in name.split("+")) for name in self.scope.adversaries)
+        return max(colluding) + 1 >= self.recipe.data.clients
+
+    def _now(self, round: int) -> list[Message]:
+        return [message for message in self.recorded if message.round == round]
 
     def _recorded(self, last: int) -> list[Message]:
         """What was recorded up to a round, which is all that an attack on it may know."""

@@ -44,11 +44,13 @@ class ProbedBatch(Record):
         batch_size: examples in it.
         batch: counted from 1.
         classes: from how many classes it was drawn; None: from all.
+        rounds: in how many rounds each client was asked about it.
     """
 
     batch_size: Count
     batch: Count
     classes: Count | None = None
+    rounds: Count = 1
 
 
 class Outcome(Record):

@@ -11,27 +11,32 @@ for each moment      the updates of a round as they crossed the wire, or the ans
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from fedplug.api.errors import ViewError, describe
+from fedplug.api.errors import FedplugError, ViewError, describe
 from fedplug.api.files import private_folder
 from fedplug.api.parties import stream
 from fedplug.api.roles import Attack, Finds, Metric
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe
+from numpy.typing import NDArray
 
+from fedplug_attacks.api.observation import Observation
 from fedplug_attacks.api.report import NOT_APPLICABLE, AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import View
 from fedplug_attacks.views.adversaries import Adversary, read_client
+from fedplug_attacks.views.differences import Beyond
 from fedplug_attacks.views.observer import Known
 from fedplug_attacks.views.probe import OneBatch
+from fedplug_attacks.views.rounds import Observations
 from fedplug_attacks.workshop import pictures as attack_pictures
 from fedplug_attacks.workshop import results as attack_results
 from fedplug_attacks.workshop.calls import Calls
@@ -54,6 +59,7 @@ from fedplug_attacks.workshop.words import examples, who_words
 
 STRIP = 4
 """How many images of a target the strip shows at most."""
+_SUBTRACTS = "what it knows of all others it takes off opened sums, which leaves the target's update"
 OTHERS = ("server", "client", "key_server", "server+client", "server+key_server", "server+client+key_server")
 """Who is looked at for an attack that does not apply: fewer first."""
 
@@ -95,6 +101,7 @@ class AttackRun:
         )  # fmt: skip
         self.adversaries: dict[str, str] = {}
         self._remedies: dict[tuple[str, str, int], str] = {}
+        self._made_again: tuple[tuple[int, tuple[int, ...]], Mapping[int, NDArray[np.float32]]] | None = None
         self._drawn: Counter[tuple[str, str, int]] = Counter()
 
     def execute(self) -> AttackSummary:
@@ -169,6 +176,7 @@ class AttackRun:
 
     def _on_target(self, occasion: Occasion, name: str, adversary: Adversary | None, target: int) -> None:
         known: Known | None = None
+        rounds: Observations | None = None
         for use in self.section.attacks:
             task = self._task(use, name, occasion.round, target, occasion.batch.number if occasion.batch else 0)
             self.stage.done += 1
@@ -180,10 +188,18 @@ class AttackRun:
                 continue
             if adversary is not None and known is None:
                 known = self._known(occasion, adversary, target)
-                self.adversaries[name] = adversary.sentence(self.stage.shared_key, self.stage.shares)
+                said = adversary.sentence(self.stage.shared_key, self.stage.shares)
+                if known.update is not None and known.update.subtracted:
+                    said += f"; {_SUBTRACTS}"
+                if not self.adversaries.get(name, "").startswith(said):
+                    self.adversaries[name] = said
+            wants = self.composition.part(use.name, Attack).finds.needs.rounds
+            if adversary is not None and known is not None and wants and rounds is None:
+                self.watch.target(task.key, "earlier rounds", self.stage.done, self.stage.total)
+                rounds = self.stage.shelf.keep(self._observations(occasion, adversary, target, known))
             observed = known.update if known else None
             truth = self.truths.of(occasion.round, target, occasion.moment, observed)
-            result, truth, reports = self._attacked(task, occasion, known, truth)
+            result, truth, reports = self._attacked(task, occasion, known, truth, rounds if wants else None)
             self._draw(result, truth, reports)
             attack_results.write_result(self.folder, result)
             self.watch.target_done(result)
@@ -195,16 +211,57 @@ class AttackRun:
             # A model is released with its batch-norm statistics: it answers nothing sensible without them.
             return Known((), None, theirs.vector, theirs.personal, theirs.buffers)
         size = len(occasion.moment.batches[target]) if occasion.batch and occasion.moment else None
-        return self.stage.observer.known(adversary, target, occasion.round, occasion.messages, occasion.folder, size)
+        beyond = Beyond(occasion.later, functools.partial(self._theirs, occasion))
+        return self.stage.observer.known(
+            adversary, target, occasion.round, occasion.messages, occasion.folder, size, beyond
+        )
+
+    def _theirs(self, occasion: Occasion, clients: Sequence[int]) -> Mapping[int, NDArray[np.float32]]:
+        """What colluding clients know of their own updates, which their states do not keep: made again."""
+        if occasion.batch is not None:
+            assert occasion.moment is not None
+            return {c: occasion.moment.updates[c] for c in clients if c in occasion.moment.updates}
+        if not self.stage.repeats:
+            return {}
+        key = occasion.round, tuple(clients)
+        if self._made_again is None or self._made_again[0] != key:  # the same for all targets of a round, or nearly
+            try:
+                self._made_again = key, self.rewound.updates(occasion.round, clients)
+            except FedplugError as error:
+                self.watch.note(f"what colluding clients sent in round {occasion.round + 1} is not known: {error}")
+                self._made_again = key, {}
+        return self._made_again[1]
+
+    def _observations(
+        self, occasion: Occasion, adversary: Adversary, target: int, known: Known
+    ) -> Iterator[Observation]:
+        """What the adversary saw of the target in every round up to that of an occasion, whose own comes last."""
+        if "released" in adversary.roles:
+            return
+        for earlier in occasion.earlier():
+            if target not in earlier.clients:
+                continue
+            then = self._known(earlier, adversary, target)
+            # A batch of a probe is none that the run was made from.
+            same = earlier.batch is not None if occasion.batch else then.all_examples and known.all_examples
+            if then.update is not None:
+                yield Observation(earlier.round, then.update, then.vector, then.buffers, same)
+        if known.update is not None:
+            yield Observation(occasion.round, known.update, known.vector, known.buffers, True)
 
     def _attacked(
-        self, task: _Task, occasion: Occasion, known: Known | None, truth: Truth
+        self,
+        task: _Task,
+        occasion: Occasion,
+        known: Known | None,
+        truth: Truth,
+        rounds: Observations | None = None,
     ) -> tuple[TargetResult, Truth, dict[str, AttackReport]]:
         """Calls an attack in each form, and scores it."""
         attack, adversary, target = task.use.name, task.adversary, task.target
         component = self.composition.part(attack, Attack)
         seed = int(stream(self.recipe.seed, "attack", task.key).integers(2**31))
-        view = View(adversary, target=target, round=occasion.round, seed=seed)
+        view = View(adversary, target=target, round=occasion.round, seed=seed, observations=rounds or ())
         if known is not None:
             # Members of what the update was made from; released models are made from all a client has.
             batches = occasion.moment.batches if occasion.moment and adversary != "released" else {}
@@ -235,7 +292,7 @@ class AttackRun:
         result = TargetResult(
             key=task.key, attack=attack, use=task.use.use, options=task.use.options.model_dump(mode="json"),
             adversary=adversary, round=occasion.round + 1, client=target,
-            probe=ProbedBatch(size, batch.number + 1, batch.classes) if batch else None,
+            probe=ProbedBatch(size, batch.number + 1, batch.classes, self._asked_in) if batch else None,
             digest=task.digest, settings=task.settings, states=update.shares() if update else {},
             unplaced=update.unplaced if update else 0, meaning=update.meaning if update else None,
             finds=sorted(finds.what), ranking=ranking, success=Success(*finds.success) if finds.success[0] else None,
@@ -323,6 +380,11 @@ class AttackRun:
 
     def _applies(self, attack: str, view: View) -> bool:
         return self.calls.call(attack, view, "").status != NOT_APPLICABLE
+
+    @property
+    def _asked_in(self) -> int:
+        """In how many rounds a batch is asked about."""
+        return self.scope.probe.rounds if self.scope.probe else 1
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 

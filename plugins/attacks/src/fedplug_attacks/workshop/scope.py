@@ -36,6 +36,12 @@ class Probe(Options):
     classes: int | None = Field(
         None, ge=1, description="draw the batch from this many classes only, at random (skewed data); null: from all"
     )
+    rounds: int = Field(
+        1, ge=1, le=100_000,
+        description="in how many rounds up to the attacked one each client is asked about the same batch, like a "
+        "client whose little data are all in one step; 1: what is seen of earlier rounds is of other examples. It "
+        "takes a checkpoint of each, which --record-wire keeps",
+    )  # fmt: skip
 
 
 class AttackScope(Options):

@@ -17,6 +17,7 @@ from fedplug.round.world import World
 
 from fedplug_attacks.views.observer import Observer
 from fedplug_attacks.views.rewind import Rewound
+from fedplug_attacks.views.rounds import Shelf
 from fedplug_attacks.workshop.display import AttackDisplay
 
 
@@ -41,6 +42,7 @@ class Stage:
         rewound: the parties.
         repeats: whether training a client once more gives its update of the run; not so where noise is drawn once.
         observer: reads messages as an adversary would.
+        shelf: keeps what is observed of many rounds.
         shared_key: whether all clients hold the secret key of an encryption.
         shares: of how many clients the shares open an upload; None where no encryption is opened by shares.
         done, total: targets so far, and in all.
@@ -89,6 +91,7 @@ class Stage:
         ]
         self.shared_key = any(seal.opened_by == "clients" for seal in seals)
         self.shares = min((seal.opens_with for seal in seals if seal.opened_by == "shares"), default=None)
+        self.shelf = Shelf()
         self.done = self.total = 0
         self.pictures = self.deadline = math.inf
         self.left = 0
@@ -100,4 +103,5 @@ class Stage:
 
     def close(self) -> None:
         """Forgets the parties."""
+        self.shelf.__exit__()
         self.rewound.__exit__()

@@ -1,0 +1,197 @@
+"""One batch that a client trained on in many rounds: what any of these rounds shows, used together."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Literal
+
+import fedplug
+import numpy as np
+from fedplug import Context, Field, Finds, hookimpl, stream
+from fedplug.api.errors import ViewError
+
+from fedplug_attacks._forms import Formed
+from fedplug_attacks.api.needs import Needs
+from fedplug_attacks.api.report import FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.several import coverage, each_round, of_the_same, stacked
+from fedplug_attacks.api.view import View
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedplug_attacks._several import SeveralRounds
+
+# The learning rate falls to a tenth after these shares of the iterations (Geiping et al. 2020).
+_MILESTONES = (3 / 8, 5 / 8, 7 / 8)
+# Rounds of which the exact attack on a batch is tried first.
+_FEW = 5
+
+
+class Rounds(Formed):
+    """Inputs from every round in which they were trained on: where masks move and noise is drawn anew.
+
+    With a first fully connected layer its gradients of all rounds are those of one wide layer, which the linear leak
+    (one example) or the exact attack on batches (`attacks.exact_batch`) takes apart. Else, and where there is noise on
+    a batch, inputs are searched for whose gradients match those of all rounds at once, each at its own model: one minus
+    their common cosine, plus total variation, as in `attacks.inverting`.
+
+    Rounds count where everybody knows that they are of the same examples: of a probe with `rounds`, or of clients that
+    train on all they have. Of one round it is an attack like the others; `rounds` in its report says how many there
+    were, and `coverage` which share of the entries they show together.
+    """
+
+    finds = Finds(
+        needs=Needs(model=False, tensors=(("model", "any"),), batch_size=(1, 256), loss=None, rounds=True),
+        what=frozenset({"images"}), headline=("mse", "low"), success=("mse", "<=", 1e-3),
+    )  # fmt: skip
+
+    class Options(fedplug.Options):
+        """Which rounds, and how inputs are found in them."""
+
+        form: Literal["adaptive", "naive"] = Field(
+            "adaptive", description="adaptive: only visible entries are used; naive: hidden ones are taken for 0"
+        )
+        method: Literal["layer", "search"] | None = Field(
+            None, description="layer: from the first layer; search: match gradients; null: the first that applies"
+        )
+        most: int = Field(20, ge=1, le=1000, description="rounds that are used at most, evenly spaced")
+        iterations: int = Field(600, ge=1, description="of a search: Adam steps")
+        tv: float = Field(0.01, ge=0, allow_inf_nan=False, description="of a search: weight of the total variation")
+        lr: float = Field(0.1, gt=0, allow_inf_nan=False, description="of a search: learning rate, standardised units")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def describe(self) -> str:
+        """A line for the plan."""
+        return f"up to {self.options.most} rounds of the same examples at once ({self.options.form})"
+
+    @hookimpl
+    def attack(self, view: View, ctx: Context) -> AttackReport:
+        """Uses what is visible in any of the rounds."""
+        method, reason = self.options.method, ""
+        report = None
+        if method != "search":
+            report = self._by_layer(view, ctx, method == "layer")
+        if report is None or (report.status == NOT_APPLICABLE and method is None):
+            reason = report.reason if report else ""
+            report = self._by_search(view, ctx)
+            if report.status == NOT_APPLICABLE and reason:
+                report = dataclasses.replace(report, reason=f"{reason}; nor does a search: {report.reason}")
+        most = self.options.most
+        told = {"rounds": float(max(1, len(of_the_same(view, most)))), "coverage": coverage(view, most)}
+        return dataclasses.replace(report, metrics={**report.metrics, **told})
+
+    def _by_layer(self, view: View, ctx: Context, wanted: bool) -> AttackReport | None:
+        """From the first layer of all rounds; None where a search does better."""
+        from fedplug_attacks.linear_leak import LinearLeak
+
+        assert view.update is not None
+        try:
+            wide = stacked(view, self.options.most)
+        except ViewError as error:
+            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        assert wide.update is not None
+        noisy = bool((np.nan_to_num(wide.update.sigma, nan=1.0) > 0).any())
+        single, adaptive = view.update.meaning.examples == 1, self.options.form == "adaptive"
+        if noisy and not single and not wanted:
+            return None
+        leak = LinearLeak(LinearLeak.Options(form=self.options.form))
+        if noisy and single and adaptive:
+            return _from_noise(wide, ctx)
+        if single or noisy:
+            return leak.attack(wide, ctx)
+        return self._by_rank(view, ctx) or leak.attack(wide, ctx)
+
+    def _by_rank(self, view: View, ctx: Context) -> AttackReport | None:
+        """The exact attack on a batch: of the first round alone, of few, and of all; None if it applies to none.
+
+        A trained model hardly moves for examples that it knows, so that an early round may show a batch better than all
+        together; and few rows are searched fast. Which answer is best follows from how many images are certain.
+        """
+        from fedplug_attacks.exact_batch import ExactBatch
+
+        exact, best = ExactBatch(ExactBatch.Options(form=self.options.form)), None
+        places = of_the_same(view, self.options.most)
+        few = of_the_same(view, min(_FEW, self.options.most))
+        for chosen in dict.fromkeys((tuple(places[:1]), tuple(few), tuple(places))):
+            some = [view.observations[place] for place in chosen]
+            report = exact.attack(stacked(dataclasses.replace(view, observations=some)), ctx)
+            if report.status != FINISHED:
+                continue
+            if best is None or report.metrics["exact"] >= best.metrics["exact"]:
+                best = report
+            if not report.unfit:
+                break
+        return best
+
+    def _by_search(self, view: View, ctx: Context) -> AttackReport:
+        import torch
+
+        from fedplug_attacks._descent import descend, total_variation
+        from fedplug_attacks._matching import Record
+        from fedplug_attacks._several import SeveralRounds
+
+        options = self.options
+        assert view.update is not None
+        views = [one for one in each_round(view, options.most) if one.model is not None]
+        lacks = Needs().unmet(views[-1] if views else view)
+        if len(view.shape) != 3:
+            lacks = "a search is for images, and the inputs are none"
+        if lacks:
+            return AttackReport(NOT_APPLICABLE, reason=lacks)
+        device: str = ctx.party.device  # type: ignore[attr-defined]
+        try:
+            matcher = SeveralRounds(views, options.form, view.update.meaning.examples or 1, device)
+        except ViewError as error:
+            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        labels = _labels(matcher, ctx)
+        start = matcher.start(stream(view.seed, "attacks.rounds"), "normal", ctx.public)
+
+        def objective(candidates: torch.Tensor, known: torch.Tensor, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
+            distance = matcher.cosine(matcher.gradients(candidates, known)[0])
+            return distance + options.tv * total_variation(candidates), distance
+
+        cuts = [share * options.iterations for share in _MILESTONES]
+        rates = [options.lr * 0.1 ** sum(step >= cut for cut in cuts) for step in range(options.iterations)]
+        record = Record(matcher, ctx)
+        descend(matcher, record, torch.stack([start] * len(labels)), labels, objective, rates, True)
+        return record.report(view.seed)
+
+
+def _from_noise(wide: View, ctx: Context) -> AttackReport:
+    """One example behind a first layer's gradient with noise, of all rounds together."""
+    from fedplug_attacks._rank_one import rank_one
+
+    try:
+        found = rank_one(wide, ctx.public)
+    except ViewError as error:
+        return AttackReport(NOT_APPLICABLE, reason=str(error))
+    ctx.party.progress(1, 1, 1 - found.alignment)  # type: ignore[attr-defined]
+    hidden = "noise alone would look like what the rows of the first layer have in common"
+    return AttackReport(
+        FINISHED, {"alignment": found.alignment}, images=found.image.astype(np.float32).reshape(1, *wide.shape),
+        seed=wide.seed, unfit="" if found.alignment else hidden,
+    )  # fmt: skip
+
+
+def _labels(matcher: SeveralRounds, ctx: Context) -> list[list[int]]:
+    """The labels to try, as all rounds together tell them."""
+    from fedplug_attacks._last_layer import batch_labels, single_label
+
+    classes, batch, form = matcher.view.num_classes, matcher.batch, matcher.form
+    if batch == 1:
+        guesses = [single_label(part.update, classes, form) for part in matcher.parts]
+        sure = [guess.classes[0] for guess in guesses if guess.told]
+        if sure:
+            return [[int(np.bincount(sure).argmax())]]
+        ranks = np.full((len(guesses), classes), classes)
+        for row, guess in zip(ranks, guesses, strict=True):
+            row[list(guess.classes)] = np.arange(len(guess.classes))
+        likely = np.argsort(ranks.sum(0), kind="stable")
+        return [[int(label)] for label in likely[: min(len(guess.classes) for guess in guesses)][:16]]
+    found = [batch_labels(p.update, batch, classes, form, p.probabilities(ctx.public)) for p in matcher.parts]
+    shares = np.mean([np.bincount(labels, minlength=classes) for labels in found], axis=0)
+    counts = np.floor(shares + 1e-9).astype(np.int64)
+    counts[np.argsort(counts - shares, kind="stable")[: batch - int(counts.sum())]] += 1
+    return [[int(label) for label in np.repeat(np.arange(classes), counts)]]

@@ -1,0 +1,378 @@
+"""The last unknown update in a sum that was opened: the sum, less what the adversary knows of all the others.
+
+Whoever reads the opened sum of a round and has every update in it but one has that one, whatever sealed it. Its own
+updates a colluding client knows; of the others' it has what it can read or open. This is done scalar by scalar: where
+positions are each client's own, a scalar that nobody else sent is the target's alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from fedplug.api.blocks import RETAINED, Block, Plan
+from fedplug.api.operations import Noise, Open, Scramble, Seal, WeightedSum
+from fedplug.api.parties import Client, Server
+from fedplug.mechanisms.execution import execute
+from fedplug.recipe.composition import amplified
+from fedplug.round.set_up import weight_of
+from fedplug.round.steps import Steps
+from fedplug.wire.record import SERVER, Message, client_address
+
+from fedplug_attacks.views.public_facts import Sent
+
+if TYPE_CHECKING:
+    from fedplug.api.links import Step
+    from numpy.typing import NDArray
+
+    from fedplug_attacks.views.adversaries import Insider
+    from fedplug_attacks.views.observer import Observer
+
+Vector: TypeAlias = "NDArray[np.float32]"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Beyond:
+    """What is looked up only where an opened sum may give an update away, as it takes a while.
+
+    Attributes:
+        later: gives the messages that came after a round, which tell what its sums are.
+        updates: of clients on the adversary's side, gives their updates (P,) before protection, as they know them;
+            without those that cannot be had.
+    """
+
+    later: Callable[[], Sequence[Message]]
+    updates: Callable[[Sequence[int]], Mapping[int, Vector]]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Part:
+    """What a client sent in a zone: values (n,) in units of the upload, and the standard deviation (n,) by which they
+    may be off; positions (n,), or None where all clients have the same.
+    """
+
+    values: NDArray[np.float64]
+    off: NDArray[np.float64]
+    positions: NDArray[Any] | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TakenOff:
+    """A zone of an upload, as an opened sum less all others shows it.
+
+    Attributes:
+        block: with the values that were closed, in units of the upload and without weight; NaN where somebody else's
+            value is not known.
+        off: float64 (n,), the standard deviation of their error, apart from noise of the target's own and rounding.
+        rounding: how many times as large rounding is as of one value of a client with weight 1.
+    """
+
+    block: Block
+    off: NDArray[np.float64]
+    rounding: float
+
+
+class Differences:
+    """Takes known updates off the sums of one round.
+
+    Args:
+        observer: of the run.
+        target: whose update is wanted.
+        round: 0-based.
+        read: the messages that the adversary read, up to that round.
+        reads: whether it reads a message.
+        insiders: the parties on its side.
+        beyond: looks up what came later, and what its clients know of their own.
+    """
+
+    def __init__(
+        self,
+        observer: Observer,
+        target: int,
+        round: int,
+        read: Sequence[Message],
+        reads: Callable[[Message], bool],
+        insiders: Sequence[Insider],
+        beyond: Beyond,
+    ) -> None:
+        self._observer, self._target, self._round = observer, target, round
+        self._read, self._reads, self._insiders, self._beyond = read, reads, insiders, beyond
+        self._clients = {i.party.client_id: i for i in insiders if isinstance(i.party, Client)}
+        self._parts: dict[tuple[int, str], _Part | None] = {}
+        self._own: Mapping[int, Vector] | None = None
+        self._sums: Mapping[str, Block] | None = None
+        self._told_weights: Mapping[int, float] | None = None
+
+    def unread(self) -> Mapping[str, Block] | None:
+        """What an unread upload of the target must look like, by zone, if all the others are on the adversary's side.
+
+        None where that is not so, or where the zones lie elsewhere at each client.
+        """
+        everyone = set(range(self._observer.recipe.data.clients))
+        if self._target in self._uploads or everyone - {*self._clients, self._target}:
+            return None
+        sums = self._opened_sums()
+        if not sums or any(b.positions is not None or b.contributors != len(self._uploads) + 1 for b in sums.values()):
+            return None
+        if self._weights() is None:
+            # What the clients have but for one: their own weights, and of a closed sum all of them together.
+            together = {float(b.divisor) for b in sums.values() if not isinstance(b.divisor, np.ndarray)} - {1.0}
+            own = {c: i.party.weight for c, i in self._clients.items() if isinstance(i.party, Client)}
+            rest = together.pop() - sum(own[c] for c in self._uploads) if len(together) == 1 else 0.0
+            if not 0 < rest <= 1 + 1e-9:
+                return None
+            self._told_weights = {**own, self._target: rest}
+        self._uploads[self._target] = {zone: Block(zone, block.size) for zone, block in sums.items()}
+        return self._uploads[self._target]
+
+    def of(self, block: Block) -> TakenOff | None:
+        """A zone of the target's upload as the opened sum shows it; None if it does not.
+
+        Args:
+            block: as it was uploaded, closed.
+        """
+        others = sorted(self._uploads.keys() - {self._target})
+        zone, weights, steps = block.zone, self._weights(), self._steps(block.zone)
+        if weights is None or steps is None or any(c not in weights for c in (*others, self._target)):
+            return None
+        if not self._may_tell(block, others):
+            return None  # before anything is looked up
+        total = self._opened_sums().get(zone)
+        own_places = block.positions is not None
+        if total is None or (total.positions is not None) != own_places:
+            return None
+        if not own_places and total.size != block.size:
+            return None
+        size = self._observer.layout.size if own_places else block.size
+        where: Any = block.positions if own_places else slice(None)
+        at: Any = total.positions if own_places else slice(None)
+        # Zones that are in no sum of their own met this one at the party that opened it.
+        met = {zone} | ({z for z in self._scattered() if z not in self._opened_sums()} if own_places else set())
+        rest, off, divisor = np.zeros((3, size))
+        known = np.zeros(size, bool)
+        known[at] = True
+        for client in (*others, self._target):
+            for name, sent in self._uploads[client].items():
+                # A scalar is divided by the weight of all who sent it, in whichever zone of their own.
+                if (sent.positions is None if own_places else name != zone):
+                    continue
+                place: Any = sent.positions if own_places else slice(None)
+                divisor[place] += weights[client]
+                if client == self._target or name not in met:
+                    continue
+                part = self._part(client, name)
+                if part is None:
+                    known[place] = False
+                else:
+                    rest[place] += weights[client] * part.values
+                    off[place] += np.square(weights[client] * part.off)
+        mean = np.zeros(size)
+        mean[at] = total.mean()
+        divisor = self._divisor(zone, steps, divisor, sum(weights[c] for c in (*others, self._target)), weights)
+        own = weights[self._target]
+        values = ((mean * divisor - rest) / own)[where]
+        values[~known[where]] = np.nan
+        if np.isnan(values).all():
+            return None
+        error = np.sqrt(off + _central(steps) ** 2)[where] / own
+        found = Block(zone, block.size, values.astype(np.float32), block.positions)
+        return TakenOff(found, error, math.sqrt(len(others) + 1) / own)
+
+    def _divisor(
+        self, zone: str, steps: Sequence[Step], sent: NDArray[np.float64], total: float, weights: Mapping[int, float]
+    ) -> Any:
+        """What the sum of a zone was divided by: (n,), or one number.
+
+        Args:
+            zone: the zone.
+            steps: its links.
+            sent: (n,), the weight of those who sent each scalar.
+            total: the weight of all who sent anything.
+            weights: of all clients.
+        """
+        sampling = self._observer.recipe.sampling
+        if sampling is not None and zone in amplified(sampling, self._observer._context(self._round, Server())):
+            return sampling.rate * sum(weights.values())
+        rule = next(o for step in steps for o in step.operations if isinstance(o, WeightedSum))
+        return (total if rule.divided_by == "all" else sent) / rule.rate
+
+    # -- what the adversary has ----------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _uploads(self) -> dict[int, Mapping[str, Block]]:
+        """The uploads of the round that were read, by client; decoded where a zone of the target's stays closed."""
+        found = {}
+        for message in self._read:
+            if (message.round, message.phase, message.receiver) == (self._round, "upload", SERVER):
+                answered = message.answered()
+                if answered is not None and answered.blocks is not None:
+                    found[int(message.sender.partition(":")[2])] = answered.blocks
+        return found
+
+    def _scattered(self) -> set[str]:
+        """The zones that lie elsewhere at each client."""
+        blocks = (each for blocks in self._uploads.values() for each in blocks.values())
+        return {block.zone for block in blocks if block.positions is not None}
+
+    def _steps(self, zone: str) -> Sequence[Step] | None:
+        """The links of a zone; None where its sum is none that can be taken apart here.
+
+        Not where groups have sums of their own, nor where some clients send noise alone.
+        """
+        recipe = self._observer.recipe
+        if recipe.groups is not None or recipe.resting(self._round):
+            return None
+        try:
+            steps = self._observer._context(self._round, Server()).steps(zone)
+        except Exception:  # it follows from what this adversary does not have
+            return None
+        behind = [o for step in steps if step.link.hook != "protect" for o in step.operations]
+        adds = [o for o in behind if isinstance(o, WeightedSum)]
+        plain = all(isinstance(o, WeightedSum | Open | Noise) for o in behind)
+        return steps if plain and len(adds) == 1 and adds[0].layers is None else None
+
+    def _weights(self) -> Mapping[int, float] | None:
+        """The weights of all clients; None where the adversary cannot know them."""
+        if self._told_weights is not None:
+            return self._told_weights
+        for insider in self._insiders:
+            if isinstance(insider.party, Server) and insider.party.weights:
+                return insider.party.weights
+        recipe, aggregator = self._observer.recipe, self._observer.composition.aggregator
+        everyone = range(recipe.data.clients)
+        if not aggregator.wants.num_examples:
+            return dict.fromkeys(everyone, 1.0)
+        sizes = {}
+        for message in self._read:
+            if message.round == -1 and message.receiver == SERVER:
+                answered = message.answered()
+                if answered is not None and answered.num_examples is not None:
+                    sizes[int(message.sender.partition(":")[2])] = answered.num_examples
+        if len(sizes) < len(everyone):
+            return None
+        most = max(sizes.values())
+        return {client: weight_of(aggregator, size, most) for client, size in sizes.items()}
+
+    def _may_tell(self, block: Block, others: Sequence[int]) -> bool:
+        """Whether at some scalar of a zone there are values of nobody else, or such as the adversary may know."""
+        unknown = [self._uploads[c][block.zone] for c in others if not self._may_know(c, block.zone)]
+        if not unknown:
+            return True
+        if block.positions is None or any(each.positions is None for each in unknown):
+            return False
+        covered = np.zeros(self._observer.layout.size, bool)
+        for each in unknown:
+            covered[each.positions] = True
+        return not bool(covered[block.positions].all())
+
+    def _may_know(self, client: int, zone: str) -> bool:
+        """Whether it may know what a client sent in a zone: a key that opens others' would have opened the target's."""
+        block = self._uploads[client].get(zone)
+        return client in self._clients or block is None or block.values is not None
+
+    def _part(self, client: int, zone: str) -> _Part | None:
+        if (client, zone) not in self._parts:
+            block = self._uploads[client][zone]
+            found = self._opened(block, client)
+            self._parts[client, zone] = self._own_part(client, block) if found is None else found
+        return self._parts[client, zone]
+
+    def _opened(self, block: Block, client: int) -> _Part | None:
+        """What somebody sent, as it can be read or opened: with its noise, so that it is off by rounding alone."""
+        opened = block if block.values is not None else None
+        if opened is None and self._insiders:
+            opened = self._observer._opened(block, self._round, self._insiders, client)
+        if opened is None:
+            return None
+        values = opened.plain().astype(np.float64) / (opened.divisor if opened.weighted else 1.0)
+        return _Part(values, np.zeros(block.size), block.positions)
+
+    def _own_part(self, client: int, block: Block) -> _Part | None:
+        """What a client on the adversary's side sent, from its update and its plan."""
+        insider = self._clients.get(client)
+        if insider is None or insider.plan is None:
+            return None
+        if self._own is None:
+            self._own = self._beyond.updates(sorted(self._clients))
+        update = self._own.get(client)
+        if update is None:
+            return None
+        assert isinstance(insider.party, Client)
+        return _sent(self._observer, insider.party, insider.plan, update, block, self._round)
+
+    def _opened_sums(self) -> Mapping[str, Block]:
+        """The means of the round by zone, as far as the adversary can open what clients were told."""
+        if self._sums is None:
+            self._sums = {}
+            receivers = [client_address(self._target), *map(client_address, self._clients)]
+            later = [message for message in self._beyond.later() if self._reads(message)]
+            for receiver in receivers:
+                for message in later:
+                    if message.receiver != receiver:
+                        continue
+                    for call in message.asked():
+                        if (call.component, call.method, call.round) == (Steps.name, "adopt", self._round):
+                            self._sums = self._as_opened(call.payload[0])
+                            return self._sums
+        return self._sums
+
+    def _as_opened(self, blocks: Mapping[str, Block]) -> dict[str, Block]:
+        client = Client(client_id=self._target)
+        client.ctx = self._observer._context(self._round, client)
+        found = {}
+        for zone, block in blocks.items():
+            opened = self._observer._sum_opened(zone, block, client, self._insiders)
+            if opened is not None:
+                found[zone] = opened
+        return found
+
+
+def _sent(observer: Observer, party: Client, plan: Plan, update: Vector, block: Block, round: int) -> _Part | None:
+    """What a client closed in a zone: its update behind the links before the seal.
+
+    Noise that cannot be drawn again is left out: its owner would know it, and here it counts as an error.
+    """
+    zone = block.zone
+    if zone == RETAINED or zone not in plan.zones:
+        return None
+    where = plan.positions(zone)
+    if len(where) != block.size:
+        return None
+    party.ctx = ctx = observer._context(round, party)
+    made = Block(zone, len(where), update[where], None if zone in plan.shared else where, divisor=party.weight)
+    variance = np.zeros(len(where))
+    try:
+        steps = ctx.steps(zone)
+        for step in steps:
+            if step.link.hook != "protect" or step.has(Seal, Scramble):
+                break
+            kept = [number for number, one in enumerate(step.operations) if not _is_lost(one)]
+            if len(kept) < len(step.operations):
+                learns = observer._learns(round)
+                sent = Sent.of(zone, ctx, learns)
+                variance = np.square(sent.sigma(observer.layout)[where] * abs(sent.factor), dtype=np.float64)
+            part = dataclasses.replace(
+                step, operations=tuple(step.operations[n] for n in kept),
+                states=(*(step.states[n] for n in kept), step.states[-1]),
+            )  # fmt: skip
+            made = execute(part, made, party, ctx)
+    except Exception:  # what it does follows from the client's data or memory
+        return None
+    return _Part(made.plain().astype(np.float64), np.sqrt(variance), block.positions)
+
+
+def _central(steps: Sequence[Step]) -> float:
+    """Standard deviation of the noise on a sum; NaN where nobody states it."""
+    behind = [o for step in steps if step.link.hook == "postprocess" for o in step.operations if isinstance(o, Noise)]
+    sizes = [math.nan if one.std is None else float(np.max(one.std)) for one in behind]
+    return math.hypot(*sizes)
+
+
+def _is_lost(operation: Any) -> bool:
+    """Whether an operation draws what nobody can draw again."""
+    return isinstance(operation, Noise) and operation.source != "reproducible"
+
