@@ -118,7 +118,7 @@ class Differences:
         """
         if self._target in self._uploads or set(range(self._observer.recipe.data.clients)) - {*self._clients, self._target}:
             return None
-        sums = self._opened_sums()
+        sums = self.opened_sums()
         if not sums or any(b.positions is not None or b.contributors != len(self._uploads) + 1 for b in sums.values()):
             return None
         if self._weights() is None:
@@ -147,11 +147,11 @@ class Differences:
             return None
         if not self._may_tell(block, others):
             return None  # before anything is looked up
-        total = self._opened_sums().get(zone)
+        total = self.opened_sums().get(zone)
         if total is None or (total.positions is None) != (block.positions is None):
             return None
         # Zones that are in no sum of their own met this one at the party that opened it.
-        met = [zone] + [z for z in self._zones() if z not in self._opened_sums() and total.positions is not None]
+        met = [zone] + [z for z in self._zones() if z not in self.opened_sums() and total.positions is not None]
         rule = next(o for step in steps for o in step.operations if isinstance(o, WeightedSum))
         noise = [o for step in steps if step.link.hook == "postprocess" for o in step.operations if isinstance(o, Noise)]
         central = math.sqrt(sum(float(np.max(one.std)) ** 2 if one.std is not None else math.nan for one in noise))
@@ -275,7 +275,7 @@ class Differences:
         assert isinstance(insider.party, Client)
         return _sent(self._observer, insider.party, insider.plan, update, block, self._round)
 
-    def _opened_sums(self) -> Mapping[str, Block]:
+    def opened_sums(self) -> Mapping[str, Block]:
         """The means of the round by zone, as far as the adversary can open what was told to a client of its own group."""
         if self._sums is None:
             self._sums = {}

@@ -34,12 +34,15 @@ class OneBatch:
         classes: how many classes it is drawn from; None: all.
         drawn: the round (0-based) whose draw it is, where the same batch is asked about in several; None: of each its
             own.
+        planted: float32 (P,), the model that a malicious server hands out in place of the global one; None: it is
+            honest.
     """
 
     batch_size: int
     number: int = 0
     classes: int | None = None
     drawn: int | None = None
+    planted: NDArray[np.float32] | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def indices(self, client: Client) -> NDArray[np.int64]:
         """Which of the client's training examples are in the batch, ascending."""
@@ -94,6 +97,8 @@ class ProbedSteps(Steps):
         client.remembered.trained = client.ctx.round
         client.previous_plan, client.plan = client.plan, None
         client.scores, client.update = {}, None
+        if self.batch.planted is not None:  # it arrives as any model does; what a client keeps to itself it puts back
+            client.vector, client.personal = self.batch.planted.copy(), None
         with self.batch.on_one_batch(client, self.composition.trainer) as solver:
             client.update = self.updates[client.client_id] = self._learn(client, solver)
         self._score(client)

@@ -6,8 +6,9 @@ import copy
 import dataclasses
 from typing import Any, Literal
 
+import numpy as np
 from fedplug.api.data import Examples, Model
-from fedplug.api.errors import FedplugError, PluginError, ViewError, describe
+from fedplug.api.errors import FedplugError, PluginError, ViewError, describe, of_component
 from fedplug.api.parties import Context, Server
 from fedplug.api.roles import Attack, Learns
 from fedplug.recipe.composition import Composition
@@ -15,6 +16,7 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import make_context
 from numpy.typing import NDArray
 
+from fedplug_attacks.api.planting import Plants
 from fedplug_attacks.api.report import INCONCLUSIVE, NOT_APPLICABLE, AttackReport, checked
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import Attacker, View
@@ -112,6 +114,23 @@ class Calls:
         except ViewError as error:
             self.watch.note(f"{name}: {error}")
             return AttackReport(INCONCLUSIVE, reason=str(error))
+
+    def planted(self, name: str, view: View) -> NDArray[np.float32]:
+        """The model that an attack has a malicious server hand out.
+
+        Raises:
+            ViewError: it is not one: of another length, or not finite.
+        """
+        component = self.composition.part(name, Attack)
+        assert isinstance(component, Plants)
+        view = _apart(view)
+        with of_component(name, "plant"):
+            vector = np.asarray(component.plant(view, self._context(view, component)), np.float32)
+        if vector.shape != (self.model.layout.size,) or not np.isfinite(vector).all():
+            raise ViewError(
+                f"{name} planted an array of shape {vector.shape}; it must be ({self.model.layout.size},), all finite"
+            )
+        return vector
 
     def _context(self, view: View, component: Attack) -> Context:
         """The public facts, without the components of the run: they could lead to data.

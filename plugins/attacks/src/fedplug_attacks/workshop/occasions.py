@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedplug.api.errors import CheckpointError, ViewError, describe
 from fedplug.recipe.recipe import Recipe
@@ -15,6 +16,10 @@ from fedplug.wire.record import SERVER, Message, read_wire, recordings
 from fedplug_attacks.views.probe import OneBatch
 from fedplug_attacks.views.rewind import Moment, Rewound
 from fedplug_attacks.workshop.scope import AttackScope
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -159,8 +164,14 @@ class Occasions:
         yield from self._run(rewound, round)
         yield from repeated
 
+    def planted(self, rewound: Rewound, round: int, number: int, vector: NDArray[np.float32]) -> Occasion:
+        """A batch of a probe whose clients were handed another model, with the sums of their answers."""
+        assert self.scope.probe is not None  # the scope has been checked
+        batch = OneBatch(self.scope.probe.batch_size, number, self.scope.probe.classes, planted=vector)
+        return self._probe(rewound, round, batch)
+
     def _probe(self, rewound: Rewound, round: int, batch: OneBatch) -> Occasion:
-        moment = rewound.probe(round, batch, self._subtracts)
+        moment = rewound.probe(round, batch, self._subtracts or batch.planted is not None)
         before = [message for message in self.recorded if message.round < round]
         clients = sorted(moment.batches)
         said = [*before, *moment.messages]

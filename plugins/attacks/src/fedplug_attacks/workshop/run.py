@@ -29,10 +29,11 @@ from fedplug.recipe.recipe import Recipe
 from numpy.typing import NDArray
 
 from fedplug_attacks.api.observation import Observation
+from fedplug_attacks.api.planting import Plants
 from fedplug_attacks.api.report import NOT_APPLICABLE, AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import View
-from fedplug_attacks.views.adversaries import Adversary, read_client
+from fedplug_attacks.views.adversaries import Adversary, plants, read_client
 from fedplug_attacks.views.differences import Beyond
 from fedplug_attacks.views.observer import Known
 from fedplug_attacks.views.probe import OneBatch
@@ -116,8 +117,14 @@ class AttackRun:
             if unfinished and self.stage.late:  # the parties need not be taken back for nothing
                 self.stage.left += self.count() // len(batches) * len(unfinished)
                 continue
+            honest = [name for name in names if not plants(name)]
+            for name in (name for name in names if plants(name)):
+                for number in unfinished:
+                    self._plant(round, name, number)
+            if not honest:
+                continue
             for occasion in self.occasions.of(round, "released" in names, self.rewound, unfinished, self._asking):
-                for name in names:
+                for name in honest:
                     for target in self._targets(occasion):
                         adversary = Adversary.of(name, target, occasion.clients, self.scope.protected_links)
                         self._on_target(occasion, name, adversary, target)
@@ -172,10 +179,34 @@ class AttackRun:
 
     # -- one target ----------------------------------------------------------------------------------------------------
 
-    def _on_target(self, occasion: Occasion, name: str, adversary: Adversary | None, target: int) -> None:
+    def _plant(self, round: int, name: str, number: int) -> None:
+        """Has each attack choose the model that clients are handed in a probe, and attacks what they answer."""
+        (honest,) = self.occasions.of(round, False, self.rewound, [number], self._asking)
+        for use in self.section.attacks:
+            attack, occasion = self.composition.part(use.name, Attack), honest
+            if isinstance(attack, Plants):
+                target = honest.clients[0]
+                server = Adversary("server", frozenset({"server"}), (), self.scope.protected_links)
+                known = self._known(honest, server, target)
+                # Where it does not see the model, any other that fits will do: here that of the first round.
+                known = dataclasses.replace(known, update=None, vector=self.stage.observer.initial) if (
+                    known.vector is None) else dataclasses.replace(known, update=None)  # fmt: skip
+                seed = int(stream(self.recipe.seed, "plant", use.name, str(round), str(number)).integers(2**31))
+                view = View(name, round=round, seed=seed)
+                view, _ = self.calls.view(view, known, self.truths.of(round, target, honest.moment, None), attack, None)
+                planted = self.calls.planted(use.name, view)
+                occasion = self.occasions.planted(self.rewound, round, number, planted)
+            for target in self._targets(occasion):
+                adversary = Adversary.of(name, target, occasion.clients, self.scope.protected_links)
+                self._on_target(occasion, name, adversary, target, [use])
+
+    def _on_target(
+        self, occasion: Occasion, name: str, adversary: Adversary | None, target: int,
+        uses: Sequence[Use] | None = None,
+    ) -> None:  # fmt: skip
         known: Known | None = None
         rounds: Observations | None = None
-        for use in self.section.attacks:
+        for use in self.section.attacks if uses is None else uses:
             task = self._task(use, name, occasion.round, target, occasion.batch.number if occasion.batch else 0)
             self.stage.done += 1
             if self._is_finished(task):
@@ -206,9 +237,15 @@ class AttackRun:
             return Known((), None, theirs.vector, theirs.personal, theirs.buffers)
         size = len(occasion.moment.batches[target]) if occasion.batch and occasion.moment else None
         beyond = Beyond(occasion.later, functools.partial(self._theirs, occasion))
-        return self.stage.observer.known(
-            adversary, target, occasion.round, occasion.messages, occasion.folder, size, beyond
-        )
+        seen = occasion.round, occasion.messages, occasion.folder, size, beyond
+        known = self.stage.observer.known(adversary, target, *seen)
+        planted = occasion.batch.planted if occasion.batch else None
+        if planted is None:
+            return known
+        update = known.update
+        if update is None or not update.visible.any():  # a sum holds what all clients made of the planted model
+            update = self.stage.observer.opened_sum(adversary, target, *seen) or update
+        return dataclasses.replace(known, update=update, vector=planted)
 
     def _theirs(self, occasion: Occasion, clients: Sequence[int]) -> Mapping[int, NDArray[np.float32]]:
         """What colluding clients know of their own updates, which their states do not keep: made again."""
