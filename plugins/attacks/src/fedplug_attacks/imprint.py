@@ -50,8 +50,13 @@ class Imprint(fedplug.Attack, Plants):
         """How strong the imprint is."""
 
         size: float = Field(
-            1.0, gt=0, description="of a row of the first layer, relative to the first row of the honest model"
+            0.1, gt=0, description="of a row of the first layer, relative to the honest model: small, so that the "
+            "logits stay in their range"
         )
+        gain: float = Field(
+            3.0, gt=0, description="of the next layer's weights, relative to the honest model: large, so that gradients "
+            "stand out of rounding"
+        )  # fmt: skip
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -71,9 +76,8 @@ class Imprint(fedplug.Attack, Plants):
         weight[:] = direction
         parameter(planted, layout, bias)[:] = -_quantiles(direction, view, ctx, len(weight))
         if following is not None:
-            # Together as strong as one unit of the honest model: what comes behind stays in its range.
             after = parameter(planted, layout, following)
-            after[:] = after[:, :1] / np.sqrt(len(weight))
+            after[:] = self.options.gain * after[:, :1]
         return planted
 
     @hookimpl
