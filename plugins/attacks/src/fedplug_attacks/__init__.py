@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Needs": "needs", "Meaning": "observation", "Observation": "observation", "ObservedUpdate": "observation",
-    "Seen": "observation", "TensorView": "observation", "AttackReport": "report", "Plants": "planting", "each_round": "several",
+    "Seen": "observation", "TensorView": "observation", "AttackReport": "report", "Plants": "planting",
+    "each_round": "several",
     "of_the_same": "several", "stacked": "several", "Truth": "truth", "Attacker": "view", "View": "view",
 }  # fmt: skip
 

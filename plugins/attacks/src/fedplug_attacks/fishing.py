@@ -12,7 +12,7 @@ from fedplug.api.errors import ViewError
 
 from fedplug_attacks.api.needs import FIRST_WEIGHT, LAST_BIAS, LAST_WEIGHT, Needs, role
 from fedplug_attacks.api.observation import Seen
-from fedplug_attacks.api.planting import Plants, parameter, signs
+from fedplug_attacks.api.planting import Plants, parameter
 from fedplug_attacks.api.report import NOT_APPLICABLE, AttackReport
 from fedplug_attacks.api.view import View
 
@@ -27,7 +27,7 @@ class Fishing(fedplug.Attack, Plants):
 
     `plant`: in the last layer the weights of all classes but c become 0, and their biases `alpha`. The features of an
     example of another class then get the gradient W_c p_c, with p_c about e^-alpha, and those of class c W_c (p_c - 1):
-    all layers but the last have the gradient of the examples of class c. `attack`: where one of the batch is of class c,
+    all layers but the last have the gradient of the examples of class c. `attack`: where the batch has one of class c,
     that is the gradient of a single example, which `attacks.linear_leak` reads off a first layer that is fully
     connected, and `attacks.inverting` searches for elsewhere; of the last layer only row c is looked at.
 
@@ -75,17 +75,13 @@ class Fishing(fedplug.Attack, Plants):
     def attack(self, view: View, ctx: Context) -> AttackReport:
         """Inverts what is left of the gradient as that of one example."""
         assert view.update is not None
-        assert view.vector is not None
         weight, bias = (role(ctx.layout, name, view.num_classes) for name in (LAST_WEIGHT, LAST_BIAS))
         if weight is None:
             return AttackReport(NOT_APPLICABLE, reason="the last layer is not fully connected")
         update = _of_one(view.update, [weight, *([bias] if bias else [])], self.options.label)
         caught = dataclasses.replace(view, update=update)
         report = self._inner(view, ctx).attack(view=caught, ctx=ctx)
-        metrics = dict(report.metrics)
-        if view.initial is not None:
-            metrics |= signs(view.vector, view.initial, ctx.layout)
-        return dataclasses.replace(report, metrics=metrics, labels=None)
+        return dataclasses.replace(report, labels=None)
 
     def _inner(self, view: View, ctx: Context) -> fedplug.Attack:
         from fedplug_attacks.inverting import InvertingGradients
@@ -100,7 +96,7 @@ class Fishing(fedplug.Attack, Plants):
 
 
 def _of_one(update: ObservedUpdate, last: list[str], label: int) -> ObservedUpdate:
-    """The update as that of one example; of the last layer only the row of its class is, and the others are not seen."""
+    """The update as that of one example; of the last layer the row of its class alone is seen."""
     states, dense, sigma = update.states.copy(), update.dense(0.0), np.zeros(update.layout.size, np.float32)
     sigma[update.visible] = update.sigma
     for each in update.layout.parameters:

@@ -10,7 +10,7 @@ from fedplug import Context, Field, Finds, hookimpl
 from fedplug.api.errors import ViewError
 
 from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, Needs, role
-from fedplug_attacks.api.planting import Plants, parameter, signs
+from fedplug_attacks.api.planting import Plants, parameter
 from fedplug_attacks.api.report import FINISHED, NOT_APPLICABLE, AttackReport
 from fedplug_attacks.api.view import View
 
@@ -50,12 +50,12 @@ class Imprint(fedplug.Attack, Plants):
         """How strong the imprint is."""
 
         size: float = Field(
-            0.1, gt=0, description="of a row of the first layer, relative to the honest model: small, so that the "
-            "logits stay in their range"
+            0.1, gt=0, description="of a row of the first layer, relative to the honest model: small, so that logits "
+            "stay in their range"
         )
         gain: float = Field(
-            3.0, gt=0, description="of the next layer's weights, relative to the honest model: large, so that gradients "
-            "stand out of rounding"
+            3.0, gt=0, description="of the next layer's weights, relative to the honest model: large, so that "
+            "gradients stand out of rounding"
         )  # fmt: skip
 
     def __init__(self, options: Options) -> None:
@@ -101,10 +101,9 @@ class Imprint(fedplug.Attack, Plants):
         filled = np.abs(gradient_of) > _SILENT * np.abs(scale).max()
         images = _as_images(inputs_of[filled] / gradient_of[filled, None], view)
         metrics = {"bins": float(len(told)), "bins_filled": float(filled.sum())}
-        if view.initial is not None:
-            metrics |= signs(view.vector, view.initial, ctx.layout)
         if not len(images):
-            return AttackReport(NOT_APPLICABLE, metrics, reason="all visible bias gradients of the first layer are equal")
+            reason = "all visible bias gradients of the first layer are equal"
+            return AttackReport(NOT_APPLICABLE, metrics, reason=reason)
         outside = np.maximum(-images, images - 1)
         mixed = np.nan_to_num(outside, nan=0.0).max(1) > _OUTSIDE
         metrics["hidden_pixels"] = float(np.isnan(images).sum(1).mean())

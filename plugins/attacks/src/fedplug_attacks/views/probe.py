@@ -36,6 +36,7 @@ class OneBatch:
             own.
         planted: float32 (P,), the model that a malicious server hands out in place of the global one; None: it is
             honest.
+        signs: what any client could notice of it.
     """
 
     batch_size: int
@@ -43,6 +44,7 @@ class OneBatch:
     classes: int | None = None
     drawn: int | None = None
     planted: NDArray[np.float32] | None = dataclasses.field(default=None, compare=False, repr=False)
+    signs: Mapping[str, float] = dataclasses.field(default_factory=dict, compare=False)
 
     def indices(self, client: Client) -> NDArray[np.int64]:
         """Which of the client's training examples are in the batch, ascending."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -164,10 +164,12 @@ class Occasions:
         yield from self._run(rewound, round)
         yield from repeated
 
-    def planted(self, rewound: Rewound, round: int, number: int, vector: NDArray[np.float32]) -> Occasion:
+    def planted(
+        self, rewound: Rewound, round: int, number: int, vector: NDArray[np.float32], signs: Mapping[str, float]
+    ) -> Occasion:  # fmt: skip
         """A batch of a probe whose clients were handed another model, with the sums of their answers."""
         assert self.scope.probe is not None  # the scope has been checked
-        batch = OneBatch(self.scope.probe.batch_size, number, self.scope.probe.classes, planted=vector)
+        batch = OneBatch(self.scope.probe.batch_size, number, self.scope.probe.classes, planted=vector, signs=signs)
         return self._probe(rewound, round, batch)
 
     def _probe(self, rewound: Rewound, round: int, batch: OneBatch) -> Occasion:

@@ -29,7 +29,7 @@ from fedplug.recipe.recipe import Recipe
 from numpy.typing import NDArray
 
 from fedplug_attacks.api.observation import Observation
-from fedplug_attacks.api.planting import Plants
+from fedplug_attacks.api.planting import Plants, signs
 from fedplug_attacks.api.report import NOT_APPLICABLE, AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import View
@@ -189,13 +189,14 @@ class AttackRun:
                 server = Adversary("server", frozenset({"server"}), (), self.scope.protected_links)
                 known = self._known(honest, server, target)
                 # Where it does not see the model, any other that fits will do: here that of the first round.
-                known = dataclasses.replace(known, update=None, vector=self.stage.observer.initial) if (
-                    known.vector is None) else dataclasses.replace(known, update=None)  # fmt: skip
+                model = self.stage.observer.initial if known.vector is None else known.vector
+                known = dataclasses.replace(known, update=None, vector=model)
                 seed = int(stream(self.recipe.seed, "plant", use.name, str(round), str(number)).integers(2**31))
                 view = View(name, round=round, seed=seed)
                 view, _ = self.calls.view(view, known, self.truths.of(round, target, honest.moment, None), attack, None)
                 planted = self.calls.planted(use.name, view)
-                occasion = self.occasions.planted(self.rewound, round, number, planted)
+                told = signs(planted, model, self.stage.model.layout)
+                occasion = self.occasions.planted(self.rewound, round, number, planted, told)
             for target in self._targets(occasion):
                 adversary = Adversary.of(name, target, occasion.clients, self.scope.protected_links)
                 self._on_target(occasion, name, adversary, target, [use])
@@ -302,6 +303,7 @@ class AttackRun:
             spent = time.process_time() - started
             outcomes[form] = self.scorer.outcome(report, truth, guesses, finds, spent)
             outcomes[form].luck = luck
+            outcomes[form].own |= occasion.batch.signs if occasion.batch else {}
             sized = finds.needs.update and "labels" in finds.what  # such an attack takes the size for what it is
             if sized and update is not None and update.meaning.clip_norm is not None:
                 outcomes[form].excuse(f"a clip to {update.meaning.clip_norm:g} may hide how long what is visible was")
