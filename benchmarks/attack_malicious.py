@@ -84,7 +84,7 @@ def summed(attack: str, outcomes: list[Any]) -> list[str]:
     asked = len(outcomes) * (1 if attack == "fishing" else 8)
     found = sum(len(each.recovered) for each in outcomes)
     low, high = wilson(min(found, asked), asked)
-    changes = [each.own["planted_change"] for each in outcomes if "planted_change" in each.own]
+    changes = [each.own["noticed_change"] for each in outcomes if "planted_change" in each.own]
     return [
         str(len(outcomes)), f"{found} of {asked}", f"{low:.0%} to {high:.0%}",
         f"{statistics.median(changes):.1f}" if changes else "", f"{statistics.mean(e.seconds for e in outcomes):.2f}",

@@ -9,10 +9,12 @@ import fedplug
 import numpy as np
 import pytest
 from fedplug.api.errors import RecipeError
-from fedplug_attacks.api.planting import signs
+from fedplug.round.handed import alarms, signs
 from fedplug_attacks.workshop.default_set import DEFAULT_SET
 from fedplug_attacks.workshop.results import results
 from fedplug_kit.static import check_component
+from hypothesis import given
+from hypothesis import strategies as st
 
 CLEAR = {"negotiate_mask": {"use": "std.single_zone", "zone": "clear"}, "protect": {"clear": []}}
 
@@ -50,8 +52,8 @@ def test_an_imprint_gives_every_image_of_a_batch_exactly(tmp_path: Path) -> None
         assert outcome.status == "success"
         assert outcome.metrics["mse"] < 1e-9
         assert len(outcome.recovered) == 8
-        assert outcome.own["planted_equal_rows"] == 1.0  # what a client can notice without data
-        assert outcome.own["planted_change"] > 0.5
+        assert outcome.own["noticed_parallel_rows"] == 1.0  # what a client can notice without data
+        assert outcome.own["noticed_change"] > 0.5
 
 
 def test_masks_do_not_hinder_it_and_shared_noise_does(tmp_path: Path) -> None:
@@ -96,10 +98,66 @@ def test_without_a_probe_there_is_nothing_to_plant(tmp_path: Path) -> None:
         attacked(tmp_path, {"use": "attacks.imprint"}, CLEAR, adversaries=["server+malicious_server"])
 
 
-def test_signs_of_an_honest_round_are_small() -> None:
-    layout = fedplug.Layout.of([("fc1.weight", (6, 4)), ("fc1.bias", (6,))])
+def test_where_others_are_handed_zeros_a_sum_is_the_targets_update(tmp_path: Path) -> None:
+    """Model inconsistency (Pasquini et al. 2022): masks hide the target's update behind nothing."""
+    for outcome in attacked(tmp_path / "imprint", {"use": "attacks.imprint", "handed": "target"}, masked()):
+        assert len(outcome.recovered) >= 7
+        assert outcome.own["bins_filled"] <= 8
+    fish = [
+        outcome.metrics["mse"]
+        for label in (3, 4)
+        for outcome in attacked(
+            tmp_path / str(label), {"use": "attacks.fishing", "label": label, "handed": "target"}, masked()
+        )
+    ]
+    assert min(fish) < 1e-3
+
+
+def test_bins_split_between_clients_tell_whose_image_it_is(tmp_path: Path) -> None:
+    for outcome in attacked(tmp_path, {"use": "attacks.imprint", "handed": "split"}, masked()):
+        assert outcome.own["bins"] in (42, 43)
+        assert outcome.own["bins_filled"] <= 8
+        assert len(outcome.recovered) >= 4
+        assert outcome.own["noticed_emptied_rows"] > 0.8
+
+
+def test_behind_convolutions_features_are_imprinted_and_inverted(tmp_path: Path) -> None:
+    cnn = CLEAR | {"model": {"use": "std.cnn", "norm": "group"}}
+    for outcome in attacked(tmp_path, {"use": "attacks.imprint"}, cnn, targets=[0]):
+        assert outcome.own["bins_filled"] <= 8
+        assert len(outcome.recovered) >= 2
+
+
+def test_a_model_in_which_nothing_can_be_planted_is_said_so(tmp_path: Path) -> None:
+    flat = CLEAR | {"model": "std.logistic"}
+    (outcome, _) = attacked(tmp_path, {"use": "attacks.imprint"}, flat)
+    assert outcome.status == "not_applicable"
+    assert "with another behind it" in outcome.reason
+
+
+LAYOUT = fedplug.Layout.of([("fc1.weight", (8, 6)), ("fc1.bias", (8,)), ("fc2.weight", (4, 8)), ("fc2.bias", (4,))])
+
+
+@given(seed=st.integers(0, 1000), scale=st.floats(0.001, 10))
+def test_training_from_random_weights_leaves_no_sign(seed: int, scale: float) -> None:
+    rng = np.random.default_rng(seed)
+    before = rng.standard_normal(LAYOUT.size).astype(np.float32)
+    after = before + np.float32(scale) * rng.standard_normal(LAYOUT.size).astype(np.float32)
+    found = signs(after, before, LAYOUT)
+    assert not alarms(found)
+    assert found["parallel_rows"] == found["emptied_rows"] == 0
+    assert found["change"] == pytest.approx(np.linalg.norm(after - before) / np.linalg.norm(before), rel=1e-3)
+
+
+def test_signs_of_planted_rows() -> None:
     rng = np.random.default_rng(0)
-    honest = rng.standard_normal(30).astype(np.float32)
-    found = signs(honest + np.float32(0.01) * rng.standard_normal(30).astype(np.float32), honest, layout)
-    assert found["planted_change"] < 0.05
-    assert found["planted_equal_rows"] == 0.0
+    before = rng.standard_normal(LAYOUT.size).astype(np.float32)
+    parallel, emptied = before.copy(), before.copy()
+    parallel[:48].reshape(8, 6)[:6] = np.outer([1, -2, 3, 0.5, 1, 1], before[:6])
+    found = signs(parallel, before, LAYOUT, np.zeros(LAYOUT.size, np.float32))
+    assert found["parallel_rows"] == 0.75
+    assert found["silent_rows"] == 1.0
+    assert alarms(found) == ["75% of the rows of a layer are multiples of each other"]
+    emptied[56:88].reshape(4, 8)[1:] = 0
+    assert alarms(signs(emptied, before, LAYOUT)) == ["75% of the rows of a layer became zeros"]
+    assert not alarms(signs(emptied, emptied, LAYOUT))  # as it was before: nothing new

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
@@ -12,7 +12,7 @@ from fedplug.api.errors import ViewError
 
 from fedplug_attacks.api.needs import FIRST_WEIGHT, LAST_BIAS, LAST_WEIGHT, Needs, role
 from fedplug_attacks.api.observation import Seen
-from fedplug_attacks.api.planting import Plants, parameter
+from fedplug_attacks.api.planting import Plants, parameter, to_target
 from fedplug_attacks.api.report import NOT_APPLICABLE, AttackReport
 from fedplug_attacks.api.view import View
 
@@ -31,13 +31,15 @@ class Fishing(fedplug.Attack, Plants):
     that is the gradient of a single example, which `attacks.linear_leak` reads off a first layer that is fully
     connected, and `attacks.inverting` searches for elsewhere; of the last layer only row c is looked at.
 
+    Under a sum, `handed: target` hands all others zeros, so that the sum is the target's update (`to_target`).
+
     It needs to know a class that the batch has once: `label`. Which classes a client has, `attacks.negotiation` and
     `attacks.labels` tell.
     """
 
     name: str
     finds = Finds(
-        needs=Needs(tensors=(("model", "any"),), batch_size=(1, 256)),
+        needs=Needs(tensors=(("model", "any"),), batch_size=(1, 65536), sums=True),
         what=frozenset({"images"}), headline=("mse", "low"), success=("mse", "<=", 1e-2),
     )  # fmt: skip
 
@@ -46,13 +48,16 @@ class Fishing(fedplug.Attack, Plants):
 
         label: int = Field(0, ge=0, description="c, the class of the example")
         alpha: float = Field(12.0, gt=0, description="how sure the planted model is that nothing is of class c")
+        handed: Literal["all", "target"] = Field(
+            "all", description="who is handed the planted model; target: all others zeros, against sums"
+        )
         iterations: int = Field(600, ge=1, description="of the search, where the first layer is not fully connected")
         tv: float = Field(0.01, ge=0, description="weight of total variation in that search")
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options, self.for_each_target = options, options.handed == "target"
 
-    def plant(self, view: View, ctx: Context) -> NDArray[np.float32]:
+    def plant(self, view: View, ctx: Context) -> NDArray[np.float32] | dict[int, NDArray[np.float32]]:
         """The honest model with another last layer.
 
         Raises:
@@ -69,7 +74,7 @@ class Fishing(fedplug.Attack, Plants):
         kept = rows[self.options.label].copy()
         rows[:], shift[:] = 0.0, self.options.alpha
         rows[self.options.label], shift[self.options.label] = kept, 0.0
-        return planted
+        return to_target(planted, view.target, ctx) if self.for_each_target and view.target is not None else planted
 
     @hookimpl
     def attack(self, view: View, ctx: Context) -> AttackReport:

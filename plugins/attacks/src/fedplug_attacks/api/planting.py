@@ -7,11 +7,10 @@ Clients train on them as on any global model, and protect their updates as ever.
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-
-from fedplug_attacks.api.needs import FIRST_WEIGHT, role
 
 if TYPE_CHECKING:
     from fedplug import Context
@@ -22,38 +21,37 @@ if TYPE_CHECKING:
 
 
 class Plants(abc.ABC):
-    """An attack that chooses the model which clients are handed, for the adversary `malicious_server`."""
+    """An attack that chooses the models which clients are handed, for the adversary `malicious_server`.
+
+    Attributes:
+        for_each_target: whether it plants other models for each target, which takes a probe for each.
+    """
+
+    for_each_target: bool = False
 
     @abc.abstractmethod
-    def plant(self, view: View, ctx: Context) -> NDArray[np.float32]:
-        """The model to hand out, (P,).
+    def plant(self, view: View, ctx: Context) -> NDArray[np.float32] | Mapping[int, NDArray[np.float32]]:
+        """The model to hand out, (P,); or, by client, one for each of the `ctx.num_clients`.
 
         Args:
-            view: of the server before clients train: the honest `vector` and `model`, and no update. When the attack
-                is called afterwards, `view.vector` is what this gave.
+            view: of the server before clients train: the honest `vector` and `model`, and no update. `target` is None,
+                or with `for_each_target` the client that is attacked. When the attack is called afterwards,
+                `view.vector` is what its target was handed.
             ctx: the public facts.
+
+        Raises:
+            ViewError: nothing can be planted in a model like this; the attack is then not applicable.
         """
 
 
-def signs(planted: NDArray[np.float32], honest: NDArray[np.float32], layout: Layout) -> dict[str, float]:
-    """What any client can tell of a model that it is handed, from the one before and without data.
+def to_target(planted: NDArray[np.float32], target: int, ctx: Context) -> dict[int, NDArray[np.float32]]:
+    """The planted model for the target, and zeros for all others: a sum of updates is then the target's own.
 
-    Args:
-        planted: (P,), as it was handed out.
-        honest: (P,), the model that the client had before.
-        layout: of the model.
-
-    Returns:
-        `planted_change`: norm of the change relative to that of the model before. `planted_equal_rows`: the share of
-        rows of the first fully connected layer that equal another one, which no training makes.
+    Of a model of zeros no parameter but the last bias has a gradient (Pasquini et al. 2022, Eluding Secure Aggregation
+    in Federated Learning via Model Inconsistency, Sec. 4, who shut one layer).
     """
-    change = float(np.linalg.norm(planted.astype(np.float64) - honest) / max(float(np.linalg.norm(honest)), 1e-12))
-    found = {"planted_change": change}
-    name = role(layout, FIRST_WEIGHT)
-    if name is not None:
-        rows = parameter(planted, layout, name)
-        found["planted_equal_rows"] = 1.0 - (len(np.unique(rows, axis=0)) - 1) / max(len(rows) - 1, 1)
-    return found
+    zeros = np.zeros_like(planted)
+    return {client_id: planted if client_id == target else zeros for client_id in range(ctx.num_clients)}
 
 
 def parameter(vector: NDArray[np.float32], layout: Layout, name: str) -> NDArray[np.float32]:

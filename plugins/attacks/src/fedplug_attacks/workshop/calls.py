@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -115,22 +116,28 @@ class Calls:
             self.watch.note(f"{name}: {error}")
             return AttackReport(INCONCLUSIVE, reason=str(error))
 
-    def planted(self, name: str, view: View) -> NDArray[np.float32]:
-        """The model that an attack has a malicious server hand out.
+    def planted(self, name: str, view: View, clients: Sequence[int]) -> dict[int, NDArray[np.float32]]:
+        """The model that an attack has a malicious server hand to each client.
 
         Raises:
-            ViewError: it is not one: of another length, or not finite.
+            ViewError: they are none: of another length, or not finite; or the attack has none for this view.
         """
         component = self.composition.part(name, Attack)
         assert isinstance(component, Plants)
-        view = _apart(view)
+        view, size = _apart(view), self.model.layout.size
         with of_component(name, "plant"):
-            vector = np.asarray(component.plant(view, self._context(view, component)), np.float32)
-        if vector.shape != (self.model.layout.size,) or not np.isfinite(vector).all():
-            raise ViewError(
-                f"{name} planted an array of shape {vector.shape}; it must be ({self.model.layout.size},), all finite"
-            )
-        return vector
+            given = component.plant(view, self._context(view, component))
+        models = given if isinstance(given, Mapping) else dict.fromkeys(clients, given)
+        found = {client_id: np.asarray(models[client_id], np.float32) for client_id in clients if client_id in models}
+        if missing := sorted(set(clients) - set(found)):
+            raise ViewError(f"{name} planted no model for client {missing[0]}; give one for each of {clients}")
+        for client_id, vector in found.items():
+            if vector.shape != (size,) or not np.isfinite(vector).all():
+                raise ViewError(
+                    f"{name} planted an array of shape {vector.shape} at client {client_id}; it must be ({size},), all "
+                    "finite"
+                )
+        return found
 
     def _context(self, view: View, component: Attack) -> Context:
         """The public facts, without the components of the run: they could lead to data.

@@ -164,13 +164,12 @@ class Occasions:
         yield from self._run(rewound, round)
         yield from repeated
 
-    def planted(
-        self, rewound: Rewound, round: int, number: int, vector: NDArray[np.float32], signs: Mapping[str, float]
-    ) -> Occasion:  # fmt: skip
-        """A batch of a probe whose clients were handed another model, with the sums of their answers."""
-        assert self.scope.probe is not None  # the scope has been checked
-        batch = OneBatch(self.scope.probe.batch_size, number, self.scope.probe.classes, planted=vector, signs=signs)
-        return self._probe(rewound, round, batch)
+    def planted(self, rewound: Rewound, honest: Occasion, models: Mapping[int, NDArray[np.float32]]) -> Occasion:
+        """A batch of a probe whose clients were handed other models, with the sums of their answers."""
+        assert honest.batch is not None
+        assert honest.moment is not None
+        batch = dataclasses.replace(honest.batch, planted=models, honest=honest.moment.folder)
+        return self._probe(rewound, honest.round, batch)
 
     def _probe(self, rewound: Rewound, round: int, batch: OneBatch) -> Occasion:
         moment = rewound.probe(round, batch, self._subtracts or batch.planted is not None)
