@@ -35,8 +35,8 @@ def attacked(folder: Path, use: dict[str, Any], protocol: dict[str, Any], **scop
         "data": {"use": "std.digits", "clients": 6, "public": 200, "partition": "std.iid"}, "model": "std.mlp",
         "train": {"use": "std.sgd", "epochs": 1, "lr": 0.1}, "aggregate": {"use": "std.mean", "weighting": "uniform"},
         "attack": {
-            "adversaries": ["malicious_server"], "targets": [0, 1], "probe": {"batch_size": 8}, "attacks": [use], **scope
-        },
+            "adversaries": ["malicious_server"], "targets": [0, 1], "probe": {"batch_size": 8}, "attacks": [use]
+        } | scope,
     }  # fmt: skip
     run = fedplug.run(recipe | protocol, output=folder, quiet=True, muted=["lab.report"])
     return [next(iter(result.forms.values())) for result in results(run.folder / "attacks")]
@@ -119,6 +119,19 @@ def test_bins_split_between_clients_tell_whose_image_it_is(tmp_path: Path) -> No
         assert outcome.own["bins_filled"] <= 8
         assert len(outcome.recovered) >= 4
         assert outcome.own["noticed_emptied_rows"] > 0.8
+
+
+def test_a_mask_that_goes_by_scores_is_led_elsewhere(tmp_path: Path) -> None:
+    """Entries with large gradients are encrypted: those of the next layer, once the planted model makes them so."""
+    selective = {
+        "score_parameters": [{"use": "selectiveshield.fisher", "figure_client": 0}],
+        "negotiate_mask": {"use": "selectiveshield.consensus", "tau": 0.05, "rho": 0.3},
+        "protect": {"encrypted": [{"use": "std.ckks", "key_holder": "key_server", "answer": "clients"}], "noised": []},
+        "aggregate": {"use": "selectiveshield.two_server"},
+        "postprocess": {"encrypted": ["std.ckks"], "retained": ["selectiveshield.merge"]},
+    }
+    (outcome,) = attacked(tmp_path, {"use": "attacks.imprint", "gain": 100}, selective, targets=[0])
+    assert len(outcome.recovered) >= 3
 
 
 def test_behind_convolutions_features_are_imprinted_and_inverted(tmp_path: Path) -> None:

@@ -45,8 +45,10 @@ class Imprint(fedplug.Attack, Plants):
     has all bins whatever their number. Clients that compare what they were handed notice both.
 
     It needs what the paper adds to the architecture: a fully connected layer at the input or behind convolutions, with
-    ReLU and a bias, and a layer behind it; for convolutions public examples. Rows whose bias is hidden are left out, so
-    that bins grow; inputs that are hidden in either of two rows are filled with the public mean.
+    ReLU and a bias, and a layer behind it; for convolutions public examples. Where a bias is
+    hidden, the rows still have the image's direction, and its scale is the largest that stays within the range of
+    images; of features such bins are left out. Inputs that are hidden in either of two rows are filled with the public
+    mean.
     """
 
     name: str
@@ -113,13 +115,20 @@ class Imprint(fedplug.Attack, Plants):
         its = parameter(view.vector, ctx.layout, layer.weight).any(1)  # rows that are not shut
         rows = view.update.tensor(layer.weight).dense(np.nan).astype(np.float64)
         scale = view.update.tensor(layer.bias).dense(np.nan).astype(np.float64)
-        told = np.flatnonzero(its & ~np.isnan(scale) & ~np.isnan(rows).all(1))
+        told = np.flatnonzero(its & ~np.isnan(rows).all(1) & (layer.direct | ~np.isnan(scale)))
         told = told[np.argsort(thresholds[told], kind="stable")]
         if len(told) < 2:
             return AttackReport(NOT_APPLICABLE, reason=f"fewer than two rows of {layer.weight} are visible")
         rows, scale = rows[told], scale[told]
         inputs_of, gradient_of = -np.diff(rows, axis=0, append=0.0), -np.diff(scale, append=0.0)
-        filled = np.abs(gradient_of) > _SILENT * np.abs(scale).max()
+        # Without a bias a bin is filled where its largest visible weight is.
+        largest = np.nan_to_num(np.abs(inputs_of)).max(1)
+        known = ~np.isnan(gradient_of)
+        filled = np.where(
+            known, np.abs(gradient_of) > _SILENT * np.nanmax(np.abs(scale), initial=0.0),
+            largest > _SILENT * np.nanmax(np.abs(rows)),
+        )  # fmt: skip
+        gradient_of = np.where(known, gradient_of, _scales(inputs_of, view) if layer.direct else np.nan)
         inputs = inputs_of[filled] / gradient_of[filled, None]
         metrics = {"bins": float(len(told)), "bins_filled": float(filled.sum())}
         if not len(inputs):
@@ -211,6 +220,18 @@ def _measured(direction: NDArray[np.float64], layer: _Layer, view: View, ctx: Co
     images = inputs.reshape(len(inputs), -1) / (255.0 if inputs.dtype == np.uint8 else 1.0)
     measured = ((images - mean) / std) @ direction
     return float(measured.mean()), float(measured.std())
+
+
+def _scales(inputs_of: NDArray[np.float64], view: View) -> NDArray[np.float64]:
+    """(n,): by what rows g (p - mean) / std must be divided so that p fills the range of images on one side."""
+    size = inputs_of.shape[1] // view.shape[0]
+    mean, std = (np.repeat(np.asarray(given, np.float64), size) for given in (view.mean, view.std))
+    step = np.nan_to_num(inputs_of) * std
+    # Of either sign of g: the least |g| with which all p are in [0, 1].
+    positive = np.maximum(step / (1 - mean), -step / mean).max(1)
+    negative = np.maximum(-step / (1 - mean), step / mean).max(1)
+    least: NDArray[np.float64] = np.where(positive <= negative, positive, -negative)
+    return np.where(least == 0, np.nan, least)
 
 
 def _quantiles(centre: float, spread: float, count: int) -> NDArray[np.float64]:

@@ -194,7 +194,7 @@ class Party:
         if read_reply(data)[0].error is not None:
             self._failed(round, question)
         for odd in self.noticed(self.host):
-            self._said(f"mind: of the model of round {round + 1} {odd}, as no training does; a server may have planted it")
+            self._said(f"mind: of the model of round {round + 1}, {odd}: no training does that; was it planted?")
         if self.address != KEY_SERVER and _is_answer(data, 0 <= round < self.rounds):
             self.state.notes.answered(round, question, len(data))
             took = time.perf_counter() - started

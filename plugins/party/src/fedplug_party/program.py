@@ -36,8 +36,8 @@ from fedplug.wire.record import KEY_SERVER, client_address
 
 from fedplug_party.agreement import agreement
 from fedplug_party.line import Listening, ask
-from fedplug_party.owned import open_own
 from fedplug_party.noticing import Noticing
+from fedplug_party.owned import open_own
 from fedplug_party.party import Host, Party
 from fedplug_party.state import Belongs, State
 
