@@ -54,6 +54,9 @@ def test_an_imprint_gives_every_image_of_a_batch_exactly(tmp_path: Path) -> None
         assert len(outcome.recovered) == 8
         assert outcome.own["noticed_parallel_rows"] == 1.0  # what a client can notice without data
         assert outcome.own["noticed_change"] > 0.5
+    page = next(tmp_path.glob("*/attacks.html")).read_text()
+    assert "What clients could have noticed of the planted model" in page
+    assert "2 of 2" in page
 
 
 def test_masks_do_not_hinder_it_and_shared_noise_does(tmp_path: Path) -> None:
