@@ -11,7 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fedplug.api import secrets
+from fedplug.api.blocks import Layout
 from fedplug.api.errors import DataError, SetupError
+from fedplug.round.parties import ClientHost
+from fedplug_party.noticing import Noticing
 from fedplug_party.program import Site, _secret, data_digest, run_party, write_models
 from fedplug_party.state import State
 from party_toys import Beside
@@ -108,3 +111,24 @@ def test_a_client_whose_key_the_recipe_lists_brings_it(tmp_path: Path) -> None:
     for file, problem in (("key", "has mode 0644.*: chmod 600"), ("none", "none cannot be read")):
         with pytest.raises(SetupError, match=problem):
             _secret(tmp_path / file)
+
+
+def test_a_model_with_rows_that_no_training_makes_is_told_at_the_site_once(tmp_path: Path) -> None:
+    plain = recipe_of(rounds=2)
+    beside = Beside(tmp_path, plain)
+    build(plain, beside.engine)[0].setup()
+    host = beside.parties["client:0"].host
+    assert isinstance(host, ClientHost)
+    client = host.clients["client:0"]
+    noticing = Noticing(Layout.of([("fc.weight", (4, 5)), ("fc.bias", (4,))]))
+    rng = np.random.default_rng(0)
+    client.vector = rng.standard_normal(24).astype(np.float32)
+    assert noticing(host) == []  # there is none before it
+    client.vector = client.vector + rng.standard_normal(24).astype(np.float32)
+    assert noticing(host) == []
+    planted = np.tile(client.vector[:5], 5)[:24]
+    client.vector = planted
+    assert noticing(host) == ["100% of the rows of a layer are multiples of each other"]
+    assert noticing(host) == []
+    client.vector = planted + np.float32(0.1)
+    assert noticing(host) == []  # as it was before

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fedplug_attacks.api.observation import ObservedUpdate as ObservedUpdate
     from fedplug_attacks.api.observation import Seen as Seen
     from fedplug_attacks.api.observation import TensorView as TensorView
+    from fedplug_attacks.api.planting import Plants as Plants
     from fedplug_attacks.api.report import AttackReport as AttackReport
     from fedplug_attacks.api.several import each_round as each_round
     from fedplug_attacks.api.several import of_the_same as of_the_same
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Needs": "needs", "Meaning": "observation", "Observation": "observation", "ObservedUpdate": "observation",
-    "Seen": "observation", "TensorView": "observation", "AttackReport": "report", "each_round": "several",
+    "Seen": "observation", "TensorView": "observation", "AttackReport": "report", "Plants": "planting",
+    "each_round": "several",
     "of_the_same": "several", "stacked": "several", "Truth": "truth", "Attacker": "view", "View": "view",
 }  # fmt: skip
 

@@ -59,6 +59,7 @@ class Party:
         host: as the last `begin` or `load` made it.
         over: whether the run is at its end, and the server has left.
         finished: handed the host when that is so.
+        noticed: handed the host after each question; gives sentences on what is odd about the model it has.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Party:
         self.host: Host | None = None
         self.over = False
         self.finished: Callable[[Host], None] = lambda _: None
+        self.noticed: Callable[[Host], list[str]] = lambda _: []
         self._asked_last = False
         self._session, self._former = "", set[str]()
         self._number, self._last, self._reply = -1, ("", -1), b""
@@ -191,6 +193,8 @@ class Party:
             raise
         if read_reply(data)[0].error is not None:
             self._failed(round, question)
+        for odd in self.noticed(self.host):
+            self._said(f"mind: of the model of round {round + 1}, {odd}: no training does that; was it planted?")
         if self.address != KEY_SERVER and _is_answer(data, 0 <= round < self.rounds):
             self.state.notes.answered(round, question, len(data))
             took = time.perf_counter() - started

@@ -36,6 +36,7 @@ from fedplug.wire.record import KEY_SERVER, client_address
 
 from fedplug_party.agreement import agreement
 from fedplug_party.line import Listening, ask
+from fedplug_party.noticing import Noticing
 from fedplug_party.owned import open_own
 from fedplug_party.party import Host, Party
 from fedplug_party.state import Belongs, State
@@ -226,6 +227,7 @@ def run_party(
     draw_apart()
     party = Party(site.address, recipe.digest, recipe.rounds, state, site.host, repeats, site.paid, said)
     party.finished = lambda host: write_models(host, state.folder)
+    party.noticed = Noticing(site.layout)
     with _line(state.folder, party) as requests:
         said(f"{site.address} of {recipe.name} listens in {state.folder}; the same command goes on after a crash")
         while not party.over:

@@ -55,6 +55,7 @@ class Needs:
             then about all of the target's data, also where a batch is probed: negotiations look at all of them.
         rounds: every round of the target that the adversary saw (`View.observations`), which takes a while to make of
             many messages. The attacked one may be the only one: no attack is refused for that.
+        sums: an opened sum of several clients' updates will do, where no single one is visible.
     """
 
     update: bool = True
@@ -68,6 +69,7 @@ class Needs:
     public: bool = False
     told: bool = False
     rounds: bool = False
+    sums: bool = False
 
     def describe(self) -> str:
         """A line for people."""
@@ -97,7 +99,7 @@ class Needs:
         if view.update is None:
             return f"the adversary {view.adversary} sees no update of this client"
         update, meaning = view.update, view.update.meaning
-        if len(update.contributors) != 1:
+        if len(update.contributors) != 1 and not self.sums:
             return f"what is visible is a sum of {len(update.contributors)} updates, not a single one"
         if self.loss and meaning.loss != self.loss:
             return f"the update descends {meaning.loss}, and the attack is for {self.loss}"

@@ -1,6 +1,7 @@
 """Who an adversary is: which recorded messages it can read, and which keys it holds.
 
     server          every message, and what keys the aggregation server has (none that opens ciphertexts)
+    malicious_server  the same, and it hands out a model of its making in a probe
     eavesdropper    every message on links that are not protected
     client          its own messages, keys and plan; and what an eavesdropper sees
     key_server      the messages of its line, and its secret key
@@ -25,6 +26,14 @@ from fedplug.wire.record import KEY_SERVER, SERVER, Message, client_address
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+MALICIOUS = "malicious_server"
+
+
+def plants(name: str) -> bool:
+    """Whether an adversary of this name hands out a model of its making."""
+    return MALICIOUS in name.split("+")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -81,7 +90,13 @@ class Adversary:
                 if (other := next(others, None)) is None:
                     return None
                 inside.append(other)
-        return cls(name, frozenset(kind for kind, _, _ in roles), tuple(inside), protected_links)
+        kinds = frozenset("server" if kind == MALICIOUS else kind for kind, _, _ in roles)
+        return cls(name, kinds, tuple(inside), protected_links)
+
+    @property
+    def plants(self) -> bool:
+        """Whether it hands out a model of its making."""
+        return plants(self.name)
 
     def reads(self, message: Message) -> bool:
         """Whether it can read a message."""
@@ -141,6 +156,8 @@ class Adversary:
             "key_server": "the key server: its secret key, and the sums it is asked to open",
             "released": "whoever gets the released models, and no message",
         }
+        if self.plants:
+            says["server"] = "a malicious aggregation server: every message, and clients train the model that it plants"
         return "; ".join(says[role] for role in says if role in self.roles)
 
 

@@ -142,6 +142,22 @@ class Observer:
         whole = batch_size is None and public_facts.of_all_examples(self._learns(round), _examples(read, target))
         return Known(read, update, vector, None, told.buffers, self._heard(round, read, insiders), whole)
 
+    def opened_sum(
+        self, adversary: Adversary, target: int, round: int, messages: Sequence[Message], folder: Path | None,
+        batch_size: int | None, beyond: Beyond,
+    ) -> ObservedUpdate | None:  # fmt: skip
+        """The mean of a round as the adversary sees it opened, as one update of all; None where it sees none."""
+        read = tuple(message for message in messages if adversary.reads(message))
+        insiders = adversary.insiders(folder)
+        sums = Differences(self, target, round, read, adversary.reads, insiders, beyond).opened_sums()
+        if not sums:
+            return None
+        count = max(block.contributors for block in sums.values())
+        meaning = self.meaning(round, None, None if batch_size is None else batch_size * count)
+        told = Bystander(self, target, insiders)
+        told.follow(_calls(read, client_address(target)), round)
+        return self._update(round, (-1,) * count, list(sums.values()), told.plan, insiders, meaning)
+
     def meaning(self, round: int, examples: int | None, batch_size: int | None) -> Meaning:
         """What the numbers of an update are, as far as the trainer says.
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
 from fedplug.api.data import Examples, Model
-from fedplug.api.errors import FedplugError, PluginError, ViewError, describe
+from fedplug.api.errors import FedplugError, PluginError, ViewError, describe, of_component
 from fedplug.api.parties import Context, Server
 from fedplug.api.roles import Attack, Learns
 from fedplug.recipe.composition import Composition
@@ -15,6 +17,7 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import make_context
 from numpy.typing import NDArray
 
+from fedplug_attacks.api.planting import Plants
 from fedplug_attacks.api.report import INCONCLUSIVE, NOT_APPLICABLE, AttackReport, checked
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import Attacker, View
@@ -112,6 +115,29 @@ class Calls:
         except ViewError as error:
             self.watch.note(f"{name}: {error}")
             return AttackReport(INCONCLUSIVE, reason=str(error))
+
+    def planted(self, name: str, view: View, clients: Sequence[int]) -> dict[int, NDArray[np.float32]]:
+        """The model that an attack has a malicious server hand to each client.
+
+        Raises:
+            ViewError: they are none: of another length, or not finite; or the attack has none for this view.
+        """
+        component = self.composition.part(name, Attack)
+        assert isinstance(component, Plants)
+        view, size = _apart(view), self.model.layout.size
+        with of_component(name, "plant"):
+            given = component.plant(view, self._context(view, component))
+        models = given if isinstance(given, Mapping) else dict.fromkeys(clients, given)
+        found = {client_id: np.asarray(models[client_id], np.float32) for client_id in clients if client_id in models}
+        if missing := sorted(set(clients) - set(found)):
+            raise ViewError(f"{name} planted no model for client {missing[0]}; give one for each of {clients}")
+        for client_id, vector in found.items():
+            if vector.shape != (size,) or not np.isfinite(vector).all():
+                raise ViewError(
+                    f"{name} planted an array of shape {vector.shape} at client {client_id}; it must be ({size},), all "
+                    "finite"
+                )
+        return found
 
     def _context(self, view: View, component: Attack) -> Context:
         """The public facts, without the components of the run: they could lead to data.

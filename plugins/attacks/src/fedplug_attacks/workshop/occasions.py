@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedplug.api.errors import CheckpointError, ViewError, describe
 from fedplug.recipe.recipe import Recipe
@@ -15,6 +16,10 @@ from fedplug.wire.record import SERVER, Message, read_wire, recordings
 from fedplug_attacks.views.probe import OneBatch
 from fedplug_attacks.views.rewind import Moment, Rewound
 from fedplug_attacks.workshop.scope import AttackScope
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -160,8 +165,15 @@ class Occasions:
         yield from self._run(rewound, round)
         yield from repeated
 
+    def planted(self, rewound: Rewound, honest: Occasion, models: Mapping[int, NDArray[np.float32]]) -> Occasion:
+        """A batch of a probe whose clients were handed other models, with the sums of their answers."""
+        assert honest.batch is not None
+        assert honest.moment is not None
+        batch = dataclasses.replace(honest.batch, planted=models, honest=honest.moment.folder)
+        return self._probe(rewound, honest.round, batch)
+
     def _probe(self, rewound: Rewound, round: int, batch: OneBatch) -> Occasion:
-        moment = rewound.probe(round, batch, self._subtracts)
+        moment = rewound.probe(round, batch, self._subtracts or batch.planted is not None)
         before = [message for message in self.recorded if message.round < round]
         clients = sorted(moment.batches)
         said = [*before, *moment.messages]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import math
+import statistics
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from typing import Any
 from fedplug.api import units
 from fedplug.api.errors import SetupError
 from fedplug.api.files import read_bytes, read_text
+from fedplug.round.handed import alarms
 from fedplug_lab.page import write_page
 from fedplug_lab.records import Result
 from fedplug_lab.sections import Column, Leak, Section
@@ -51,6 +53,8 @@ SHOWN, LISTED = 24, 500
 """How many pictures the page embeds, and how many forms of targets it lists."""
 ROWS, TILES = 24, 10
 """How many findings, and how many images in the strip, are seen without opening anything; the rest is folded."""
+NOTICED = ("change", "parallel_rows", "emptied_rows", "silent_rows")
+"""What is told of planted models (`fedplug.round.handed.signs`)."""
 _FOLDED = "Every number: forms, reasons, adversaries, targets and their pictures"
 _CAUTION = (
     "An attack that fails proves nothing about stronger ones. How to read these numbers: <code>docs/attacking.md</code>"
@@ -93,8 +97,8 @@ def attacks_section(run_dir: Path) -> str:
         parts.append("<p>There is no summary: the attacks were interrupted, or are still going on.</p>")
     parts.append(f"<p>{_CAUTION}</p>")
     if folder.results or folder.summary:
-        inside = [_summary_table(folder), _differences(folder), _reasons(folder), _adversaries(folder)]
-        inside += [_undefined(folder), _notes(folder), _targets(folder), _pictures(folder)]
+        inside = [_summary_table(folder), _noticed(folder), _differences(folder), _reasons(folder)]
+        inside += [_adversaries(folder), _undefined(folder), _notes(folder), _targets(folder), _pictures(folder)]
         opened = "" if folder.summary else " open"
         parts.append(f"<details{opened}><summary>{_FOLDED}</summary>{''.join(inside)}</details>")
     return "".join([*parts, _damage(folder)])
@@ -299,6 +303,29 @@ def _differences(folder: _Folder) -> str:
             )
     items = "".join(f"<li>{text(sentence)}</li>" for sentence in sentences)
     return f'<h3>Where the forms differ</h3><ul class="warnings">{items}</ul>' if items else ""
+
+
+def _noticed(folder: _Folder) -> str:
+    """What clients could notice of the models that a malicious server planted: the median client of each attack."""
+    found: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for result in folder.results:
+        outcome = next(iter(result.forms.values()))
+        signs = {name: outcome.own[key] for name in NOTICED if (key := f"noticed_{name}") in outcome.own}
+        if signs:
+            found.setdefault((result.attack, result.adversary), []).append(signs)
+    body = []
+    for (attack, adversary), signs in found.items():
+        median = {name: statistics.median(sign.get(name, 0.0) for sign in signs) for name in NOTICED}
+        rows = [f"{median[name]:.0%}" for name in NOTICED if name != "change"]
+        told = sum(bool(alarms(sign)) for sign in signs)
+        body.append([text(attack), text(adversary), f"{median['change']:.2g}", *rows, f"{told} of {len(signs)}"])
+    caption = (
+        "What clients could have noticed of the planted model: the norm of its change relative to the model before, "
+        "and the largest share of a layer's rows that are multiples of each other, became zeros, or learnt nothing; and at "
+        "how many targets fedplug party would have said so. A server that knows these signs can avoid them."
+    )
+    header = ["attack", "adversary", "change", "parallel rows", "emptied rows", "silent rows", "party says so"]
+    return table(caption, header, body, numeric=2)
 
 
 def _reasons(folder: _Folder) -> str:

@@ -19,20 +19,22 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from fedplug.api.errors import FedplugError, ViewError, describe
+from fedplug.api.errors import FedplugError, PluginError, ViewError, describe
 from fedplug.api.files import private_folder
 from fedplug.api.parties import stream
 from fedplug.api.roles import Attack, Finds, Metric
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe
+from fedplug.round.handed import signs
 from numpy.typing import NDArray
 
 from fedplug_attacks.api.observation import Observation
+from fedplug_attacks.api.planting import Plants
 from fedplug_attacks.api.report import NOT_APPLICABLE, AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import View
-from fedplug_attacks.views.adversaries import Adversary, read_client
+from fedplug_attacks.views.adversaries import Adversary, plants, read_client
 from fedplug_attacks.views.differences import Beyond
 from fedplug_attacks.views.observer import Known
 from fedplug_attacks.views.probe import OneBatch
@@ -118,8 +120,14 @@ class AttackRun:
             if unfinished and self.stage.late:  # the parties need not be taken back for nothing
                 self.stage.left += self.count() // len(batches) * len(unfinished)
                 continue
+            honest = [name for name in names if not plants(name)]
+            for name in (name for name in names if plants(name)):
+                for number in unfinished:
+                    self._plant(round, name, number)
+            if not honest:
+                continue
             for occasion in self.occasions.of(round, "released" in names, self.rewound, unfinished, self._asking):
-                for name in names:
+                for name in honest:
                     for target in self._targets(occasion):
                         adversary = Adversary.of(name, target, occasion.clients, self.scope.protected_links)
                         self._on_target(occasion, name, adversary, target)
@@ -174,10 +182,60 @@ class AttackRun:
 
     # -- one target ----------------------------------------------------------------------------------------------------
 
-    def _on_target(self, occasion: Occasion, name: str, adversary: Adversary | None, target: int) -> None:
+    def _plant(self, round: int, name: str, number: int) -> None:
+        """Has each attack choose the model that clients are handed in a probe, and attacks what they answer."""
+        (honest,) = self.occasions.of(round, False, self.rewound, [number], self._asking)
+        for use in self.section.attacks:
+            attack, occasion, refused = self.composition.part(use.name, Attack), honest, ""
+            of_each = isinstance(attack, Plants) and attack.for_each_target
+            for target in self._targets(honest):
+                if isinstance(attack, Plants) and (of_each or occasion is honest) and not refused:
+                    try:
+                        models = self._planted(attack, honest, name, number, target if of_each else None)
+                        occasion = self.occasions.planted(self.rewound, honest, models)
+                    except (ViewError, PluginError) as error:
+                        refused = str(error)
+                adversary = Adversary.of(name, target, occasion.clients, self.scope.protected_links)
+                self._on_target(occasion, name, adversary, target, [use], refused)
+
+    def _planted(
+        self, attack: Attack, honest: Occasion, name: str, number: int, target: int | None
+    ) -> Mapping[int, NDArray[np.float32]]:
+        """The model that each client is handed.
+
+        Raises:
+            ViewError: the attack has none for this model, or what it gave is none.
+        """
+        round, anyone = honest.round, honest.clients[0] if target is None else target
+        server = Adversary("server", frozenset({"server"}), (), self.scope.protected_links)
+        known = self._known(honest, server, anyone)
+        known = dataclasses.replace(known, update=None, vector=self._honest_model(known))
+        seed = int(stream(self.recipe.seed, "plant", attack.name, str(round), str(number)).integers(2**31))
+        view = View(name, target=target, round=round, seed=seed)
+        view, _ = self.calls.view(view, known, self.truths.of(round, anyone, honest.moment, None), attack, None)
+        return self.calls.planted(attack.name, view, honest.clients)
+
+    def _honest_model(self, known: Known) -> NDArray[np.float32]:
+        """Where the server does not see the model, any other that fits will do: here that of the first round."""
+        return self.stage.observer.initial if known.vector is None else known.vector
+
+    def _signs(self, occasion: Occasion, target: int) -> Mapping[str, float]:
+        """What the target could notice of a planted model; empty of an honest one."""
+        planted = occasion.batch.planted if occasion.batch else None
+        if planted is None or occasion.moment is None:
+            return {}
+        before = read_client(occasion.batch.honest, target).vector if occasion.batch and occasion.batch.honest else None
+        before = self.stage.observer.initial if before is None else before
+        layout, update = self.stage.model.layout, occasion.moment.updates.get(target)
+        return {f"noticed_{key}": value for key, value in signs(planted[target], before, layout, update).items()}
+
+    def _on_target(
+        self, occasion: Occasion, name: str, adversary: Adversary | None, target: int,
+        uses: Sequence[Use] | None = None, refused: str = "",
+    ) -> None:  # fmt: skip
         known: Known | None = None
         rounds: Observations | None = None
-        for use in self.section.attacks:
+        for use in self.section.attacks if uses is None else uses:
             task = self._task(use, name, occasion.round, target, occasion.batch.number if occasion.batch else 0)
             self.stage.done += 1
             if self._is_finished(task):
@@ -199,7 +257,7 @@ class AttackRun:
                 rounds = self.stage.shelf.keep(self._observations(occasion, adversary, target, known))
             observed = known.update if known else None
             truth = self.truths.of(occasion.round, target, occasion.moment, observed)
-            result, truth, reports = self._attacked(task, occasion, known, truth, rounds if wants else None)
+            result, truth, reports = self._attacked(task, occasion, known, truth, rounds if wants else None, refused)
             self._draw(result, truth, reports)
             attack_results.write_result(self.folder, result)
             self.watch.target_done(result)
@@ -212,9 +270,15 @@ class AttackRun:
             return Known((), None, theirs.vector, theirs.personal, theirs.buffers)
         size = len(occasion.moment.batches[target]) if occasion.batch and occasion.moment else None
         beyond = Beyond(occasion.later, functools.partial(self._theirs, occasion))
-        return self.stage.observer.known(
-            adversary, target, occasion.round, occasion.messages, occasion.folder, size, beyond
-        )
+        seen = occasion.round, occasion.messages, occasion.folder, size, beyond
+        known = self.stage.observer.known(adversary, target, *seen)
+        planted = occasion.batch.planted if occasion.batch else None
+        if planted is None:
+            return known
+        update = known.update
+        if update is None or not update.visible.any():  # a sum holds what all clients made of the planted model
+            update = self.stage.observer.opened_sum(adversary, target, *seen) or update
+        return dataclasses.replace(known, update=update, vector=planted[target])
 
     def _theirs(self, occasion: Occasion, clients: Sequence[int]) -> Mapping[int, NDArray[np.float32]]:
         """What colluding clients know of their own updates, which their states do not keep: made again."""
@@ -256,6 +320,7 @@ class AttackRun:
         known: Known | None,
         truth: Truth,
         rounds: Observations | None = None,
+        refused: str = "",
     ) -> tuple[TargetResult, Truth, dict[str, AttackReport]]:
         """Calls an attack in each form, and scores it."""
         attack, adversary, target = task.use.name, task.adversary, task.target
@@ -272,14 +337,15 @@ class AttackRun:
             truth = self.truths.of(occasion.round, target, None, None)
         update = view.update
         guesses, luck = self.scorer.baselines(finds.what, truth), self.scorer.luck(finds, truth)
-        outcomes, reports = dict[str, Outcome](), dict[str, AttackReport]()
+        outcomes, reports, noticed = dict[str, Outcome](), dict[str, AttackReport](), self._signs(occasion, target)
         for form, name in self.calls.forms(attack, component, view).items():
             self.watch.target(task.key, form, self.stage.done, self.stage.total)
             started = time.process_time()
-            report = self.calls.call(name, view, "the adversary is the target itself" if known is None else "")
+            report = self.calls.call(name, view, "the adversary is the target itself" if known is None else refused)
             spent = time.process_time() - started
             outcomes[form] = self.scorer.outcome(report, truth, guesses, finds, spent)
             outcomes[form].luck = luck
+            outcomes[form].own |= noticed
             sized = finds.needs.update and "labels" in finds.what  # such an attack takes the size for what it is
             if sized and update is not None and update.meaning.clip_norm is not None:
                 outcomes[form].excuse(f"a clip to {update.meaning.clip_norm:g} may hide how long what is visible was")

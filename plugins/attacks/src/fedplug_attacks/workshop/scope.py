@@ -14,12 +14,14 @@ from fedplug.recipe.sections import Around, Section
 from fedplug.runs.result import Run
 from pydantic import Field, field_validator
 
+from fedplug_attacks.views.adversaries import MALICIOUS, plants
+
 if TYPE_CHECKING:
     from fedplug.recipe.parts import Use
     from fedplug.recipe.yaml_source import KeyPath
 
-ROLES = ("server", "eavesdropper", "client", "key_server", "released")
-_ROLE = re.compile(r"server|eavesdropper|client(:\d+)?|key_server|released")
+ROLES = ("server", "eavesdropper", "client", "key_server", "released", MALICIOUS)
+_ROLE = re.compile(rf"{MALICIOUS}|server|eavesdropper|client(:\d+)?|key_server|released")
 
 
 class Probe(Options):
@@ -51,7 +53,7 @@ class AttackScope(Options):
         ["server"],
         min_length=1,
         description="each one of server, eavesdropper, client, key_server, released, or several that collude: "
-        "server+client; client:2 names a client, client is one that is not the target; several clients may collude: "
+        "server+client; malicious_server plants a model in a probe; client:2 names a client, client is one that is not the target; several clients may collude: "
         "server+client:1+client:2",
     )
     targets: list[Annotated[int, Field(ge=0)]] | None = Field(
@@ -91,6 +93,8 @@ class AttackScope(Options):
             roles = adversary.split("+")
             if wrong := [role for role in roles if not _ROLE.fullmatch(role)]:
                 raise ValueError(f"there is no adversary {wrong[0]!r}; there is {', '.join(ROLES)}, joined by +")
+            if MALICIOUS in roles and "server" in roles:
+                raise ValueError(f"{adversary}: there is one server, and it is malicious or not; name one of the two")
             if "released" in roles and len(roles) > 1:
                 raise ValueError(f"{adversary}: released stands alone; it is who sees the published models only")
             kinds = [role.partition(":")[0] for role in roles]
@@ -106,6 +110,11 @@ class AttackScope(Options):
 def scope_problems(scope: AttackScope, rounds: int, clients: int) -> list[str]:
     """What of a scope does not fit its recipe, as sentences; empty if nothing."""
     found = []
+    if scope.probe is None and any(plants(adversary) for adversary in scope.adversaries):
+        found.append(
+            f"adversary {MALICIOUS}: it plants a model in a probe, and there is none: write probe: {{batch_size: 8}}, or "
+            "--probe 8; updates of the run itself were made from honest models"
+        )
     there_are = f"there are {clients}: 0 to {clients - 1}"
     for target in scope.targets or ():
         if target >= clients:

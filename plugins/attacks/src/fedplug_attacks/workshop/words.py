@@ -141,6 +141,7 @@ def outcome_words(result: TargetResult, form: str) -> str:
 _WHO = {
     "server": "the server", "eavesdropper": "an eavesdropper", "client": "another client",
     "key_server": "the key server", "released": "anybody who gets the model",
+    "malicious_server": "a malicious server",
 }  # fmt: skip
 
 

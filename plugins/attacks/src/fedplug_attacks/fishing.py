@@ -1,0 +1,116 @@
+"""A malicious server fishes for one class: the gradient of a batch becomes that of the examples of this class."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Literal
+
+import fedplug
+import numpy as np
+from fedplug import Context, Field, Finds, hookimpl
+from fedplug.api.errors import ViewError
+
+from fedplug_attacks.api.needs import FIRST_WEIGHT, LAST_BIAS, LAST_WEIGHT, Needs, role
+from fedplug_attacks.api.observation import Seen
+from fedplug_attacks.api.planting import Plants, parameter, to_target
+from fedplug_attacks.api.report import NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.view import View
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fedplug_attacks.api.observation import ObservedUpdate
+
+
+class Fishing(fedplug.Attack, Plants):
+    """One example out of a batch, by its class (Wen et al. 2022, Fishing for User Data, Sec. 3.1).
+
+    `plant`: in the last layer the weights of all classes but c become 0, and their biases `alpha`. The features of an
+    example of another class then get the gradient W_c p_c, with p_c about e^-alpha, and those of class c W_c (p_c - 1):
+    all layers but the last have the gradient of the examples of class c. `attack`: where the batch has one of class c,
+    that is the gradient of a single example, which `attacks.linear_leak` reads off a first layer that is fully
+    connected, and `attacks.inverting` searches for elsewhere; of the last layer only row c is looked at.
+
+    Under a sum, `handed: target` hands all others zeros, so that the sum is the target's update (`to_target`).
+
+    It needs to know a class that the batch has once: `label`. Which classes a client has, `attacks.negotiation` and
+    `attacks.labels` tell.
+    """
+
+    name: str
+    finds = Finds(
+        needs=Needs(tensors=(("model", "any"),), batch_size=(1, 65536), sums=True),
+        what=frozenset({"images"}), headline=("mse", "low"), success=("mse", "<=", 1e-2),
+    )  # fmt: skip
+
+    class Options(fedplug.Options):
+        """For whom it fishes, and how it reels in."""
+
+        label: int = Field(0, ge=0, description="c, the class of the example")
+        alpha: float = Field(12.0, gt=0, description="how sure the planted model is that nothing is of class c")
+        handed: Literal["all", "target"] = Field(
+            "all", description="who is handed the planted model; target: all others zeros, against sums"
+        )
+        iterations: int = Field(600, ge=1, description="of the search, where the first layer is not fully connected")
+        tv: float = Field(0.01, ge=0, description="weight of total variation in that search")
+
+    def __init__(self, options: Options) -> None:
+        self.options, self.for_each_target = options, options.handed == "target"
+
+    def plant(self, view: View, ctx: Context) -> NDArray[np.float32] | dict[int, NDArray[np.float32]]:
+        """The honest model with another last layer.
+
+        Raises:
+            ViewError: its last layer is not fully connected with a bias, or has no such class.
+        """
+        assert view.vector is not None
+        planted, layout = view.vector.copy(), ctx.layout
+        weight, bias = role(layout, LAST_WEIGHT, view.num_classes), role(layout, LAST_BIAS, view.num_classes)
+        if weight is None or bias is None:
+            raise ViewError("the last layer is not fully connected with a bias")
+        if self.options.label >= view.num_classes:
+            raise ViewError(f"label: {self.options.label}: there are {view.num_classes} classes, from 0")
+        rows, shift = parameter(planted, layout, weight), parameter(planted, layout, bias)
+        kept = rows[self.options.label].copy()
+        rows[:], shift[:] = 0.0, self.options.alpha
+        rows[self.options.label], shift[self.options.label] = kept, 0.0
+        return to_target(planted, view.target, ctx) if self.for_each_target and view.target is not None else planted
+
+    @hookimpl
+    def attack(self, view: View, ctx: Context) -> AttackReport:
+        """Inverts what is left of the gradient as that of one example."""
+        assert view.update is not None
+        weight, bias = (role(ctx.layout, name, view.num_classes) for name in (LAST_WEIGHT, LAST_BIAS))
+        if weight is None:
+            return AttackReport(NOT_APPLICABLE, reason="the last layer is not fully connected")
+        update = _of_one(view.update, [weight, *([bias] if bias else [])], self.options.label)
+        caught = dataclasses.replace(view, update=update)
+        report = self._inner(view, ctx).attack(view=caught, ctx=ctx)
+        return dataclasses.replace(report, labels=None)
+
+    def _inner(self, view: View, ctx: Context) -> fedplug.Attack:
+        from fedplug_attacks.inverting import InvertingGradients
+        from fedplug_attacks.linear_leak import LinearLeak
+
+        first = role(ctx.layout, FIRST_WEIGHT)
+        shapes = {each.name: each.shape for each in ctx.layout.parameters}
+        if first is not None and shapes[first][1] == int(np.prod(view.shape)):
+            return LinearLeak(LinearLeak.Options())
+        options = InvertingGradients.Options(iterations=self.options.iterations, tv=self.options.tv)
+        return InvertingGradients(options)
+
+
+def _of_one(update: ObservedUpdate, last: list[str], label: int) -> ObservedUpdate:
+    """The update as that of one example; of the last layer the row of its class alone is seen."""
+    states, dense, sigma = update.states.copy(), update.dense(0.0), np.zeros(update.layout.size, np.float32)
+    sigma[update.visible] = update.sigma
+    for each in update.layout.parameters:
+        if each.name in last:
+            others = np.ones(each.shape[0], bool)
+            others[label] = False
+            states[each.slice].reshape(each.shape)[others] = Seen.ABSENT
+    visible = np.isin(states, (Seen.CLEAR, Seen.NOISED))
+    meaning = dataclasses.replace(update.meaning, examples=1)
+    return dataclasses.replace(
+        update, states=states, values=dense[visible].astype(np.float32), sigma=sigma[visible], meaning=meaning
+    )

@@ -1,0 +1,267 @@
+"""A malicious server's imprint in a first fully connected layer: each pair of neighbouring rows holds one example."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import TYPE_CHECKING, Literal
+
+import fedplug
+import numpy as np
+from fedplug import Context, Field, Finds, hookimpl
+from fedplug.api.errors import ViewError
+
+from fedplug_attacks.api.needs import FIRST_WEIGHT, Needs, role
+from fedplug_attacks.api.planting import Plants, parameter, to_target
+from fedplug_attacks.api.report import FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.view import View
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_SILENT = 1e-4
+"""Bias gradients, relative to the largest, below which two neighbouring rows hold no example between them."""
+_MOST = 64
+"""Examples whose features are inverted together."""
+_OUTSIDE = 0.05
+"""An image has no values outside [0, 1] by more than that: such are mixtures, and come last."""
+
+
+class Imprint(fedplug.Attack, Plants):
+    """Every example of a batch, or of a whole sum, in a bin of the first layer (Fowl et al. 2022, Robbing the Fed).
+
+    `plant`: all h rows of the first layer become one measurement v of the input, and their biases minus the quantiles
+    q_1 < ... < q_h of v'x: unit i is active where v'x > q_i (Sec. 4.1). The columns of the next layer become equal, so
+    that all active units have the same gradient. `attack`: G_W[i] - G_W[i + 1] is then the sum of g x over the examples
+    with q_i < v'x <= q_{i + 1}, and G_b likewise the sum of g; their quotient is the example where the bin has one
+    (eq. 4). It holds for a sum over clients as well, so that secure aggregation does not hinder it (Sec. 4.3). Clips
+    and learning rates cancel in the quotient; noise does not.
+
+    Behind convolutions the rows hold features in place of images, and the batch's features are then inverted together
+    (Sec. 4.2): exactly where there are more of them than pixels, and hardly where there are fewer.
+
+    `handed`: in a sum every client takes part of the bins. `split` gives each client rows of its own and shuts the
+    others (Zhao et al. 2024, LOKI), which tells whose image it is; `target` hands all others zeros, so that the target
+    has all bins whatever their number. Clients that compare what they were handed notice both.
+
+    It needs what the paper adds to the architecture: a fully connected layer at the input or behind convolutions, with
+    ReLU and a bias, and a layer behind it; for convolutions public examples. Where a bias is
+    hidden, the rows still have the image's direction, and its scale is the largest that stays within the range of
+    images; of features such bins are left out. Inputs that are hidden in either of two rows are filled with the public
+    mean.
+    """
+
+    name: str
+    finds = Finds(
+        needs=Needs(
+            tensors=(("model", "any"),), loss=None, classification=False, sums=True
+        ),
+        what=frozenset({"images"}), headline=("mse", "low"), success=("mse", "<=", 1e-3),
+    )  # fmt: skip
+
+    class Options(fedplug.Options):
+        """How strong the imprint is."""
+
+        size: float = Field(
+            0.1, gt=0, description="of a row of the first layer, relative to the honest model: small, so that logits "
+            "stay in their range"
+        )
+        gain: float = Field(
+            3.0, gt=0, description="of the next layer's weights, relative to the honest model: large, so that "
+            "gradients stand out of rounding"
+        )  # fmt: skip
+        handed: Literal["all", "split", "target"] = Field(
+            "all", description="who is handed the planted model; split: each client with rows of its own; target: all "
+            "others zeros, against sums"
+        )  # fmt: skip
+        iterations: int = Field(300, ge=1, description="of the search for images behind convolutions")
+
+    def __init__(self, options: Options) -> None:
+        self.options, self.for_each_target = options, options.handed == "target"
+
+    def plant(self, view: View, ctx: Context) -> NDArray[np.float32] | dict[int, NDArray[np.float32]]:
+        """The honest model with the measurement in its first layer.
+
+        Raises:
+            ViewError: the model has no such layer, or there are no public examples to tell its features by.
+        """
+        assert view.vector is not None
+        planted, layout = view.vector.copy(), ctx.layout
+        layer = _Layer.of(view, layout)
+        weight, bias = parameter(planted, layout, layer.weight), parameter(planted, layout, layer.bias)
+        direction = np.random.default_rng(view.seed).standard_normal(weight.shape[1])
+        direction *= self.options.size * float(np.linalg.norm(weight[0])) / float(np.linalg.norm(direction))
+        quantiles = _quantiles(*_measured(direction, layer, view, ctx), len(weight))
+        weight[:], bias[:] = direction, -quantiles
+        after = parameter(planted, layout, layer.following)
+        after[:] = self.options.gain * after[:, :1]
+        if self.options.handed == "all" or (self.for_each_target and view.target is None):
+            return planted
+        if self.for_each_target:
+            return to_target(planted, view.target or 0, ctx)
+        return {client_id: _shut(planted, layer, layout, client_id, ctx.num_clients)
+                for client_id in range(ctx.num_clients)}  # fmt: skip
+
+    @hookimpl
+    def attack(self, view: View, ctx: Context) -> AttackReport:
+        """Takes each row from the one before it."""
+        try:
+            layer = _Layer.of(view, ctx.layout)
+        except ViewError as error:
+            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        assert view.update is not None
+        assert view.vector is not None
+        thresholds = -parameter(view.vector, ctx.layout, layer.bias).astype(np.float64)
+        its = parameter(view.vector, ctx.layout, layer.weight).any(1)  # rows that are not shut
+        rows = view.update.tensor(layer.weight).dense(np.nan).astype(np.float64)
+        scale = view.update.tensor(layer.bias).dense(np.nan).astype(np.float64)
+        told = np.flatnonzero(its & ~np.isnan(rows).all(1) & (layer.direct | ~np.isnan(scale)))
+        told = told[np.argsort(thresholds[told], kind="stable")]
+        if len(told) < 2:
+            return AttackReport(NOT_APPLICABLE, reason=f"fewer than two rows of {layer.weight} are visible")
+        rows, scale = rows[told], scale[told]
+        inputs_of, gradient_of = -np.diff(rows, axis=0, append=0.0), -np.diff(scale, append=0.0)
+        # Without a bias a bin is filled where its largest visible weight is.
+        largest = np.nan_to_num(np.abs(inputs_of)).max(1)
+        known = ~np.isnan(gradient_of)
+        filled = np.where(
+            known, np.abs(gradient_of) > _SILENT * np.nanmax(np.abs(scale), initial=0.0),
+            largest > _SILENT * np.nanmax(np.abs(rows)),
+        )  # fmt: skip
+        gradient_of = np.where(known, gradient_of, _scales(inputs_of, view) if layer.direct else np.nan)
+        inputs = inputs_of[filled] / gradient_of[filled, None]
+        metrics = {"bins": float(len(told)), "bins_filled": float(filled.sum())}
+        if not len(inputs):
+            return AttackReport(NOT_APPLICABLE, metrics, reason=f"all visible gradients of {layer.bias} are equal")
+        metrics["hidden_inputs"] = float(np.isnan(inputs).sum(1).mean())
+        images = _read(inputs, view, ctx) if layer.direct else self._searched(inputs, layer, view, ctx, metrics)
+        found = images.clip(0, 1).astype(np.float32).reshape(len(images), *view.shape)
+        return AttackReport(FINISHED, metrics, images=found, seed=view.seed)
+
+    def _searched(
+        self, features: NDArray[np.float64], layer: _Layer, view: View, ctx: Context, metrics: dict[str, float]
+    ) -> NDArray[np.float64]:
+        """Images with these features, those that fit best first; (n, pixels), in [0, 1]."""
+        from fedplug_attacks._features import inverted
+
+        assert view.update is not None
+        size = min(len(features), view.update.meaning.examples or len(features), _MOST)
+        # Most of a sum's bins hold one example; a mixture's features fit no image, and it comes last.
+        mixed = np.nan_to_num(np.maximum(-features, 0.0)).max(1)
+        chosen = features[np.argsort(mixed, kind="stable")[:size]]
+        images, misfit = inverted(chosen, layer.module, view, ctx, self.options.iterations)
+        metrics["feature_misfit"] = float(np.median(misfit))
+        return images[np.argsort(misfit, kind="stable")]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layer:
+    """The layer for the imprint, by parameters: its weight, its bias, and the weight behind it.
+
+    `direct`: its inputs are the pixels of an image.
+    """
+
+    weight: str
+    bias: str
+    following: str
+    direct: bool
+
+    @property
+    def module(self) -> str:
+        """The name of the layer in the model."""
+        return self.weight.rpartition(".")[0]
+
+    @classmethod
+    def of(cls, view: View, layout: fedplug.Layout) -> _Layer:
+        """The first fully connected layer that another one is behind.
+
+        Raises:
+            ViewError: there is none.
+        """
+        named = {each.name: each for each in layout.parameters}
+        full = [each for each in layout.parameters if len(each.shape) == 2]
+        for weight, following in itertools.pairwise(full):
+            bias = f"{weight.name.rpartition('.')[0]}.bias"
+            if following.shape[1] == weight.shape[0] and bias in named and len(view.shape) == 3:
+                direct = role(layout, FIRST_WEIGHT) == weight.name and weight.shape[1] == int(np.prod(view.shape))
+                return cls(weight.name, bias, following.name, direct)
+        raise ViewError("the model has no fully connected layer over images or their features, with another behind it")
+
+
+def _shut(
+    planted: NDArray[np.float32], layer: _Layer, layout: fedplug.Layout, client_id: int, clients: int
+) -> NDArray[np.float32]:
+    """The planted model for one client: of the imprint each `clients`-th row, and the others never active."""
+    own = planted.copy()
+    weight, bias = parameter(own, layout, layer.weight), parameter(own, layout, layer.bias)
+    others = np.arange(len(weight)) % clients != client_id % clients
+    weight[others], bias[others] = 0.0, -1.0
+    return own
+
+
+def _measured(direction: NDArray[np.float64], layer: _Layer, view: View, ctx: Context) -> tuple[float, float]:
+    """Mean and spread of the measurement on public examples.
+
+    Raises:
+        ViewError: there are none, and the layer's inputs are features.
+    """
+    if not layer.direct:
+        if ctx.public is None:
+            raise ViewError("behind convolutions it needs public examples; write data: {public: 200, ...}")
+        from fedplug_attacks._features import features_of
+
+        measured = features_of(ctx.public.examples.inputs, layer.module, view) @ direction
+        return float(measured.mean()), float(measured.std())
+    size = len(direction) // view.shape[0]
+    mean, std = (np.repeat(np.asarray(given, np.float64), size) for given in (view.mean, view.std))
+    if ctx.public is None:  # grey, with pixels independent of each other
+        return float(direction @ ((0.5 - mean) / std)), float(np.linalg.norm(direction * 0.3 / std))
+    inputs = ctx.public.examples.inputs
+    images = inputs.reshape(len(inputs), -1) / (255.0 if inputs.dtype == np.uint8 else 1.0)
+    measured = ((images - mean) / std) @ direction
+    return float(measured.mean()), float(measured.std())
+
+
+def _scales(inputs_of: NDArray[np.float64], view: View) -> NDArray[np.float64]:
+    """(n,): by what rows g (p - mean) / std must be divided so that p fills the range of images on one side."""
+    size = inputs_of.shape[1] // view.shape[0]
+    mean, std = (np.repeat(np.asarray(given, np.float64), size) for given in (view.mean, view.std))
+    step = np.nan_to_num(inputs_of) * std
+    # Of either sign of g: the least |g| with which all p are in [0, 1].
+    positive = np.maximum(step / (1 - mean), -step / mean).max(1)
+    negative = np.maximum(-step / (1 - mean), step / mean).max(1)
+    least: NDArray[np.float64] = np.where(positive <= negative, positive, -negative)
+    return np.where(least == 0, np.nan, least)
+
+
+def _quantiles(centre: float, spread: float, count: int) -> NDArray[np.float64]:
+    """(count,), ascending: of a normal variable."""
+    from scipy.stats import norm
+
+    quantiles: NDArray[np.float64] = centre + spread * norm.ppf((np.arange(count) + 0.5) / count)
+    return quantiles
+
+
+def _read(inputs: NDArray[np.float64], view: View, ctx: Context) -> NDArray[np.float64]:
+    """Images that rows hold as they are, mixtures last; (n, pixels)."""
+    images = _as_images(inputs, view)
+    outside = np.maximum(-images, images - 1)
+    mixed = np.nan_to_num(outside, nan=0.0).max(1) > _OUTSIDE
+    fill = np.full(images.shape[1], 0.5) if ctx.public is None else _public_mean(ctx)
+    read: NDArray[np.float64] = np.where(np.isnan(images), fill, images)[np.argsort(mixed, kind="stable")]
+    return read
+
+
+def _public_mean(ctx: Context) -> NDArray[np.float64]:
+    assert ctx.public is not None
+    inputs = ctx.public.examples.inputs
+    mean: NDArray[np.float64] = inputs.reshape(len(inputs), -1).mean(0) / (255.0 if inputs.dtype == np.uint8 else 1.0)
+    return mean
+
+
+def _as_images(inputs: NDArray[np.float64], view: View) -> NDArray[np.float64]:
+    """Standardised inputs (n, d) as images in [0, 1], unclipped."""
+    size = inputs.shape[1] // view.shape[0]
+    mean, std = (np.repeat(np.asarray(given, np.float64), size) for given in (view.mean, view.std))
+    images: NDArray[np.float64] = inputs * std + mean
+    return images

@@ -1,0 +1,33 @@
+"""What a client's program notices of the models that its server hands it, and tells the site's people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fedplug.round.handed import alarms, signs
+from fedplug.round.parties import ClientHost
+
+if TYPE_CHECKING:
+    from fedplug.api.blocks import Layout
+    from numpy.typing import NDArray
+
+
+class Noticing:
+    """Compares each model that arrives with the one before it.
+
+    Args:
+        layout: of the model.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._last: NDArray[Any] | None = None
+
+    def __call__(self, host: object) -> list[str]:
+        """Sentences on what no training leaves in a model, once for each model; empty if there is none."""
+        said: list[str] = []
+        for client in host.clients.values() if isinstance(host, ClientHost) else ():
+            now, before, self._last = client.vector, self._last, client.vector
+            if now is not None and before is not None and now is not before:
+                said += alarms(signs(now, before, self._layout))
+        return said
