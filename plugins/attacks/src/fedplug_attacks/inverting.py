@@ -119,7 +119,7 @@ class InvertingGradients(Formed):
 
         cuts = [share * options.iterations for share in _MILESTONES]
         rates = [options.lr * 0.1 ** sum(step >= cut for cut in cuts) for step in range(options.iterations)]
-        record = Record(matcher, ctx)
+        record = Record(matcher, ctx, measure="cosine")
         order = descend(
             matcher, record, inputs, [labels for _, _, labels in trials], objective, rates, True, options.at_once
         )
