@@ -201,6 +201,12 @@ class Matcher:
             counts = np.ones_like(counts)
         return torch.from_numpy(np.where(counts, 1 / variance, 0.0)).to(self.device, self.dtype)
 
+    @property
+    def noise(self) -> float:
+        """The share of noise, of the size that is stated or shows, in the energy of what counts."""
+        counts = self.weight > 0
+        return float((1 / self.precision[counts]).sum() / self.target[counts].square().sum())
+
     def floor_of(self, measure: Measure) -> float:
         """What noise of the known size leaves of a loss at the true examples, at most, but for one time in 1000."""
         terms = max(1, int((self.weight > 0).sum()))
