@@ -25,6 +25,7 @@ from fedplug_attacks._descent import adam, fitting
 
 if TYPE_CHECKING:
     from fedplug import PublicData
+
     from fedplug_attacks._matching import Matcher, Record
     from fedplug_attacks.api.view import View
 
@@ -45,6 +46,8 @@ _ROUNDING = 1 / 255 / math.sqrt(12)
 _FALL = 2.0
 # The share of noise in what was seen from which on a plain prior is better than total variation.
 _NOISY = 0.1
+# Draws of a posterior, the relative error of its mean, and the steps that it may take.
+_DRAWS, _SOLVED, _SOLVING = 8, 1e-5, 200
 # First learning rate, in standard deviations of the prior.
 _LR = 0.1
 # Steps of the way from the mode to the mean, pairs of draws in each, the share of the curvature that each keeps, and
@@ -116,32 +119,39 @@ class GaussianPrior:
         """Negative log density of each example, in nats, up to a constant; (..., *shape) to (...)."""
         return 0.5 * self.latents(inputs).square().flatten(-len(self.shape)).sum(-1)
 
-    def posterior(self, precision: torch.Tensor, force: torch.Tensor, steps: int = 200) -> torch.Tensor:
+    def posterior(
+        self, precision: torch.Tensor, force: torch.Tensor, rng: torch.Generator | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """The mean of x given observations with likelihood exp(-x' diag(p) x / 2 + f' x); by conjugate gradients.
 
         Args:
-            precision: p, (..., *shape), not negative.
-            force: f, (..., *shape).
-            steps: at most.
+            precision: p, of an example's shape, not negative.
+            force: f, likewise.
+            rng: of draws, whose variance is an estimate of that of x; None: zeros instead.
 
         Returns:
-            (..., *shape).
+            Mean and variance of x, of an example's shape.
         """
-        right = self.pulled(force - precision * self.mean)
+        right = self.pulled(force - precision * self.mean)[None]
+        if rng is not None:
+            # Observations and latents drawn anew, and solved like those that there are (Papandreou & Yuille 2010).
+            drawn = torch.randn((2, _DRAWS, *self.shape), generator=rng, dtype=torch.float64).to(right)
+            right = torch.cat([right, self.pulled(precision.sqrt() * drawn[0]) + drawn[1]])
         found = torch.zeros_like(right)
         residual, direction = right.clone(), right.clone()
-        axes = tuple(range(-len(self.shape), 0))
+        axes, tiny = tuple(range(1, right.ndim)), torch.finfo(right.dtype).tiny
         energy = residual.square().sum(axes, keepdim=True)
-        goal = 1e-12 * energy.clamp_min(torch.finfo(right.dtype).tiny)
-        for _ in range(steps):
+        goal = _SOLVED**2 * energy
+        for _ in range(_SOLVING):
             if bool((energy <= goal).all()):
                 break
             moved = direction + self.pulled(precision * self.spread(direction))
-            size = energy / (direction * moved).sum(axes, keepdim=True).clamp_min(torch.finfo(right.dtype).tiny)
+            size = energy / (direction * moved).sum(axes, keepdim=True).clamp_min(tiny)
             found, residual = found + size * direction, residual - size * moved
             before, energy = energy, residual.square().sum(axes, keepdim=True)
-            direction = residual + energy / before.clamp_min(torch.finfo(right.dtype).tiny) * direction
-        return self.inputs(found)
+            direction = residual + energy / before.clamp_min(tiny) * direction
+        spread = self.spread(found[1:]).square().sum(0) / max(1, len(found) - 1)
+        return self.inputs(found[0]), spread
 
     def _root(self, values: torch.Tensor, power: float) -> torch.Tensor:
         """(a I + V diag(s) V')^power times the values."""
@@ -205,7 +215,8 @@ def _frequencies(shape: Sequence[int]) -> torch.Tensor:
     squares = torch.zeros(tuple(shape), dtype=torch.float64)
     for axis, size in enumerate(shape):
         if axis:
-            squares = squares + torch.arange(size, dtype=torch.float64).square().reshape(-1, *[1] * (len(shape) - axis - 1))
+            waves = torch.arange(size, dtype=torch.float64)
+            squares = squares + waves.square().reshape(-1, *[1] * (len(shape) - axis - 1))
     return squares.sqrt()
 
 
@@ -406,8 +417,8 @@ def _soften(
 
     Latents are taken for independent and normal around m with variances 1 / (1 + h), and m and h for those that come
     nearest to the posterior (variational Bayes): h is the mean second derivative of the misfit over them, from
-    pairs of draws on both sides of m, and m descends the mean over them. Of an image of which less than two nats are known
-    the mean image is what is left; it is found exactly.
+    pairs of draws on both sides of m, and m descends the mean over them. Of an image of which less than two nats are
+    known the mean image is what is left; it is found exactly.
 
     Returns:
         What was seen tells so much of the images, in nats: half the sum of log(1 + h).
