@@ -10,12 +10,12 @@ import numpy as np
 from fedplug import Context, Field, Finds, hookimpl, stream
 from fedplug.api.errors import ViewError
 
+from fedplug_attacks._first_layer import FirstLayer, filled, first_layer, in_range, largest_scale
 from fedplug_attacks._forms import Formed
 from fedplug_attacks._low_rank import Factors, completed, independent, sparse_directions, truncated, zeros_of
 from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, Needs, role
 from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
 from fedplug_attacks.api.view import View
-from fedplug_attacks.linear_leak import _filled, _first_layer, _FirstLayer, _in_range, _largest_scale
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,7 +84,7 @@ class ExactBatch(Formed):
     def attack(self, view: View, ctx: Context) -> AttackReport:
         """Rebuilds the batch; not applicable where the first layer does not take the image itself, or is too small."""
         try:
-            layer = _first_layer(view, naive=self.options.form == "naive")
+            layer = first_layer(view, naive=self.options.form == "naive")
         except ViewError as error:
             return AttackReport(NOT_APPLICABLE, reason=str(error))
         if np.isinf(layer.weight).any() or np.isinf(layer.bias).any():
@@ -108,8 +108,8 @@ class ExactBatch(Formed):
         if layer.standardised is not None:
             mean: NDArray[np.float64] | None = np.zeros(found.images.shape[1])
         else:
-            mean = None if ctx.public is None else _in_range(ctx.public.examples.inputs).mean(0).reshape(-1)
-        images = _filled(found.images, mean, examples)
+            mean = None if ctx.public is None else in_range(ctx.public.examples.inputs).mean(0).reshape(-1)
+        images = filled(found.images, mean, examples)
         values = images if layer.standardised is None else layer.standardised[0] * images + layer.standardised[1]
         given = (images.clip(0, 1) if layer.standardised is None else values).astype(np.float32)
         return AttackReport(
@@ -191,7 +191,7 @@ class _Problem:
         scaled: what `ones` follows from.
     """
 
-    layer: _FirstLayer
+    layer: FirstLayer
     rows: NDArray[np.bool_]
     pixels: NDArray[np.bool_]
     factors: Factors
@@ -199,7 +199,7 @@ class _Problem:
     scaled: str
 
     @classmethod
-    def of(cls, layer: _FirstLayer, examples: int, seed: int) -> _Problem:
+    def of(cls, layer: FirstLayer, examples: int, seed: int) -> _Problem:
         """Completes the gradient, and takes its rank from its singular values, at most the number of examples.
 
         Raises:
@@ -250,13 +250,13 @@ class _Problem:
             scaled = self.scaled
         else:
             inputs[:, shown] = found
-            scales = np.array([_largest_scale(layer, image, self.pixels) for image in inputs])
+            scales = np.array([largest_scale(layer, image, self.pixels) for image in inputs])
             inputs *= scales[:, None]
             scaled = "the range of images"
         images, agreement = layer.images(inputs), np.full(len(found), np.nan)
         if model is not None:
-            filled = np.where(np.isnan(inputs), np.nan_to_num(np.nanmean(inputs, axis=1))[:, None], inputs)
-            active = filled @ model.weight[self.rows].T + model.bias[self.rows] > 0
+            complete = np.where(np.isnan(inputs), np.nan_to_num(np.nanmean(inputs, axis=1))[:, None], inputs)
+            active = complete @ model.weight[self.rows].T + model.bias[self.rows] > 0
             agreement = (active != zeros_of(left, directions)).mean(1)
         exact = (agreement >= _AGREEING) & (self.factors.residual <= _EXPLAINED) & (len(found) == left.shape[1])
         if layer.standardised is None:
@@ -265,7 +265,7 @@ class _Problem:
 
 
 def _background(
-    layer: _FirstLayer, pixels: NDArray[np.bool_], right: NDArray[np.float64]
+    layer: FirstLayer, pixels: NDArray[np.bool_], right: NDArray[np.float64]
 ) -> NDArray[np.float64] | None:
     """The right factor of the bias's gradient by pixels that are black in every image; None where it does not show.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
@@ -10,9 +9,9 @@ import numpy as np
 from fedplug import Context, Field, Finds, hookimpl
 from fedplug.api.errors import ViewError
 
+from fedplug_attacks._first_layer import FirstLayer, filled, first_layer, in_range, largest_scale
 from fedplug_attacks._forms import Formed
-from fedplug_attacks._public import sigma_of
-from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, Needs, role
+from fedplug_attacks.api.needs import FIRST_WEIGHT, Needs
 from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
 from fedplug_attacks.api.view import View
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fedplug_attacks._priors import GaussianPrior
-    from fedplug_attacks.api.observation import TensorView
 
 # Alternating least squares for rows without a bias: converges in a few steps, as the data is of rank 1 but for noise.
 _STEPS = 50
@@ -101,7 +99,7 @@ class LinearLeak(Formed):
     def attack(self, view: View, ctx: Context) -> AttackReport:
         """Reads the images off; not applicable where the first layer does not take the image itself."""
         try:
-            layer = _first_layer(view, naive=self.options.form == "naive")
+            layer = first_layer(view, naive=self.options.form == "naive")
         except ViewError as error:
             return AttackReport(NOT_APPLICABLE, reason=str(error))
         if np.isinf(layer.weight).any() or np.isinf(layer.bias).any():
@@ -133,15 +131,14 @@ class LinearLeak(Formed):
         if layer.standardised is not None:
             mean: NDArray[np.float64] | None = np.zeros(images.shape[1])  # of standardised columns
         else:
-            mean = None if ctx.public is None else _in_range(ctx.public.examples.inputs).mean(0).reshape(-1)
-        images = _filled(images, mean, examples)
+            mean = None if ctx.public is None else in_range(ctx.public.examples.inputs).mean(0).reshape(-1)
+        images = filled(images, mean, examples)
         ctx.party.progress(1, 1, None)  # type: ignore[attr-defined]
         values = images if layer.standardised is None else layer.standardised[0] * images + layer.standardised[1]
         found = (images.clip(0, 1) if layer.standardised is None else values).astype(np.float32)
         return AttackReport(FINISHED, metrics, images=found.reshape(examples, *view.shape), seed=view.seed)
 
-
-    def _prior(self, layer: _FirstLayer, view: View, ctx: Context) -> GaussianPrior | None:
+    def _prior(self, layer: FirstLayer, view: View, ctx: Context) -> GaussianPrior | None:
         """The prior of images, where there is noise enough for one to matter."""
         noise = layer.noise
         if self.options.prior == "none" or self.options.form == "naive" or noise < _QUIET:
@@ -153,85 +150,13 @@ class LinearLeak(Formed):
         return gaussian(view, ctx.public)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _FirstLayer:
-    """Gradient of the first layer; h rows, d inputs. NaN where hidden; an input of 0 is `zero` in [0, 1].
-
-    `noise_weight` and `noise_bias` are the standard deviations of the noise on each, stated or as they show.
-
-    Of a table, whose columns have no range, images are its standardised rows, and `standardised` is with what.
-    """
-
-    weight: NDArray[np.float64]
-    bias: NDArray[np.float64]
-    scale: NDArray[np.float64]
-    zero: NDArray[np.float64]
-    noise_weight: NDArray[np.float64]
-    noise_bias: NDArray[np.float64]
-    standardised: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
-
-    def images(self, inputs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Standardised inputs (..., d) as images, unclipped."""
-        images: NDArray[np.float64] = inputs * self.scale + self.zero
-        return images
-
-    @property
-    def noise(self) -> float:
-        """The share of noise in the energy of the visible weights."""
-        energy = float(np.nansum(self.weight**2))
-        return float((self.noise_weight[~np.isnan(self.weight)] ** 2).sum() / energy) if energy else 0.0
-
-
-def _first_layer(view: View, naive: bool) -> _FirstLayer:
-    assert view.update is not None
-    update = view.update
-    name, bias = role(update.layout, FIRST_WEIGHT), role(update.layout, FIRST_BIAS)
-    size = int(np.prod(view.shape))
-    weight = update.tensor(name) if name else None
-    if weight is None or weight.states.shape[1] != size:
-        raise ViewError(
-            f"the first layer is not fully connected with an input for each of the {size} values of an image"
-        )
-    # Signs and learning rates cancel in a quotient, so the update need not become a gradient.
-    noised = dataclasses.replace(update, sigma=sigma_of(update).astype(np.float32))
-    noise = _noise(noised.tensor(name))
-    hidden = 0.0 if naive else np.nan
-    rows = _checked(weight.dense(hidden), weight.visible)
-    if bias is None and naive:
-        raise ViewError("the first layer has no bias, and the naive form divides by its gradient")
-    if bias is None:
-        biases, noise_bias = np.full(len(rows), np.nan), np.zeros(len(rows))
-    else:
-        biases = _checked(update.tensor(bias).dense(hidden), update.tensor(bias).visible)
-        noise_bias = _noise(noised.tensor(bias))
-    if len(view.shape) == 1:
-        std, mean = (np.asarray(given, np.float64) for given in (view.std or [1.0] * size, view.mean or [0.0] * size))
-        return _FirstLayer(rows, biases, np.ones(size), np.zeros(size), noise, noise_bias, (std, mean))
-    per_channel = [np.repeat(values, size // view.shape[0]) for values in (view.std, view.mean)]
-    scale, zero = (values.astype(np.float64) for values in per_channel)
-    return _FirstLayer(rows, biases, scale, zero, noise, noise_bias)
-
-
-def _checked(values: NDArray[np.float32], visible: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """In float64, with infinity where a visible value is not finite."""
-    checked: NDArray[np.float64] = np.where(visible & ~np.isfinite(values), np.inf, values.astype(np.float64))
-    return checked
-
-
-def _noise(tensor: TensorView) -> NDArray[np.float64]:
-    """Standard deviation of the noise on each entry of the tensor; 0 where it is hidden or clear."""
-    noise = np.zeros(tensor.states.shape)
-    noise[tensor.visible] = tensor.sigma
-    return noise
-
-
-def _quotient(layer: _FirstLayer) -> NDArray[np.float64]:
+def _quotient(layer: FirstLayer) -> NDArray[np.float64]:
     """The image of the row with the largest bias; (d,)."""
     row = int(np.argmax(np.abs(np.nan_to_num(layer.bias))))
     return layer.images(layer.weight[row] / layer.bias[row])
 
 
-def _single(layer: _FirstLayer) -> NDArray[np.float64]:
+def _single(layer: FirstLayer) -> NDArray[np.float64]:
     """The image behind a gradient of rank 1, NaN where no row shows a pixel; (d,)."""
     visible, weight = ~np.isnan(layer.weight), np.nan_to_num(layer.weight)
     known = ~np.isnan(layer.bias)
@@ -247,11 +172,11 @@ def _single(layer: _FirstLayer) -> NDArray[np.float64]:
             inputs = _fitted(weight.T, visible.T, factors)
     shown = (visible & (factors != 0)[:, None]).any(0)
     if not told:
-        inputs = inputs * _largest_scale(layer, inputs, shown)
+        inputs = inputs * largest_scale(layer, inputs, shown)
     return np.where(shown, layer.images(inputs), np.nan)
 
 
-def _likely(layer: _FirstLayer, prior: GaussianPrior, seed: int) -> NDArray[np.float64]:
+def _likely(layer: FirstLayer, prior: GaussianPrior, seed: int) -> NDArray[np.float64]:
     """The expected standardised input behind one example's rows with noise; (d,)."""
     import torch
 
@@ -312,20 +237,8 @@ def _fitted(
     return np.divide(values @ factors, energy, out=np.zeros_like(energy), where=energy > 0)
 
 
-def _largest_scale(layer: _FirstLayer, inputs: NDArray[np.float64], shown: NDArray[np.bool_]) -> float:
-    """The factor, of either sign, of largest size with which the inputs stay images in [0, 1]."""
-    steps, zero = (inputs * layer.scale)[shown], layer.zero[shown]
-    steps, zero = steps[steps != 0], zero[steps != 0]
-    if not steps.size:
-        return 1.0
-    up, down = ((1 - zero) / np.abs(steps), zero / np.abs(steps))
-    positive = float(np.where(steps > 0, up, down).min())
-    negative = float(np.where(steps > 0, down, up).min())
-    return positive if positive >= negative else -negative
-
-
 def _distinct(
-    layer: _FirstLayer, count: int, tolerance: float, prior: GaussianPrior | None
+    layer: FirstLayer, count: int, tolerance: float, prior: GaussianPrior | None
 ) -> tuple[NDArray[np.float64], int]:
     """Up to `count` images that rows show, those that most rows agree on first, and how many rows agree with another.
 
@@ -361,7 +274,7 @@ def _distinct(
     return np.array(found), agreeing
 
 
-def _group_image(layer: _FirstLayer, rows: NDArray[np.int64], images: NDArray[np.float64]) -> NDArray[np.float64]:
+def _group_image(layer: FirstLayer, rows: NDArray[np.int64], images: NDArray[np.float64]) -> NDArray[np.float64]:
     """The mean of images of the same example, weighted by their squared biases; NaN where none is visible."""
     weights = ~np.isnan(images) * layer.bias[rows, None] ** 2
     total = weights.sum(0)
@@ -370,7 +283,7 @@ def _group_image(layer: _FirstLayer, rows: NDArray[np.int64], images: NDArray[np
 
 
 def _drawn(
-    layer: _FirstLayer, prior: GaussianPrior, rows: NDArray[np.int64], image: NDArray[np.float64]
+    layer: FirstLayer, prior: GaussianPrior, rows: NDArray[np.int64], image: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """The mean image given a group's rows, each the image times its bias, and the noise on both; (d,)."""
     import torch
@@ -388,18 +301,3 @@ def _drawn(
     precision = ~np.isnan(image) * energy / np.maximum(variance, 1e-12 * energy)
     both = (torch.from_numpy(part).reshape(prior.shape) for part in (precision, precision * inputs))
     return layer.images(prior.posterior(*both)[0].numpy().reshape(-1))
-
-
-def _in_range(inputs: NDArray[np.generic]) -> NDArray[np.float64]:
-    """Stored inputs in [0, 1]."""
-    scale = 255.0 if inputs.dtype == np.uint8 else 1.0
-    return inputs.astype(np.float64) / scale
-
-
-def _filled(images: NDArray[np.float64], mean: NDArray[np.float64] | None, count: int) -> NDArray[np.float64]:
-    """Exactly `count` images without NaN: gaps and missing images are the public mean, or the mean of what is known."""
-    shown = images[~np.isnan(images)]
-    fill = mean if mean is not None else np.full(images.shape[1], shown.mean() if shown.size else 0.5)
-    complete = np.where(np.isnan(images), fill, images)
-    missing = np.tile(fill, (count - len(complete), 1))
-    return np.concatenate([complete, missing])
