@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from fedplug import Context
-from fedplug_attacks._low_rank import completed, sparse_directions, truncated, zeros_of
+from fedplug_attacks._low_rank import completed, row_starts, sparse_directions, truncated, zeros_of
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import Attacker, View
@@ -61,7 +61,7 @@ def test_sparse_columns_are_found_in_their_span() -> None:
     rng = np.random.default_rng(0)
     columns = rng.standard_normal((80, 4)) * (rng.random((80, 4)) < 0.5)
     left = truncated(columns @ rng.standard_normal((4, 20)), 4, 0)[0].left
-    found = sparse_directions(left, 128, rng)[:4]
+    found = sparse_directions(left, row_starts(left, 128, rng))[:4]
     zeros = {tuple(row) for row in zeros_of(left, found)}
     assert zeros == {tuple(row) for row in (columns == 0).T}
 

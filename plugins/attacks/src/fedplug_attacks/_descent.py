@@ -51,7 +51,7 @@ def descend(
     Returns:
         The trials in the order of their matching loss, those that diverged last.
     """
-    fit = at_once or max(1, _AT_ONCE // len(matcher.target))
+    fit = at_once or fitting(matcher)
     record.total = math.ceil(len(inputs) / fit) * len(rates)
     losses: list[float] = []
     for first in range(0, len(inputs), fit):
@@ -75,6 +75,11 @@ def descend(
             record.offer(loss if math.isfinite(loss) else math.nan, state[trial], labels[first + trial])
         losses += final
     return sorted(range(len(losses)), key=lambda trial: losses[trial] if math.isfinite(losses[trial]) else math.inf)
+
+
+def fitting(matcher: Matcher) -> int:
+    """Trials that are computed together."""
+    return max(1, _AT_ONCE // len(matcher.target))
 
 
 def adam(

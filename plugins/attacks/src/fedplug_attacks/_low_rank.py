@@ -25,8 +25,12 @@ _FITTED, _PERFECT = 1e-5, 2e-7
 _STEPS, _SOFTENING_DECAY, _LEAST_SOFTENING = 100, 0.9, 1e-5
 # The power of the quasi-norm that is descended.
 _POWER = 0.5
+# The random part of starts in the complement of what is known: columns are not quite orthogonal.
+_NEAR = 0.15
 # Unit vectors that are nearer than this are copies, polished on different zeros.
 _APART = 0.03
+# Entries that are surely 0 are within so many times the usual one's size, taken for this share of `ZERO` at least.
+_USUAL, _SMALLEST = 5.0, 1e-3
 ZERO = 1e-3
 """Entries below this share of the largest one count as 0: a direction that has no zeros has 0.1% or so of them."""
 
@@ -135,26 +139,46 @@ def _fitted(
     return solution.astype(np.float64, copy=False)
 
 
-def sparse_directions(basis: NDArray[np.float64], starts: int, rng: np.random.Generator) -> NDArray[np.float64]:
+def row_starts(basis: NDArray[np.float64], count: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Unit vectors in the directions of rows of a basis (h, r) that are not 0; (count, r), each row at most once if
+    there are enough."""
+    sizes = np.linalg.norm(basis, axis=1)
+    usable = np.flatnonzero(sizes > 1e-6 * sizes.max())
+    rows = rng.choice(usable, count, replace=len(usable) < count)
+    starts: NDArray[np.float64] = basis[rows] / sizes[rows, None]
+    return starts
+
+
+def rest_starts(known: NDArray[np.float64], count: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Unit vectors (count, r) that are nearly orthogonal to known ones (k, r): where those not yet found are nearer."""
+    complement = complement_of(known)
+    starts = rng.standard_normal((count, len(complement))) @ complement
+    starts /= np.linalg.norm(starts, axis=1, keepdims=True)
+    starts = starts + _NEAR * rng.standard_normal(starts.shape)
+    return starts / np.linalg.norm(starts, axis=1, keepdims=True)
+
+
+def complement_of(known: NDArray[np.float64]) -> NDArray[np.float64]:
+    """An orthonormal basis (r - k, r) of what is orthogonal to k independent vectors (k, r)."""
+    return np.linalg.svd(known)[2][len(known) :]
+
+
+def sparse_directions(basis: NDArray[np.float64], starts: NDArray[np.float64]) -> NDArray[np.float64]:
     """Unit vectors q for which basis @ q has zeros, polished on these; distinct, most zeros first.
 
-    From random rows as starts, iteratively reweighted least squares for a quasi-norm of power 1/2 (Chartrand & Yin
-    2008). The norm of q is held by a plane that turns with q, as vectors on a sphere are searched (Sun, Qu & Wright
-    2017): a plane that stays finds few directions where there are many columns.
+    Iteratively reweighted least squares for a quasi-norm of power 1/2 (Chartrand & Yin 2008). The norm of q is held by
+    a plane that turns with q, as vectors on a sphere are searched (Sun, Qu & Wright 2017): a plane that stays finds few
+    directions where there are many columns.
 
     Args:
         basis: (h, r), orthonormal columns.
-        starts: how many searches run at once.
-        rng: draws the starts.
+        starts: (n, r), of searches that run at once.
 
     Returns:
         (k, r), those with more zeros than any r - 1 rows give.
     """
     height, rank = basis.shape
-    sizes = np.linalg.norm(basis, axis=1)
-    usable = np.flatnonzero(sizes > 1e-6 * sizes.max())
-    rows = rng.choice(usable, starts, replace=len(usable) < starts)
-    directions = basis[rows] / sizes[rows, None]
+    directions = starts
     products = (basis[:, :, None] * basis[:, None, :]).reshape(height, rank * rank)
     softening = 1.0
     for _ in range(_STEPS):
@@ -168,23 +192,42 @@ def sparse_directions(basis: NDArray[np.float64], starts: int, rng: np.random.Ge
         directions = np.linalg.solve(normal, directions[:, :, None])[:, :, 0]
         directions /= np.linalg.norm(directions, axis=1, keepdims=True)
         softening = max(softening * _SOFTENING_DECAY, _LEAST_SOFTENING)
-    zeros = zeros_of(basis, directions)
-    counts = zeros.sum(1)
-    kept = np.argsort(-counts, kind="stable")
-    kept = kept[counts[kept] >= rank]
-    kept = kept[_first_of_each(directions[kept])]
-    if not len(kept):
+    return polished(basis, zeros_of(basis, directions))
+
+
+def polished(basis: NDArray[np.float64], zeros: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """For each set of rows (n, h) the unit vector q for which basis @ q is smallest there; distinct, most zeros first.
+
+    Sets of fewer than r rows are left out: any r - 1 rows have such a vector.
+    """
+    height, rank = basis.shape
+    zeros = np.unique(zeros[zeros.sum(1) >= rank], axis=0)
+    if not len(zeros):
         return np.zeros((0, rank))
-    normal = (zeros[kept].astype(np.float64) @ products).reshape(-1, rank, rank)
-    polished = np.linalg.eigh(normal)[1][:, :, 0]
-    polished = polished[np.argsort(-zeros_of(basis, polished).sum(1), kind="stable")]
-    return polished[_first_of_each(polished)]
+    products = (basis[:, :, None] * basis[:, None, :]).reshape(height, rank * rank)
+    normal = (zeros.astype(np.float64) @ products).reshape(-1, rank, rank)
+    found = np.linalg.eigh(normal)[1][:, :, 0]
+    counts = zeros_of(basis, found).sum(1)
+    found = found[np.argsort(-counts, kind="stable")]
+    return found[_first_of_each(found)]
 
 
-def zeros_of(basis: NDArray[np.float64], directions: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which entries of basis @ q count as 0; (k, h)."""
+def zeros_of(
+    basis: NDArray[np.float64], directions: NDArray[np.float64], sure: bool = False
+) -> NDArray[np.bool_]:
+    """Which entries of basis @ q count as 0; (k, h).
+
+    Args:
+        basis: (h, r).
+        directions: (k, r), the vectors q.
+        sure: only those that are as small as the usual one of them: others may be small by chance.
+    """
     values = np.abs(directions @ basis.T)
-    few: NDArray[np.bool_] = values < ZERO * values.max(1, keepdims=True)
+    most = ZERO * values.max(1, keepdims=True)
+    few: NDArray[np.bool_] = values < most
+    if sure:
+        usual = np.nanmedian(np.where(few, values, np.nan), axis=1, keepdims=True) if few.any(1).all() else most
+        few = few & (values <= _USUAL * np.maximum(usual, _SMALLEST * most))
     return few
 
 

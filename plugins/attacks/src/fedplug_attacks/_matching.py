@@ -10,7 +10,8 @@ import copy
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from fedplug_std.torch_model import to_tensor, use_one_thread
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from fedplug_attacks._public import Clips, least_sigma_of
+from fedplug_attacks._public import Clips, least_sigma_of, sigma_of
 from fedplug_attacks.api.observation import Seen
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import View
@@ -37,9 +38,14 @@ _PRECISION = 1e-2
 _ANSWERED = 256
 # Losses that a report keeps.
 _KEPT = 200
-# Beyond what noise explains, the mismatch that a search may end with and still count as having fitted what was seen:
+# The share of what noise leaves unexplained that a search may end with and still count as having fitted what was seen:
 # total variation and rounding keep a good search above 0.
 _FITTED = 0.1
+# Standard deviations by which the energy of noise may be above its mean.
+_CHANCE = 3.0
+
+Measure = Literal["squared", "distance", "cosine"]
+"""How a search states its loss: `Matcher.squared`, its root, or `Matcher.cosine`."""
 
 
 class Matcher:
@@ -175,6 +181,40 @@ class Matcher:
         along = (gradients * (self.weight * self.target)).sum(1)
         return 1 - along / ((self.weight * gradients.square()).sum(1) * self._norm).sqrt()
 
+    def misfit(self, gradients: torch.Tensor) -> torch.Tensor:
+        """Negative log likelihood of what was seen, in nats, up to a constant; (T, P) to (T,)."""
+        return 0.5 * (self.precision * (self._sent(gradients) - self.target).square()).sum(1)
+
+    @cached_property
+    def precision(self) -> torch.Tensor:
+        """One over the variance of the error of each entry, (P,); 0 where it does not count.
+
+        Noise whose size nobody states is as large as it shows (`sigma_of`). Clear entries are off by rounding, and by
+        1e-3 of their size, so that a search can come to an end.
+        """
+        update = dataclasses.replace(self.update, sigma=sigma_of(self.update).astype(np.float32))
+        size = np.square(_rms(update.values[update.states[update.visible] == Seen.CLEAR]) * 1e-3)
+        variance = _variance(self.view, update) + max(size, float(np.finfo(np.float32).tiny))
+        counts = update.visible
+        if self.form == "naive":  # hidden entries are taken for values like the others
+            variance = np.where(counts, variance, np.median(variance[counts]) if counts.any() else 1.0)
+            counts = np.ones_like(counts)
+        return torch.from_numpy(np.where(counts, 1 / variance, 0.0)).to(self.device, self.dtype)
+
+    @property
+    def noise(self) -> float:
+        """The share of noise, of the size that is stated or shows, in the energy of what counts."""
+        counts = self.weight > 0
+        return float((1 / self.precision[counts]).sum() / self.target[counts].square().sum())
+
+    def floor_of(self, measure: Measure) -> float:
+        """What noise of the known size leaves of a loss at the true examples, at most, but for one time in 1000."""
+        terms = max(1, int((self.weight > 0).sum()))
+        squared = self.floor * (1 + _CHANCE * math.sqrt(2 / terms))
+        # What was seen is the truth and noise across it: its cosine with the truth is sqrt(1 - squared).
+        cosine = 1 - math.sqrt(max(0.0, 1 - squared))
+        return {"squared": squared, "distance": math.sqrt(squared), "cosine": cosine}[measure]
+
     def _sent(self, gradients: torch.Tensor) -> torch.Tensor:
         """Gradients of candidates as a client would have sent them, but for noise."""
         return self._clips(gradients if self._decay is None else gradients + self._decay)
@@ -257,7 +297,10 @@ def _rms(values: NDArray[np.float32]) -> float:
 
 @dataclasses.dataclass
 class Record:
-    """What the searches of one attack came to: the best one, and the numbers of the report."""
+    """What the searches of one attack came to: the best one, and the numbers of the report.
+
+    `measure` says what the losses are that are offered; `score`, where it is given, decides which search is the best.
+    """
 
     matcher: Matcher
     ctx: Context
@@ -268,21 +311,24 @@ class Record:
     losses: list[float] = dataclasses.field(default_factory=list)
     searches: int = 0
     diverged: int = 0
+    measure: Measure = "squared"
+    score: float = math.inf
 
     def progress(self, done: int, loss: float) -> None:
         """Notes a loss and tells who watches; done of `total` steps of all searches."""
         self.losses.append(loss)
         self.ctx.party.progress(min(done, self.total), self.total, loss)  # type: ignore[attr-defined]
 
-    def offer(self, loss: float, inputs: torch.Tensor, labels: Sequence[int]) -> bool:
-        """Takes the result of one search; it is kept if its loss is the lowest so far. True if so."""
+    def offer(self, loss: float, inputs: torch.Tensor, labels: Sequence[int], score: float | None = None) -> bool:
+        """Takes the result of one search; it is kept if its score (None: its loss) is the lowest so far. True if so."""
+        score = loss if score is None else score
         self.searches += 1
-        if not math.isfinite(loss):
+        if not (math.isfinite(loss) and math.isfinite(score)):
             self.diverged += 1
             return False
-        if loss >= self.best:
+        if score >= self.score:
             return False
-        self.best, self.inputs, self.labels = loss, inputs.detach().clone(), list(labels)
+        self.best, self.score, self.inputs, self.labels = loss, score, inputs.detach().clone(), list(labels)
         return True
 
     def report(self, seed: int, **metrics: float) -> AttackReport:
@@ -302,10 +348,15 @@ class Record:
         return AttackReport("finished", images=images, labels=labels, counts=counts, unfit=unfit, **common)
 
     def unfit(self) -> str:
-        """How far the best search is from the update that was seen, in a clause; empty where noise explains it."""
-        if self.best <= _FITTED + self.matcher.floor:
+        """How far the best search is from the update that was seen, in a clause; empty where noise explains it.
+
+        A search has fitted what it saw if its loss is what the truth would reach, or above it by a tenth of what is
+        left to explain: noise of ten times the gradient explains 0.9 of a cosine, and leaves 0.1 of it.
+        """
+        floor = self.matcher.floor_of(self.measure)
+        if self.best <= floor + _FITTED * max(0.0, 1 - floor):
             return ""
-        noise = f", of which noise explains {self.matcher.floor:.2g}" if self.matcher.floor > 0.01 else ""
+        noise = f", of which noise explains {floor:.2g}" if floor > 0.01 else ""
         return f"the best search ended with a mismatch of {self.best:.2g}{noise}; more steps may find more"
 
 

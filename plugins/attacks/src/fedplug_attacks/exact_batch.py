@@ -10,12 +10,23 @@ import numpy as np
 from fedplug import Context, Field, Finds, hookimpl, stream
 from fedplug.api.errors import ViewError
 
+from fedplug_attacks._first_layer import FirstLayer, filled, first_layer, in_range, largest_scale
 from fedplug_attacks._forms import Formed
-from fedplug_attacks._low_rank import Factors, completed, independent, sparse_directions, truncated, zeros_of
+from fedplug_attacks._low_rank import (
+    Factors,
+    complement_of,
+    completed,
+    independent,
+    polished,
+    rest_starts,
+    row_starts,
+    sparse_directions,
+    truncated,
+    zeros_of,
+)
 from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, Needs, role
 from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
 from fedplug_attacks.api.view import View
-from fedplug_attacks.linear_leak import _filled, _first_layer, _FirstLayer, _in_range, _largest_scale
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,10 +35,19 @@ if TYPE_CHECKING:
 _STARTS = 256
 # Rows and columns with fewer visible entries than the rank and these are left out: they tell nothing that is sure.
 _SPARE = 2
-# What the factors may leave of the visible entries, and the share of rows in which a column of dL/dZ must be 0 exactly
-# where the image leaves the row inactive, for an image to be called exact: a mixture was seen
-# to agree in 0.97 of 128 rows.
-_EXPLAINED, _AGREEING = 1e-4, 0.98
+# For an image to be called exact: what the factors may leave of the visible entries; the share of the rows in which its
+# column of dL/dZ is 0 that it must leave inactive; and the share of all rows that must agree, where the outputs of the
+# model are not next to 0. A mixture was seen to agree in 0.97 of 128 rows, and not in 0.99 of those that are 0.
+_EXPLAINED, _INACTIVE, _AGREEING = 1e-4, 0.99, 0.98
+# Outputs below this share of their spread over rows are next to 0.
+_ROUNDED = 1e-3
+# A sum of two columns has the square of their share of zeros: what has more than this power of it is a column.
+_COLUMN = 1.7
+# How often images say where their columns are 0, in each restart.
+_ROUNDS = 3
+# Columns that are missing at most for the model to say where they are 0, images drawn for that, and the share of known
+# columns that every other restart keeps away from.
+_FEW, _DRAWN, _KEPT = 3, 512, 0.9
 # Values outside [0, 1] by more than this are no image.
 _OUTSIDE = 1e-2
 # Singular values below this share of the largest are rounding.
@@ -84,7 +104,7 @@ class ExactBatch(Formed):
     def attack(self, view: View, ctx: Context) -> AttackReport:
         """Rebuilds the batch; not applicable where the first layer does not take the image itself, or is too small."""
         try:
-            layer = _first_layer(view, naive=self.options.form == "naive")
+            layer = first_layer(view, naive=self.options.form == "naive")
         except ViewError as error:
             return AttackReport(NOT_APPLICABLE, reason=str(error))
         if np.isinf(layer.weight).any() or np.isinf(layer.bias).any():
@@ -108,8 +128,8 @@ class ExactBatch(Formed):
         if layer.standardised is not None:
             mean: NDArray[np.float64] | None = np.zeros(found.images.shape[1])
         else:
-            mean = None if ctx.public is None else _in_range(ctx.public.examples.inputs).mean(0).reshape(-1)
-        images = _filled(found.images, mean, examples)
+            mean = None if ctx.public is None else in_range(ctx.public.examples.inputs).mean(0).reshape(-1)
+        images = filled(found.images, mean, examples)
         values = images if layer.standardised is None else layer.standardised[0] * images + layer.standardised[1]
         given = (images.clip(0, 1) if layer.standardised is None else values).astype(np.float32)
         return AttackReport(
@@ -123,21 +143,60 @@ class ExactBatch(Formed):
         rank = left.shape[1]
         if rank == 1:
             return problem.batch(np.ones((1, 1)), model)
-        directions = np.zeros((0, rank))
+        directions = chosen = np.zeros((0, rank))
         best: _Found | None = None
+        found: _Found | None = None  # what `chosen` makes of the batch
         for restart in range(self.options.restarts):
-            directions = np.concatenate([directions, sparse_directions(left, _STARTS, rng)])
+            known = chosen[found.exact] if found is not None and found.exact.any() else _columns(left, directions)
+            if restart == 0 or not 0 < len(known) < rank:
+                starts = row_starts(left, _STARTS, rng)
+            else:
+                # All but a tenth of the known ones, so that one which is wrong does not stay in the way for ever.
+                kept = known[rng.random(len(known)) < _KEPT] if restart % 2 == 0 else known
+                starts = rest_starts(kept, _STARTS, rng)
+            directions = np.concatenate([directions, sparse_directions(left, starts)])
+            known = _columns(left, directions)
+            if model is not None and 0 < rank - len(known) <= _FEW:
+                directions = np.concatenate([directions, problem.predicted(known, model, rng)])
             if not len(directions):
                 continue
-            # A column of dL/dZ is sparser than sums of several; so the sparsest independent ones are the columns.
-            directions = directions[np.argsort(-zeros_of(left, directions).sum(1), kind="stable")]
-            directions = directions[independent(directions, rank)]
-            best = problem.batch(directions, model)
+            for _ in range(_ROUNDS):
+                directions = _sorted(left, directions)
+                directions = chosen = directions[independent(directions, rank)]
+                found = problem.batch(chosen, model)
+                if best is None or (len(found.images), found.exact.sum()) >= (len(best.images), best.exact.sum()):
+                    best = found
+                if model is None or found.exact.all():
+                    break
+                # Where a column is still a sum with another one, its image is right, and says where it is 0.
+                more = [directions, polished(left, found.inactive)]
+                if found.exact.any() and rank - np.count_nonzero(found.exact) <= _FEW:
+                    more.append(problem.predicted(chosen[found.exact], model, rng))
+                directions = np.concatenate(more)
+            assert best is not None
             missing = 1 - float(np.count_nonzero(best.exact)) / rank
             ctx.party.progress(restart + 1, self.options.restarts, missing)  # type: ignore[attr-defined]
             if len(best.images) == rank and (not missing or (model is None and restart)):
                 break
         return best
+
+
+def _sorted(left: NDArray[np.float64], directions: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Most zeros first: a column of dL/dZ is sparser than sums of several, so the sparsest independent ones are it."""
+    return directions[np.argsort(-zeros_of(left, directions).sum(1), kind="stable")]
+
+
+def _columns(left: NDArray[np.float64], directions: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of directions (k, r) the independent ones with so many zeros that they are no sums of two columns.
+
+    Where a column has a share f of zeros, a sum of two has f^2 and a few.
+    """
+    if not len(directions):
+        return directions
+    directions = _sorted(left, directions)
+    shares = zeros_of(left, directions).mean(1)
+    directions = directions[shares >= shares[0] ** _COLUMN]
+    return directions[independent(directions, left.shape[1])]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -146,6 +205,23 @@ class _Rows:
 
     weight: NDArray[np.float64]
     bias: NDArray[np.float64]
+
+    def outputs(
+        self, inputs: NDArray[np.float64], rows: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Of standardised inputs (n, d), NaN where not known, before the ReLU of some rows; and how sure these are.
+
+        Unknown inputs are taken for the mean of the known ones; what they may add has twice their spread.
+        """
+        unknown = np.isnan(inputs)
+        known = np.where(unknown, 0.0, inputs)
+        count = np.maximum((~unknown).sum(1), 1)
+        mean = known.sum(1) / count
+        variance = ((known - mean[:, None]) ** 2 * ~unknown).sum(1) / count
+        weight = self.weight[rows]
+        outputs = np.where(unknown, mean[:, None], inputs) @ weight.T + self.bias[rows]
+        spread = 2 * np.sqrt(variance[:, None] * (unknown.astype(np.float64) @ (weight**2).T))
+        return outputs, spread + _ROUNDED * outputs.std(1, keepdims=True)
 
 
 def _model_rows(view: View) -> _Rows | None:
@@ -169,12 +245,14 @@ class _Found:
         agreement: (k,), share of rows in which the image is inactive where its column of dL/dZ is 0, and active where
             it is not; NaN where the model is not known.
         exact: bool (k,), which of them are certain.
+        inactive: bool (k, h), rows that they leave inactive in the model for certain; none where it is not known.
         scaled: what their scales follow from.
     """
 
     images: NDArray[np.float64]
     agreement: NDArray[np.float64]
     exact: NDArray[np.bool_]
+    inactive: NDArray[np.bool_]
     scaled: str
 
 
@@ -191,7 +269,7 @@ class _Problem:
         scaled: what `ones` follows from.
     """
 
-    layer: _FirstLayer
+    layer: FirstLayer
     rows: NDArray[np.bool_]
     pixels: NDArray[np.bool_]
     factors: Factors
@@ -199,7 +277,7 @@ class _Problem:
     scaled: str
 
     @classmethod
-    def of(cls, layer: _FirstLayer, examples: int, seed: int) -> _Problem:
+    def of(cls, layer: FirstLayer, examples: int, seed: int) -> _Problem:
         """Completes the gradient, and takes its rank from its singular values, at most the number of examples.
 
         Raises:
@@ -238,6 +316,31 @@ class _Problem:
         ones = _background(layer, columns[:-1], factors.right)
         return cls(layer, rows, columns[:-1], factors, ones, "pixels that are black in every image")
 
+    def predicted(
+        self, known: NDArray[np.float64], model: _Rows, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Directions of the few columns that are missing, from what the model says of their images; (k, r).
+
+        The missing images are in the part of the row space that is orthogonal to the known columns: up to its scale,
+        which the bias gives, a single missing one is known. Images are drawn there; the rows that the model leaves
+        most inactive for one are where its column is 0, which gives the column; its zeros tell whether that is so.
+        """
+        if self.ones is None:
+            return known[:0]
+        complement = complement_of(known)
+        mixing = rng.standard_normal((_DRAWN if len(complement) > 1 else 1, len(complement))) @ complement
+        scales = mixing @ self.ones
+        mixing = mixing[scales != 0] / scales[scales != 0, None]
+        inputs = np.full((len(mixing), len(self.pixels)), np.nan)
+        inputs[:, self.pixels] = mixing @ self.factors.right[:, : np.count_nonzero(self.pixels)]
+        outputs = model.outputs(inputs, self.rows)[0]
+        sets = []
+        for share in (1, 2, 3):
+            count = min(len(model.weight), self.factors.left.shape[1] + share * _SPARE * 4)
+            inactive = outputs < np.minimum(np.sort(outputs, axis=1)[:, [min(count, outputs.shape[1] - 1)]], 0)
+            sets.append(polished(self.factors.left, inactive))
+        return np.concatenate(sets)
+
     def batch(self, directions: NDArray[np.float64], model: _Rows | None) -> _Found:
         """The images whose columns of dL/dZ are left @ directions; (k, r) with k at most r."""
         layer, (left, right) = self.layer, (self.factors.left, self.factors.right)
@@ -250,22 +353,32 @@ class _Problem:
             scaled = self.scaled
         else:
             inputs[:, shown] = found
-            scales = np.array([_largest_scale(layer, image, self.pixels) for image in inputs])
+            scales = np.array([largest_scale(layer, image, self.pixels) for image in inputs])
             inputs *= scales[:, None]
             scaled = "the range of images"
         images, agreement = layer.images(inputs), np.full(len(found), np.nan)
+        exact = np.full(len(found), self.factors.residual <= _EXPLAINED and len(found) == left.shape[1])
+        inactive = np.zeros((len(found), len(left)), bool)
         if model is not None:
-            filled = np.where(np.isnan(inputs), np.nan_to_num(np.nanmean(inputs, axis=1))[:, None], inputs)
-            active = filled @ model.weight[self.rows].T + model.bias[self.rows] > 0
-            agreement = (active != zeros_of(left, directions)).mean(1)
-        exact = (agreement >= _AGREEING) & (self.factors.residual <= _EXPLAINED) & (len(found) == left.shape[1])
+            zeros, sure = zeros_of(left, directions), zeros_of(left, directions, sure=True)
+            outputs, spread = model.outputs(inputs, self.rows)
+            active = outputs > 0
+            agreement = (active != zeros).mean(1)
+            # What is hidden of an image, and rounding, can turn a row whose output is next to 0.
+            decided = np.abs(outputs) > spread
+            inactive = decided & ~active
+            counted, wrong = (decided & sure).sum(1), (decided & sure & active).sum(1)
+            exact &= (counted >= left.shape[1] + _SPARE) & (wrong <= (1 - _INACTIVE) * counted)
+            exact &= (decided & (active == zeros)).sum(1) <= (1 - _AGREEING) * decided.sum(1)
+        else:
+            exact[:] = False
         if layer.standardised is None:
             exact &= (np.nan_to_num(images).min(1) > -_OUTSIDE) & (np.nan_to_num(images).max(1) < 1 + _OUTSIDE)
-        return _Found(images, agreement, exact, scaled)
+        return _Found(images, agreement, exact, inactive, scaled)
 
 
 def _background(
-    layer: _FirstLayer, pixels: NDArray[np.bool_], right: NDArray[np.float64]
+    layer: FirstLayer, pixels: NDArray[np.bool_], right: NDArray[np.float64]
 ) -> NDArray[np.float64] | None:
     """The right factor of the bias's gradient by pixels that are black in every image; None where it does not show.
 

@@ -108,7 +108,7 @@ class GradInversion(Formed):
 
         steps = options.iterations
         rates = [options.lr * (1 + math.cos(math.pi * step / steps)) / 2 for step in range(steps)]
-        record = Record(matcher, ctx)
+        record = Record(matcher, ctx, measure="distance")
         # The mean over the seeds needs them all at once.
         together = options.restarts if options.group else None
         descend(matcher, record, inputs, [labels] * options.restarts, objective, rates, False, together)

@@ -60,6 +60,12 @@ class InvertingGradients(Formed):
             description="where a trial starts: normal (noise around the mean pixel), uniform (random pixels), "
             "public_mean (mean of the public examples and a little noise; without public examples as normal)",
         )
+        prior: Literal["auto", "gaussian", "none"] = Field(
+            "auto",
+            description="gaussian: the most probable images given the noise and the public examples, or a spectrum of "
+            "photographs without any; none: the paper's cosine and total variation; auto: gaussian where there are "
+            "public examples, or where noise is more than a tenth of what was seen",
+        )
         at_once: int | None = Field(
             None, ge=1, description="trials computed together; null: as many as fit into about a gigabyte"
         )
@@ -91,6 +97,7 @@ class InvertingGradients(Formed):
         from fedplug import stream
         from fedplug.api.errors import ViewError
 
+        from fedplug_attacks import _priors
         from fedplug_attacks._descent import descend, total_variation
         from fedplug_attacks._matching import Matcher, Record
 
@@ -102,9 +109,18 @@ class InvertingGradients(Formed):
         except ViewError as error:
             return AttackReport("not_applicable", reason=str(error))
 
+        candidates = _labels(matcher, ctx)
+        prior = _priors.chosen(options.prior, matcher, ctx.public)
+        if prior is not None:
+            record = Record(matcher, ctx)
+            told = _priors.attack(
+                matcher, record, prior, candidates, options.iterations, options.restarts, options.at_once
+            )
+            return record.report(view.seed, information=told)
+
         trials = [
             (number, weight, labels)
-            for labels in _labels(matcher, ctx)
+            for labels in candidates
             for weight in self.weights
             for number in range(options.restarts)
         ]
@@ -113,13 +129,13 @@ class InvertingGradients(Formed):
         )
         tv = torch.tensor([weight for _, weight, _ in trials], device=matcher.device)
 
-        def objective(candidates: torch.Tensor, known: torch.Tensor, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
-            distance = matcher.cosine(matcher.gradients(candidates, known)[0])
-            return distance + tv[part] * total_variation(candidates), distance
+        def objective(images: torch.Tensor, known: torch.Tensor, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
+            distance = matcher.cosine(matcher.gradients(images, known)[0])
+            return distance + tv[part] * total_variation(images), distance
 
         cuts = [share * options.iterations for share in _MILESTONES]
         rates = [options.lr * 0.1 ** sum(step >= cut for cut in cuts) for step in range(options.iterations)]
-        record = Record(matcher, ctx)
+        record = Record(matcher, ctx, measure="cosine")
         order = descend(
             matcher, record, inputs, [labels for _, _, labels in trials], objective, rates, True, options.at_once
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import math
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
@@ -15,6 +17,7 @@ from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, Attac
 from fedplug_attacks.api.view import View
 
 if TYPE_CHECKING:
+    from fedplug.api.data import PublicData
     from numpy.typing import NDArray
 
     from fedplug_attacks._label_layer import LastLayer
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 # The mean probabilities of a batch depend on its counts. A second pass uses the first one's; more passes amplify errors
 # where a model is trained and its probabilities are nearly the labels themselves.
 _PASSES = 2
+# Variance of a count that is there in any case: entries of a row err together. Nats by which counts may be less
+# probable than the best ones and still be tried.
+_DOUBT, _IMPROBABLE = 0.1, 6.0
 
 
 class Labels(Formed):
@@ -81,7 +87,7 @@ class Labels(Formed):
         except ViewError as error:
             return AttackReport(NOT_APPLICABLE, reason=str(error))
         if self.options.method == "rows" and examples.labels is not None:
-            shares = _rows(layer, examples.features, examples.probabilities, examples.labels)
+            shares, _ = _rows(layer, examples.features, examples.probabilities, examples.labels)
         else:
             equal = np.full(view.num_classes, 1 / view.num_classes)
             expected = equal if self.options.method == "simple" else examples.probabilities.mean(0)
@@ -103,10 +109,76 @@ def largest_remainder(shares: NDArray[np.float64], total: int) -> NDArray[np.int
     return counts
 
 
+def likely_counts(view: View, public: PublicData | None, form: str, most: int) -> list[NDArray[np.int64]]:
+    """Counts of each class (K,) that explain the last layer's gradient best, the best first.
+
+    They are those of `attacks.labels`, and others that are as good but for the doubt that is in them: whole numbers
+    that sum to B, in the order of the sum over classes of (n_i - B s_i)^2 / (2 v_i).
+
+    Args:
+        view: with an update and the model that it was made from.
+        public: what everybody has.
+        form: `adaptive` or `naive`.
+        most: this many at most.
+
+    Raises:
+        ViewError: the last layer does not fit, or nothing of it is visible or finite.
+    """
+    from fedplug_attacks._label_layer import complete, known, last_layer, zero_filled
+
+    layer = last_layer(view)
+    if not layer.finite:
+        raise ViewError("the last layer's gradient holds values that are not finite")
+    if form == "naive":
+        layer = zero_filled(layer)
+    examples = known(view, layer, public)
+    if examples.labels is not None:
+        shares, doubt = _rows(layer, examples.features, examples.probabilities, examples.labels)
+    else:
+        shares = examples.probabilities.mean(0) - complete(layer, examples.features.mean(0))[1]
+        # Probabilities differ from example to example.
+        doubt = examples.probabilities.var(0) / layer.examples
+    size = layer.examples
+    return _nearest_counts(np.maximum(shares, 0.0) * size, np.maximum(doubt * size**2, _DOUBT), size, most)
+
+
+def _nearest_counts(
+    expected: NDArray[np.float64], variance: NDArray[np.float64], total: int, most: int
+) -> list[NDArray[np.int64]]:
+    """Whole counts that sum to `total`, in the order of their squared distance in standard deviations; (K,) each."""
+    if expected.sum() > 0:
+        expected = expected * (total / expected.sum())
+
+    def cost(counts: tuple[int, ...]) -> float:
+        return float(((np.array(counts) - expected) ** 2 / (2 * variance)).sum())
+
+    first = tuple(int(n) for n in largest_remainder(expected, total))
+    waiting, met, found = [(cost(first), first)], {first}, list[NDArray[np.int64]]()
+    least = math.inf
+    while waiting and len(found) < most:
+        price, counts = heapq.heappop(waiting)
+        least = min(least, price)
+        if price > least + _IMPROBABLE:
+            break
+        found.append(np.array(counts, np.int64))
+        # One example goes from a class to another, those first that cost least.
+        step = (1 + 2 * (np.array(counts) - expected)) / (2 * variance)
+        back = np.where(np.array(counts) > 0, (1 - 2 * (np.array(counts) - expected)) / (2 * variance), np.inf)
+        for source in np.argsort(back, kind="stable")[: most + 1]:
+            for place in np.argsort(step, kind="stable")[: most + 1]:
+                if source != place and counts[source]:
+                    moved = list(counts)
+                    moved[source], moved[place] = moved[source] - 1, moved[place] + 1
+                    if (key := tuple(moved)) not in met:
+                        met.add(key)
+                        heapq.heappush(waiting, (cost(key), key))
+    return found
+
+
 def _rows(
     layer: LastLayer, features: NDArray[np.float64], probabilities: NDArray[np.float64], labels: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """n / B from the visible entries of each row, (K,).
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """n / B from the visible entries of each row, (K,), and the variance of each, (K,).
 
     Args:
         layer: of K rows.
@@ -138,7 +210,7 @@ def _rows(
         shares = (fit + 1 / classes) * doubt
         shares = np.maximum(shares + doubt / doubt.sum() * (1 - shares.sum()), 1e-9)
         shares /= shares.sum()
-    return shares
+    return shares, doubt
 
 
 def _class_means(

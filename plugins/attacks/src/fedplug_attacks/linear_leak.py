@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
@@ -10,16 +9,29 @@ import numpy as np
 from fedplug import Context, Field, Finds, hookimpl
 from fedplug.api.errors import ViewError
 
+from fedplug_attacks._first_layer import FirstLayer, filled, first_layer, in_range, largest_scale
 from fedplug_attacks._forms import Formed
-from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, Needs, role
+from fedplug_attacks.api.needs import FIRST_WEIGHT, Needs
 from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
 from fedplug_attacks.api.view import View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from fedplug_attacks._priors import GaussianPrior
+
 # Alternating least squares for rows without a bias: converges in a few steps, as the data is of rank 1 but for noise.
 _STEPS = 50
+# Energy along the first direction, of that of noise alone, with which the rows by themselves are a better start than
+# the mean image.
+_EDGE = 1.3
+# Squared biases of a group, in those of their noise, below which all rows together have such a group by chance.
+_CHANCE = 10.0
+# It has come to rest where no standardised input moves by more than this.
+_STILL = 1e-5
+# The share of noise in the weights from which on a prior has something to say, and the one from which on one without
+# public examples has; the largest square of a standardised input.
+_QUIET, _NOISY, _LARGE = 1e-4, 0.1, 9.0
 # Values outside [0, 1] by more than this are mixtures of examples, not one.
 _OUTSIDE = 1e-2
 
@@ -38,6 +50,14 @@ class LinearLeak(Formed):
     where both are visible. Pixels that no row shows are filled with the public mean image, or else with the mean of
     the others, and counted in `hidden_pixels`. Naive: hidden entries are taken for 0, and the row with the largest
     bias is the one for a single example.
+
+    Where there is noise, the quotient has the noise of its entries, and more where biases are small. Adaptive, with a
+    prior x ~ N(mu, Sigma) of images (`prior`), the image of one example is the expected one given all entries: of rows
+    G_W[i] = g[i] x' + noise of standard deviations s, with g[i] ~ N(0, t). Given g, x is normal with the precision
+    Sigma^-1 + diag(a) and the mean (Sigma^-1 + diag(a))^-1 (Sigma^-1 mu + f), a_j = sum_i E[g_i^2] / s_ij^2 and f_j =
+    sum_i E[g_i] G_W[i, j] / s_ij^2; given x, g[i] is normal, too. In turn both make variational Bayes, with t as it
+    fits; the most probable pair of x and g would fit noise (Bishop 2006, Sec. 12.2). Where nothing but noise shows, x
+    is mu. Of more examples, each image that rows give is drawn to mu in the same way, as much as its biases are noise.
     """
 
     name: str
@@ -61,6 +81,13 @@ class LinearLeak(Formed):
             "columns) show the same one",
         )
 
+        prior: Literal["auto", "gaussian", "none"] = Field(
+            "auto",
+            description="gaussian: of entries with noise the most probable image given the public examples, or a "
+            "spectrum of photographs without any (adaptive form); none: without; auto: gaussian where there are public "
+            "examples, or where noise is more than a tenth of what was seen",
+        )
+
     def __init__(self, options: Options) -> None:
         self.options = options
 
@@ -72,7 +99,7 @@ class LinearLeak(Formed):
     def attack(self, view: View, ctx: Context) -> AttackReport:
         """Reads the images off; not applicable where the first layer does not take the image itself."""
         try:
-            layer = _first_layer(view, naive=self.options.form == "naive")
+            layer = first_layer(view, naive=self.options.form == "naive")
         except ViewError as error:
             return AttackReport(NOT_APPLICABLE, reason=str(error))
         if np.isinf(layer.weight).any() or np.isinf(layer.bias).any():
@@ -87,7 +114,10 @@ class LinearLeak(Formed):
         if layer.standardised is not None and not np.nan_to_num(layer.bias).any():
             reason = "no bias of the first layer is visible and not 0, and columns of a table have no range to scale by"
             return AttackReport(NOT_APPLICABLE, reason=reason)
-        if examples == 1:
+        prior = self._prior(layer, view, ctx)
+        if prior is not None and examples == 1:
+            images = layer.images(_likely(layer, prior, view.seed))[None]
+        elif examples == 1:
             images = (_quotient(layer) if self.options.form == "naive" else _single(layer))[None]
         elif not np.nan_to_num(layer.bias).any():
             reason = (
@@ -95,78 +125,38 @@ class LinearLeak(Formed):
             )
             return AttackReport(NOT_APPLICABLE, reason=reason)
         else:
-            images, agreeing = _distinct(layer, examples, self.options.tolerance)
+            images, agreeing = _distinct(layer, examples, self.options.tolerance, prior)
             metrics["agreeing_rows"] = float(agreeing)
         metrics["hidden_pixels"] = float(np.isnan(images).sum(1).mean())
         if layer.standardised is not None:
             mean: NDArray[np.float64] | None = np.zeros(images.shape[1])  # of standardised columns
         else:
-            mean = None if ctx.public is None else _in_range(ctx.public.examples.inputs).mean(0).reshape(-1)
-        images = _filled(images, mean, examples)
+            mean = None if ctx.public is None else in_range(ctx.public.examples.inputs).mean(0).reshape(-1)
+        images = filled(images, mean, examples)
         ctx.party.progress(1, 1, None)  # type: ignore[attr-defined]
         values = images if layer.standardised is None else layer.standardised[0] * images + layer.standardised[1]
         found = (images.clip(0, 1) if layer.standardised is None else values).astype(np.float32)
         return AttackReport(FINISHED, metrics, images=found.reshape(examples, *view.shape), seed=view.seed)
 
+    def _prior(self, layer: FirstLayer, view: View, ctx: Context) -> GaussianPrior | None:
+        """The prior of images, where there is noise enough for one to matter."""
+        noise = layer.noise
+        if self.options.prior == "none" or self.options.form == "naive" or noise < _QUIET:
+            return None
+        if self.options.prior == "auto" and ctx.public is None and noise <= _NOISY:
+            return None
+        from fedplug_attacks._priors import gaussian
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _FirstLayer:
-    """Gradient of the first layer; h rows, d inputs. NaN where hidden; an input of 0 is `zero` in [0, 1].
-
-    Of a table, whose columns have no range, images are its standardised rows, and `standardised` is with what.
-    """
-
-    weight: NDArray[np.float64]
-    bias: NDArray[np.float64]
-    scale: NDArray[np.float64]
-    zero: NDArray[np.float64]
-    standardised: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
-
-    def images(self, inputs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Standardised inputs (..., d) as images, unclipped."""
-        images: NDArray[np.float64] = inputs * self.scale + self.zero
-        return images
+        return gaussian(view, ctx.public)
 
 
-def _first_layer(view: View, naive: bool) -> _FirstLayer:
-    assert view.update is not None
-    update = view.update
-    name, bias = role(update.layout, FIRST_WEIGHT), role(update.layout, FIRST_BIAS)
-    size = int(np.prod(view.shape))
-    weight = update.tensor(name) if name else None
-    if weight is None or weight.states.shape[1] != size:
-        raise ViewError(
-            f"the first layer is not fully connected with an input for each of the {size} values of an image"
-        )
-    # Signs and learning rates cancel in a quotient, so the update need not become a gradient.
-    hidden = 0.0 if naive else np.nan
-    rows = _checked(weight.dense(hidden), weight.visible)
-    if bias is None and naive:
-        raise ViewError("the first layer has no bias, and the naive form divides by its gradient")
-    if bias is None:
-        biases = np.full(len(rows), np.nan)
-    else:
-        biases = _checked(update.tensor(bias).dense(hidden), update.tensor(bias).visible)
-    if len(view.shape) == 1:
-        std, mean = (np.asarray(given, np.float64) for given in (view.std or [1.0] * size, view.mean or [0.0] * size))
-        return _FirstLayer(rows, biases, np.ones(size), np.zeros(size), (std, mean))
-    per_channel = [np.repeat(values, size // view.shape[0]) for values in (view.std, view.mean)]
-    return _FirstLayer(rows, biases, per_channel[0].astype(np.float64), per_channel[1].astype(np.float64))
-
-
-def _checked(values: NDArray[np.float32], visible: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """In float64, with infinity where a visible value is not finite."""
-    checked: NDArray[np.float64] = np.where(visible & ~np.isfinite(values), np.inf, values.astype(np.float64))
-    return checked
-
-
-def _quotient(layer: _FirstLayer) -> NDArray[np.float64]:
+def _quotient(layer: FirstLayer) -> NDArray[np.float64]:
     """The image of the row with the largest bias; (d,)."""
     row = int(np.argmax(np.abs(np.nan_to_num(layer.bias))))
     return layer.images(layer.weight[row] / layer.bias[row])
 
 
-def _single(layer: _FirstLayer) -> NDArray[np.float64]:
+def _single(layer: FirstLayer) -> NDArray[np.float64]:
     """The image behind a gradient of rank 1, NaN where no row shows a pixel; (d,)."""
     visible, weight = ~np.isnan(layer.weight), np.nan_to_num(layer.weight)
     known = ~np.isnan(layer.bias)
@@ -182,8 +172,61 @@ def _single(layer: _FirstLayer) -> NDArray[np.float64]:
             inputs = _fitted(weight.T, visible.T, factors)
     shown = (visible & (factors != 0)[:, None]).any(0)
     if not told:
-        inputs = inputs * _largest_scale(layer, inputs, shown)
+        inputs = inputs * largest_scale(layer, inputs, shown)
     return np.where(shown, layer.images(inputs), np.nan)
+
+
+def _likely(layer: FirstLayer, prior: GaussianPrior, seed: int) -> NDArray[np.float64]:
+    """The expected standardised input behind one example's rows with noise; (d,)."""
+    import torch
+
+    # A clear entry among noisy ones is off by rounding.
+    least = 1e-6 * np.sqrt(np.nanmean(layer.weight**2))
+    weight, bias = np.nan_to_num(layer.weight), np.nan_to_num(layer.bias)
+    precise = ~np.isnan(layer.weight) / np.maximum(layer.noise_weight, least) ** 2
+    precise_bias = ~np.isnan(layer.bias) / np.maximum(layer.noise_bias, least) ** 2
+    weighed, weighed_bias = precise * weight, precise_bias * bias
+    inputs = mean = prior.mean.numpy().reshape(-1)
+    width = _width(precise @ inputs**2 + precise_bias, weighed @ inputs + weighed_bias)
+    # With little noise the rows by themselves are near; with much of it the scale that they give the image is far off.
+    if (not width or layer.noise <= _NOISY) and np.nan_to_num(layer.bias).any():
+        alone = np.where(np.isfinite(known := _single(layer)), (known - layer.zero) / layer.scale, 0.0)
+        # What a matrix of noise alone has along its first direction (Marchenko & Pastur 1967), with a margin.
+        edge = _EDGE * (np.sqrt(len(weight)) + np.sqrt(weight.shape[1])) ** 2
+        if float(((weighed @ alone) ** 2).sum()) > edge * float((precise @ alone**2).mean()):
+            inputs = np.where(np.isfinite(known), alone, mean)
+            width = _width(precise @ inputs**2 + precise_bias, weighed @ inputs + weighed_bias)
+    if not width:
+        return mean
+    rng = torch.Generator().manual_seed(seed % 2**63)
+    spread = np.zeros_like(mean)
+    for _ in range(_STEPS):
+        # Of each row's factor g: its mean and its square, given what is known of the input.
+        told = precise @ (inputs**2 + spread) + precise_bias
+        variance = 1 / (told + 1 / width)
+        factors = (weighed @ inputs + weighed_bias) * variance
+        energy = factors**2 + variance
+        precision, force = (
+            torch.from_numpy(part).reshape(prior.shape) for part in (energy @ precise, factors @ weighed)
+        )
+        found, variances = prior.posterior(precision, force, rng)
+        before, inputs, spread = inputs, found.numpy().reshape(-1), variances.numpy().reshape(-1)
+        width = float(energy.mean())
+        if np.abs(inputs - before).max() < _STILL:
+            break
+    return inputs
+
+
+def _width(told: NDArray[np.float64], sums: NDArray[np.float64]) -> float:
+    """The variance of the rows' factors given an input; 0 where it could be noise alone (two standard deviations)."""
+    rows = told > 0
+    if not rows.any():
+        return 0.0
+    excess = (sums[rows] ** 2 - told[rows]).sum()
+    # Under noise alone a sum has the variance `told`, so that its square varies by twice the square of that.
+    if excess < 2 * np.sqrt(2 * (told[rows] ** 2).sum()):
+        return 0.0
+    return float(excess / (told[rows] ** 2).sum())
 
 
 def _fitted(
@@ -194,22 +237,13 @@ def _fitted(
     return np.divide(values @ factors, energy, out=np.zeros_like(energy), where=energy > 0)
 
 
-def _largest_scale(layer: _FirstLayer, inputs: NDArray[np.float64], shown: NDArray[np.bool_]) -> float:
-    """The factor, of either sign, of largest size with which the inputs stay images in [0, 1]."""
-    steps, zero = (inputs * layer.scale)[shown], layer.zero[shown]
-    steps, zero = steps[steps != 0], zero[steps != 0]
-    if not steps.size:
-        return 1.0
-    up, down = ((1 - zero) / np.abs(steps), zero / np.abs(steps))
-    positive = float(np.where(steps > 0, up, down).min())
-    negative = float(np.where(steps > 0, down, up).min())
-    return positive if positive >= negative else -negative
-
-
-def _distinct(layer: _FirstLayer, count: int, tolerance: float) -> tuple[NDArray[np.float64], int]:
+def _distinct(
+    layer: FirstLayer, count: int, tolerance: float, prior: GaussianPrior | None
+) -> tuple[NDArray[np.float64], int]:
     """Up to `count` images that rows show, those that most rows agree on first, and how many rows agree with another.
 
-    Rows are grouped greedily: a row joins the first row it agrees with where both are visible.
+    Rows are grouped greedily: a row joins the first row it agrees with where both are visible. With a prior each image
+    is drawn to its mean.
     """
     usable = np.flatnonzero(np.abs(np.nan_to_num(layer.bias)) > 1e-6 * np.nanmax(np.abs(layer.bias)))
     images = layer.images(layer.weight[usable] / layer.bias[usable, None])
@@ -234,12 +268,13 @@ def _distinct(layer: _FirstLayer, count: int, tolerance: float) -> tuple[NDArray
         if not taken[row]:
             group = same[row] & ~taken
             taken |= group
-            found.append(_group_image(layer, usable[group], images[group]))
+            image = _group_image(layer, usable[group], images[group])
+            found.append(image if prior is None else _drawn(layer, prior, usable[group], image))
     agreeing = int(np.count_nonzero((same & inside).sum(1)[inside] > 1))
     return np.array(found), agreeing
 
 
-def _group_image(layer: _FirstLayer, rows: NDArray[np.int64], images: NDArray[np.float64]) -> NDArray[np.float64]:
+def _group_image(layer: FirstLayer, rows: NDArray[np.int64], images: NDArray[np.float64]) -> NDArray[np.float64]:
     """The mean of images of the same example, weighted by their squared biases; NaN where none is visible."""
     weights = ~np.isnan(images) * layer.bias[rows, None] ** 2
     total = weights.sum(0)
@@ -247,16 +282,22 @@ def _group_image(layer: _FirstLayer, rows: NDArray[np.int64], images: NDArray[np
     return mean
 
 
-def _in_range(inputs: NDArray[np.generic]) -> NDArray[np.float64]:
-    """Stored inputs in [0, 1]."""
-    scale = 255.0 if inputs.dtype == np.uint8 else 1.0
-    return inputs.astype(np.float64) / scale
+def _drawn(
+    layer: FirstLayer, prior: GaussianPrior, rows: NDArray[np.int64], image: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The mean image given a group's rows, each the image times its bias, and the noise on both; (d,)."""
+    import torch
 
-
-def _filled(images: NDArray[np.float64], mean: NDArray[np.float64] | None, count: int) -> NDArray[np.float64]:
-    """Exactly `count` images without NaN: gaps and missing images are the public mean, or the mean of what is known."""
-    shown = images[~np.isnan(images)]
-    fill = mean if mean is not None else np.full(images.shape[1], shown.mean() if shown.size else 0.5)
-    complete = np.where(np.isnan(images), fill, images)
-    missing = np.tile(fill, (count - len(complete), 1))
-    return np.concatenate([complete, missing])
+    noise = layer.noise_bias[rows] ** 2
+    energy = float((layer.bias[rows] ** 2 - noise).sum())
+    if energy < _CHANCE * float(np.sqrt((noise**2).sum())):
+        return layer.images(prior.mean.numpy().reshape(-1))
+    inputs = (np.nan_to_num(image) - layer.zero) / layer.scale
+    # The noise of the bias adds to that of each entry, as the bias is what the entry is divided by.
+    variance = (layer.noise_weight[rows] ** 2).mean(0) + noise.mean() * np.minimum(inputs**2, _LARGE)
+    # What is no image is a mixture of several, or noise that was not foreseen: it says so much less.
+    outside = np.nan_to_num(np.maximum(-image, image - 1)).clip(min=0) / layer.scale
+    variance = variance + energy * (outside**2).max()
+    precision = ~np.isnan(image) * energy / np.maximum(variance, 1e-12 * energy)
+    both = (torch.from_numpy(part).reshape(prior.shape) for part in (precision, precision * inputs))
+    return layer.images(prior.posterior(*both)[0].numpy().reshape(-1))

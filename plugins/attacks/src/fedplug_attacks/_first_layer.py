@@ -1,0 +1,126 @@
+"""The gradient of a first fully connected layer as an adversary sees it: what attacks that read it off share."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+from fedplug.api.errors import ViewError
+
+from fedplug_attacks._public import sigma_of
+from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, role
+from fedplug_attacks.api.view import View
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fedplug_attacks.api.observation import TensorView
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FirstLayer:
+    """Gradient of the first layer; h rows, d inputs. NaN where hidden; an input of 0 is `zero` in [0, 1].
+
+    `noise_weight` and `noise_bias` are the standard deviations of the noise on each, stated or as they show.
+
+    Of a table, whose columns have no range, images are its standardised rows, and `standardised` is with what.
+    """
+
+    weight: NDArray[np.float64]
+    bias: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    zero: NDArray[np.float64]
+    noise_weight: NDArray[np.float64]
+    noise_bias: NDArray[np.float64]
+    standardised: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+
+    def images(self, inputs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Standardised inputs (..., d) as images, unclipped."""
+        images: NDArray[np.float64] = inputs * self.scale + self.zero
+        return images
+
+    @property
+    def noise(self) -> float:
+        """The share of noise in the energy of the visible weights."""
+        energy = float(np.nansum(self.weight**2))
+        return float((self.noise_weight[~np.isnan(self.weight)] ** 2).sum() / energy) if energy else 0.0
+
+
+def first_layer(view: View, naive: bool) -> FirstLayer:
+    """What the adversary sees of the first layer's gradient.
+
+    Args:
+        view: with an update.
+        naive: hidden entries are 0; else NaN.
+
+    Raises:
+        ViewError: the first layer does not take the input itself.
+    """
+    assert view.update is not None
+    update = view.update
+    name, bias = role(update.layout, FIRST_WEIGHT), role(update.layout, FIRST_BIAS)
+    size = int(np.prod(view.shape))
+    weight = update.tensor(name) if name else None
+    if weight is None or weight.states.shape[1] != size:
+        raise ViewError(
+            f"the first layer is not fully connected with an input for each of the {size} values of an image"
+        )
+    # Signs and learning rates cancel in a quotient, so the update need not become a gradient.
+    noised = dataclasses.replace(update, sigma=sigma_of(update).astype(np.float32))
+    noise = _noise(noised.tensor(name))
+    hidden = 0.0 if naive else np.nan
+    rows = _checked(weight.dense(hidden), weight.visible)
+    if bias is None and naive:
+        raise ViewError("the first layer has no bias, and the naive form divides by its gradient")
+    if bias is None:
+        biases, noise_bias = np.full(len(rows), np.nan), np.zeros(len(rows))
+    else:
+        biases = _checked(update.tensor(bias).dense(hidden), update.tensor(bias).visible)
+        noise_bias = _noise(noised.tensor(bias))
+    if len(view.shape) == 1:
+        std, mean = (np.asarray(given, np.float64) for given in (view.std or [1.0] * size, view.mean or [0.0] * size))
+        return FirstLayer(rows, biases, np.ones(size), np.zeros(size), noise, noise_bias, (std, mean))
+    per_channel = [np.repeat(values, size // view.shape[0]) for values in (view.std, view.mean)]
+    scale, zero = (values.astype(np.float64) for values in per_channel)
+    return FirstLayer(rows, biases, scale, zero, noise, noise_bias)
+
+
+def _checked(values: NDArray[np.float32], visible: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """In float64, with infinity where a visible value is not finite."""
+    checked: NDArray[np.float64] = np.where(visible & ~np.isfinite(values), np.inf, values.astype(np.float64))
+    return checked
+
+
+def _noise(tensor: TensorView) -> NDArray[np.float64]:
+    """Standard deviation of the noise on each entry of the tensor; 0 where it is hidden or clear."""
+    noise = np.zeros(tensor.states.shape)
+    noise[tensor.visible] = tensor.sigma
+    return noise
+
+
+def largest_scale(layer: FirstLayer, inputs: NDArray[np.float64], shown: NDArray[np.bool_]) -> float:
+    """The factor, of either sign, of largest size with which the inputs stay images in [0, 1]."""
+    steps, zero = (inputs * layer.scale)[shown], layer.zero[shown]
+    steps, zero = steps[steps != 0], zero[steps != 0]
+    if not steps.size:
+        return 1.0
+    up, down = ((1 - zero) / np.abs(steps), zero / np.abs(steps))
+    positive = float(np.where(steps > 0, up, down).min())
+    negative = float(np.where(steps > 0, down, up).min())
+    return positive if positive >= negative else -negative
+
+
+def in_range(inputs: NDArray[np.generic]) -> NDArray[np.float64]:
+    """Stored inputs in [0, 1]."""
+    scale = 255.0 if inputs.dtype == np.uint8 else 1.0
+    return inputs.astype(np.float64) / scale
+
+
+def filled(images: NDArray[np.float64], mean: NDArray[np.float64] | None, count: int) -> NDArray[np.float64]:
+    """Exactly `count` images without NaN: gaps and missing images are the public mean, or the mean of what is known."""
+    shown = images[~np.isnan(images)]
+    fill = mean if mean is not None else np.full(images.shape[1], shown.mean() if shown.size else 0.5)
+    complete = np.where(np.isnan(images), fill, images)
+    missing = np.tile(fill, (count - len(complete), 1))
+    return np.concatenate([complete, missing])

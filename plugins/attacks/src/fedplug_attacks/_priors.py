@@ -1,0 +1,488 @@
+"""What public examples say of private ones: a Gaussian prior, and the most probable candidates given it.
+
+Where noise covers a gradient, the candidates that match it best match the noise. The most probable ones given what was
+seen (MAP) minimise half the squared differences, each over the variance of its noise, plus the negative log density of
+the candidates; without any information that is the mean image.
+
+The prior is x ~ N(mu, Sigma) with the mean mu of the public examples. Few examples make a poor covariance, so theirs is
+mixed with a plain one that the cosine transform makes diagonal (Sigma is then proper with any number of examples);
+the share that explains held-out examples best is taken. Candidates are searched for as x = mu + L u with L L' = Sigma:
+the prior of u is N(0, 1), so that all its directions are alike, and u = 0, the mean image, is where a search starts.
+Imports torch: attack modules import it inside their methods.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from fedplug_std.torch_model import to_tensor
+
+from fedplug_attacks._descent import adam, fitting
+
+if TYPE_CHECKING:
+    from fedplug import PublicData
+
+    from fedplug_attacks._matching import Matcher, Record
+    from fedplug_attacks.api.view import View
+
+Prior = Literal["auto", "gaussian", "none"]
+# What else is known of candidates, in nats: of their distances from batch-norm statistics, (T,) to (T,).
+Penalty = Callable[[torch.Tensor], torch.Tensor]
+
+# Public values that a covariance is made from, at most: 256 MiB in float64.
+_VALUES = 1 << 25
+# Shares of the plain covariance that are tried, and the groups of held-out examples.
+_SHARES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
+_FOLDS = 5
+# How many examples the fall of the spectrum with frequency counts for, beside those of a coefficient itself.
+_SMOOTHED = 10
+# Standard deviation of rounding to 8 bits: no pixel is known better.
+_ROUNDING = 1 / 255 / math.sqrt(12)
+# Spectra of photographs fall like 1 / f^2 (Field 1987); the first frequency of an image is one half.
+_FALL = 2.0
+# The share of noise in what was seen from which on a plain prior is better than total variation.
+_NOISY = 0.1
+# Draws of a posterior, the relative error of its mean, and the steps that it may take.
+_DRAWS, _SOLVED, _SOLVING = 8, 1e-5, 200
+# First learning rate, in standard deviations of the prior.
+_LR = 0.1
+# Steps of the way from the mode to the mean, pairs of draws in each, the share of the curvature that each keeps, and
+# the draws and their width with which it begins.
+_SOFTENED, _PAIRS, _KEPT, _PROBES, _PROBE = 200, 1, 0.98, 16, 0.05
+# Nats for each number of an image from which on the mode is as good as the mean; nats below which an image counts as
+# unknown.
+_CERTAIN, _LEAST = 2.0, 2.0
+
+
+class GaussianPrior:
+    """x ~ N(mean, L L'): standardised inputs as an affine map of standard normal ones.
+
+    L = W^-1 (a I + V diag(s) V')^(1/2), where W is a rotation of the channels, a cosine transform (Ahmed et al. 1974)
+    and a division by the standard deviation of each coefficient; V has orthonormal columns. Rows of a table are only
+    divided by the standard deviations of their columns.
+
+    Args:
+        shape: (C, H, W) or (d,) of one example.
+        mean: of that shape.
+        bases: an orthonormal matrix for each axis.
+        spread: of that shape, standard deviation of each coefficient.
+        share: a, 0 < a <= 1.
+        vectors: (d, k), V.
+        variances: (k,), s.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        mean: torch.Tensor,
+        bases: Sequence[torch.Tensor],
+        spread: torch.Tensor,
+        share: float = 1.0,
+        vectors: torch.Tensor | None = None,
+        variances: torch.Tensor | None = None,
+    ) -> None:
+        self.shape, self.mean, self._bases, self._spread = tuple(shape), mean, list(bases), spread
+        self._share = share
+        size = math.prod(shape)
+        self._vectors = mean.new_zeros(size, 0) if vectors is None else vectors
+        self._variances = mean.new_zeros(0) if variances is None else variances
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> GaussianPrior:
+        """The same on another device and in another precision."""
+        moved = [
+            part.to(device, dtype)
+            for part in (self.mean, self._spread, self._vectors, self._variances, *self._bases)
+        ]
+        return GaussianPrior(self.shape, moved[0], moved[4:], moved[1], self._share, moved[2], moved[3])
+
+    def inputs(self, latents: torch.Tensor) -> torch.Tensor:
+        """mean + L u; (..., *shape) to the same."""
+        return self.mean + self.spread(latents)
+
+    def spread(self, latents: torch.Tensor) -> torch.Tensor:
+        """L u; (..., *shape) to the same."""
+        return _turned(self._root(latents, 0.5) * self._spread, [basis.T for basis in self._bases])
+
+    def pulled(self, forces: torch.Tensor) -> torch.Tensor:
+        """L' f; (..., *shape) to the same."""
+        return self._root(_turned(forces, self._bases) * self._spread, 0.5)
+
+    def latents(self, inputs: torch.Tensor) -> torch.Tensor:
+        """L^-1 (x - mean); (..., *shape) to the same."""
+        return self._root(_turned(inputs - self.mean, self._bases) / self._spread, -0.5)
+
+    def energy(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Negative log density of each example, in nats, up to a constant; (..., *shape) to (...)."""
+        return 0.5 * self.latents(inputs).square().flatten(-len(self.shape)).sum(-1)
+
+    def posterior(
+        self, precision: torch.Tensor, force: torch.Tensor, rng: torch.Generator | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The mean of x given observations with likelihood exp(-x' diag(p) x / 2 + f' x); by conjugate gradients.
+
+        Args:
+            precision: p, of an example's shape, not negative.
+            force: f, likewise.
+            rng: of draws, whose variance is an estimate of that of x; None: zeros instead.
+
+        Returns:
+            Mean and variance of x, of an example's shape.
+        """
+        right = self.pulled(force - precision * self.mean)[None]
+        if rng is not None:
+            # Observations and latents drawn anew, and solved like those that there are (Papandreou & Yuille 2010).
+            drawn = torch.randn((2, _DRAWS, *self.shape), generator=rng, dtype=torch.float64).to(right)
+            right = torch.cat([right, self.pulled(precision.sqrt() * drawn[0]) + drawn[1]])
+        found = torch.zeros_like(right)
+        residual, direction = right.clone(), right.clone()
+        axes, tiny = tuple(range(1, right.ndim)), torch.finfo(right.dtype).tiny
+        energy = residual.square().sum(axes, keepdim=True)
+        goal = _SOLVED**2 * energy
+        for _ in range(_SOLVING):
+            if bool((energy <= goal).all()):
+                break
+            moved = direction + self.pulled(precision * self.spread(direction))
+            size = energy / (direction * moved).sum(axes, keepdim=True).clamp_min(tiny)
+            found, residual = found + size * direction, residual - size * moved
+            before, energy = energy, residual.square().sum(axes, keepdim=True)
+            direction = residual + energy / before.clamp_min(tiny) * direction
+        spread = self.spread(found[1:]).square().sum(0) / max(1, len(found) - 1)
+        return self.inputs(found[0]), spread
+
+    def _root(self, values: torch.Tensor, power: float) -> torch.Tensor:
+        """(a I + V diag(s) V')^power times the values."""
+        flat = values.flatten(-len(self.shape))
+        more = (self._share + self._variances) ** power - self._share**power
+        turned = self._share**power * flat + (flat @ self._vectors * more) @ self._vectors.T
+        return turned.reshape(values.shape)
+
+
+def gaussian(view: View, public: PublicData | None) -> GaussianPrior:
+    """The prior that public examples make, float64; without any, that of the mean pixel and a spectrum of photographs.
+
+    Args:
+        view: with shape, mean and std of the inputs.
+        public: what everybody has.
+    """
+    shape = tuple(view.shape)
+    bases = [_cosines(size) if axis else torch.eye(size, dtype=torch.float64) for axis, size in enumerate(shape)]
+    least = _least(view)
+    if public is None or not len(public.examples.inputs):
+        mean = torch.zeros(shape, dtype=torch.float64)
+        return GaussianPrior(shape, mean, bases, _plain(shape).clamp_min(least).sqrt())
+    most = max(2, _VALUES // math.prod(shape))
+    inputs = to_tensor(public.examples.inputs[:most], view.mean, view.std).double()
+    mean = inputs.mean(0)
+    if len(inputs) < 2:
+        return GaussianPrior(shape, mean, bases, _plain(shape).clamp_min(least).sqrt())
+    if len(shape) > 1 and shape[0] > 1:
+        channels = (inputs - mean).transpose(0, 1).flatten(1)
+        bases[0] = torch.linalg.eigh(channels @ channels.T)[1].T.contiguous()
+    turned = _turned(inputs - mean, bases)
+    spread = _spectrum(turned).clamp_min(least).sqrt()
+    white = (turned / spread).flatten(1) / math.sqrt(1 - 1 / len(inputs))
+    share = _best_share(white)
+    values, vectors = _directions(white)
+    return GaussianPrior(shape, mean, bases, spread, share, vectors, (1 - share) * values)
+
+
+def _least(view: View) -> float:
+    """Variance of rounding to 8 bits, in standardised units; of rows of a table hardly any."""
+    return (_ROUNDING / max(view.std, default=1.0)) ** 2 if len(view.shape) > 1 else 1e-6
+
+
+def _cosines(size: int) -> torch.Tensor:
+    """The orthonormal cosine transform of type II, (size, size); rows are its waves."""
+    places = torch.arange(size, dtype=torch.float64)
+    waves = torch.cos(math.pi / size * (places + 0.5) * places[:, None])
+    waves[0] *= math.sqrt(0.5)
+    return waves * math.sqrt(2 / size)
+
+
+def _turned(values: torch.Tensor, bases: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Each of the last axes through its matrix."""
+    for axis, basis in enumerate(bases, start=-len(bases)):
+        values = (values.movedim(axis, -1) @ basis.T).movedim(-1, axis)
+    return values
+
+
+def _frequencies(shape: Sequence[int]) -> torch.Tensor:
+    """Spatial frequency of each coefficient, in half waves, (*shape)."""
+    squares = torch.zeros(tuple(shape), dtype=torch.float64)
+    for axis, size in enumerate(shape):
+        if axis:
+            waves = torch.arange(size, dtype=torch.float64)
+            squares = squares + waves.square().reshape(-1, *[1] * (len(shape) - axis - 1))
+    return squares.sqrt()
+
+
+def _plain(shape: Sequence[int]) -> torch.Tensor:
+    """Variance of each coefficient of an image whose spectrum falls like that of photographs, each pixel's being 1."""
+    if len(shape) == 1:
+        return torch.ones(tuple(shape), dtype=torch.float64)
+    fall = 1 / (1 + _frequencies(shape)) ** _FALL
+    return fall / fall.mean()
+
+
+def _spectrum(turned: torch.Tensor) -> torch.Tensor:
+    """Variance of each coefficient of examples (n, *shape): its own, drawn to that of its channel and frequency."""
+    own = turned.square().mean(0) * len(turned) / (len(turned) - 1)
+    if own.ndim == 1:
+        smooth = own.mean().expand_as(own)
+    else:
+        rings = _frequencies(own.shape).round().long()
+        smooth = torch.stack([_ring_means(channel, ring) for channel, ring in zip(own, rings, strict=True)])
+    return (len(turned) * own + _SMOOTHED * smooth) / (len(turned) + _SMOOTHED)
+
+
+def _ring_means(values: torch.Tensor, rings: torch.Tensor) -> torch.Tensor:
+    """For each value the mean of those in its ring."""
+    flat = rings.flatten()
+    sums = torch.bincount(flat, values.flatten()) / torch.bincount(flat).clamp_min(1)
+    return sums[flat].reshape(values.shape)
+
+
+def _directions(white: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Eigenvalues (k,) of the examples' covariance that are not 0, and its eigenvectors (d, k)."""
+    if len(white) <= white.shape[1]:
+        values, inner = torch.linalg.eigh(white @ white.T / len(white))
+        kept = values > 1e-9 * values[-1].clamp_min(1e-30)
+        return values[kept], white.T @ inner[:, kept] / (values[kept] * len(white)).sqrt()
+    values, vectors = torch.linalg.eigh(white.T @ white / len(white))
+    kept = values > 1e-9 * values[-1].clamp_min(1e-30)
+    return values[kept], vectors[:, kept]
+
+
+def _best_share(white: torch.Tensor) -> float:
+    """The share of the plain covariance under which held-out examples are most probable; white: (n, d)."""
+    count, size = white.shape
+    if count < 2 * _FOLDS:
+        return 0.5
+    totals = np.zeros(len(_SHARES))
+    shares = torch.tensor(_SHARES, dtype=white.dtype)[:, None]
+    for fold in range(_FOLDS):
+        held = torch.zeros(count, dtype=torch.bool)
+        held[fold::_FOLDS] = True
+        values, vectors = _directions(white[~held])
+        along = (white[held] @ vectors).square().mean(0)
+        rest = white[held].square().sum(1).mean() - along.sum()
+        mixed = shares + (1 - shares) * values
+        energy = (mixed.log() + along / mixed).sum(1) + (size - len(values)) * shares[:, 0].log() + rest / shares[:, 0]
+        totals += energy.numpy()
+    return _SHARES[int(totals.argmin())]
+
+
+def chosen(option: Prior, matcher: Matcher, public: PublicData | None) -> GaussianPrior | None:
+    """The prior that an option asks for, on the matcher's device; None for a search without one.
+
+    `auto` takes one where public examples are there to make it from, and where noise is more than a tenth of what was
+    seen. Without public examples `gaussian` is a plain one (see `gaussian`).
+    """
+    if option == "none" or (option == "auto" and public is None and matcher.noise <= _NOISY):
+        return None
+    return gaussian(matcher.view, public).to(matcher.device, matcher.dtype)
+
+
+def attack(
+    matcher: Matcher,
+    record: Record,
+    prior: GaussianPrior,
+    labels: Sequence[Sequence[int]],
+    iterations: int,
+    restarts: int = 1,
+    at_once: int | None = None,
+    penalty: Penalty | None = None,
+) -> float:
+    """The most probable inputs for each candidate of the labels; of the best ones the posterior mean.
+
+    Args:
+        matcher: of the observed gradient.
+        record: takes the results; its measure becomes `squared`.
+        prior: of one example.
+        labels: those to try, of each example of the batch.
+        iterations: steps of each trial.
+        restarts: starts for each of the labels; the first at the mean image.
+        at_once: trials computed together; None: as many as fit.
+        penalty: more that is known of candidates.
+
+    Returns:
+        What was seen tells so much of the images, in nats.
+    """
+    from fedplug import stream
+
+    record.measure = "squared"
+    trials = [(number, each) for each in labels for number in range(restarts)]
+    softened = min(iterations, _SOFTENED)
+    fit = at_once or fitting(matcher)
+    record.total = math.ceil(len(trials) / fit) * iterations + softened
+    shape = (matcher.batch, *prior.shape)
+    starts = []
+    for number, _ in trials:
+        # Equal examples would have equal gradients and stay equal, so a little noise tells them apart.
+        width = 0.0 if matcher.batch == 1 and not number else 0.5 if number else 0.1
+        drawn = stream(matcher.view.seed, "attacks.priors", number).standard_normal(shape)
+        starts.append(width * torch.from_numpy(drawn).to(matcher.device, matcher.dtype))
+    best: tuple[float, torch.Tensor | None, Sequence[int]] = (math.inf, None, [])
+    for first in range(0, len(trials), fit):
+        part = [each for _, each in trials[first : first + fit]]
+        found, scores = _descend(
+            matcher, record, prior, part, torch.stack(starts[first : first + fit]), iterations, first // fit, penalty
+        )
+        for state, score, each in zip(found, scores, part, strict=True):
+            if score < best[0]:
+                best = score, state, each
+    if best[1] is None:
+        return 0.0
+    return _soften(matcher, record, prior, best[2], best[1], softened, penalty)
+
+
+def _descend(
+    matcher: Matcher,
+    record: Record,
+    prior: GaussianPrior,
+    labels: Sequence[Sequence[int]],
+    state: torch.Tensor,
+    iterations: int,
+    before: int,
+    penalty: Penalty | None,
+) -> tuple[torch.Tensor, list[float]]:
+    """Descends to the most probable latents (T, B, *shape) of each trial with Adam; with their negative log densities.
+
+    The noise is taken for larger at first, and shrinks to what it is over the first half of the steps: the prior leads
+    early, and the likelihood has no narrow valleys.
+    """
+    known = matcher.one_hot(labels)
+    moments = [torch.zeros_like(state), torch.zeros_like(state)]
+    with torch.no_grad():
+        begin = matcher.misfit(matcher.gradients(prior.inputs(state), known)[0])
+    heat = _heat(begin, state)
+    for step in range(iterations):
+        state.requires_grad_()
+        gradients, statistics = matcher.gradients(prior.inputs(state), known)
+        value = matcher.misfit(gradients) / heat ** max(0.0, 1 - 2 * step / iterations)
+        value = value + 0.5 * state.square().flatten(1).sum(1)
+        if penalty is not None:
+            value = value + penalty(statistics)
+        (gradient,) = torch.autograd.grad(value.sum(), state)
+        state = adam(state.detach(), gradient, moments, step + 1, _rate(step, iterations))
+        loss = matcher.squared(gradients.detach())
+        loss = loss[loss.isfinite()]
+        record.progress(before * iterations + step + 1, float(loss.min()) if len(loss) else math.nan)
+    scores = []
+    for trial in range(len(state)):
+        loss, score = _judged(matcher, prior, state[trial], labels[trial], penalty)
+        record.offer(loss, prior.inputs(state[trial]), labels[trial], score)
+        scores.append(score if math.isfinite(score) else math.inf)
+    return state, scores
+
+
+@torch.no_grad()
+def _judged(
+    matcher: Matcher, prior: GaussianPrior, latents: torch.Tensor, labels: Sequence[int], penalty: Penalty | None
+) -> tuple[float, float]:
+    """The squared distance of one trial, and its negative log density up to a constant."""
+    gradients, statistics = matcher.gradients(prior.inputs(latents)[None], matcher.one_hot([labels]))
+    score = matcher.misfit(gradients) + 0.5 * latents.square().sum()
+    if penalty is not None:
+        score = score + penalty(statistics)
+    return float(matcher.squared(gradients)), float(score)
+
+
+def _heat(misfit: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+    """How many times as large the variance of the noise is taken for at first; (T,).
+
+    As large that all that was seen counts like one number for each latent.
+    """
+    return (2 * misfit / state[0].numel()).nan_to_num(1.0, 1.0, 1.0).clamp_min(1.0)
+
+
+def _rate(step: int, iterations: int) -> float:
+    return _LR * (1 + math.cos(math.pi * step / iterations)) / 2
+
+
+def _soften(
+    matcher: Matcher,
+    record: Record,
+    prior: GaussianPrior,
+    labels: Sequence[int],
+    state: torch.Tensor,
+    iterations: int,
+    penalty: Penalty | None,
+) -> float:
+    """From the most probable inputs to their mean, where noise leaves much open; which has the least squared error.
+
+    Latents are taken for independent and normal around m with variances 1 / (1 + h), and m and h for those that come
+    nearest to the posterior (variational Bayes): h is the mean second derivative of the misfit over them, from
+    pairs of draws on both sides of m, and m descends the mean over them. Of an image of which less than two nats are
+    known the mean image is what is left; it is found exactly.
+
+    Returns:
+        What was seen tells so much of the images, in nats: half the sum of log(1 + h).
+    """
+    rng = torch.Generator().manual_seed(matcher.view.seed % 2**63)
+    known = matcher.one_hot([labels]).expand(2 * _PAIRS, -1, -1)
+    curvature = _curvature(matcher, prior, state, known, rng, penalty)
+    told = _told(curvature)
+    if bool((told > _CERTAIN * state[0].numel()).all()):
+        return float(told.sum())
+    found, moments = state.clone(), [torch.zeros_like(state), torch.zeros_like(state)]
+    for step in range(iterations):
+        slope, fresh, loss = _sides(matcher, prior, found, curvature, known, rng, penalty)
+        curvature = (_KEPT * curvature + (1 - _KEPT) * fresh).clamp_min(0.0)
+        found = adam(found, slope + found, moments, step + 1, _rate(step, iterations))
+        record.progress(record.total - iterations + step + 1, loss)
+    told = _told(curvature)
+    found = torch.where((told < _LEAST).reshape(-1, *[1] * len(prior.shape)), torch.zeros_like(found), found)
+    loss, _ = _judged(matcher, prior, found, labels, penalty)
+    # It is no less probable than the mode for its density, which is about single points: it takes the mode's place.
+    record.offer(loss, prior.inputs(found), labels, -math.inf if math.isfinite(loss) else math.nan)
+    return float(told.sum())
+
+
+def _told(curvature: torch.Tensor) -> torch.Tensor:
+    """What is known of each image beyond the prior, in nats; (B, *shape) to (B,)."""
+    return 0.5 * torch.log1p(curvature).flatten(1).sum(1)
+
+
+def _curvature(
+    matcher: Matcher,
+    prior: GaussianPrior,
+    state: torch.Tensor,
+    known: torch.Tensor,
+    rng: torch.Generator,
+    penalty: Penalty | None,
+) -> torch.Tensor:
+    """The second derivative of the misfit by each latent at the mode, at steps that are no longer than what is open."""
+    curvature = torch.zeros_like(state)
+    for number in range(1, _PROBES + 1):
+        width = torch.full_like(state, _PROBE**-2 - 1)
+        fresh = _sides(matcher, prior, state, width, known, rng, penalty)[1]
+        curvature += (fresh - curvature) / number
+    return curvature.clamp_min(0.0)
+
+
+def _sides(
+    matcher: Matcher,
+    prior: GaussianPrior,
+    state: torch.Tensor,
+    curvature: torch.Tensor,
+    known: torch.Tensor,
+    rng: torch.Generator,
+    penalty: Penalty | None,
+) -> tuple[torch.Tensor, torch.Tensor, float]:
+    """Mean slope and second derivative of the misfit over latents around a state, and the least squared distance."""
+    width = (1 + curvature).rsqrt()
+    drawn = torch.randn((_PAIRS, *state.shape), generator=rng).to(state.device, state.dtype)
+    drawn = torch.cat([drawn, -drawn])
+    points = (state + width * drawn).requires_grad_()
+    gradients, statistics = matcher.gradients(prior.inputs(points), known)
+    value = matcher.misfit(gradients)
+    if penalty is not None:
+        value = value + penalty(statistics)
+    (slopes,) = torch.autograd.grad(value.sum(), points)
+    loss = float(matcher.squared(gradients.detach()).min())
+    return slopes.mean(0), (slopes * drawn).mean(0) / width, loss
