@@ -51,7 +51,8 @@ def descend(
     Returns:
         The trials in the order of their matching loss, those that diverged last.
     """
-    fit = at_once or max(1, _AT_ONCE // len(matcher.target))
+    steps = matcher.local.schedule.steps if matcher.local else 1
+    fit = at_once or max(1, _AT_ONCE // (len(matcher.target) * steps))
     record.total = math.ceil(len(inputs) / fit) * len(rates)
     losses: list[float] = []
     for first in range(0, len(inputs), fit):
