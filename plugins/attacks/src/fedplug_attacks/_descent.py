@@ -12,6 +12,9 @@ from fedplug_attacks._matching import Matcher, Record
 # Gradient entries of all trials that are computed together: 1 GiB in float32, a few times that with their graph.
 _AT_ONCE = 1 << 26
 
+# After these shares of the steps, orders of batches and labels that fit better are looked for.
+_DOUBTS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+
 # Of inputs (T, B, C, H, W), probabilities of the labels (T, B, K) and a slice of the trials: what to descend, and how
 # far the gradients are from the observed one; both (T,).
 Objective = Callable[[torch.Tensor, torch.Tensor, slice], tuple[torch.Tensor, torch.Tensor]]
@@ -54,11 +57,14 @@ def descend(
     steps = matcher.local.schedule.steps if matcher.local else 1
     fit = at_once or max(1, _AT_ONCE // (len(matcher.target) * steps))
     record.total = math.ceil(len(inputs) / fit) * len(rates)
+    moments_of_doubt = {math.ceil(share * len(rates)) for share in _DOUBTS}
     losses: list[float] = []
     for first in range(0, len(inputs), fit):
         part = slice(first, min(first + fit, len(inputs)))
-        known = matcher.one_hot(labels[part])
+        told = torch.tensor(labels[part], device=matcher.device)
+        known = matcher.one_hot(told)
         state = inputs[part].detach().clone()
+        doubts = None if matcher.local is None else matcher.local.doubts(len(state), matcher.view)
         moments = [torch.zeros_like(state), torch.zeros_like(state)]
         done = first // fit * len(rates)
         for step, rate in enumerate(rates, start=1):
@@ -68,12 +74,15 @@ def descend(
             (gradient,) = torch.autograd.grad(value.sum(), state)
             state = adam(state.detach(), gradient.sign() if signed else gradient, moments, step, rate)
             state = state.clamp(matcher.low, matcher.high)
+            if doubts is not None and step in moments_of_doubt:
+                told = doubts.settled(told, lambda labels, now=state, part=part: objective(now, matcher.one_hot(labels), part)[1])
+                known = matcher.one_hot(told)
             finite = distance.detach()[distance.isfinite()]
             record.progress(done + step, float(finite.min()) if len(finite) else math.nan)
         with torch.no_grad():
             final = objective(state, known, part)[1].tolist()
         for trial, loss in enumerate(final):
-            record.offer(loss if math.isfinite(loss) else math.nan, state[trial], labels[first + trial])
+            record.offer(loss if math.isfinite(loss) else math.nan, state[trial], told[trial].tolist())
         losses += final
     return sorted(range(len(losses)), key=lambda trial: losses[trial] if math.isfinite(losses[trial]) else math.inf)
 

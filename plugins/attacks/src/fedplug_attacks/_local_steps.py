@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from fedplug import stream
 from fedplug_std.training import batch_slices
 from torch.nn.modules.batchnorm import _BatchNorm
 
 if TYPE_CHECKING:
     from fedplug_attacks.api.observation import Meaning
+    from fedplug_attacks.api.view import View
 
     Loss = Callable[[Mapping[str, torch.Tensor], torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
     """Mean loss of a batch at some parameters, and how far its batch norm statistics are from the public ones."""
@@ -31,8 +33,8 @@ _GRAPH_BYTES = 1 << 31
 _PATH_BYTES = 1 << 32
 # Steps that are unrolled at most: of more, a search would take hours.
 MOST_STEPS = 512
-# Orders of an epoch that are compared in one search; of more, so many random ones that differ by a swap.
-_ORDERS = 40
+# Changes of orders, and of labels, that are tried at a time: of more, random ones.
+_CHANGES = 40
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +105,12 @@ class LocalSteps:
         self._start = torch.cat([tensor.reshape(-1) for tensor in parameters.values()])
         self.orders = torch.arange(sum(schedule.lengths)).expand(1, schedule.epochs, -1)
 
+    def doubts(self, trials: int, view: View) -> Doubts | None:
+        """What is to be settled during a search of so many trials; None where nothing is open."""
+        count = sum(self.schedule.lengths)
+        self.orders = torch.arange(count).repeat(trials, self.schedule.epochs, 1)
+        return None if count == 1 else Doubts(self, view.num_classes, stream(view.seed, "attacks.local_steps"))
+
     def gradients(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """How far the steps lead from the public model, divided by -reach: (T, P), in the units of a gradient.
 
@@ -141,3 +149,54 @@ class LocalSteps:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         parts = zip(self._shapes.items(), flat.split(self._sizes), strict=True)
         return self._loss({name: part.view(shape) for (name, shape), part in parts}, inputs, labels)
+
+
+class Doubts:
+    """Which candidates share a batch, and which labels they have: settled by what fits, one change after the other.
+
+    The images need not be there yet: a batch whose labels are wrong moves the last layer to another place.
+
+    Args:
+        local: the steps; its orders are changed.
+        classes: labels there are.
+        rng: chooses what is tried, where there is too much.
+    """
+
+    def __init__(self, local: LocalSteps, classes: int, rng: np.random.Generator) -> None:
+        self._local, self._classes, self._rng = local, classes, rng
+        lengths = local.schedule.lengths
+        batch = np.repeat(np.arange(len(lengths)), lengths)
+        pairs = list(itertools.combinations(range(len(batch)), 2))
+        self._swaps = [
+            (epoch, *pair) for epoch in range(local.schedule.epochs) for pair in pairs if batch[pair[0]] != batch[pair[1]]
+        ]
+        self._labels = list(itertools.product(range(len(batch)), range(classes)))
+
+    @torch.no_grad()
+    def settled(self, labels: torch.Tensor, distance: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        """Labels (T, B) of all trials, after every change that brings a trial nearer; orders change in place.
+
+        Args:
+            labels: (T, B).
+            distance: (T,) of the trials from what was seen, with these labels and the orders as they are.
+        """
+        local, least = self._local, distance(labels)
+        for epoch, first, second in self._some(self._swaps):
+            before = local.orders
+            local.orders = before.clone()
+            local.orders[:, epoch, [first, second]] = before[:, epoch, [second, first]]
+            found = distance(labels)
+            better = found < least
+            local.orders = torch.where(better[:, None, None], local.orders, before)
+            least = torch.where(better, found, least)
+        for place, label in self._some(self._labels):
+            other = labels.clone()
+            other[:, place] = label
+            found = distance(other)
+            better = found < least
+            labels, least = torch.where(better[:, None], other, labels), torch.where(better, found, least)
+        return labels
+
+    def _some(self, changes: list[Any]) -> Iterator[Any]:
+        chosen = self._rng.permutation(len(changes))[:_CHANGES]
+        return (changes[place] for place in chosen)

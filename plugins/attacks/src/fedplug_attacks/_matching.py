@@ -188,9 +188,9 @@ class Matcher:
         """Gradients of candidates as a client would have sent them, but for noise."""
         return self._clips(gradients if self._decay is None else gradients + self._decay)
 
-    def one_hot(self, labels: Sequence[Sequence[int]]) -> torch.Tensor:
+    def one_hot(self, labels: Sequence[Sequence[int]] | torch.Tensor) -> torch.Tensor:
         """Label probabilities (T, B, K) of labels that are taken for known."""
-        known = torch.tensor(labels, device=self.device)
+        known = torch.as_tensor(labels, device=self.device)
         return torch.nn.functional.one_hot(known, self.view.num_classes).to(self.dtype)
 
     @torch.no_grad()
