@@ -11,18 +11,16 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from fedplug import stream
 from fedplug_std.training import batch_slices
 from torch.nn.modules.batchnorm import _BatchNorm
 
 if TYPE_CHECKING:
     from fedplug_attacks.api.observation import Meaning
-    from fedplug_attacks.api.view import View
 
     Loss = Callable[[Mapping[str, torch.Tensor], torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
     """Mean loss of a batch at some parameters, and how far its batch norm statistics are from the public ones."""
@@ -94,8 +92,8 @@ class LocalSteps:
         loss: of a batch at other parameters.
 
     Attributes:
-        orders: int64 (T, epochs, B), of each trial the order in which an epoch takes its candidates; a single one
-            counts for all trials.
+        orders: int64 (T, epochs, B), of each trial the order in which an epoch takes its candidates; (1, ...) counts
+            for all trials. The first epoch takes them as they come: which is which is the candidates' matter.
     """
 
     def __init__(self, schedule: Schedule, parameters: Mapping[str, torch.Tensor], loss: Loss) -> None:
@@ -103,13 +101,12 @@ class LocalSteps:
         self._shapes = {name: tensor.shape for name, tensor in parameters.items()}
         self._sizes = [tensor.numel() for tensor in parameters.values()]
         self._start = torch.cat([tensor.reshape(-1) for tensor in parameters.values()])
-        self.orders = torch.arange(sum(schedule.lengths)).expand(1, schedule.epochs, -1)
+        self.count = sum(schedule.lengths)
+        self.begin()
 
-    def doubts(self, trials: int, view: View) -> Doubts | None:
-        """What is to be settled during a search of so many trials; None where nothing is open."""
-        count = sum(self.schedule.lengths)
-        self.orders = torch.arange(count).repeat(trials, self.schedule.epochs, 1)
-        return None if count == 1 else Doubts(self, view.num_classes, stream(view.seed, "attacks.local_steps"))
+    def begin(self) -> None:
+        """Forgets what was settled of earlier trials: every epoch takes the candidates as they come."""
+        self.orders = torch.arange(self.count).repeat(1, self.schedule.epochs, 1)
 
     def gradients(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """How far the steps lead from the public model, divided by -reach: (T, P), in the units of a gradient.
@@ -121,21 +118,30 @@ class LocalSteps:
         Returns:
             That, differentiable, and (T,) the mean over the steps of the distance of batch norm statistics.
         """
-        trials = torch.arange(len(inputs), device=inputs.device)[:, None]
-        order = self.orders.flatten(1).to(inputs.device).expand(len(inputs), -1)
-        ordered = inputs[trials, order], labels[trials, order]
+        lengths = self.schedule.lengths * self.schedule.epochs
+        if self.schedule.shuffled:
+            places = self.orders.flatten(1).to(inputs.device).expand(len(inputs), -1)
+            trials = torch.arange(len(inputs), device=inputs.device)[:, None]
+            inputs, labels = inputs[trials, places], labels[trials, places]
+
+        def path(inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            if not self.schedule.shuffled:
+                return self._path([inputs] * len(lengths), [labels] * len(lengths))
+            return self._path(inputs.split(lengths), labels.split(lengths))
+
         if len(inputs) == 1:  # the same numbers, without the price of vmap
-            moved, penalty = self._path(ordered[0][0], ordered[1][0])
+            moved, penalty = path(inputs[0], labels[0])
             return moved[None], penalty[None]
-        moved, penalties = torch.func.vmap(self._path)(*ordered)
+        moved, penalties = torch.func.vmap(path)(inputs, labels)
         return moved, penalties
 
-    def _path(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """All steps of one trial, on (epochs x B) inputs in the order in which they are taken."""
+    def _path(
+        self, inputs: Sequence[torch.Tensor], labels: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """All steps of one trial, on batches in the order in which they are taken."""
         plan, of_batch = self.schedule, torch.func.grad(self._flat_loss, has_aux=True)
         moved, velocity, penalties = torch.zeros_like(self._start), None, []
-        lengths = plan.lengths * plan.epochs
-        for batch, answers in zip(inputs.split(lengths), labels.split(lengths), strict=True):
+        for batch, answers in zip(inputs, labels, strict=True):
             here = self._start + moved
             gradient, penalty = of_batch(here, batch, answers)
             gradient = gradient + plan.weight_decay * here if plan.weight_decay else gradient
@@ -150,53 +156,100 @@ class LocalSteps:
         parts = zip(self._shapes.items(), flat.split(self._sizes), strict=True)
         return self._loss({name: part.view(shape) for (name, shape), part in parts}, inputs, labels)
 
-
-class Doubts:
-    """Which candidates share a batch, and which labels they have: settled by what fits, one change after the other.
-
-    The images need not be there yet: a batch whose labels are wrong moves the last layer to another place.
-
-    Args:
-        local: the steps; its orders are changed.
-        classes: labels there are.
-        rng: chooses what is tried, where there is too much.
-    """
-
-    def __init__(self, local: LocalSteps, classes: int, rng: np.random.Generator) -> None:
-        self._local, self._classes, self._rng = local, classes, rng
-        lengths = local.schedule.lengths
-        batch = np.repeat(np.arange(len(lengths)), lengths)
-        pairs = list(itertools.combinations(range(len(batch)), 2))
-        self._swaps = [
-            (epoch, *pair) for epoch in range(local.schedule.epochs) for pair in pairs if batch[pair[0]] != batch[pair[1]]
-        ]
-        self._labels = list(itertools.product(range(len(batch)), range(classes)))
+    def arrangements(self, labels: Sequence[int], rng: np.random.Generator) -> list[list[int]]:
+        """Ways to deal labels to the batches of the first epoch, at most 40: all, or random ones."""
+        cuts = self._cuts() or [list(rng.permutation(self.count)) for _ in range(_CHANGES)]
+        ends = np.cumsum((0, *self.schedule.lengths))
+        dealt = {
+            tuple(label for first, last in itertools.pairwise(ends) for label in sorted(labels[k] for k in cut[first:last]))
+            for cut in cuts
+        }
+        return sorted(map(list, dealt))
 
     @torch.no_grad()
-    def settled(self, labels: torch.Tensor, distance: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        """Labels (T, B) of all trials, after every change that brings a trial nearer; orders change in place.
+    def settle_orders(self, trials: int, distance: Callable[[], torch.Tensor], rng: np.random.Generator) -> None:
+        """Gives every later epoch the order that brings a trial nearest, one epoch after the other.
+
+        All ways to cut the candidates into batches are tried where there are few; else swaps of two of them.
+
+        Args:
+            trials: T.
+            distance: (T,) of the trials from what was seen, with the orders as they are.
+            rng: chooses among many swaps.
+        """
+        if not self.schedule.shuffled or self.schedule.epochs == 1:
+            return
+        self.orders = self.orders.expand(trials, -1, -1).clone()
+        cuts, least = self._cuts(), distance().cpu()
+        for epoch in range(1, self.schedule.epochs):
+            for change in cuts or self._swaps(rng):
+                before = self.orders
+                self.orders = before.clone()
+                self.orders[:, epoch] = torch.tensor(change) if cuts else before[:, epoch, change]
+                found = distance().cpu()
+                better = found < least
+                self.orders = torch.where(better[:, None, None], self.orders, before)
+                least = torch.where(better, found, least)
+
+    def _cuts(self) -> list[list[int]]:
+        """All ways to cut the candidates into batches; none where there are too many."""
+        ways, left = 1, self.count
+        for length in self.schedule.lengths:
+            ways *= math.comb(left, length)
+            left -= length
+        if ways > _CHANGES:
+            return []
+        found: list[list[int]] = [[]]
+        for length in self.schedule.lengths:
+            found = [
+                [*cut, *batch]
+                for cut in found
+                for batch in itertools.combinations([k for k in range(self.count) if k not in cut], length)
+            ]
+        return found
+
+    def _pairs(self) -> list[tuple[int, int]]:
+        """Places of different batches."""
+        batch = np.repeat(np.arange(len(self.schedule.lengths)), self.schedule.lengths)
+        return [pair for pair in itertools.combinations(range(self.count), 2) if batch[pair[0]] != batch[pair[1]]]
+
+    def _swaps(self, rng: np.random.Generator) -> Iterator[list[int]]:
+        """Orders that differ from the one before by two candidates of different batches."""
+        pairs = self._pairs()
+        for place in rng.permutation(len(pairs))[:_CHANGES]:
+            order, (first, second) = list(range(self.count)), pairs[place]
+            order[first], order[second] = second, first
+            yield order
+
+    @torch.no_grad()
+    def settle_labels(
+        self, labels: torch.Tensor, distance: Callable[[torch.Tensor], torch.Tensor], rng: np.random.Generator
+    ) -> torch.Tensor:
+        """Labels (T, B) that bring a trial nearest: of two places exchanged, or of one that is there twice another's.
+
+        Which classes are there at all the last layer tells; which of them is there twice, it tells less well.
 
         Args:
             labels: (T, B).
-            distance: (T,) of the trials from what was seen, with these labels and the orders as they are.
+            distance: (T,) of the trials from what was seen, with these labels.
+            rng: chooses what is tried where there is much.
         """
-        local, least = self._local, distance(labels)
-        for epoch, first, second in self._some(self._swaps):
-            before = local.orders
-            local.orders = before.clone()
-            local.orders[:, epoch, [first, second]] = before[:, epoch, [second, first]]
-            found = distance(labels)
-            better = found < least
-            local.orders = torch.where(better[:, None, None], local.orders, before)
-            least = torch.where(better, found, least)
-        for place, label in self._some(self._labels):
+        changes = [(*pair, True) for pair in self._pairs()]
+        changes += [(*pair, False) for pair in itertools.permutations(range(self.count), 2)]
+        least = None
+        for place in rng.permutation(len(changes))[:_CHANGES]:
+            here, like, exchange = changes[place]
+            may = labels[:, here] != labels[:, like]
+            if not exchange:
+                may = may & ((labels == labels[:, here, None]).sum(1) > 1)
+            if not may.any():
+                continue
+            least = distance(labels) if least is None else least
             other = labels.clone()
-            other[:, place] = label
+            other[:, here] = labels[:, like]
+            if exchange:
+                other[:, like] = labels[:, here]
             found = distance(other)
-            better = found < least
+            better = (found < least) & may
             labels, least = torch.where(better[:, None], other, labels), torch.where(better, found, least)
         return labels
-
-    def _some(self, changes: list[Any]) -> Iterator[Any]:
-        chosen = self._rng.permutation(len(changes))[:_CHANGES]
-        return (changes[place] for place in chosen)
