@@ -16,8 +16,9 @@ _AT_ONCE = 1 << 26
 
 # After these shares of the steps, labels and orders of batches that fit better are looked for.
 _SETTLED = (0.2, 0.35, 0.5)
-# Ways to deal labels to batches that a tournament begins with, and the share of the steps of one of its turns.
-_ENTRANTS, _TURN = 6, 0.015
+# Ways to deal labels to batches that a tournament begins with; how many are left after how many turns more, and the
+# share of the steps of a turn.
+_ENTRANTS, _TURNS, _TURN = 6, ((3, 1), (2, 1), (1, 14)), 0.01
 
 # Of inputs (T, B, C, H, W), probabilities of the labels (T, B, K) and a slice of the trials: what to descend, and how
 # far the gradients are from the observed one; both (T,).
@@ -135,15 +136,15 @@ def _dealt(
 ) -> int:  # fmt: skip
     """Finds which labels are in which batch of the first epoch, in a tournament over the first steps of each trial.
 
-    Ways to deal the labels begin side by side; of those that are left the nearer half goes on, in turns of as many
-    steps, until one has won. Wrong ones are told apart within few steps.
+    Ways to deal the labels begin side by side, and the nearest go on. Most wrong ones are told apart within few steps;
+    two that put the same label once into one batch and once into two are not.
 
     Returns:
         How many steps were taken, by all trials alike.
     """
     local = matcher.local
     assert local is not None
-    turn, won, begun = max(2, math.ceil(_TURN * steps)), [], 0
+    turn, won, begun = math.ceil(_TURN * steps), [], 0
     for trial in range(len(trials.state)):
         own, begun = slice(part.start + trial, part.start + trial + 1), 0
         ways = torch.tensor(local.arrangements(trials.labels[trial].tolist(), rng), device=matcher.device)
@@ -151,14 +152,11 @@ def _dealt(
         if len(ways) > _ENTRANTS:
             with torch.no_grad():
                 entrants.keep(_nearest(objective(entrants.state, matcher.one_hot(ways), own)[1], _ENTRANTS))
-        left = _ENTRANTS  # whatever there are: all trials take as many steps
-        while left > 1 and begun + turn <= steps:
-            for _ in range(turn):
+        for left, turns in _TURNS:  # however many there are: all trials take as many steps
+            for _ in range(min(turns * turn, steps - begun)):
                 begun += 1
                 distance = step_of(entrants, own, begun)
-            left = (left + 1) // 2
             entrants.keep(_nearest(distance, left))
-        entrants.keep([0])
         won.append(entrants)
     trials.state, trials.labels = torch.cat([each.state for each in won]), torch.cat([each.labels for each in won])
     trials.moments = [torch.cat([each.moments[k] for each in won]) for k in range(2)]

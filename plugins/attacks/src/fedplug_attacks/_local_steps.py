@@ -25,12 +25,10 @@ if TYPE_CHECKING:
     Loss = Callable[[Mapping[str, torch.Tensor], torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
     """Mean loss of a batch at some parameters, and how far its batch norm statistics are from the public ones."""
 
-# Bytes of the graph of all steps of a trial that are kept; above, each step is computed again on the way back.
-_GRAPH_BYTES = 1 << 31
-# Bytes of the parameters behind every step of a trial; above, steps are not unrolled.
-_PATH_BYTES = 1 << 32
-# Steps that are unrolled at most: of more, a search would take hours.
-MOST_STEPS = 512
+# Bytes of the graph of a trial's steps, and steps, up to which they are unrolled; of more, a search takes hours.
+_GRAPH_BYTES, _MOST_STEPS = 1 << 32, 256
+# Copies of the parameters that the graph of a step holds: where it is, its gradient, and what leads through both.
+_COPIES = 6
 # Changes of orders, and of labels, that are tried at a time: of more, random ones.
 _CHANGES = 40
 
@@ -81,6 +79,21 @@ def schedule_of(meaning: Meaning, module: torch.nn.Module) -> Schedule | None:
     slices = batch_slices(count, size, merge_single=norm)
     lengths = tuple(part.stop - part.start for part in slices)
     return Schedule(epochs, lengths, meaning.lr, meaning.momentum, meaning.weight_decay, reach)
+
+
+def too_long(schedule: Schedule, parameters: int, width: int) -> str:
+    """Why the steps are not unrolled, in a clause; empty if they are.
+
+    Args:
+        schedule: the steps.
+        parameters: P, of the model.
+        width: bytes of a number.
+    """
+    size = schedule.steps * parameters * width * _COPIES
+    if size <= _GRAPH_BYTES and schedule.steps <= _MOST_STEPS:
+        return ""
+    why = f"unrolling takes {size / 2**30:.1f} GiB" if size > _GRAPH_BYTES else f"at most {_MOST_STEPS} are unrolled"
+    return f"{schedule.steps} local steps were taken for one mean gradient, which is an estimate: {why}"
 
 
 class LocalSteps:

@@ -19,7 +19,7 @@ from fedplug_std.torch_model import to_tensor, use_one_thread
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from fedplug_attacks._local_steps import LocalSteps, schedule_of
+from fedplug_attacks._local_steps import LocalSteps, schedule_of, too_long
 from fedplug_attacks._public import Clips, least_sigma_of
 from fedplug_attacks.api.observation import Seen
 from fedplug_attacks.api.report import AttackReport
@@ -55,6 +55,10 @@ class Matcher:
     form all entries count, and hidden ones are taken for 0. In both, the gradient of a candidate is clipped before it
     is compared, as everybody knows that updates are (`ObservedUpdate.clips`): layer by layer where each has a norm.
 
+    The steps behind an update of several are taken again on a candidate, all in its graph, and what is compared is the
+    update itself (`local`), in the units of a mean gradient. Where the trainer does not say enough for that, or there
+    are too many (`estimated`), the update is taken for one mean gradient.
+
     The copy computes gradients in the mode that the update's meaning tells. In training mode batch norm uses the
     statistics of the candidate batch, but for a batch of one, which std.sgd trains with the running statistics;
     dropout is off in any case: nobody can guess which values were dropped.
@@ -76,6 +80,8 @@ class Matcher:
         low, high: (C, 1, 1) standardised values of a black and a white pixel.
         floor: the squared distance that noise of the known size and float32 rounding leave at the true examples.
         evaluations: gradients computed so far.
+        local: the steps, where there are several; None where a gradient is matched.
+        estimated: why several steps are not taken again, in a clause; else empty.
     """
 
     def __init__(self, view: View, form: str, batch: int, device: str, double: bool = False) -> None:
@@ -85,6 +91,8 @@ class Matcher:
         self.dtype = torch.float64 if double else torch.float32
         self.update: ObservedUpdate = view.update.as_gradient(view.vector)
         schedule = schedule_of(view.update.meaning, view.model.module)
+        self.estimated = too_long(schedule, self.update.layout.size, self.dtype.itemsize) if schedule else ""
+        schedule = None if self.estimated else schedule
         # Steps that are taken again decay as the client's did; of an estimate decay is taken off.
         seen = self.update if schedule is None else view.update.as_gradient()
         self.target = torch.from_numpy(seen.dense(0.0)).to(self.device, self.dtype)
@@ -139,7 +147,7 @@ class Matcher:
         return compare
 
     def gradients(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Gradients of the mean cross entropy with respect to the model, themselves differentiable.
+        """Gradients of the mean cross entropy with respect to the model, or where local steps lead; differentiable.
 
         Args:
             inputs: (T, B, C, H, W).
@@ -310,7 +318,7 @@ class Record:
             return AttackReport("diverged", reason=reason, **common)
         labels = np.array(self.labels, np.int64)
         counts = np.bincount(labels, minlength=self.matcher.view.num_classes)
-        images, unfit = self.matcher.images(self.inputs), self.unfit()
+        images, unfit = self.matcher.images(self.inputs), "; ".join(filter(None, (self.unfit(), self.matcher.estimated)))
         return AttackReport("finished", images=images, labels=labels, counts=counts, unfit=unfit, **common)
 
     def unfit(self) -> str:
