@@ -9,8 +9,8 @@ there are batches the labels of each; ours infers both. `estimate` is ours as it
 steps x lr times one gradient.
 
 `dB` is the mean peak signal-to-noise ratio of a target's images, each paired with the one it fits best; `found` counts
-images of more than 20 dB. Medians over targets, in brackets their 95% interval from order statistics (of ten targets the
-second and the ninth value). Seconds are CPU seconds of a target, median, one thread.
+images of more than 20 dB. Medians over targets, in brackets their 95% interval from order statistics (of ten targets
+the second and the ninth value). Seconds are CPU seconds of a target, median, one thread.
 breaching is not a dependency: `pip install breaching==0.1.2` in an environment of its own.
 """
 
@@ -37,7 +37,7 @@ from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.inverting import InvertingGradients
 from fedplug_std.datasets import Digits
-from fedplug_std.torch_model import TorchModel, seeded, to_tensor
+from fedplug_std.torch_model import TorchModel, seeded
 from fedplug_std.training import Sgd
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
@@ -207,8 +207,9 @@ def main() -> None:
         for system, found in systems.items():
             scores = [decibels(images, each.inputs) for (images, _), each in zip(found, targets, strict=True)]
             hits = sum(int((score > 20).sum()) for score in scores)
+            decibel = middle([float(score.mean()) for score in scores])
             lines.append([
-                name, system, middle([float(score.mean()) for score in scores]), f"{hits} of {row.images * len(targets)}",
+                name, system, decibel, f"{hits} of {row.images * len(targets)}",
                 f"{statistics.median(seconds for _, seconds in found):.1f}",
             ])  # fmt: skip
             print(*lines[-1], sep="\t", file=sys.stderr, flush=True)

@@ -60,7 +60,7 @@ def descend(
         The trials in the order of their matching loss, those that diverged last.
     """
     local = matcher.local
-    fit = at_once or max(1, _AT_ONCE // (len(matcher.target) * (local.schedule.steps if local else 1)))
+    fit = at_once or fitting(matcher)
     record.total = math.ceil(len(inputs) / fit) * len(rates)
     settling = {math.ceil(share * len(rates)) for share in _SETTLED} if local else set()
     rng = stream(matcher.view.seed, "attacks.local_steps")
@@ -91,6 +91,12 @@ def descend(
             record.offer(loss if math.isfinite(loss) else math.nan, run.state[trial], run.labels[trial].tolist())
         losses += final
     return sorted(range(len(losses)), key=lambda trial: losses[trial] if math.isfinite(losses[trial]) else math.inf)
+
+
+def fitting(matcher: Matcher) -> int:
+    """Trials that are computed together; of several local steps the graph holds each."""
+    steps = matcher.local.schedule.steps if matcher.local else 1
+    return max(1, _AT_ONCE // (len(matcher.target) * steps))
 
 
 class _Trials:

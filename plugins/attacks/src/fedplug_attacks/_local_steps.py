@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -172,9 +172,9 @@ class LocalSteps:
     def arrangements(self, labels: Sequence[int], rng: np.random.Generator) -> list[list[int]]:
         """Ways to deal labels to the batches of the first epoch, at most 40: all, or random ones."""
         cuts = self._cuts() or [list(rng.permutation(self.count)) for _ in range(_CHANGES)]
-        ends = np.cumsum((0, *self.schedule.lengths))
+        parts = list(itertools.pairwise(np.cumsum((0, *self.schedule.lengths))))
         dealt = {
-            tuple(label for first, last in itertools.pairwise(ends) for label in sorted(labels[k] for k in cut[first:last]))
+            tuple(label for first, last in parts for label in sorted(labels[k] for k in cut[first:last]))
             for cut in cuts
         }
         return sorted(map(list, dealt))

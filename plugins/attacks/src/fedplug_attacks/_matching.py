@@ -318,7 +318,8 @@ class Record:
             return AttackReport("diverged", reason=reason, **common)
         labels = np.array(self.labels, np.int64)
         counts = np.bincount(labels, minlength=self.matcher.view.num_classes)
-        images, unfit = self.matcher.images(self.inputs), "; ".join(filter(None, (self.unfit(), self.matcher.estimated)))
+        images = self.matcher.images(self.inputs)
+        unfit = "; ".join(filter(None, (self.unfit(), self.matcher.estimated)))
         return AttackReport("finished", images=images, labels=labels, counts=counts, unfit=unfit, **common)
 
     def unfit(self) -> str:

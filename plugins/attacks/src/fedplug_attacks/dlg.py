@@ -23,8 +23,8 @@ _INNER = 20
 # A search that has not got better by this share in so many outer steps has ended: at that pace the rest of them would
 # not halve its loss.
 _STALLED, _PATIENCE = 1e-2, 5
-# With a smaller loss (0.01% of the gradient's length) the examples are found; it then creeps for as long as one lets it,
-# so it ends once steps gain little, and no other start is tried.
+# With a smaller loss (0.01% of the gradient's length) the examples are found; it then creeps for as long as one
+# lets it, so it ends once steps gain little, and no other start is tried.
 _FOUND, _CREEPS = 1e-8, 0.3
 # Outer steps after which the order of batches is looked for anew.
 _SETTLING = 5
