@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 # A row whose mean is within so many standard deviations of its noise has no sign; rows that are not so many apart could
 # be told apart by chance.
 _SURE = 2.0
+# Sum of the answers for a class over a batch, and share of the class, below which a row without a negative entry says
+# that the class is not there.
+_CROWDED, _WHOLE = 0.6, 0.9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +120,9 @@ def batch_labels(
     The bias gradient of class i is the mean of p_n[i] over the examples minus n_i / B; with the model's mean
     probabilities for p, n_i = B (p_i - G_b[i]). What is left of B goes in equal parts to classes whose bias is hidden,
     if a visible entry of their row of weights is negative, or else if nothing of it is visible (after ReLU or sigmoid
-    the row of a class that is not in the batch has no negative entry). Counts are rounded by largest remainders.
+    the row of a class that is not in the batch has no negative entry). For the same reason, where nothing is noised,
+    classes that show a negative entry are there at least once, and others, of whose row something is visible, are not;
+    that holds for a sum over steps too. Counts are rounded by largest remainders.
 
     Args:
         update: a gradient (estimate), sign +1.
@@ -137,12 +142,28 @@ def batch_labels(
         choices = (hidden & (lowest < 0), hidden & np.isnan(lowest), hidden)
         chosen = next(choice for choice in choices if choice.any())
         shares[chosen] = max(0.0, batch - shares.sum()) / chosen.sum()
-    shares = shares * (batch / shares.sum()) if shares.sum() > 0 else np.full(num_classes, batch / num_classes)
+    least = np.zeros(num_classes)
+    if form == "adaptive" and not update.sigma.any():
+        there = (gradient < 0) | (lowest < 0)
+        # With features of any sign every row has negative entries, and that says nothing.
+        if 0 < there.sum() <= batch:
+            # A class that is there once shows none either where the answers to the other examples add up to more.
+            absent = (lowest >= 0) & (gradient >= 0) & (batch * probabilities < _CROWDED) & (shares < _WHOLE)
+            least, shares = there.astype(np.float64), np.where(absent, 0.0, shares)
+            shares = least + _scaled(np.maximum(shares - least, 0.0), batch - least.sum(), there)
+    shares = _scaled(shares, batch, np.ones(num_classes, np.bool_))
     counts = np.floor(shares + 1e-9).astype(np.int64)
     # Equal remainders: the lower row first.
     order = np.lexsort((np.nan_to_num(lowest), -(shares - counts).round(9)))
     counts[order[: batch - int(counts.sum())]] += 1
     return [int(k) for k in np.repeat(np.arange(num_classes), counts)]
+
+
+def _scaled(shares: NDArray[np.float64], total: float, among: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Shares with this sum; equal ones among some classes if there are none."""
+    if shares.sum() > 0:
+        return shares * (total / shares.sum())
+    return among * (total / among.sum())
 
 
 def distinct_labels(update: ObservedUpdate, batch: int, num_classes: int, form: str) -> list[int]:

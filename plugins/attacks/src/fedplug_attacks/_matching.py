@@ -20,6 +20,7 @@ from fedplug_std.torch_model import to_tensor, use_one_thread
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from fedplug_attacks._local_steps import LocalSteps, schedule_of, too_long
 from fedplug_attacks._public import Clips, least_sigma_of, sigma_of
 from fedplug_attacks.api.observation import Seen
 from fedplug_attacks.api.report import AttackReport
@@ -60,6 +61,10 @@ class Matcher:
     form all entries count, and hidden ones are taken for 0. In both, the gradient of a candidate is clipped before it
     is compared, as everybody knows that updates are (`ObservedUpdate.clips`): layer by layer where each has a norm.
 
+    The steps behind an update of several are taken again on a candidate, all in its graph, and what is compared is the
+    update itself (`local`), in the units of a mean gradient. Where the trainer does not say enough for that, or there
+    are too many (`estimated`), the update is taken for one mean gradient.
+
     The copy computes gradients in the mode that the update's meaning tells. In training mode batch norm uses the
     statistics of the candidate batch, but for a batch of one, which std.sgd trains with the running statistics;
     dropout is off in any case: nobody can guess which values were dropped.
@@ -81,6 +86,8 @@ class Matcher:
         low, high: (C, 1, 1) standardised values of a black and a white pixel.
         floor: the squared distance that noise of the known size and float32 rounding leave at the true examples.
         evaluations: gradients computed so far.
+        local: the steps, where there are several; None where a gradient is matched.
+        estimated: why several steps are not taken again, in a clause; else empty.
     """
 
     def __init__(self, view: View, form: str, batch: int, device: str, double: bool = False) -> None:
@@ -89,14 +96,19 @@ class Matcher:
         self.view, self.form, self.batch, self.device = view, form, batch, torch.device(device)
         self.dtype = torch.float64 if double else torch.float32
         self.update: ObservedUpdate = view.update.as_gradient(view.vector)
-        self.target = torch.from_numpy(self.update.dense(0.0)).to(self.device, self.dtype)
+        schedule = schedule_of(view.update.meaning, view.model.module)
+        self.estimated = too_long(schedule, self.update.layout.size, self.dtype.itemsize) if schedule else ""
+        schedule = None if self.estimated else schedule
+        # Steps that are taken again decay as the client's did; of an estimate decay is taken off.
+        seen = self.update if schedule is None else view.update.as_gradient()
+        self.target = torch.from_numpy(seen.dense(0.0)).to(self.device, self.dtype)
         weight = _weights(self.update) if form == "adaptive" else np.ones(self.update.layout.size)
         self.weight = torch.from_numpy(weight).to(self.device, self.dtype)
         self._clips = Clips(self.update.clips, self.update.layout, self.device, self.dtype)
         # What a clip may have scaled together with the gradient, so that it could not be taken off.
         decay = self.update.meaning.weight_decay
         self._decay = None
-        if decay and view.vector is not None:
+        if decay and view.vector is not None and schedule is None:
             self._decay = torch.from_numpy(decay * view.vector).to(self.device, self.dtype)
         self._norm = (self.weight * self.target.square()).sum()
         self.floor = float((weight * _variance(view, self.update)).sum() / self._norm)
@@ -107,9 +119,11 @@ class Matcher:
         self.evaluations = 0
         weights = self.update.meaning.class_weights
         self._class_weights = None if weights is None else torch.tensor(weights, device=self.device, dtype=self.dtype)
-        self._prepare(view.model.module, training=self.update.meaning.training_mode)
+        single = max(schedule.lengths if schedule else [batch]) == 1
+        self._prepare(view.model.module, self.update.meaning.training_mode, single)
+        self.local = None if schedule is None else LocalSteps(schedule, self._parameters, self._loss)
 
-    def _prepare(self, module: torch.nn.Module, training: bool) -> None:
+    def _prepare(self, module: torch.nn.Module, training: bool, single: bool) -> None:
         self.module = copy.deepcopy(module).to(self.device, self.dtype).train(training)
         self._parameters = {
             name: tensor.detach() for name, tensor in self.module.named_parameters() if tensor.requires_grad
@@ -123,7 +137,7 @@ class Matcher:
                 continue
             public = part.running_mean.clone(), part.running_var.clone()
             part.register_forward_pre_hook(self._statistics_hook(*public))
-            if training and self.batch > 1:
+            if training and not single:
                 # The same outputs, without running statistics that would be written to.
                 part.track_running_stats = False
                 part.running_mean = part.running_var = part.num_batches_tracked = None
@@ -139,7 +153,7 @@ class Matcher:
         return compare
 
     def gradients(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Gradients of the mean cross entropy with respect to the model, themselves differentiable.
+        """Gradients of the mean cross entropy with respect to the model, or where local steps lead; differentiable.
 
         Args:
             inputs: (T, B, C, H, W).
@@ -150,6 +164,9 @@ class Matcher:
             sum over batch norm layers of |mean - running mean| + |variance - running variance| (Yin et al. 2021,
             eq. 9); 0 where the model has no such layers.
         """
+        if self.local is not None:
+            self.evaluations += len(inputs) * self.local.schedule.steps
+            return self.local.gradients(inputs, labels)
         self.evaluations += len(inputs)
         of_one = torch.func.grad(self._loss, has_aux=True)
         if len(inputs) == 1:  # the same numbers, without the price of vmap
@@ -219,9 +236,9 @@ class Matcher:
         """Gradients of candidates as a client would have sent them, but for noise."""
         return self._clips(gradients if self._decay is None else gradients + self._decay)
 
-    def one_hot(self, labels: Sequence[Sequence[int]]) -> torch.Tensor:
+    def one_hot(self, labels: Sequence[Sequence[int]] | torch.Tensor) -> torch.Tensor:
         """Label probabilities (T, B, K) of labels that are taken for known."""
-        known = torch.tensor(labels, device=self.device)
+        known = torch.as_tensor(labels, device=self.device)
         return torch.nn.functional.one_hot(known, self.view.num_classes).to(self.dtype)
 
     @torch.no_grad()
@@ -337,14 +354,18 @@ class Record:
         self.ctx.party.progress(self.total, self.total, losses[-1] if losses else None)  # type: ignore[attr-defined]
         common: dict[str, Any] = {
             "seed": seed, "gradient_evaluations": self.matcher.evaluations, "losses": losses,
-            "metrics": {"searches": self.searches, "diverged": self.diverged, "loss": self.best, **metrics},
+            "metrics": {
+                "searches": self.searches, "diverged": self.diverged, "loss": self.best,
+                **({"steps_unrolled": self.matcher.local.schedule.steps} if self.matcher.local else {}), **metrics,
+            },
         }  # fmt: skip
         if self.inputs is None:
             reason = f"the loss of every search ({self.searches}) became NaN or infinite"
             return AttackReport("diverged", reason=reason, **common)
         labels = np.array(self.labels, np.int64)
         counts = np.bincount(labels, minlength=self.matcher.view.num_classes)
-        images, unfit = self.matcher.images(self.inputs), self.unfit()
+        images = self.matcher.images(self.inputs)
+        unfit = "; ".join(filter(None, (self.unfit(), self.matcher.estimated)))
         return AttackReport("finished", images=images, labels=labels, counts=counts, unfit=unfit, **common)
 
     def unfit(self) -> str:

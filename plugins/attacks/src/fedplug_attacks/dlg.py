@@ -20,8 +20,14 @@ if TYPE_CHECKING:
 
 # Quasi-Newton iterations in one outer step, as in the published code (torch's own number).
 _INNER = 20
-# A search that has not got better by this share in so many outer steps has ended.
-_STALLED, _PATIENCE = 1e-3, 5
+# A search that has not got better by this share in so many outer steps has ended: at that pace the rest of them would
+# not halve its loss.
+_STALLED, _PATIENCE = 1e-2, 5
+# With a smaller loss (0.01% of the gradient's length) the examples are found; it then creeps for as long as one
+# lets it, so it ends once steps gain little, and no other start is tried.
+_FOUND, _CREEPS = 1e-8, 0.3
+# Outer steps after which the order of batches is looked for anew.
+_SETTLING = 5
 # So many classes are tried one after the other where the label cannot be read off; with more, labels are optimised.
 _MOST_LABELS = 16
 
@@ -57,10 +63,10 @@ class Dlg(Formed):
     covers visible entries only, weighted by their noise where it differs (`form: adaptive`); a line search; restarts,
     of which the lowest loss is the answer.
 
-    Wants a model that is twice differentiable: sigmoid or tanh, strides or average pooling. An update of several steps
-    is taken for steps x lr times one gradient of all its examples (more times with momentum), which is an estimate;
-    what weight decay added is taken off. Gradients of candidates are clipped
-    as updates are, layer by layer where the clip is one a layer.
+    Wants a model that is twice differentiable: sigmoid or tanh, strides or average pooling. The steps behind an update
+    of several are taken again on the dummy examples, all in the graph; an order of batches that nobody knows is looked
+    for between outer steps. Gradients of candidates are clipped as updates are, layer by layer where the clip is one a
+    layer. A search whose loss is next to nothing ends once it creeps, and is the last.
     """
 
     class Options(_Search):
@@ -144,7 +150,7 @@ def _search(options: _Search, view: View, ctx: Context, labels: tuple[int, ...] 
         known = None if labels is None else matcher.one_hot([[labels[number % len(labels)]] * batch])
         _one_search(options, matcher, record, number, known)
         # Below what noise and rounding leave at the truth, another start cannot do better.
-        if record.best <= max(options.tolerance, matcher.floor):
+        if record.best <= max(options.tolerance, matcher.floor, _FOUND):
             break
     return record.report(view.seed)
 
@@ -157,6 +163,8 @@ def _one_search(options: _Search, matcher: Matcher, record: Record, number: int,
     from fedplug import stream
 
     rng = stream(matcher.view.seed, "attacks.dlg", number)
+    if matcher.local is not None:
+        matcher.local.begin()
     inputs = matcher.start(rng, options.init, record.ctx.public)[None].requires_grad_()
     logits = torch.from_numpy(rng.standard_normal((1, matcher.batch, matcher.view.num_classes)))
     logits = logits.to(inputs.device, inputs.dtype).requires_grad_(known is None)
@@ -189,8 +197,11 @@ def _one_search(options: _Search, matcher: Matcher, record: Record, number: int,
             return
         if loss < best:
             best, (kept, told) = loss, before
-        since = 0 if loss < (1 - _STALLED) * reference else since + 1
+        found = reference <= _FOUND
+        since = 0 if loss < (1 - (_CREEPS if found else _STALLED)) * reference else since + 1
         reference = min(reference, loss) if since == 0 else reference
-        if best <= options.tolerance or since >= _PATIENCE:
+        if best <= options.tolerance or since >= (1 if found else _PATIENCE):
             break
+        if matcher.local is not None and step % _SETTLING == _SETTLING - 1:
+            matcher.local.settle_orders(1, lambda: matcher.squared(matcher.gradients(inputs, labels())[0]), rng)
     record.offer(best, kept[0], told[0].argmax(-1).tolist())

@@ -34,9 +34,8 @@ class GradInversion(Formed):
     steps, and group consistency without registering the images.
 
     Labels are the classes whose rows of the last layer's gradient have the lowest minimum (eq. 5), which assumes that
-    no class is there twice. An update of several steps is taken for steps x lr times one gradient, more times with
-    momentum; what weight decay added is taken off. Gradients of candidates are clipped as
-    updates are.
+    no class is there twice. The steps behind an update of several are taken again on candidates. Gradients of
+    candidates are clipped as updates are.
     """
 
     class Options(fedplug.Options):

@@ -39,8 +39,7 @@ class InvertingGradients(Formed):
 
     Labels are known beforehand, as in the paper: of one example from the last layer as in `attacks.idlg`, every
     possible class being tried where it cannot be told; of a batch from the last layer's bias and the signs of its rows.
-    An update of several steps is taken for steps x lr times one gradient, more times with momentum; what weight decay
-    added is taken off.
+    The steps behind an update of several are taken again on candidates; batches are found by what fits.
     """
 
     class Options(fedplug.Options):
