@@ -81,6 +81,7 @@ class Matcher:
         low, high: (C, 1, 1) standardised values of a black and a white pixel.
         floor: the squared distance that noise of the known size and float32 rounding leave at the true examples.
         evaluations: gradients computed so far.
+        normalised: how many running statistics the model has.
     """
 
     def __init__(self, view: View, form: str, batch: int, device: str, double: bool = False) -> None:
@@ -116,11 +117,13 @@ class Matcher:
         }
         self._norms: list[tuple[Any, torch.Tensor, torch.Tensor]] = []
         self._penalties: list[torch.Tensor] = []
+        self.normalised = 0
         for part in self.module.modules():
             if isinstance(part, _DropoutNd):
                 part.eval()
             if not isinstance(part, _BatchNorm) or part.running_mean is None or part.running_var is None:
                 continue
+            self.normalised += 2 * len(part.running_mean)
             public = part.running_mean.clone(), part.running_var.clone()
             part.register_forward_pre_hook(self._statistics_hook(*public))
             if training and self.batch > 1:

@@ -303,7 +303,7 @@ def attack(
         matcher: of the observed gradient.
         record: takes the results; its measure becomes `squared`.
         prior: of one example.
-        labels: those to try, of each example of the batch.
+        labels: those to try, of each example of the batch; of several, an eighth of the steps decides.
         iterations: steps of each trial.
         restarts: starts for each of the labels; the first at the mean image.
         at_once: trials computed together; None: as many as fit.
@@ -312,32 +312,47 @@ def attack(
     Returns:
         What was seen tells so much of the images, in nats.
     """
+    record.measure = "squared"
+    if matcher.batch > 1 and len(labels) > 1:
+        tried = type(record)(matcher, record.ctx)
+        labels = [_modes(matcher, tried, prior, labels, max(1, iterations // 8), 1, at_once, penalty)[1]]
+    softened = min(iterations, _SOFTENED)
+    state, found = _modes(matcher, record, prior, labels, iterations, restarts, at_once, penalty, softened)
+    if state is None:
+        return 0.0
+    return _soften(matcher, record, prior, found, state, softened, penalty)
+
+
+def _modes(
+    matcher: Matcher,
+    record: Record,
+    prior: GaussianPrior,
+    labels: Sequence[Sequence[int]],
+    iterations: int,
+    restarts: int,
+    at_once: int | None,
+    penalty: Penalty | None,
+    more: int = 0,
+) -> tuple[torch.Tensor | None, Sequence[int]]:
+    """The most probable latents (B, *shape) of all trials, with their labels; `more` steps are still to come."""
     from fedplug import stream
 
-    record.measure = "squared"
     trials = [(number, each) for each in labels for number in range(restarts)]
-    softened = min(iterations, _SOFTENED)
     fit = at_once or fitting(matcher)
-    record.total = math.ceil(len(trials) / fit) * iterations + softened
-    shape = (matcher.batch, *prior.shape)
+    record.total = math.ceil(len(trials) / fit) * iterations + more
     starts = []
     for number, _ in trials:
         # Equal examples would have equal gradients and stay equal, so a little noise tells them apart.
         width = 0.0 if matcher.batch == 1 and not number else 0.5 if number else 0.1
-        drawn = stream(matcher.view.seed, "attacks.priors", number).standard_normal(shape)
+        drawn = stream(matcher.view.seed, "attacks.priors", number).standard_normal((matcher.batch, *prior.shape))
         starts.append(width * torch.from_numpy(drawn).to(matcher.device, matcher.dtype))
-    best: tuple[float, torch.Tensor | None, Sequence[int]] = (math.inf, None, [])
+    best: tuple[float, torch.Tensor | None, Sequence[int]] = (math.inf, None, labels[0])
     for first in range(0, len(trials), fit):
         part = [each for _, each in trials[first : first + fit]]
-        found, scores = _descend(
-            matcher, record, prior, part, torch.stack(starts[first : first + fit]), iterations, first // fit, penalty
-        )
-        for state, score, each in zip(found, scores, part, strict=True):
-            if score < best[0]:
-                best = score, state, each
-    if best[1] is None:
-        return 0.0
-    return _soften(matcher, record, prior, best[2], best[1], softened, penalty)
+        begun = torch.stack(starts[first : first + fit])
+        found, scores = _descend(matcher, record, prior, part, begun, iterations, first // fit, penalty)
+        best = min([best, *zip(scores, found, part, strict=True)], key=lambda each: each[0])
+    return best[1:]
 
 
 def _descend(
