@@ -199,16 +199,15 @@ class Matcher:
         size = np.square(_rms(update.values[update.states[update.visible] == Seen.CLEAR]) * 1e-3)
         variance = _variance(self.view, update) + max(size, float(np.finfo(np.float32).tiny))
         counts = update.visible
-        if self.form == "naive":  # hidden entries are taken for values like the others
-            variance = np.where(counts, variance, np.median(variance[counts]) if counts.any() else 1.0)
+        if self.form == "naive":  # all entries count alike, hidden ones too
+            variance = np.full_like(variance, variance[counts].mean() if counts.any() else 1.0)
             counts = np.ones_like(counts)
         return torch.from_numpy(np.where(counts, 1 / variance, 0.0)).to(self.device, self.dtype)
 
-    @property
+    @cached_property
     def noise(self) -> float:
-        """The share of noise, of the size that is stated or shows, in the energy of what counts."""
-        counts = self.weight > 0
-        return float((1 / self.precision[counts]).sum() / self.target[counts].square().sum())
+        """The share of noise, as stated or as it shows, in what was seen; entries count by their precision."""
+        return float((self.precision > 0).sum() / (self.precision * self.target.square()).sum())
 
     def floor_of(self, measure: Measure) -> float:
         """What noise of the known size leaves of a loss at the true examples, at most, but for one time in 1000."""

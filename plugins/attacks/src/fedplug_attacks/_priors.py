@@ -44,8 +44,8 @@ _SMOOTHED = 10
 _ROUNDING = 1 / 255 / math.sqrt(12)
 # Spectra of photographs fall like 1 / f^2 (Field 1987); the first frequency of an image is one half.
 _FALL = 2.0
-# The share of noise in what was seen from which on a plain prior is better than total variation.
-_NOISY = 0.1
+NOISY = 0.1
+"""The share of noise in what was seen from which on any prior is better than none."""
 # Draws of a posterior, the relative error of its mean, and the steps that it may take.
 _DRAWS, _SOLVED, _SOLVING = 8, 1e-5, 200
 # First learning rate, in standard deviations of the prior.
@@ -282,8 +282,11 @@ def chosen(option: Prior, matcher: Matcher, public: PublicData | None) -> Gaussi
     `auto` takes one where public examples are there to make it from, and where noise is more than a tenth of what was
     seen. Without public examples `gaussian` is a plain one (see `gaussian`).
     """
-    if option == "none" or (option == "auto" and public is None and matcher.noise <= _NOISY):
+    if option == "none" or (option == "auto" and public is None and matcher.noise <= NOISY):
         return None
+    local = getattr(matcher, "local", None)
+    if option == "auto" and local is not None and local.schedule.shuffled and matcher.noise <= NOISY:
+        return None  # the order of the batches is searched for without a prior
     return gaussian(matcher.view, public).to(matcher.device, matcher.dtype)
 
 

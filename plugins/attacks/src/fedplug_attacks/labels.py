@@ -149,7 +149,7 @@ def likely_labels(matcher: Matcher, public: PublicData | None, most: int) -> lis
     """Labels to try for the examples of a batch, in ascending order each, the most plausible first.
 
     Of one example those that the signs of the last layer's rows leave open (`single_label`), as many as 16. Of more,
-    those of `likely_counts`; where the last layer is not one that it can read, those of `batch_labels`.
+    those of `likely_counts`, where it can read the last layer, and that of `batch_labels`.
 
     Args:
         matcher: of the observed gradient.
@@ -161,12 +161,13 @@ def likely_labels(matcher: Matcher, public: PublicData | None, most: int) -> lis
     view, form = matcher.view, matcher.form
     if matcher.batch == 1:
         return [[label] for label in single_label(matcher.update, view.num_classes, form).classes[:_MOST_LABELS]]
+    simple = batch_labels(matcher.update, matcher.batch, view.num_classes, form, matcher.probabilities(public))
     try:
         counts = likely_counts(view, public, form, most)
     except ViewError:
-        probabilities = matcher.probabilities(public)
-        return [batch_labels(matcher.update, matcher.batch, view.num_classes, form, probabilities)]
-    return [np.repeat(np.arange(view.num_classes), each).tolist() for each in counts]
+        return [simple]
+    found = [np.repeat(np.arange(view.num_classes), each).tolist() for each in counts]
+    return found if simple in found or most == 1 else [*found[: most - 1], simple]
 
 
 def _nearest_counts(
