@@ -82,6 +82,11 @@ def fitting(matcher: Matcher) -> int:
     return max(1, _AT_ONCE // len(matcher.target))
 
 
+def screening(iterations: int) -> int:
+    """Steps after which candidates of the labels can be told apart: an eighth of all, 50 at least."""
+    return max(iterations // 8, min(iterations, 50))
+
+
 def adam(
     inputs: torch.Tensor, gradient: torch.Tensor, moments: list[torch.Tensor], step: int, lr: float
 ) -> torch.Tensor:

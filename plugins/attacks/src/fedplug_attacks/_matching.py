@@ -325,7 +325,7 @@ class Record:
         """Takes the result of one search; it is kept if its score (None: its loss) is the lowest so far. True if so."""
         score = loss if score is None else score
         self.searches += 1
-        if not (math.isfinite(loss) and math.isfinite(score)):
+        if not math.isfinite(loss) or math.isnan(score):
             self.diverged += 1
             return False
         if score >= self.score:

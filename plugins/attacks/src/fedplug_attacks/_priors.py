@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from fedplug_std.torch_model import to_tensor
 
-from fedplug_attacks._descent import adam, fitting
+from fedplug_attacks._descent import adam, fitting, screening
 
 if TYPE_CHECKING:
     from fedplug import PublicData
@@ -306,7 +306,7 @@ def attack(
         matcher: of the observed gradient.
         record: takes the results; its measure becomes `squared`.
         prior: of one example.
-        labels: those to try, of each example of the batch; of several, an eighth of the steps decides.
+        labels: those to try, of each example of the batch; of several, `screening` steps decide.
         iterations: steps of each trial.
         restarts: starts for each of the labels; the first at the mean image.
         at_once: trials computed together; None: as many as fit.
@@ -318,7 +318,7 @@ def attack(
     record.measure = "squared"
     if matcher.batch > 1 and len(labels) > 1:
         tried = type(record)(matcher, record.ctx)
-        labels = [_modes(matcher, tried, prior, labels, max(1, iterations // 8), 1, at_once, penalty)[1]]
+        labels = [_modes(matcher, tried, prior, labels, screening(iterations), 1, at_once, penalty)[1]]
     softened = min(iterations, _SOFTENED)
     state, found = _modes(matcher, record, prior, labels, iterations, restarts, at_once, penalty, softened)
     if state is None:

@@ -96,7 +96,7 @@ class GradInversion(Formed):
         from fedplug.api.errors import ViewError
 
         from fedplug_attacks import _priors
-        from fedplug_attacks._descent import descend, total_variation
+        from fedplug_attacks._descent import descend, screening, total_variation
         from fedplug_attacks._matching import Matcher, Record
         from fedplug_attacks.labels import likely_labels
 
@@ -145,7 +145,7 @@ class GradInversion(Formed):
         labels = candidates[0]
         if len(candidates) > 1:
             tried = Record(matcher, ctx, measure="distance")
-            labels = search(tried, candidates, options.iterations // 8 or 1)
+            labels = search(tried, candidates, screening(options.iterations))
         record = Record(matcher, ctx, measure="distance")
         search(record, [labels], options.iterations)
         return record.report(view.seed)

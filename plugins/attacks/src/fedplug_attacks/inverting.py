@@ -35,7 +35,7 @@ class InvertingGradients(Formed):
 
     Labels are known beforehand, as in the paper: of one example from the last layer as in `attacks.idlg`, every
     possible class being tried where it cannot be told; of a batch as in `attacks.labels`, the likely counts being tried
-    (`labels`) for an eighth of the iterations, of which the best match decides.
+    (`labels`) for an eighth of the iterations (50 at least), of which the best match decides.
 
     With a prior (`prior`) the search is another one: for the most probable images given what was seen, the noise on it,
     and a Gaussian distribution of images, whose mean and covariance public examples give (`_priors`). Where noise
@@ -103,7 +103,7 @@ class InvertingGradients(Formed):
         from fedplug.api.errors import ViewError
 
         from fedplug_attacks import _priors
-        from fedplug_attacks._descent import descend, total_variation
+        from fedplug_attacks._descent import descend, screening, total_variation
         from fedplug_attacks._matching import Matcher, Record
         from fedplug_attacks.labels import likely_labels
 
@@ -147,7 +147,8 @@ class InvertingGradients(Formed):
             return trials[best][1:]
 
         if batch > 1 and len(candidates) > 1:
-            _, labels = search(Record(matcher, ctx, measure="cosine"), candidates, max(1, options.iterations // 8))
+            tried = Record(matcher, ctx, measure="cosine")
+            _, labels = search(tried, candidates, screening(options.iterations))
             candidates = [labels]
         record = Record(matcher, ctx, measure="cosine")
         weight, _ = search(record, candidates, options.iterations)
