@@ -157,7 +157,7 @@ class GaussianPrior:
         """(a I + V diag(s) V')^power times the values."""
         flat = values.flatten(-len(self.shape))
         more = (self._share + self._variances) ** power - self._share**power
-        turned = self._share**power * flat + (flat @ self._vectors * more) @ self._vectors.T
+        turned: torch.Tensor = self._share**power * flat + (flat @ self._vectors * more) @ self._vectors.T
         return turned.reshape(values.shape)
 
 
@@ -392,8 +392,8 @@ def _descend(
         record.progress(before * iterations + step + 1, float(loss.min()) if len(loss) else math.nan)
     scores = []
     for trial in range(len(state)):
-        loss, score = _judged(matcher, prior, state[trial], labels[trial], penalty)
-        record.offer(loss, prior.inputs(state[trial]), labels[trial], score)
+        squared, score = _judged(matcher, prior, state[trial], labels[trial], penalty)
+        record.offer(squared, prior.inputs(state[trial]), labels[trial], score)
         scores.append(score if math.isfinite(score) else math.inf)
     return state, scores
 

@@ -163,7 +163,7 @@ def _statistics(matcher: Matcher, public: PublicData | None) -> Penalty | None:
     if not count:
         return None
     batches = to_tensor(inputs[: count * matcher.batch], matcher.view.mean, matcher.view.std)
-    batches = batches.to(matcher.device, matcher.dtype).unflatten(0, (count, matcher.batch))
+    batches = batches.to(matcher.device, matcher.dtype).reshape(count, matcher.batch, *matcher.view.shape)
     known = matcher.one_hot(labels[: count * matcher.batch].reshape(count, -1).tolist())
     usual = torch.stack([matcher.gradients(batches[n][None], known[n][None])[1][0] for n in range(count)]).mean()
     return lambda distance: 0.5 * matcher.normalised * (distance / usual).square()

@@ -188,7 +188,7 @@ def _first_layer(view: View, naive: bool) -> _FirstLayer:
     name, bias = role(update.layout, FIRST_WEIGHT), role(update.layout, FIRST_BIAS)
     size = int(np.prod(view.shape))
     weight = update.tensor(name) if name else None
-    if weight is None or weight.states.shape[1] != size:
+    if name is None or weight is None or weight.states.shape[1] != size:
         raise ViewError(
             f"the first layer is not fully connected with an input for each of the {size} values of an image"
         )
@@ -386,8 +386,8 @@ def _drawn(
     outside = np.nan_to_num(np.maximum(-image, image - 1)).clip(min=0) / layer.scale
     variance = variance + energy * (outside**2).max()
     precision = ~np.isnan(image) * energy / np.maximum(variance, 1e-12 * energy)
-    both = (torch.from_numpy(part).reshape(prior.shape) for part in (precision, precision * inputs))
-    return layer.images(prior.posterior(*both)[0].numpy().reshape(-1))
+    told, force = (torch.from_numpy(part).reshape(prior.shape) for part in (precision, precision * inputs))
+    return layer.images(prior.posterior(told, force)[0].numpy().reshape(-1))
 
 
 def _in_range(inputs: NDArray[np.generic]) -> NDArray[np.float64]:
