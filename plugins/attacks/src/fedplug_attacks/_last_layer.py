@@ -166,25 +166,6 @@ def _scaled(shares: NDArray[np.float64], total: float, among: NDArray[np.bool_])
     return among * (total / among.sum())
 
 
-def distinct_labels(update: ObservedUpdate, batch: int, num_classes: int, form: str) -> list[int]:
-    """Labels of a batch without repeats (Yin et al. 2021, eq. 5): the B classes whose rows have the lowest minimum.
-
-    The adaptive form takes minima over visible entries; a row of which nothing is visible counts as 0, after all rows
-    that are negative somewhere. A batch larger than the number of classes goes through them again.
-
-    Args:
-        update: a gradient (estimate), sign +1.
-        batch: B.
-        num_classes: K.
-        form: `adaptive` or `naive`, which takes hidden entries for 0.
-    """
-    if role(update.layout, "last_weight", num_classes) is None:
-        order = np.arange(num_classes)
-    else:
-        order = np.argsort(np.nan_to_num(row_minima(update, num_classes, form)), kind="stable")
-    return sorted(int(k) for k in np.resize(order, batch))
-
-
 def row_minima(update: ObservedUpdate, num_classes: int, form: str) -> NDArray[np.float64]:
     """The lowest visible entry of each row of the last layer's weight gradient, NaN where none is; (K,)."""
     name = role(update.layout, "last_weight", num_classes)

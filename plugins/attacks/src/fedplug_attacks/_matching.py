@@ -88,6 +88,7 @@ class Matcher:
         evaluations: gradients computed so far.
         local: the steps, where there are several; None where a gradient is matched.
         estimated: why several steps are not taken again, in a clause; else empty.
+        normalised: how many running statistics the model has.
     """
 
     def __init__(self, view: View, form: str, batch: int, device: str, double: bool = False) -> None:
@@ -130,11 +131,13 @@ class Matcher:
         }
         self._norms: list[tuple[Any, torch.Tensor, torch.Tensor]] = []
         self._penalties: list[torch.Tensor] = []
+        self.normalised = 0
         for part in self.module.modules():
             if isinstance(part, _DropoutNd):
                 part.eval()
             if not isinstance(part, _BatchNorm) or part.running_mean is None or part.running_var is None:
                 continue
+            self.normalised += 2 * len(part.running_mean)
             public = part.running_mean.clone(), part.running_var.clone()
             part.register_forward_pre_hook(self._statistics_hook(*public))
             if training and not single:
@@ -213,16 +216,15 @@ class Matcher:
         size = np.square(_rms(update.values[update.states[update.visible] == Seen.CLEAR]) * 1e-3)
         variance = _variance(self.view, update) + max(size, float(np.finfo(np.float32).tiny))
         counts = update.visible
-        if self.form == "naive":  # hidden entries are taken for values like the others
-            variance = np.where(counts, variance, np.median(variance[counts]) if counts.any() else 1.0)
+        if self.form == "naive":  # all entries count alike, hidden ones too
+            variance = np.full_like(variance, variance[counts].mean() if counts.any() else 1.0)
             counts = np.ones_like(counts)
         return torch.from_numpy(np.where(counts, 1 / variance, 0.0)).to(self.device, self.dtype)
 
-    @property
+    @cached_property
     def noise(self) -> float:
-        """The share of noise, of the size that is stated or shows, in the energy of what counts."""
-        counts = self.weight > 0
-        return float((1 / self.precision[counts]).sum() / self.target[counts].square().sum())
+        """The share of noise, as stated or as it shows, in what was seen; entries count by their precision."""
+        return float((self.precision > 0).sum() / (self.precision * self.target.square()).sum())
 
     def floor_of(self, measure: Measure) -> float:
         """What noise of the known size leaves of a loss at the true examples, at most, but for one time in 1000."""
@@ -340,7 +342,7 @@ class Record:
         """Takes the result of one search; it is kept if its score (None: its loss) is the lowest so far. True if so."""
         score = loss if score is None else score
         self.searches += 1
-        if not (math.isfinite(loss) and math.isfinite(score)):
+        if not math.isfinite(loss) or math.isnan(score):
             self.diverged += 1
             return False
         if score >= self.score:

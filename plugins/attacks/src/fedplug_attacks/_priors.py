@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from fedplug_std.torch_model import to_tensor
 
-from fedplug_attacks._descent import adam, fitting
+from fedplug_attacks._descent import adam, fitting, screening
 
 if TYPE_CHECKING:
     from fedplug import PublicData
@@ -44,8 +44,8 @@ _SMOOTHED = 10
 _ROUNDING = 1 / 255 / math.sqrt(12)
 # Spectra of photographs fall like 1 / f^2 (Field 1987); the first frequency of an image is one half.
 _FALL = 2.0
-# The share of noise in what was seen from which on a plain prior is better than total variation.
-_NOISY = 0.1
+NOISY = 0.1
+"""The share of noise in what was seen from which on any prior is better than none."""
 # Draws of a posterior, the relative error of its mean, and the steps that it may take.
 _DRAWS, _SOLVED, _SOLVING = 8, 1e-5, 200
 # First learning rate, in standard deviations of the prior.
@@ -157,7 +157,7 @@ class GaussianPrior:
         """(a I + V diag(s) V')^power times the values."""
         flat = values.flatten(-len(self.shape))
         more = (self._share + self._variances) ** power - self._share**power
-        turned = self._share**power * flat + (flat @ self._vectors * more) @ self._vectors.T
+        turned: torch.Tensor = self._share**power * flat + (flat @ self._vectors * more) @ self._vectors.T
         return turned.reshape(values.shape)
 
 
@@ -282,8 +282,11 @@ def chosen(option: Prior, matcher: Matcher, public: PublicData | None) -> Gaussi
     `auto` takes one where public examples are there to make it from, and where noise is more than a tenth of what was
     seen. Without public examples `gaussian` is a plain one (see `gaussian`).
     """
-    if option == "none" or (option == "auto" and public is None and matcher.noise <= _NOISY):
+    if option == "none" or (option == "auto" and public is None and matcher.noise <= NOISY):
         return None
+    local = getattr(matcher, "local", None)
+    if option == "auto" and local is not None and local.schedule.shuffled and matcher.noise <= NOISY:
+        return None  # the order of the batches is searched for without a prior
     return gaussian(matcher.view, public).to(matcher.device, matcher.dtype)
 
 
@@ -303,7 +306,7 @@ def attack(
         matcher: of the observed gradient.
         record: takes the results; its measure becomes `squared`.
         prior: of one example.
-        labels: those to try, of each example of the batch.
+        labels: those to try, of each example of the batch; of several, `screening` steps decide.
         iterations: steps of each trial.
         restarts: starts for each of the labels; the first at the mean image.
         at_once: trials computed together; None: as many as fit.
@@ -312,32 +315,47 @@ def attack(
     Returns:
         What was seen tells so much of the images, in nats.
     """
+    record.measure = "squared"
+    if matcher.batch > 1 and len(labels) > 1:
+        tried = type(record)(matcher, record.ctx)
+        labels = [_modes(matcher, tried, prior, labels, screening(iterations), 1, at_once, penalty)[1]]
+    softened = min(iterations, _SOFTENED)
+    state, found = _modes(matcher, record, prior, labels, iterations, restarts, at_once, penalty, softened)
+    if state is None:
+        return 0.0
+    return _soften(matcher, record, prior, found, state, softened, penalty)
+
+
+def _modes(
+    matcher: Matcher,
+    record: Record,
+    prior: GaussianPrior,
+    labels: Sequence[Sequence[int]],
+    iterations: int,
+    restarts: int,
+    at_once: int | None,
+    penalty: Penalty | None,
+    more: int = 0,
+) -> tuple[torch.Tensor | None, Sequence[int]]:
+    """The most probable latents (B, *shape) of all trials, with their labels; `more` steps are still to come."""
     from fedplug import stream
 
-    record.measure = "squared"
     trials = [(number, each) for each in labels for number in range(restarts)]
-    softened = min(iterations, _SOFTENED)
     fit = at_once or fitting(matcher)
-    record.total = math.ceil(len(trials) / fit) * iterations + softened
-    shape = (matcher.batch, *prior.shape)
+    record.total = math.ceil(len(trials) / fit) * iterations + more
     starts = []
     for number, _ in trials:
         # Equal examples would have equal gradients and stay equal, so a little noise tells them apart.
         width = 0.0 if matcher.batch == 1 and not number else 0.5 if number else 0.1
-        drawn = stream(matcher.view.seed, "attacks.priors", number).standard_normal(shape)
+        drawn = stream(matcher.view.seed, "attacks.priors", number).standard_normal((matcher.batch, *prior.shape))
         starts.append(width * torch.from_numpy(drawn).to(matcher.device, matcher.dtype))
-    best: tuple[float, torch.Tensor | None, Sequence[int]] = (math.inf, None, [])
+    best: tuple[float, torch.Tensor | None, Sequence[int]] = (math.inf, None, labels[0])
     for first in range(0, len(trials), fit):
         part = [each for _, each in trials[first : first + fit]]
-        found, scores = _descend(
-            matcher, record, prior, part, torch.stack(starts[first : first + fit]), iterations, first // fit, penalty
-        )
-        for state, score, each in zip(found, scores, part, strict=True):
-            if score < best[0]:
-                best = score, state, each
-    if best[1] is None:
-        return 0.0
-    return _soften(matcher, record, prior, best[2], best[1], softened, penalty)
+        begun = torch.stack(starts[first : first + fit])
+        found, scores = _descend(matcher, record, prior, part, begun, iterations, first // fit, penalty)
+        best = min([best, *zip(scores, found, part, strict=True)], key=lambda each: each[0])
+    return best[1:]
 
 
 def _descend(
@@ -374,8 +392,8 @@ def _descend(
         record.progress(before * iterations + step + 1, float(loss.min()) if len(loss) else math.nan)
     scores = []
     for trial in range(len(state)):
-        loss, score = _judged(matcher, prior, state[trial], labels[trial], penalty)
-        record.offer(loss, prior.inputs(state[trial]), labels[trial], score)
+        squared, score = _judged(matcher, prior, state[trial], labels[trial], penalty)
+        record.offer(squared, prior.inputs(state[trial]), labels[trial], score)
         scores.append(score if math.isfinite(score) else math.inf)
     return state, scores
 

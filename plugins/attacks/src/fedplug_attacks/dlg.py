@@ -50,6 +50,12 @@ class _Search(fedplug.Options):
     tolerance: float = Field(
         1e-10, ge=0, description="a loss that ends the attack: squared distance relative to the observed gradient's own"
     )
+    prior: Literal["auto", "gaussian", "none"] = Field(
+        "auto",
+        description="gaussian: instead of the search the most probable images given the noise and the public examples, "
+        "or a spectrum of photographs without any; none: without; auto: where noise is more than a tenth of what was "
+        "seen",
+    )
     precision: Literal["double", "single"] = Field(
         "double", description="floating point numbers of the search; double lets L-BFGS go on where single stalls"
     )
@@ -61,7 +67,8 @@ class Dlg(Formed):
     Minimises the sum of squared differences between the gradient of dummy examples and the observed one, with L-BFGS.
     Departures from the paper: the sum is relative to the observed gradient's own, so that one tolerance fits all; it
     covers visible entries only, weighted by their noise where it differs (`form: adaptive`); a line search; restarts,
-    of which the lowest loss is the answer.
+    of which the lowest loss is the answer. Of a noisy gradient the best match is an image of noise: then the answer is
+    the most probable one given a prior, as in `attacks.inverting` (`prior`), with likely labels in place of logits.
 
     Wants a model that is twice differentiable: sigmoid or tanh, strides or average pooling. The steps behind an update
     of several are taken again on the dummy examples, all in the graph; an order of batches that nobody knows is looked
@@ -136,6 +143,8 @@ def _search(options: _Search, view: View, ctx: Context, labels: tuple[int, ...] 
     from fedplug.api.errors import ViewError
 
     from fedplug_attacks._matching import Matcher, Record
+    from fedplug_attacks._priors import NOISY, attack, chosen
+    from fedplug_attacks.labels import likely_labels
 
     assert view.update is not None  # the core has checked what the attack needs
     batch = view.update.meaning.examples or 1
@@ -144,11 +153,18 @@ def _search(options: _Search, view: View, ctx: Context, labels: tuple[int, ...] 
         matcher = Matcher(view, options.form, batch, device, options.precision == "double")
     except ViewError as error:
         return AttackReport("not_applicable", reason=str(error))
+    noisy = options.prior == "gaussian" or matcher.noise > NOISY
+    prior = chosen(options.prior, matcher, ctx.public) if noisy else None
+    if prior is not None:
+        record = Record(matcher, ctx)
+        known = [[label] for label in labels] if labels else likely_labels(matcher, ctx.public, _MOST_LABELS)
+        told = attack(matcher, record, prior, known, options.iterations)
+        return record.report(view.seed, information=told)
     starts = max(options.restarts, len(labels or ()))
     record = Record(matcher, ctx, starts * options.iterations)
     for number in range(starts):
-        known = None if labels is None else matcher.one_hot([[labels[number % len(labels)]] * batch])
-        _one_search(options, matcher, record, number, known)
+        given = None if labels is None else matcher.one_hot([[labels[number % len(labels)]] * batch])
+        _one_search(options, matcher, record, number, given)
         # Below what noise and rounding leave at the truth, another start cannot do better.
         if record.best <= max(options.tolerance, matcher.floor, _FOUND):
             break

@@ -15,7 +15,13 @@ from fedplug_attacks.api.view import View
 
 if TYPE_CHECKING:
     import torch
-    from fedplug import Context
+    from fedplug import Context, PublicData
+
+    from fedplug_attacks._matching import Matcher
+    from fedplug_attacks._priors import Penalty
+
+# Public batches that tell how far statistics usually are from the running ones.
+_BATCHES = 8
 
 
 class GradInversion(Formed):
@@ -33,9 +39,10 @@ class GradInversion(Formed):
     norms of images are means over pixels, so that weights fit all sizes; no pretrained network, no random noise in the
     steps, and group consistency without registering the images.
 
-    Labels are the classes whose rows of the last layer's gradient have the lowest minimum (eq. 5), which assumes that
-    no class is there twice. The steps behind an update of several are taken again on candidates. Gradients of
-    candidates are clipped as updates are.
+    Labels are those of `attacks.inverting`, not those of the paper (eq. 5), which assumes that no class is there twice.
+    So is the search with a prior (`prior`), where half of (R_BN / its mean over public batches)^2 is added for each of
+    the statistics. The steps behind an update of several are taken again on candidates. Gradients of candidates are
+    clipped as updates are.
     """
 
     class Options(fedplug.Options):
@@ -59,6 +66,15 @@ class GradInversion(Formed):
             "public_mean (mean of the public examples and a little noise; without public examples as normal)",
         )
 
+        labels: int = Field(
+            8, ge=1, description="label counts of a batch that are tried, where the last layer does not settle them"
+        )
+        prior: Literal["auto", "gaussian", "none"] = Field(
+            "auto",
+            description="gaussian: the most probable images given the noise and the public examples, or a spectrum of "
+            "photographs without any; none: the penalties above; auto: gaussian where there are public examples",
+        )
+
     finds = Finds(
         needs=Needs(tensors=(("model", "any"),), batch_size=(1, 256)),
         what=frozenset({"images", "labels"}), headline=("mse", "low"), success=("mse", "<=", 1e-2),
@@ -79,9 +95,10 @@ class GradInversion(Formed):
         from fedplug import stream
         from fedplug.api.errors import ViewError
 
-        from fedplug_attacks._descent import descend, total_variation
-        from fedplug_attacks._last_layer import distinct_labels
+        from fedplug_attacks import _priors
+        from fedplug_attacks._descent import descend, screening, total_variation
         from fedplug_attacks._matching import Matcher, Record
+        from fedplug_attacks.labels import likely_labels
 
         options = self.options
         assert view.update is not None  # the core has checked what the attack needs
@@ -91,9 +108,18 @@ class GradInversion(Formed):
         except ViewError as error:
             return AttackReport("not_applicable", reason=str(error))
 
-        labels = distinct_labels(matcher.update, batch, view.num_classes, options.form)
+        candidates = likely_labels(matcher, ctx.public, options.labels)
+        prior = None if options.prior == "auto" and ctx.public is None else (
+            _priors.chosen(options.prior, matcher, ctx.public)
+        )
+        if prior is not None:
+            record = Record(matcher, ctx)
+            penalty = _statistics(matcher, ctx.public) if options.bn else None
+            told = _priors.attack(
+                matcher, record, prior, candidates, options.iterations, options.restarts, None, penalty
+            )
+            return record.report(view.seed, information=told)
         seeds = [stream(view.seed, "attacks.gradinversion", number) for number in range(options.restarts)]
-        inputs = torch.stack([matcher.start(seed, options.init, ctx.public) for seed in seeds])
 
         def objective(candidates: torch.Tensor, known: torch.Tensor, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
             gradients, statistics = matcher.gradients(candidates, known)
@@ -105,13 +131,42 @@ class GradInversion(Formed):
                 value = value + options.group * _root_mean_square(apart)
             return value, distance
 
-        steps = options.iterations
-        rates = [options.lr * (1 + math.cos(math.pi * step / steps)) / 2 for step in range(steps)]
+        def search(record: Record, tried: list[list[int]], steps: int) -> list[int]:
+            """Gives the labels of the trial that comes nearest."""
+            trials = [(seed, each) for each in tried for seed in range(options.restarts)]
+            inputs = torch.stack([starts[seed] for seed, _ in trials])
+            rates = [options.lr * (1 + math.cos(math.pi * step / steps)) / 2 for step in range(steps)]
+            # The mean over the seeds needs them all at once.
+            together = len(trials) if options.group else None
+            labels = [each for _, each in trials]
+            return labels[descend(matcher, record, inputs, labels, objective, rates, False, together)[0]]
+
+        starts = [matcher.start(seed, options.init, ctx.public) for seed in seeds]
+        labels = candidates[0]
+        if len(candidates) > 1:
+            tried = Record(matcher, ctx, measure="distance")
+            labels = search(tried, candidates, screening(options.iterations))
         record = Record(matcher, ctx, measure="distance")
-        # The mean over the seeds needs them all at once.
-        together = options.restarts if options.group else None
-        descend(matcher, record, inputs, [labels] * options.restarts, objective, rates, False, together)
+        search(record, [labels], options.iterations)
         return record.report(view.seed)
+
+
+def _statistics(matcher: Matcher, public: PublicData | None) -> Penalty | None:
+    """What a distance from the running statistics costs, in nats; None without batch norm or public examples."""
+    import torch
+    from fedplug_std.torch_model import to_tensor
+
+    if public is None or matcher.normalised == 0:
+        return None
+    inputs, labels = public.examples.inputs, public.examples.labels
+    count = min(len(inputs) // matcher.batch, _BATCHES)
+    if not count:
+        return None
+    batches = to_tensor(inputs[: count * matcher.batch], matcher.view.mean, matcher.view.std)
+    batches = batches.to(matcher.device, matcher.dtype).reshape(count, matcher.batch, *matcher.view.shape)
+    known = matcher.one_hot(labels[: count * matcher.batch].reshape(count, -1).tolist())
+    usual = torch.stack([matcher.gradients(batches[n][None], known[n][None])[1][0] for n in range(count)]).mean()
+    return lambda distance: 0.5 * matcher.normalised * (distance / usual).square()
 
 
 def _root_mean_square(inputs: torch.Tensor) -> torch.Tensor:

@@ -16,14 +16,10 @@ if TYPE_CHECKING:
     import torch
     from fedplug import Context
 
-    from fedplug_attacks._matching import Matcher
-
 TvWeight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 # The learning rate falls to a tenth after these shares of the iterations.
 _MILESTONES = (3 / 8, 5 / 8, 7 / 8)
-# So many classes are tried where the label of a single example cannot be told.
-_MOST_LABELS = 16
 
 
 class InvertingGradients(Formed):
@@ -38,7 +34,14 @@ class InvertingGradients(Formed):
     something away from the match, this leans to the smaller weights.
 
     Labels are known beforehand, as in the paper: of one example from the last layer as in `attacks.idlg`, every
-    possible class being tried where it cannot be told; of a batch from the last layer's bias and the signs of its rows.
+    possible class being tried where it cannot be told; of a batch as in `attacks.labels`, the likely counts being tried
+    (`labels`) for an eighth of the iterations (50 at least), of which the best match decides.
+
+    With a prior (`prior`) the search is another one: for the most probable images given what was seen, the noise on it,
+    and a Gaussian distribution of images, whose mean and covariance public examples give (`_priors`). Where noise
+    leaves much open, the answer is the mean over the images that are possible: without any information the mean image.
+    Total variation, `init` and `lr` are not used then.
+
     The steps behind an update of several are taken again on candidates; batches are found by what fits.
     """
 
@@ -58,6 +61,9 @@ class InvertingGradients(Formed):
             "normal",
             description="where a trial starts: normal (noise around the mean pixel), uniform (random pixels), "
             "public_mean (mean of the public examples and a little noise; without public examples as normal)",
+        )
+        labels: int = Field(
+            8, ge=1, description="label counts of a batch that are tried, where the last layer does not settle them"
         )
         prior: Literal["auto", "gaussian", "none"] = Field(
             "auto",
@@ -97,8 +103,9 @@ class InvertingGradients(Formed):
         from fedplug.api.errors import ViewError
 
         from fedplug_attacks import _priors
-        from fedplug_attacks._descent import descend, total_variation
+        from fedplug_attacks._descent import descend, screening, total_variation
         from fedplug_attacks._matching import Matcher, Record
+        from fedplug_attacks.labels import likely_labels
 
         options = self.options
         assert view.update is not None  # the core has checked what the attack needs
@@ -108,7 +115,7 @@ class InvertingGradients(Formed):
         except ViewError as error:
             return AttackReport("not_applicable", reason=str(error))
 
-        candidates = _labels(matcher, ctx)
+        candidates = likely_labels(matcher, ctx.public, options.labels)
         prior = _priors.chosen(options.prior, matcher, ctx.public)
         if prior is not None:
             record = Record(matcher, ctx)
@@ -117,35 +124,32 @@ class InvertingGradients(Formed):
             )
             return record.report(view.seed, information=told)
 
-        trials = [
-            (number, weight, labels)
-            for labels in candidates
-            for weight in self.weights
-            for number in range(options.restarts)
-        ]
-        inputs = torch.stack(
-            [matcher.start(stream(view.seed, "attacks.inverting", n), options.init, ctx.public) for n, _, _ in trials]
-        )
-        tv = torch.tensor([weight for _, weight, _ in trials], device=matcher.device)
+        def search(record: Record, tried: list[list[int]], iterations: int) -> tuple[float, list[int]]:
+            """Gives the weight and the labels of the trial that comes nearest."""
+            trials = [
+                (number, weight, each)
+                for each in tried
+                for weight in self.weights
+                for number in range(options.restarts)
+            ]
+            seeds = [stream(view.seed, "attacks.inverting", number) for number, _, _ in trials]
+            inputs = torch.stack([matcher.start(seed, options.init, ctx.public) for seed in seeds])
+            tv = torch.tensor([weight for _, weight, _ in trials], device=matcher.device)
 
-        def objective(images: torch.Tensor, known: torch.Tensor, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
-            distance = matcher.cosine(matcher.gradients(images, known)[0])
-            return distance + tv[part] * total_variation(images), distance
+            def objective(images: torch.Tensor, known: torch.Tensor, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
+                distance = matcher.cosine(matcher.gradients(images, known)[0])
+                return distance + tv[part] * total_variation(images), distance
 
-        cuts = [share * options.iterations for share in _MILESTONES]
-        rates = [options.lr * 0.1 ** sum(step >= cut for cut in cuts) for step in range(options.iterations)]
+            cuts = [share * iterations for share in _MILESTONES]
+            rates = [options.lr * 0.1 ** sum(step >= cut for cut in cuts) for step in range(iterations)]
+            labels = [each for _, _, each in trials]
+            best = descend(matcher, record, inputs, labels, objective, rates, True, options.at_once)[0]
+            return trials[best][1:]
+
+        if batch > 1 and len(candidates) > 1:
+            tried = Record(matcher, ctx, measure="cosine")
+            _, labels = search(tried, candidates, screening(options.iterations))
+            candidates = [labels]
         record = Record(matcher, ctx, measure="cosine")
-        order = descend(
-            matcher, record, inputs, [labels for _, _, labels in trials], objective, rates, True, options.at_once
-        )
-        return record.report(view.seed, tv=trials[order[0]][1])
-
-
-def _labels(matcher: Matcher, ctx: Context) -> list[list[int]]:
-    """The labels to try, for every example of the batch."""
-    from fedplug_attacks._last_layer import batch_labels, single_label
-
-    view, form = matcher.view, matcher.form
-    if matcher.batch == 1:
-        return [[label] for label in single_label(matcher.update, view.num_classes, form).classes[:_MOST_LABELS]]
-    return [batch_labels(matcher.update, matcher.batch, view.num_classes, form, matcher.probabilities(ctx.public))]
+        weight, _ = search(record, candidates, options.iterations)
+        return record.report(view.seed, tv=weight)

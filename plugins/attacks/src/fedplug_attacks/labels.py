@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fedplug_attacks._label_layer import LastLayer
+    from fedplug_attacks._matching import Matcher
 
 # The mean probabilities of a batch depend on its counts. A second pass uses the first one's; more passes amplify errors
 # where a model is trained and its probabilities are nearly the labels themselves.
 _PASSES = 2
+# So many classes are tried where the label of a single example cannot be told.
+_MOST_LABELS = 16
 # Variance of a count that is there in any case: entries of a row err together. Nats by which counts may be less
 # probable than the best ones and still be tried.
 _DOUBT, _IMPROBABLE = 0.1, 6.0
@@ -142,6 +145,31 @@ def likely_counts(view: View, public: PublicData | None, form: str, most: int) -
     return _nearest_counts(np.maximum(shares, 0.0) * size, np.maximum(doubt * size**2, _DOUBT), size, most)
 
 
+def likely_labels(matcher: Matcher, public: PublicData | None, most: int) -> list[list[int]]:
+    """Labels to try for the examples of a batch, in ascending order each, the most plausible first.
+
+    Of one example those that the signs of the last layer's rows leave open (`single_label`), as many as 16. Of more,
+    those of `likely_counts`, where it can read the last layer, and that of `batch_labels`.
+
+    Args:
+        matcher: of the observed gradient.
+        public: what everybody has.
+        most: batches of labels to try, at most.
+    """
+    from fedplug_attacks._last_layer import batch_labels, single_label
+
+    view, form = matcher.view, matcher.form
+    if matcher.batch == 1:
+        return [[label] for label in single_label(matcher.update, view.num_classes, form).classes[:_MOST_LABELS]]
+    simple = batch_labels(matcher.update, matcher.batch, view.num_classes, form, matcher.probabilities(public))
+    try:
+        counts = likely_counts(view, public, form, most)
+    except ViewError:
+        return [simple]
+    found = [np.repeat(np.arange(view.num_classes), each).tolist() for each in counts]
+    return found if simple in found or most == 1 else [*found[: most - 1], simple]
+
+
 def _nearest_counts(
     expected: NDArray[np.float64], variance: NDArray[np.float64], total: int, most: int
 ) -> list[NDArray[np.int64]]:
@@ -153,8 +181,8 @@ def _nearest_counts(
         return float(((np.array(counts) - expected) ** 2 / (2 * variance)).sum())
 
     first = tuple(int(n) for n in largest_remainder(expected, total))
-    waiting, met, found = [(cost(first), first)], {first}, list[NDArray[np.int64]]()
-    least = math.inf
+    found: list[NDArray[np.int64]] = []
+    waiting, met, least = [(cost(first), first)], {first}, math.inf
     while waiting and len(found) < most:
         price, counts = heapq.heappop(waiting)
         least = min(least, price)
