@@ -243,7 +243,7 @@ class AttackRun:
             headline=attack_results.stronger(ranked, ranking.better),
             truth=TrueClasses(
                 truth.counts.tolist(), truth.labels.tolist(), _people(truth, finds, outcomes),
-                "image" if truth.scale is None else "row",
+                "text" if truth.texts is not None else "image" if truth.scale is None else "row",
             ),
             picture=f"{task.key}.png",
         )  # fmt: skip
@@ -348,7 +348,7 @@ def _visible(view: View) -> int:
 
 
 def _people(truth: Truth, finds: Finds, outcomes: Mapping[str, Outcome]) -> list[str]:
-    """A digest of each example, where images of single ones were sought."""
-    if "images" not in finds.what or all(outcome.status == NOT_APPLICABLE for outcome in outcomes.values()):
+    """A digest of each example, where images or texts of single ones were sought."""
+    if not finds.what & {"images", "texts"} or all(outcome.status == NOT_APPLICABLE for outcome in outcomes.values()):
         return []
     return [hashlib.sha256(np.ascontiguousarray(image).tobytes()).hexdigest()[:16] for image in truth.images]

@@ -66,6 +66,7 @@ class Truths:
             observed=observed,
             scale=scale_of(examples, data.std),
             tokens=np.unique(examples.inputs).astype(np.int64) if are_tokens(examples) else None,
+            texts=examples.inputs.astype(np.int64) if are_tokens(examples) else None,
         )
 
     def challenge(self, target: int, seed: int, size: int, batch: Examples | None = None) -> tuple[Examples, Any]:
