@@ -36,16 +36,16 @@ def metric_problems(metric: Metric) -> Iterator[str]:
     images = rng.random((2, 1, 176, 176), np.float32)
     labels, classes = np.array([1, 3]), 5
     truth = Truth(images, labels, classes, members=np.arange(400) % 2 == 0, tokens=np.array([1, 3]),
-                  texts=np.array([[1, 3, 3], [3, 1, 0]]))  # fmt: skip
+                  texts=np.array([[1, 3, 3], [3, 1, 0]]), attribute=np.array([True, False]))  # fmt: skip
     right = AttackReport(
         "finished", images=images.copy(), labels=labels.copy(), counts=truth.counts.astype(np.float64),
         presence=truth.counts.astype(np.float64), members=(np.arange(400) % 2 == 0).astype(np.float64),
-        tokens=np.array([3, 1]), texts=np.array([[1, 3, 3], [3, 1, 0]]),
+        tokens=np.array([3, 1]), texts=np.array([[1, 3, 3], [3, 1, 0]]), share=0.5,
     )  # fmt: skip
     wrong = AttackReport(
         "finished", images=rng.random(images.shape).astype(np.float32), labels=(labels + 1) % classes,
         counts=np.roll(truth.counts, 2).astype(np.float64), presence=np.roll(truth.counts, 2).astype(np.float64),
-        members=rng.random(400), tokens=np.array([0, 1, 2]), texts=np.array([[2, 2, 0], [2, 2, 1]]),
+        members=rng.random(400), tokens=np.array([0, 1, 2]), texts=np.array([[2, 2, 0], [2, 2, 1]]), share=0.9,
     )  # fmt: skip
     try:
         best, worst = metric.score(right, truth), metric.score(wrong, truth)
@@ -62,7 +62,7 @@ def metric_problems(metric: Metric) -> Iterator[str]:
 def attack_problems(attack: Attack) -> Iterator[str]:
     """On a gradient in the clear it gives a report of the right form, and leaves the view alone."""
     if not attack.finds.what <= {*KINDS} - {"update"}:
-        yield f"what of finds holds {sorted(attack.finds.what)}; there is images, labels, members, tokens, texts"
+        yield f"what of finds holds {sorted(attack.finds.what)}; there is images, labels, members, tokens, texts, attribute"
         return
     data = Images(Images.Options()).load(None)
     model: Any = TwoLayers(TwoLayers.Options()).build(SHAPE, CLASSES, 3, "cpu")
@@ -87,7 +87,7 @@ def attack_problems(attack: Attack) -> Iterator[str]:
     if not np.array_equal(values, update.values):
         yield "it writes into the view that it is given"
     wanted = {"images": report.images, "labels": (report.counts, report.labels), "members": report.members,
-              "tokens": report.tokens, "texts": report.texts}
+              "tokens": report.tokens, "texts": report.texts, "attribute": report.share}
     if report.status == "finished":
         for what in attack.finds.what:
             found = wanted[what]

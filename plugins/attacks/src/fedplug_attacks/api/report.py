@@ -43,6 +43,7 @@ class AttackReport:
         presence: float64 (K,), for each class a score that is higher the more it looks as if there were any; None:
             that of the counts.
         tokens: int64 (t,), distinct tokens that it believes the inputs hold, in any order.
+        share: of the examples, 0 to 1, that it believes to have the attribute which is asked.
         texts: int64 (n, T), whole inputs where these are tokens, in any order.
         members: float64 (m,), for each candidate a score that is higher the more it looks like a member.
         seed: of its randomness.
@@ -66,6 +67,7 @@ class AttackReport:
     unfit: str = ""
     tokens: NDArray[np.int64] | None = None
     texts: NDArray[np.int64] | None = None
+    share: float | None = None
 
 
 def checked(report: Any, view: View) -> AttackReport:
@@ -94,6 +96,7 @@ def checked(report: Any, view: View) -> AttackReport:
         counts=_array(report.counts, "counts", np.float64, (view.num_classes,)),
         presence=_array(report.presence, "presence", np.float64, (view.num_classes,)),
         members=_array(report.members, "members", np.float64, (len(view.candidates) if view.candidates else 0,)),
+        share=None if report.share is None else _number(report.share, "share"),
         seed=None if report.seed is None else int(_number(report.seed, "seed")),
         gradient_evaluations=int(_number(report.gradient_evaluations, "gradient_evaluations")),
         losses=tuple(_number(value, "losses") for value in report.losses),
@@ -104,6 +107,8 @@ def checked(report: Any, view: View) -> AttackReport:
     for name, tokens in (("tokens", found.tokens), ("texts", found.texts)):
         if tokens is not None and not ((tokens >= 0) & (tokens < view.num_classes)).all():
             raise ViewError(f"the attack gave {name} whose tokens are not 0 to {view.num_classes - 1}")
+    if found.share is not None and not np.isfinite(found.share):
+        return dataclasses.replace(found, status=DIVERGED, reason="the share that it found is not finite", share=None)
     for name in ("images", "counts", "presence", "members"):
         array = getattr(found, name)
         if array is not None and not np.isfinite(array).all():

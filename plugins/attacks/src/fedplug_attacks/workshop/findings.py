@@ -145,6 +145,8 @@ def _what(row: SummaryRow) -> str:
         sought = f"the {row.people.of}s behind {where}"
     elif "texts" in row.finds:
         sought = f"the texts behind {where}"
+    elif "attribute" in row.finds:
+        sought = f"how many of the examples behind {where} have the attribute"
     elif "tokens" in row.finds:
         sought = f"which tokens are behind {where}"
     elif "members" in row.finds:

@@ -34,6 +34,7 @@ from fedplug_attacks.views.observer import Known
 from fedplug_attacks.views.probe import OneBatch
 from fedplug_attacks.workshop import pictures as attack_pictures
 from fedplug_attacks.workshop import results as attack_results
+from fedplug_attacks.workshop.attributes import Attributes
 from fedplug_attacks.workshop.calls import Calls
 from fedplug_attacks.workshop.occasions import Occasion, Occasions
 from fedplug_attacks.workshop.pictures import Challenge
@@ -88,7 +89,10 @@ class AttackRun:
         self.occasions = Occasions(recipe, self.scope, stage.run_dir)
         self.scorer = Scorer(self._metrics(), stage.world.public, stage.world.mean, recipe.seed)
         wanted = any(metric.measures.kind == "update" for metric in self.scorer.metrics.values())
-        self.truths = Truths(self.rewound, stage.repeats, wanted, self.watch.note)
+        asked, source = self.scope.truth, self.composition.components[recipe.data.name]
+        data, root = self.rewound.client(0).data, stage.data_root
+        attributes = None if asked is None else Attributes(asked, data, stage.world.public, source, root)
+        self.truths = Truths(self.rewound, stage.repeats, wanted, self.watch.note, attributes)
         self.calls = Calls(
             recipe, self.composition, section, self.rewound, stage.model, stage.buffers, self.truths, stage.device,
             self.watch,

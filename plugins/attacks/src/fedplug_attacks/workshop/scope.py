@@ -14,6 +14,8 @@ from fedplug.recipe.sections import Around, Section
 from fedplug.runs.result import Run
 from pydantic import Field, field_validator
 
+from fedplug_attacks.workshop.attributes import Asked
+
 if TYPE_CHECKING:
     from fedplug.recipe.parts import Use
     from fedplug.recipe.yaml_source import KeyPath
@@ -69,6 +71,10 @@ class AttackScope(Options):
     )
     candidates: int = Field(
         400, ge=2, le=100_000, description="examples of a membership challenge, half of them the target's own"
+    )
+
+    truth: Asked | None = Field(
+        None, description="an attribute of examples that attacks.property asks of the targets; null: none"
     )
 
     @field_validator("targets", "rounds")

@@ -103,6 +103,7 @@ class Scorer:
             "images": matched.images is not None,
             "labels": matched.counts is not None,
             "tokens": matched.tokens is not None and truth.tokens is not None,
+            "attribute": matched.share is not None and truth.attribute is not None,
             "texts": matched.texts is not None and truth.texts is not None,
             "members": matched.members is not None and truth.members is not None,
             "update": truth.update is not None and truth.observed is not None,
@@ -231,6 +232,8 @@ class Scorer:
             guesses["every token"] = [AttackReport(FINISHED, tokens=np.arange(classes))]
         if "texts" in finds and truth.texts is not None:
             guesses["one token everywhere"] = [AttackReport(FINISHED, texts=self._dullest(truth.texts.shape[1]))]
+        if "attribute" in finds and truth.public_share is not None:
+            guesses["public share"] = [AttackReport(FINISHED, share=truth.public_share)]
         if "labels" in finds:
             each = max(1, round(size / classes))
             guesses["all classes equally"] = [AttackReport(FINISHED, counts=np.full(classes, each))]
@@ -263,6 +266,9 @@ class Scorer:
         rng, classes = stream(self.seed, "guess", len(truth.labels)), truth.num_classes
         if "members" in finds and truth.members is not None:
             return [AttackReport(FINISHED, members=draw) for draw in rng.random((GUESSES, len(truth.members)))]
+        if "attribute" in finds and truth.public_share is not None and truth.attribute is not None:
+            size = len(truth.attribute)
+            return [AttackReport(FINISHED, share=n / size) for n in rng.binomial(size, truth.public_share, GUESSES)]
         if "labels" in finds:
             draws = rng.multinomial(len(truth.labels), np.full(classes, 1 / classes), size=GUESSES)
             return [AttackReport(FINISHED, counts=draw) for draw in draws]
