@@ -46,7 +46,7 @@ _NOTHING = 1e-14
 
 
 class Dager(Formed):
-    """Exact texts of a batch from the spans of gradients (DAGER; Petrov, Dimitrov, Baader, Müller, Vechev, NeurIPS 2024).
+    """Exact texts of a batch from the spans of gradients (DAGER; Petrov, Dimitrov, Baader, Müller & Vechev 2024).
 
     The gradient of a fully connected layer has rank at most b, the number of (text, position) pairs of the batch, and
     the span of its rows holds every input of the layer (their Th. 5.1). Of a causal transformer the first such layer
@@ -56,8 +56,8 @@ class Dager(Formed):
 
     Beyond the paper: every fully connected layer is used, not two, with biases and so also the second layer of a block,
     which is four times as wide: there a batch may have as many tokens as the model is wide. Noise, stated or seen in
-    singular values beyond the rank b, makes a ridge of the rank; hidden entries are left out with their rows or columns,
-    or completed at rank b. What passes is what lies closer to the spans than random tokens do by `threshold`.
+    singular values beyond the rank b, makes a ridge of the rank; hidden entries are left out with their rows or
+    columns, or completed at rank b. What passes is what lies closer to the spans than random tokens do by `threshold`.
 
     With LoRA (`std.lora`) each thin layer is such a layer. B is 0 at first, and then only the gradient of B says
     anything: the span of A x, in `rank` dimensions, which tells texts of less than `rank` tokens in all. Later that of
@@ -177,6 +177,8 @@ class _Inner:
         later[half + 1 :] = other[half + 1 :]
         seen = self.inputs(np.stack([one, later, alone]))
         self.layers = {name: self.layers[name] for name in seen}
+        if not seen:
+            raise ViewError("no fully connected layer sees each position once")
         for name, values in seen.items():
             size = float(np.abs(values).max()) * 1e-4
             if np.abs(values[0, : half + 1] - values[1, : half + 1]).max() > size:
@@ -217,7 +219,7 @@ class _Inner:
         return {name: array for name, array in whole.items() if array.shape[:2] == texts.shape}
 
 
-class _Enough(Exception):  # noqa: N818  # it is no error
+class _Enough(Exception):  # it is no error
     """All that was asked for is there."""
 
 
@@ -376,7 +378,7 @@ class _Search:
         """For each text (n, p) the log of the share of its last position outside of the deeper spans, of the median
         of random tokens there; the mean over layers, weighted by their free dimensions."""
         others = np.repeat(texts[:1], _REFERENCES, axis=0)
-        others[:, -1] = self.rng.choice(self.inner.vocabulary, _REFERENCES, replace=_REFERENCES > self.inner.vocabulary)
+        others[:, -1] = self.rng.choice(self.inner.vocabulary, _REFERENCES, replace=self.inner.vocabulary < _REFERENCES)
         seen = self.inner.inputs(np.concatenate([texts, others]), frozenset(self.deep))
         total = np.zeros(len(texts))
         for name in self.deep:

@@ -62,7 +62,8 @@ def metric_problems(metric: Metric) -> Iterator[str]:
 def attack_problems(attack: Attack) -> Iterator[str]:
     """On a gradient in the clear it gives a report of the right form, and leaves the view alone."""
     if not attack.finds.what <= {*KINDS} - {"update"}:
-        yield f"what of finds holds {sorted(attack.finds.what)}; there is images, labels, members, tokens, texts, attribute"
+        there = ", ".join(kind for kind in KINDS if kind != "update")
+        yield f"what of finds holds {sorted(attack.finds.what)}; there is {there}"
         return
     data = Images(Images.Options()).load(None)
     model: Any = TwoLayers(TwoLayers.Options()).build(SHAPE, CLASSES, 3, "cpu")

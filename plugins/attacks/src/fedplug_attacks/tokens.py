@@ -64,7 +64,8 @@ class Tokens(fedplug.Attack):
         rows = update.tensor(name) if name else None
         if rows is None or rows.states.shape[0] != view.num_classes:
             instead = "no matrix" if rows is None else f"a matrix of {rows.states.shape[0]} rows"
-            reason = f"the first parameter is {instead}, and an embedding has a row for each of {view.num_classes} tokens"
+            rows_of = f"an embedding has a row for each of {view.num_classes} tokens"
+            reason = f"the first parameter is {instead}, and {rows_of}"
             return AttackReport(NOT_APPLICABLE, reason=reason)
         there = moving(update, rows, self.options.least, self.options.deviations)
         ctx.party.progress(1, 1, None)  # type: ignore[attr-defined]
@@ -152,7 +153,8 @@ class TextFound(fedplug.Metric):
         true, named = truth.texts, found.texts
         right = agreeing(true, named)
         size = max(1, true.size)
-        scores = {"text_in_place": right.sum() / size, "texts_exact": np.count_nonzero(right == true.shape[1]) / len(true)}
+        exact = np.count_nonzero(right == true.shape[1]) / len(true)
+        scores = {"text_in_place": right.sum() / size, "texts_exact": exact}
         for length in (1, 2):
             ours, theirs = _pieces(named, length), _pieces(true, length)
             both = sum((ours & theirs).values())
@@ -174,4 +176,5 @@ def agreeing(true: NDArray[np.int64], named: NDArray[np.int64]) -> NDArray[np.in
 
 def _pieces(texts: NDArray[np.int64], length: int) -> Counter[tuple[int, ...]]:
     """How often each run of so many tokens stands in the texts."""
-    return Counter(tuple(run) for text in texts.tolist() for run in zip(*(text[k:] for k in range(length)), strict=False))
+    shifted = ([text[start:] for start in range(length)] for text in texts.tolist())
+    return Counter(run for each in shifted for run in zip(*each, strict=False))

@@ -85,7 +85,8 @@ class Calls:
             messages=known.messages, update=known.update, vector=known.vector, personal=known.personal, model=model,
             num_classes=len(data.classes), shape=data.shape, mean=data.mean, std=data.std,
             segmentation=data.train.targets is not None, heard=known.heard, task=data.task.name if data.task else "",
-            attribute=None if self.truths.attributes is None else self.truths.attributes.known, initial=self.initial, learns=self._learns(view.round),
+            attribute=None if self.truths.attributes is None else self.truths.attributes.known, initial=self.initial,
+            learns=self._learns(view.round),
         )  # fmt: skip
         if component.finds.needs.candidates and view.target is not None:
             candidates, members = self.truths.challenge(view.target, view.seed, self.scope.candidates, batch)
