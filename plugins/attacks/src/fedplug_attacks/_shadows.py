@@ -101,19 +101,28 @@ def shadows(model: Any, schooling: Schooling, public: PublicData, ctx: Context, 
             inside = np.isin(np.arange(len(public.examples)), rng.permutation(len(public.examples))[:size])
             model.set_vector(schooling.start)
             model.set_buffers(buffers)
-            _train(model, schooling.rounds, public, inside, number, ctx)
-            trained = {name: values.copy() for name, values in model.get_buffers().items()}
-            kept[key].append(Shadow(model.get_vector().copy(), trained, inside))
+            trained(model, schooling.rounds, public, np.flatnonzero(inside), number, ctx)
+            after = {name: values.copy() for name, values in model.get_buffers().items()}
+            kept[key].append(Shadow(model.get_vector().copy(), after, inside))
             progress(number + 1, count)
     return kept[key]
 
 
-def _train(model: Any, rounds: Sequence[Learns], public: PublicData, inside: NDArray[np.bool_], number: int,
-           ctx: Context) -> None:  # fmt: skip
-    """Trains the model in place on the examples inside."""
+def trained(model: Any, rounds: Sequence[Learns], public: PublicData, rows: NDArray[np.int64], number: int,
+            ctx: Context) -> None:  # fmt: skip
+    """Trains the model in place on public examples.
+
+    Args:
+        model: a `TorchModel` of the attacker's own.
+        rounds: how each round trains, with a learning rate and a number of epochs.
+        public: of which the examples are.
+        rows: their numbers; one may stand there twice.
+        number: of the shadow, for the order in which it sees them.
+        ctx: of the attack.
+    """
     from fedplug_std.training import Sgd
 
-    own = public.examples.take(np.flatnonzero(inside))
+    own = public.examples.take(rows)
     client = Client(client_id=number, model=model, data=ClientData(own, own, own, **public.about))
     done = 0
     for alike, group in itertools.groupby(rounds):

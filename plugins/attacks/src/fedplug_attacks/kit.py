@@ -39,16 +39,17 @@ def metric_problems(metric: Metric) -> Iterator[str]:
         yield "conventions of measures must say in one line: range, smallest image, padding, how colour is treated"
     images = rng.random((2, 1, 176, 176), np.float32)
     labels, classes = np.array([1, 3]), 5
-    truth = Truth(images, labels, classes, members=np.arange(_CANDIDATES) % 2 == 0, tokens=np.array([1, 3]))
+    truth = Truth(images, labels, classes, members=np.arange(_CANDIDATES) % 2 == 0, tokens=np.array([1, 3]),
+                  texts=np.array([[1, 3, 3], [3, 1, 0]]), attribute=np.array([True, False]))  # fmt: skip
     right = AttackReport(
         "finished", images=images.copy(), labels=labels.copy(), counts=truth.counts.astype(np.float64),
         presence=truth.counts.astype(np.float64), members=(np.arange(_CANDIDATES) % 2 == 0).astype(np.float64),
-        tokens=np.array([3, 1]),
+        tokens=np.array([3, 1]), texts=np.array([[1, 3, 3], [3, 1, 0]]), share=0.5,
     )  # fmt: skip
     wrong = AttackReport(
         "finished", images=rng.random(images.shape).astype(np.float32), labels=(labels + 1) % classes,
         counts=np.roll(truth.counts, 2).astype(np.float64), presence=np.roll(truth.counts, 2).astype(np.float64),
-        members=rng.random(_CANDIDATES), tokens=np.array([0, 1, 2]),
+        members=rng.random(_CANDIDATES), tokens=np.array([0, 1, 2]), texts=np.array([[2, 2, 0], [2, 2, 1]]), share=0.9,
     )  # fmt: skip
     try:
         best, worst = metric.score(right, truth), metric.score(wrong, truth)
@@ -65,7 +66,8 @@ def metric_problems(metric: Metric) -> Iterator[str]:
 def attack_problems(attack: Attack) -> Iterator[str]:
     """On a gradient in the clear it gives a report of the right form, and leaves the view alone."""
     if not attack.finds.what <= {*KINDS} - {"update"}:
-        yield f"what of finds holds {sorted(attack.finds.what)}; there is images, labels, members, tokens"
+        there = ", ".join(kind for kind in KINDS if kind != "update")
+        yield f"what of finds holds {sorted(attack.finds.what)}; there is {there}"
         return
     data = Images(Images.Options()).load(None)
     model: Any = TwoLayers(TwoLayers.Options()).build(SHAPE, CLASSES, 3, "cpu")
@@ -90,7 +92,7 @@ def attack_problems(attack: Attack) -> Iterator[str]:
     if not np.array_equal(values, update.values):
         yield "it writes into the view that it is given"
     wanted = {"images": report.images, "labels": (report.counts, report.labels), "members": report.members,
-              "tokens": report.tokens}
+              "tokens": report.tokens, "texts": report.texts, "attribute": report.share}
     if report.status == "finished":
         for what in attack.finds.what:
             found = wanted[what]

@@ -1,7 +1,8 @@
-"""Which tokens a client's texts hold: rows of the embedding that move are theirs."""
+"""Which tokens a client's texts hold: rows of the embedding that move are theirs; and metrics of tokens and texts."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import fedplug
@@ -17,6 +18,8 @@ from fedplug_attacks.api.view import View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from fedplug_attacks.api.observation import ObservedUpdate, TensorView
 
 
 class Tokens(fedplug.Attack):
@@ -60,19 +63,33 @@ class Tokens(fedplug.Attack):
         update, name = view.update, role(view.update.layout, FIRST_WEIGHT)
         rows = update.tensor(name) if name else None
         if rows is None or rows.states.shape[0] != view.num_classes:
-            there = "no matrix" if rows is None else f"a matrix of {rows.states.shape[0]} rows"
-            reason = f"the first parameter is {there}, and an embedding has a row for each of {view.num_classes} tokens"
+            instead = "no matrix" if rows is None else f"a matrix of {rows.states.shape[0]} rows"
+            rows_of = f"an embedding has a row for each of {view.num_classes} tokens"
+            reason = f"the first parameter is {instead}, and {rows_of}"
             return AttackReport(NOT_APPLICABLE, reason=reason)
-        shown = rows.visible.sum(1)
-        # The mean square of a row's visible values is compared with that of noise alone: 2 sigma^4 / n is its variance.
-        energy = np.nan_to_num(rows.dense(0.0).astype(np.float64)) ** 2
-        means = (energy * rows.visible).sum(1) / np.maximum(shown, 1)
-        noise = float(np.median(sigma_of(update) ** 2)) if np.size(sigma_of(update)) else 0.0
-        beyond = noise * (1 + self.options.deviations * np.sqrt(2 / np.maximum(shown, 1)))
-        there_ = (means > beyond) & (means > self.options.least**2 * means.max(initial=0.0)) & (shown > 0)
+        there = moving(update, rows, self.options.least, self.options.deviations)
         ctx.party.progress(1, 1, None)  # type: ignore[attr-defined]
-        metrics = {"rows_hidden": float(np.count_nonzero(shown == 0))}
-        return AttackReport(FINISHED, metrics, tokens=np.flatnonzero(there_), seed=view.seed)
+        metrics = {"rows_hidden": float(np.count_nonzero(~rows.visible.any(1)))}
+        return AttackReport(FINISHED, metrics, tokens=np.flatnonzero(there), seed=view.seed)
+
+
+def moving(update: ObservedUpdate, rows: TensorView, least: float, deviations: float) -> NDArray[np.bool_]:
+    """Which rows of an embedding move, (V,): not those that are hidden, nor what noise alone may be.
+
+    Args:
+        update: of which the embedding is a part.
+        rows: of the embedding, (V, d).
+        least: a row counts from this share of the longest one's size on.
+        deviations: how many standard deviations longer than noise alone a row must be.
+    """
+    shown = rows.visible.sum(1)
+    # The mean square of a row's visible values is compared with that of noise alone: 2 sigma^4 / n is its variance.
+    energy = np.nan_to_num(rows.dense(0.0).astype(np.float64)) ** 2
+    means = (energy * rows.visible).sum(1) / np.maximum(shown, 1)
+    noise = float(np.median(sigma_of(update) ** 2)) if np.size(sigma_of(update)) else 0.0
+    beyond = noise * (1 + deviations * np.sqrt(2 / np.maximum(shown, 1)))
+    found: NDArray[np.bool_] = (means > beyond) & (means > least**2 * means.max(initial=0.0)) & (shown > 0)
+    return found
 
 
 class TokensFound(fedplug.Metric):
@@ -105,3 +122,59 @@ class TokensFound(fedplug.Metric):
         recall, precision = both / max(1, len(true)), both / max(1, len(named))
         f1 = 2 * both / max(1, len(true) + len(named))
         return {"tokens_recovered": recall, "tokens_right": precision, "token_f1": f1}
+
+
+class TextFound(fedplug.Metric):
+    """How much of the texts was recovered: whole ones, tokens in their places, and words of one and two tokens."""
+
+    class Options(fedplug.Options):
+        """It has none."""
+
+    measures = Measures(
+        kind="texts",
+        better={"text_in_place": "high", "texts_exact": "high", "rouge_1": "high", "rouge_2": "high"},
+        conventions="0 to 1; each true text is compared with the found one that has most tokens in their places, each "
+        "used once; ROUGE-1 and -2 are the F1 of the tokens and of the pairs of neighbours, with their numbers (Lin "
+        "2004), over all texts together, of tokens rather than words",
+        default=True,
+    )
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+    def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
+        """`text_in_place`, the share of all tokens; `texts_exact`, the share of all texts; `rouge_1`, `rouge_2`.
+
+        Raises:
+            MetricError: the inputs are no tokens, or the attack found no texts.
+        """
+        if truth.texts is None or found.texts is None:
+            raise MetricError("text compares texts, and there are none here; use a metric of what was found")
+        true, named = truth.texts, found.texts
+        right = agreeing(true, named)
+        size = max(1, true.size)
+        exact = np.count_nonzero(right == true.shape[1]) / len(true)
+        scores = {"text_in_place": right.sum() / size, "texts_exact": exact}
+        for length in (1, 2):
+            ours, theirs = _pieces(named, length), _pieces(true, length)
+            both = sum((ours & theirs).values())
+            scores[f"rouge_{length}"] = 2 * both / max(1, sum(ours.values()) + sum(theirs.values()))
+        return {name: float(score) for name, score in scores.items()}
+
+
+def agreeing(true: NDArray[np.int64], named: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each true text (n, T) how many tokens agree in the named one (k, T) that belongs to it, (n,): of all ways to
+    pair them off, the one in which most agree."""
+    from scipy.optimize import linear_sum_assignment
+
+    alike = (true[:, None] == named[None]).sum(2)
+    rows, columns = linear_sum_assignment(-alike)
+    right = np.zeros(len(true), np.int64)
+    right[rows] = alike[rows, columns]
+    return right
+
+
+def _pieces(texts: NDArray[np.int64], length: int) -> Counter[tuple[int, ...]]:
+    """How often each run of so many tokens stands in the texts."""
+    shifted = ([text[start:] for start in range(length)] for text in texts.tolist())
+    return Counter(run for each in shifted for run in zip(*each, strict=False))

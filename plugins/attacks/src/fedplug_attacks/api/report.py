@@ -43,6 +43,8 @@ class AttackReport:
         presence: float64 (K,), for each class a score that is higher the more it looks as if there were any; None:
             that of the counts.
         tokens: int64 (t,), distinct tokens that it believes the inputs hold, in any order.
+        share: of the examples, 0 to 1, that it believes to have the attribute which is asked.
+        texts: int64 (n, T), whole inputs where these are tokens, in any order.
         members: float64 (m,), for each candidate a score that is higher the more it looks like a member.
         seed: of its randomness.
         gradient_evaluations: how many gradients of the model it computed.
@@ -64,6 +66,8 @@ class AttackReport:
     losses: tuple[float, ...] = ()
     unfit: str = ""
     tokens: NDArray[np.int64] | None = None
+    texts: NDArray[np.int64] | None = None
+    share: float | None = None
 
 
 def checked(report: Any, view: View) -> AttackReport:
@@ -88,9 +92,11 @@ def checked(report: Any, view: View) -> AttackReport:
         images=_array(report.images, "images", np.float32, (None, *view.shape)),
         labels=_array(report.labels, "labels", np.int64, (None,)),
         tokens=_array(report.tokens, "tokens", np.int64, (None,)),
+        texts=_array(report.texts, "texts", np.int64, (None, *view.shape)),
         counts=_array(report.counts, "counts", np.float64, (view.num_classes,)),
         presence=_array(report.presence, "presence", np.float64, (view.num_classes,)),
         members=_array(report.members, "members", np.float64, (len(view.candidates) if view.candidates else 0,)),
+        share=None if report.share is None else _number(report.share, "share"),
         seed=None if report.seed is None else int(_number(report.seed, "seed")),
         gradient_evaluations=int(_number(report.gradient_evaluations, "gradient_evaluations")),
         losses=tuple(_number(value, "losses") for value in report.losses),
@@ -98,8 +104,11 @@ def checked(report: Any, view: View) -> AttackReport:
     )
     if found.labels is not None and not ((found.labels >= 0) & (found.labels < view.num_classes)).all():
         raise ViewError(f"the attack gave labels that are not 0 to {view.num_classes - 1}")
-    if found.tokens is not None and not ((found.tokens >= 0) & (found.tokens < view.num_classes)).all():
-        raise ViewError(f"the attack gave tokens that are not 0 to {view.num_classes - 1}")
+    for name, tokens in (("tokens", found.tokens), ("texts", found.texts)):
+        if tokens is not None and not ((tokens >= 0) & (tokens < view.num_classes)).all():
+            raise ViewError(f"the attack gave {name} whose tokens are not 0 to {view.num_classes - 1}")
+    if found.share is not None and not np.isfinite(found.share):
+        return dataclasses.replace(found, status=DIVERGED, reason="the share that it found is not finite", share=None)
     for name in ("images", "counts", "presence", "members"):
         array = getattr(found, name)
         if array is not None and not np.isfinite(array).all():

@@ -13,7 +13,7 @@ from fedplug_attacks.api.observation import ObservedUpdate
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-KINDS = ("images", "labels", "members", "tokens", "update")
+KINDS = ("images", "labels", "members", "tokens", "texts", "attribute", "update")
 """What a metric may compare."""
 
 
@@ -32,6 +32,9 @@ class Truth:
         observed: what the adversary saw of it; None where it saw none.
         scale: float32 (d,), the public spread of each column, where the examples are rows of a table; else None.
         tokens: int64, the distinct tokens of the inputs, where these are tokens; else None.
+        texts: int64 (n, T), the inputs, where these are tokens, else None.
+        attribute: bool (n,), which examples have the attribute that the recipe asks for; None where it asks for none.
+        public_share: of the public examples, that have it; None without any.
         missed: how many images there are beside these that the attack offered nothing for; set by the scorer.
     """
 
@@ -46,6 +49,9 @@ class Truth:
     missed: int = 0
     scale: NDArray[np.float32] | None = None
     tokens: NDArray[np.int64] | None = None
+    texts: NDArray[np.int64] | None = None
+    attribute: NDArray[np.bool_] | None = None
+    public_share: float | None = None
 
     @property
     def in_spreads(self) -> NDArray[np.float64]:

@@ -21,6 +21,23 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Attribute:
+    """An attribute of examples that is asked of a target.
+
+    Attributes:
+        name: of it, such as `sex=female` or `age above 50`.
+        public: bool (n,), which public examples have it; without any public ones empty.
+        column: of the rows of the table, where it follows from one that the model is given; else None.
+        above: a row has it where that column is above this.
+    """
+
+    name: str
+    public: NDArray[np.bool_]
+    column: int | None = None
+    above: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class View:
     """Everything one adversary knows about one target: built from recorded messages and the keys it holds.
 
@@ -44,6 +61,7 @@ class View:
         mean, std: per channel; inputs in [0, 1] are standardised with them.
         segmentation: True where the model gives something else than one class an example, such as one a pixel.
         task: what the recipe calls its task; empty where it names none.
+        attribute: that the recipe asks of the target (`attack: {truth: ...}`); None where it asks none.
         candidates: of a membership challenge: examples, of which some were the target's; None without one.
         heard: what clients sent besides their updates, all of them, as far as it was read: see `told` and `told_by`.
         observations: every round of the target that the adversary saw up to the attacked one, which is the last of them
@@ -68,6 +86,7 @@ class View:
     std: tuple[float, ...] = ()
     segmentation: bool = False
     task: str = ""
+    attribute: Attribute | None = None
     candidates: Examples | None = None
     heard: tuple[Told, ...] = ()
     observations: Sequence[Observation] = ()

@@ -88,7 +88,8 @@ class Calls:
             messages=known.messages, update=known.update, vector=known.vector, personal=known.personal, model=model,
             num_classes=len(data.classes), shape=data.shape, mean=data.mean, std=data.std,
             segmentation=data.train.targets is not None, heard=known.heard, task=data.task.name if data.task else "",
-            initial=self.initial, learns=self._learns(view.round),
+            attribute=None if self.truths.attributes is None else self.truths.attributes.known, initial=self.initial,
+            learns=self._learns(view.round),
         )  # fmt: skip
         if component.finds.needs.candidates and view.target is not None:
             candidates, members = self.truths.challenge(view.target, view.seed, self.scope.candidates, batch)
@@ -183,9 +184,13 @@ def _apart(view: View) -> View:
         update = dataclasses.replace(update, states=states, values=values, sigma=sigma, clips=clips)
     if candidates is not None:
         candidates = Examples(candidates.inputs.copy(), candidates.labels.copy())
+    attribute = view.attribute
+    if attribute is not None:
+        attribute = dataclasses.replace(attribute, public=attribute.public.copy())
     vectors = view.vector, view.personal, view.initial
     vector, personal, initial = (None if array is None else array.copy() for array in vectors)
     model = copy.deepcopy(view.model)
     return dataclasses.replace(
-        view, update=update, candidates=candidates, vector=vector, personal=personal, initial=initial, model=model
+        view, update=update, attribute=attribute, candidates=candidates, vector=vector, personal=personal,
+        initial=initial, model=model,
     )  # fmt: skip

@@ -26,6 +26,7 @@ Attack = Mapping[str, Any]
 LEAK: Attack = {"use": "attacks.linear_leak"}
 EXACT: Attack = {"use": "attacks.exact_batch"}
 TOKENS: Attack = {"use": "attacks.tokens"}
+TEXTS: Attack = {"use": "attacks.dager"}
 SEARCH: Attack = {"use": "attacks.inverting", "iterations": 300}
 READERS = ("server", "eavesdropper", "client", "key_server")
 """Who reads messages. One that the run does not have is left out."""
@@ -86,6 +87,8 @@ def default_sections(stage: Stage, asked: Mapping[str, Any]) -> list[dict[str, A
         section["attacks"] = [_attack(attack, stage) for attack in question.attacks]
         if question.batch != 1 and LEAK in section["attacks"]:
             section["attacks"].append(dict(EXACT))
+        if TOKENS in section["attacks"]:
+            section["attacks"].append(dict(TEXTS))
         section.pop("probe", None)
         if question.batch is not None:
             section["probe"] = {"batch_size": question.batch} | (asked.get("probe") or {})

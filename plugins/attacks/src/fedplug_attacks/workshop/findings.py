@@ -143,6 +143,10 @@ def _what(row: SummaryRow) -> str:
     where = "an update" if size is None else f"one step on {examples(size)}"
     if "images" in row.finds:
         sought = f"the {row.people.of}s behind {where}"
+    elif "texts" in row.finds:
+        sought = f"the texts behind {where}"
+    elif "attribute" in row.finds:
+        sought = f"how many of the examples behind {where} have the attribute"
     elif "tokens" in row.finds:
         sought = f"which tokens are behind {where}"
     elif "members" in row.finds:

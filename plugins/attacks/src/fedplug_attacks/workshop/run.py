@@ -41,6 +41,7 @@ from fedplug_attacks.views.probe import OneBatch
 from fedplug_attacks.views.rounds import Observations
 from fedplug_attacks.workshop import pictures as attack_pictures
 from fedplug_attacks.workshop import results as attack_results
+from fedplug_attacks.workshop.attributes import Attributes
 from fedplug_attacks.workshop.calls import Calls
 from fedplug_attacks.workshop.occasions import Occasion, Occasions
 from fedplug_attacks.workshop.pictures import Challenge
@@ -96,7 +97,10 @@ class AttackRun:
         self.occasions = Occasions(recipe, self.scope, stage.run_dir)
         self.scorer = Scorer(self._metrics(), stage.world.public, stage.world.mean, recipe.seed)
         wanted = any(metric.measures.kind == "update" for metric in self.scorer.metrics.values())
-        self.truths = Truths(self.rewound, stage.repeats, wanted, self.watch.note)
+        asked, source = self.scope.truth, self.composition.components[recipe.data.name]
+        data, root = self.rewound.client(0).data, stage.data_root
+        attributes = None if asked is None else Attributes(asked, data, stage.world.public, source, root)
+        self.truths = Truths(self.rewound, stage.repeats, wanted, self.watch.note, attributes)
         self.calls = Calls(
             recipe, self.composition, section, self.rewound, stage.model, stage.buffers, self.truths, stage.device,
             self.watch,
@@ -366,7 +370,7 @@ class AttackRun:
             headline=attack_results.stronger(ranked, ranking.better),
             truth=TrueClasses(
                 truth.counts.tolist(), truth.labels.tolist(), _people(truth, finds, outcomes),
-                "image" if truth.scale is None else "row",
+                "text" if truth.texts is not None else "image" if truth.scale is None else "row",
             ),
             picture=f"{task.key}.png",
         )  # fmt: skip
@@ -476,7 +480,7 @@ def _visible(view: View) -> int:
 
 
 def _people(truth: Truth, finds: Finds, outcomes: Mapping[str, Outcome]) -> list[str]:
-    """A digest of each example, where images of single ones were sought."""
-    if "images" not in finds.what or all(outcome.status == NOT_APPLICABLE for outcome in outcomes.values()):
+    """A digest of each example, where images or texts of single ones were sought."""
+    if not finds.what & {"images", "texts"} or all(outcome.status == NOT_APPLICABLE for outcome in outcomes.values()):
         return []
     return [hashlib.sha256(np.ascontiguousarray(image).tobytes()).hexdigest()[:16] for image in truth.images]

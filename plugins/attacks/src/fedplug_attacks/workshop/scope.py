@@ -15,6 +15,7 @@ from fedplug.runs.result import Run
 from pydantic import Field, field_validator
 
 from fedplug_attacks.views.adversaries import MALICIOUS, plants
+from fedplug_attacks.workshop.attributes import Asked
 
 if TYPE_CHECKING:
     from fedplug.recipe.parts import Use
@@ -77,6 +78,10 @@ class AttackScope(Options):
     )
     candidates: int = Field(
         400, ge=2, le=100_000, description="examples of a membership challenge, half of them the target's own"
+    )
+
+    truth: Asked | None = Field(
+        None, description="an attribute of examples that attacks.property asks of the targets; null: none"
     )
 
     @field_validator("targets", "rounds")

@@ -26,6 +26,7 @@ from fedplug_attacks.api.report import (
     Status,
 )
 from fedplug_attacks.api.truth import Truth
+from fedplug_attacks.tokens import agreeing
 from fedplug_attacks.workshop.records import Guesses, Outcome
 from fedplug_attacks.workshop.results import beats
 
@@ -102,6 +103,8 @@ class Scorer:
             "images": matched.images is not None,
             "labels": matched.counts is not None,
             "tokens": matched.tokens is not None and truth.tokens is not None,
+            "attribute": matched.share is not None and truth.attribute is not None,
+            "texts": matched.texts is not None and truth.texts is not None,
             "members": matched.members is not None and truth.members is not None,
             "update": truth.update is not None and truth.observed is not None,
         }
@@ -167,6 +170,8 @@ class Scorer:
         """
         name, relation, threshold = success
         metric = next((one for one in self.metrics.values() if name in one.measures.better), None)
+        if metric is not None and metric.measures.kind == "texts" and found.texts is not None:
+            return self._recovered_texts(found.texts, truth, success)
         if metric is None or metric.measures.kind != "images" or found.images is None:
             return None
         pairs = matched(found, truth)
@@ -186,6 +191,17 @@ class Scorer:
             if sign * mine >= sign * threshold and not sign * mine <= sign * trivial:
                 places.append(int(true))
         return sorted(places)
+
+    def _recovered_texts(
+        self, texts: NDArray[np.int64], truth: Truth, success: tuple[str, str, float]
+    ) -> list[int] | None:
+        """The same of texts, by the share of their tokens in place; None where another number decides."""
+        if success[0] != "text_in_place" or truth.texts is None:
+            return None
+        length = max(1, truth.texts.shape[1])
+        share = agreeing(truth.texts, texts) / length
+        trivial = (truth.texts == self._dullest(length)).mean(1)
+        return np.flatnonzero((share >= success[2]) & (share > trivial)).tolist()
 
     def verdict(self, found: AttackReport, numbers: Mapping[str, float], success: tuple[str, str, float]) -> Status:
         """`success` or `failed` of an attack that finished; other statuses stay."""
@@ -214,6 +230,10 @@ class Scorer:
             guesses[mean] = [AttackReport(FINISHED, images=np.repeat(self._mean_image(truth), size, axis=0))]
         if "tokens" in finds:
             guesses["every token"] = [AttackReport(FINISHED, tokens=np.arange(classes))]
+        if "texts" in finds and truth.texts is not None:
+            guesses["one token everywhere"] = [AttackReport(FINISHED, texts=self._dullest(truth.texts.shape[1]))]
+        if "attribute" in finds and truth.public_share is not None:
+            guesses["public share"] = [AttackReport(FINISHED, share=truth.public_share)]
         if "labels" in finds:
             each = max(1, round(size / classes))
             guesses["all classes equally"] = [AttackReport(FINISHED, counts=np.full(classes, each))]
@@ -246,10 +266,20 @@ class Scorer:
         rng, classes = stream(self.seed, "guess", len(truth.labels)), truth.num_classes
         if "members" in finds and truth.members is not None:
             return [AttackReport(FINISHED, members=draw) for draw in rng.random((GUESSES, len(truth.members)))]
+        if "attribute" in finds and truth.public_share is not None and truth.attribute is not None:
+            size = len(truth.attribute)
+            return [AttackReport(FINISHED, share=n / size) for n in rng.binomial(size, truth.public_share, GUESSES)]
         if "labels" in finds:
             draws = rng.multinomial(len(truth.labels), np.full(classes, 1 / classes), size=GUESSES)
             return [AttackReport(FINISHED, counts=draw) for draw in draws]
         return []
+
+    def _dullest(self, positions: int) -> NDArray[np.int64]:
+        """A text of the commonest token of the public ones, else of the space of ASCII; (1, positions)."""
+        commonest = ord(" ")
+        if self.public is not None and are_tokens(self.public.examples):
+            commonest = int(np.bincount(self.public.examples.inputs.reshape(-1)).argmax())
+        return np.full((1, positions), commonest)
 
     def _public_mix(self, size: int, classes: int) -> NDArray[np.int64]:
         """Counts of so many examples in the proportions of the public ones, by largest remainders."""

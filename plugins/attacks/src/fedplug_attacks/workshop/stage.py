@@ -62,6 +62,7 @@ class Stage:
         watch: AttackDisplay,
         world: World | None = None,
     ) -> None:
+        self.data_root = data_root
         self.ran, self.run_dir, self.device, self.watch, self.key_server = ran, run_dir, device, watch, key_server
         self.catalog = catalog or Catalog.discover()
         composition = Composition(ran)

@@ -15,6 +15,7 @@ from fedplug.round.world import matched_test
 from fedplug_attacks.api.observation import ObservedUpdate
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.views.rewind import Moment, Rewound
+from fedplug_attacks.workshop.attributes import Attributes
 from fedplug_attacks.workshop.scorer import are_tokens, pixels
 
 if TYPE_CHECKING:
@@ -37,9 +38,14 @@ class Truths:
         repeats: whether training a client once more gives its update of the run; not so where noise is drawn once.
         wanted: whether some metric compares updates, which then are made again where no probe made them.
         note: told of what could not be made again.
+        attributes: which examples have the attribute that the recipe asks for; None where it asks for none.
     """
 
-    def __init__(self, rewound: Rewound, repeats: bool, wanted: bool, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, rewound: Rewound, repeats: bool, wanted: bool, note: Callable[[str], None],
+        attributes: Attributes | None = None,
+    ) -> None:  # fmt: skip
+        self.attributes = attributes
         self.rewound, self.repeats, self.wanted, self.note = rewound, repeats, wanted, note
         self._updates: dict[tuple[int, int], Any] = {}
 
@@ -66,6 +72,9 @@ class Truths:
             observed=observed,
             scale=scale_of(examples, data.std),
             tokens=np.unique(examples.inputs).astype(np.int64) if are_tokens(examples) else None,
+            attribute=None if self.attributes is None else self.attributes.of(examples),
+            public_share=None if self.attributes is None else self.attributes.public_share,
+            texts=examples.inputs.astype(np.int64) if are_tokens(examples) else None,
         )
 
     def challenge(self, target: int, seed: int, size: int, batch: Examples | None = None) -> tuple[Examples, Any]:

@@ -1,0 +1,212 @@
+"""Properties of a client's examples: how many of them have an attribute that the model need not be trained on."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+import fedplug
+import numpy as np
+from fedplug import Context, Field, Finds, Learns, Measures, hookimpl, stream
+from fedplug.api.errors import MetricError
+
+from fedplug_attacks._forms import Formed
+from fedplug_attacks._public import sigma_of
+from fedplug_attacks._shadows import trained
+from fedplug_attacks.api.needs import Needs
+from fedplug_attacks.api.report import FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.truth import Truth
+from fedplug_attacks.api.view import View
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Shadow updates that are made, however long it takes.
+_FEWEST = 20
+# Public examples that must have the attribute, and that must not.
+_LEAST_EACH = 4
+# Ridges that are tried, as shares of the mean of the Gram matrix's diagonal.
+_RIDGES = np.logspace(-6, 2, 17)
+# Shadow updates tell nothing where their error is not below that of the mean by this factor.
+_TELLING = 0.9
+
+
+class Property(Formed):
+    """The share of a client's examples that have an attribute, from shadow updates of known shares.
+
+    Ganju, Wang, Yang, Gunter and Borisov (CCS 2018) and Melis, Song, De Cristofaro and Shmatikov (IEEE S&P 2019, Sec.
+    4.3): the attacker trains models, or takes gradients, on public examples with and without the property, and learns
+    to tell them apart. Here each shadow update starts from the model that the target's started from, is made as the
+    target's trainer says, on as many public examples, and a share of these drawn evenly from 0 to 1 has the attribute.
+    A ridge regression on the visible entries, each in units of its spread over shadows and noise, foretells the share;
+    its ridge, and whether it tells anything at all, come from leaving out one shadow at a time.
+
+    Which attribute it is the recipe says: `attack: {truth: {column: sex}}`. Naive: hidden entries of the target are 0.
+    """
+
+    name: str
+    finds = Finds(
+        needs=Needs(tensors=(("model", "any"),), loss=None, equal_classes=False, classification=False, public=True),
+        what=frozenset({"attribute"}), headline=("share_error", "low"), success=("share_error", "<=", 0.1),
+    )  # fmt: skip
+
+    class Options(fedplug.Options):
+        """How hidden entries are treated, and how many shadow updates are made."""
+
+        form: Literal["adaptive", "naive"] = Field(
+            "adaptive", description="adaptive: visible entries only; naive: hidden ones are taken for 0"
+        )
+        shadow_updates: int = Field(200, ge=_FEWEST, le=10_000, description="how many are made")
+        seconds: float = Field(
+            30.0, gt=0, description=f"after which no further shadow update is begun; {_FEWEST} are always made"
+        )
+
+    def __init__(self, options: Options) -> None:
+        self.options: Property.Options = options
+
+    def describe(self) -> str:
+        """A line for the plan."""
+        return f"the share of an attribute, by {self.options.shadow_updates} shadow updates ({self.options.form})"
+
+    @hookimpl
+    def attack(self, view: View, ctx: Context) -> AttackReport:
+        """Foretells the share; not applicable where no attribute is asked, or training is not known."""
+        assert view.update is not None
+        if reason := _unmet(view, ctx):
+            return AttackReport(NOT_APPLICABLE, reason=reason)
+        assert view.attribute is not None
+        updates, shares = self._shadow_updates(view, ctx)
+        visible, rng = view.update.visible, stream(view.seed, "property", "noise")
+        if self.options.form == "naive":
+            target = view.update.dense(0.0).astype(np.float64)
+        else:
+            target, updates = view.update.values.astype(np.float64), updates[:, visible]
+            updates = updates + rng.standard_normal(updates.shape) * sigma_of(view.update)
+        if view.update.clips:  # their sizes say nothing, then
+            target = target / (np.linalg.norm(target) or 1.0)
+            updates = updates / np.maximum(np.linalg.norm(updates, axis=1, keepdims=True), 1e-300)
+        share, error, trivial = foretold(updates, shares, target)
+        unfit = ""
+        if error > _TELLING * trivial:
+            unfit = (
+                f"shadow updates of known shares are told apart with an error of {error:.2f}, and the mean share has "
+                f"{trivial:.2f}: the update does not show the attribute, or there are too few public examples"
+            )
+        metrics = {"shadow_updates": float(len(shares)), "shadow_error": error, "shadow_error_of_mean": trivial}
+        return AttackReport(
+            FINISHED, metrics, share=float(np.clip(share, 0, 1)), seed=view.seed, unfit=unfit,
+            gradient_evaluations=len(shares) * int(view.update.meaning.steps or 1),
+        )  # fmt: skip
+
+    def _shadow_updates(self, view: View, ctx: Context) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Updates (k, P) from the target's start on public examples, and the share of these with the attribute."""
+        assert view.update is not None
+        assert view.attribute is not None
+        assert view.vector is not None
+        assert ctx.public is not None
+        meaning, rng = view.update.meaning, stream(view.seed, "property", "shadows")
+        having, lacking = np.flatnonzero(view.attribute.public), np.flatnonzero(~view.attribute.public)
+        size, started = int(meaning.examples or 1), time.monotonic()
+        learns = Learns(
+            lr=meaning.lr, epochs=meaning.epochs or 1, batch_size=meaning.batch_size, momentum=meaning.momentum,
+            weight_decay=meaning.weight_decay, class_weights=meaning.class_weights,
+        )  # fmt: skip
+        buffers = {name: values.copy() for name, values in view.model.get_buffers().items()}
+        updates, shares = [], []
+        for number in range(self.options.shadow_updates):
+            if number >= _FEWEST and time.monotonic() - started > self.options.seconds:
+                break
+            count = int(rng.integers(size + 1))
+            rows = np.concatenate([_drawn(having, count, rng), _drawn(lacking, size - count, rng)])
+            view.model.set_vector(view.vector)
+            view.model.set_buffers(buffers)
+            trained(view.model, (learns,), ctx.public, rng.permutation(rows), number, ctx)
+            updates.append(-meaning.sign * (view.model.get_vector().astype(np.float64) - view.vector))
+            shares.append(count / size)
+            if number % 10 == 0:
+                ctx.party.progress(number, self.options.shadow_updates, None)  # type: ignore[attr-defined]
+        return np.array(updates), np.array(shares)
+
+
+def _drawn(rows: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """So many of the rows, each once where there are enough."""
+    return rng.choice(rows, count, replace=count > len(rows))
+
+
+def _unmet(view: View, ctx: Context) -> str:
+    """Why the attack does not apply; empty if it does."""
+    assert view.update is not None
+    meaning = view.update.meaning
+    if view.attribute is None:
+        return "no attribute is asked; write attack: {truth: {column: ...}} in the recipe"
+    having = int(np.count_nonzero(view.attribute.public))
+    lacking = len(view.attribute.public) - having
+    if min(having, lacking) < _LEAST_EACH:
+        return (
+            f"{having} public examples have {view.attribute.name} and {lacking} do not; it takes {_LEAST_EACH} of each"
+        )
+    if meaning.examples is None or not meaning.lr:
+        what = "learning rate" if not meaning.lr else "number of examples"
+        return f"the {what} behind the update is not known to this adversary"
+    if meaning.loss != ctx.descends:
+        return f"the update descends {meaning.loss}, and shadow updates would descend {ctx.descends}"
+    return ""
+
+
+def foretold(
+    updates: NDArray[np.float64], shares: NDArray[np.float64], target: NDArray[np.float64]
+) -> tuple[float, float, float]:
+    """Ridge regression of shares on updates, in its dual form.
+
+    Args:
+        updates: (k, m) of the shadows.
+        shares: (k,), of each.
+        target: (m,), of the target.
+
+    Returns:
+        The share of the target; the mean absolute error of shadows that are left out one at a time (by the closed form
+        of Allen 1974: residual / (1 - leverage)); that of the mean share.
+    """
+    centre, spread = updates.mean(0), updates.std(0)
+    spread = np.where(spread > 1e-9 * (spread.max(initial=0.0) or 1.0), spread, np.inf)
+    rows, asked = (updates - centre) / spread, (target - centre) / spread
+    gram, mean = rows @ rows.T, shares.mean()
+    values, vectors = np.linalg.eigh(gram)
+    best: tuple[float, NDArray[np.float64]] | None = None
+    size = max(float(np.trace(gram)) / len(gram), 1e-300)
+    for ridge in _RIDGES * size:
+        hat = (vectors * (values / (values + ridge))) @ vectors.T
+        left_out = (shares - mean - hat @ (shares - mean)) / np.maximum(1 - np.diag(hat) - 1 / len(shares), 1e-12)
+        error = float(np.abs(left_out).mean())
+        if best is None or error < best[0]:
+            best = error, vectors @ ((vectors.T @ (shares - mean)) / (values + ridge))
+    assert best is not None
+    trivial = float(np.abs(shares - mean).mean()) * len(shares) / (len(shares) - 1)
+    return float(mean + (rows @ asked) @ best[1]), best[0], trivial
+
+
+class AttributeShare(fedplug.Metric):
+    """How far the share of the examples that have an attribute was missed."""
+
+    class Options(fedplug.Options):
+        """It has none."""
+
+    measures = Measures(
+        kind="attribute", better={"share_error": "low"},
+        conventions="0 to 1: the absolute difference of the found and the true share of the target's examples; the "
+        "trivial guess is the share among public examples",
+        default=True,
+    )  # fmt: skip
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+    def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
+        """`share_error`.
+
+        Raises:
+            MetricError: no attribute was asked, or the attack found no share of it.
+        """
+        if truth.attribute is None or found.share is None:
+            raise MetricError("attribute_share compares shares of an attribute, and there are none here")
+        return {"share_error": abs(found.share - float(truth.attribute.mean()))}
