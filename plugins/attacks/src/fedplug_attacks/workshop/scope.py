@@ -54,7 +54,8 @@ class AttackScope(Options):
         ["server"],
         min_length=1,
         description="each one of server, eavesdropper, client, key_server, released, or several that collude: "
-        "server+client; malicious_server plants a model in a probe; client:2 names a client, client is one that is not the target; several clients may collude: "
+        "server+client; malicious_server plants a model in a probe; client:2 names a client, client is one that is not "
+        "the target; several clients may collude: "
         "server+client:1+client:2",
     )
     targets: list[Annotated[int, Field(ge=0)]] | None = Field(
@@ -117,8 +118,8 @@ def scope_problems(scope: AttackScope, rounds: int, clients: int) -> list[str]:
     found = []
     if scope.probe is None and any(plants(adversary) for adversary in scope.adversaries):
         found.append(
-            f"adversary {MALICIOUS}: it plants a model in a probe, and there is none: write probe: {{batch_size: 8}}, or "
-            "--probe 8; updates of the run itself were made from honest models"
+            f"adversary {MALICIOUS}: it plants a model in a probe, and there is none: write probe: {{batch_size: 8}}, "
+            "or --probe 8; updates of the run itself were made from honest models"
         )
     there_are = f"there are {clients}: 0 to {clients - 1}"
     for target in scope.targets or ():
