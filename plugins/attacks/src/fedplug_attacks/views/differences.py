@@ -115,7 +115,7 @@ class Differences:
         everyone = set(range(self._observer.recipe.data.clients))
         if self._target in self._uploads or everyone - {*self._clients, self._target}:
             return None
-        sums = self._opened_sums()
+        sums = self.opened_sums()
         if not sums or any(b.positions is not None or b.contributors != len(self._uploads) + 1 for b in sums.values()):
             return None
         if self._weights() is None:
@@ -141,7 +141,7 @@ class Differences:
             return None
         if not self._may_tell(block, others):
             return None  # before anything is looked up
-        total = self._opened_sums().get(zone)
+        total = self.opened_sums().get(zone)
         own_places = block.positions is not None
         if total is None or (total.positions is not None) != own_places:
             return None
@@ -151,7 +151,7 @@ class Differences:
         where: Any = block.positions if own_places else slice(None)
         at: Any = total.positions if own_places else slice(None)
         # Zones that are in no sum of their own met this one at the party that opened it.
-        met = {zone} | ({z for z in self._scattered() if z not in self._opened_sums()} if own_places else set())
+        met = {zone} | ({z for z in self._scattered() if z not in self.opened_sums()} if own_places else set())
         rest, off, divisor = np.zeros((3, size))
         known = np.zeros(size, bool)
         known[at] = True
@@ -304,7 +304,7 @@ class Differences:
         assert isinstance(insider.party, Client)
         return _sent(self._observer, insider.party, insider.plan, update, block, self._round)
 
-    def _opened_sums(self) -> Mapping[str, Block]:
+    def opened_sums(self) -> Mapping[str, Block]:
         """The means of the round by zone, as far as the adversary can open what clients were told."""
         if self._sums is None:
             self._sums = {}
