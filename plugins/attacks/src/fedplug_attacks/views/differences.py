@@ -147,6 +147,10 @@ class Differences:
             return None
         if not own_places and total.size != block.size:
             return None
+        # An upload that came and was left out of the sum would be taken off all the same. Of sampled clients no sum
+        # says how many are in it.
+        if not own_places and total.contributors != len(others) + 1 and not self._hides_who(zone):
+            return None
         size = self._observer.layout.size if own_places else block.size
         where: Any = block.positions if own_places else slice(None)
         at: Any = total.positions if own_places else slice(None)
@@ -182,6 +186,10 @@ class Differences:
         found = Block(zone, block.size, values.astype(np.float32), block.positions)
         return TakenOff(found, error, math.sqrt(len(others) + 1) / own)
 
+    def _hides_who(self, zone: str) -> bool:
+        """Whether a sum of sampled clients is divided by what their weight is on average."""
+        return zone in amplified(self._observer.recipe.sampling, self._observer._context(self._round, Server()))
+
     def _divisor(
         self, zone: str, steps: Sequence[Step], sent: NDArray[np.float64], total: float, weights: Mapping[int, float]
     ) -> Any:
@@ -195,7 +203,7 @@ class Differences:
             weights: of all clients.
         """
         sampling = self._observer.recipe.sampling
-        if sampling is not None and zone in amplified(sampling, self._observer._context(self._round, Server())):
+        if sampling is not None and self._hides_who(zone):
             return sampling.rate * sum(weights.values())
         rule = next(o for step in steps for o in step.operations if isinstance(o, WeightedSum))
         return (total if rule.divided_by == "all" else sent) / rule.rate
