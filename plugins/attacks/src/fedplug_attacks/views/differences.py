@@ -105,6 +105,7 @@ class Differences:
         self._parts: dict[tuple[int, str], _Part | None] = {}
         self._own: Mapping[int, Vector] | None = None
         self._sums: Mapping[str, Block] | None = None
+        self._adopted: set[str] = set()
         self._told_weights: Mapping[int, float] | None = None
 
     def unread(self) -> Mapping[str, Block] | None:
@@ -155,7 +156,7 @@ class Differences:
         where: Any = block.positions if own_places else slice(None)
         at: Any = total.positions if own_places else slice(None)
         # Zones that are in no sum of their own met this one at the party that opened it.
-        met = {zone} | ({z for z in self._scattered() if z not in self.opened_sums()} if own_places else set())
+        met = {zone} | (self._scattered() - self._adopted if own_places else set())
         rest, off, divisor = np.zeros((3, size))
         known = np.zeros(size, bool)
         known[at] = True
@@ -324,6 +325,7 @@ class Differences:
                         continue
                     for call in message.asked():
                         if (call.component, call.method, call.round) == (Steps.name, "adopt", self._round):
+                            self._adopted = set(call.payload[0])
                             self._sums = self._as_opened(call.payload[0])
                             return self._sums
         return self._sums
