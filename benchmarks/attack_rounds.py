@@ -4,8 +4,9 @@
 
 Digits, 10 clients, 20 rounds, a perceptron, 200 public examples; SelectiveShield and ParaAegis as in recipes/, with or
 without their noise. Each client is asked in every round about the same batch, like one that trains on little data.
-Attacked are round 20, alone and with the 19 before it (`attacks.rounds`, `most: 1` and `most: 20`), and round 1, whose
-model is not trained. In ParaAegis the adversary is the server with one client, who tells it where values belong.
+Attacked are round 1, whose model is not trained; round 20, alone and with the 19 before it (`attacks.rounds`, `most: 1`
+and `most: 20`); and of another batch rounds 11 to 20, all of trained models, and round 20 alone. In ParaAegis the
+adversary is the server with one client, who tells it where values belong.
 
 The last rows are of one round in which all is encrypted, and the key server opens the sum: by the server with all other
 clients but one, and with all. Images recovered: mean squared error below 1e-3. Median PSNR.
@@ -28,7 +29,12 @@ import yaml
 from fedplug_attacks.workshop.records import TargetResult
 from fedplug_attacks.workshop.results import results
 
-ROUNDS = 20
+ROUNDS, LATE = 20, 10
+# Which round is attacked, in how many the same batch is asked about, and how many of these are used, by a name.
+PROBES: list[tuple[int, int, dict[str, int]]] = [
+    (1, 1, {"1": 1}), (ROUNDS, ROUNDS, {"20": 1, "1 to 20": ROUNDS}),
+    (ROUNDS, LATE, {"20, another batch": 1, "11 to 20, that batch": ROUNDS}),
+]  # fmt: skip
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 ALL_BUT_ONE = "+".join(["server", *(f"client:{number}" for number in range(1, 10))])
 ALL_BUT_TWO = "+".join(["server", *(f"client:{number}" for number in range(1, 9))])
@@ -121,8 +127,8 @@ def main() -> None:
             if chosen.only not in f"{what} {who}":
                 continue
             run = run_of(extends, changes)
-            for at, names in ((1, {"1": 1}), (ROUNDS, {"20": 1, "1 to 20": ROUNDS})):
-                probe = {"batch_size": examples, "rounds": at}
+            for at, times, names in PROBES if examples > 1 else PROBES[:2]:
+                probe = {"batch_size": examples, "rounds": times}
                 uses = [{"use": "attacks.rounds", "name": f"most-{most}", "most": most} for most in names.values()]
                 # A search for a batch takes up to a minute.
                 targets = chosen.targets if examples == 1 else -(-chosen.targets // 4)

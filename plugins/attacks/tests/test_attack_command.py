@@ -83,7 +83,7 @@ def test_options_of_attacks_and_of_probes_can_be_set(folder: Path, monkeypatch: 
     found = results(folder)
     assert set(found) == {"summary", *(f"toy.echo-server-round1-client0-probe3.{batch}" for batch in (1, 2))}
     for number, result in enumerate((found[f"toy.echo-server-round1-client0-probe3.{n}"] for n in (1, 2)), 1):
-        assert result["probe"] == {"batch_size": 3, "batch": number, "classes": 1}
+        assert result["probe"] == {"batch_size": 3, "batch": number, "classes": 1, "rounds": 1}
         assert sum(count > 0 for count in result["truth"]["counts"]) == 1
 
 

@@ -105,6 +105,7 @@ class Differences:
         self._parts: dict[tuple[int, str], _Part | None] = {}
         self._own: Mapping[int, Vector] | None = None
         self._sums: Mapping[str, Block] | None = None
+        self._adopted: set[str] = set()
         self._told_weights: Mapping[int, float] | None = None
 
     def unread(self) -> Mapping[str, Block] | None:
@@ -147,11 +148,15 @@ class Differences:
             return None
         if not own_places and total.size != block.size:
             return None
+        # An upload that came and was left out of the sum would be taken off all the same. Of sampled clients no sum
+        # says how many are in it.
+        if not own_places and total.contributors != len(others) + 1 and not self._hides_who(zone):
+            return None
         size = self._observer.layout.size if own_places else block.size
         where: Any = block.positions if own_places else slice(None)
         at: Any = total.positions if own_places else slice(None)
         # Zones that are in no sum of their own met this one at the party that opened it.
-        met = {zone} | ({z for z in self._scattered() if z not in self.opened_sums()} if own_places else set())
+        met = {zone} | (self._scattered() - self._adopted if own_places else set())
         rest, off, divisor = np.zeros((3, size))
         known = np.zeros(size, bool)
         known[at] = True
@@ -182,6 +187,10 @@ class Differences:
         found = Block(zone, block.size, values.astype(np.float32), block.positions)
         return TakenOff(found, error, math.sqrt(len(others) + 1) / own)
 
+    def _hides_who(self, zone: str) -> bool:
+        """Whether a sum of sampled clients is divided by what their weight is on average."""
+        return zone in amplified(self._observer.recipe.sampling, self._observer._context(self._round, Server()))
+
     def _divisor(
         self, zone: str, steps: Sequence[Step], sent: NDArray[np.float64], total: float, weights: Mapping[int, float]
     ) -> Any:
@@ -195,7 +204,7 @@ class Differences:
             weights: of all clients.
         """
         sampling = self._observer.recipe.sampling
-        if sampling is not None and zone in amplified(sampling, self._observer._context(self._round, Server())):
+        if sampling is not None and self._hides_who(zone):
             return sampling.rate * sum(weights.values())
         rule = next(o for step in steps for o in step.operations if isinstance(o, WeightedSum))
         return (total if rule.divided_by == "all" else sent) / rule.rate
@@ -316,6 +325,7 @@ class Differences:
                         continue
                     for call in message.asked():
                         if (call.component, call.method, call.round) == (Steps.name, "adopt", self._round):
+                            self._adopted = set(call.payload[0])
                             self._sums = self._as_opened(call.payload[0])
                             return self._sums
         return self._sums
