@@ -26,8 +26,9 @@ from fedplug_attacks.api.truth import wilson
 from fedplug_attacks.workshop.results import results
 
 LABEL = 3
-CLIP, LOCAL = {"use": "std.clip", "norm": 1.0}, {"use": "std.gaussian", "epsilon": 8, "delta": 1e-5}
-SHARED = {"use": "std.distributed_gaussian", "epsilon": 8, "delta": 1e-5}
+CLIP: dict[str, Any] = {"use": "std.clip", "norm": 1.0}
+LOCAL: dict[str, Any] = {"use": "std.gaussian", "epsilon": 8, "delta": 1e-5}
+SHARED: dict[str, Any] = {"use": "std.distributed_gaussian", "epsilon": 8, "delta": 1e-5}
 CENTRAL = {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 1.0}
 BFV = {"use": "std.bfv", "key_holder": "key_server"}
 MASKS = {"use": "secagg.bonawitz", "range": 1}
@@ -50,7 +51,9 @@ SELECTIVE = {
 }  # fmt: skip
 CNN = {"model": {"use": "std.cnn", "norm": "group"}}
 HONEST = {"honest": {"use": "attacks.exact_batch"}}
-ALL = {"imprint": {"use": "attacks.imprint"}, "fishing": {"use": "attacks.fishing", "label": LABEL}}
+ALL: dict[str, dict[str, Any]] = {
+    "imprint": {"use": "attacks.imprint"}, "fishing": {"use": "attacks.fishing", "label": LABEL}
+}  # fmt: skip
 APART = {f"{name}, others zeros": use | {"handed": "target"} for name, use in ALL.items()}
 FEATURES = {"imprint": ALL["imprint"]}
 ZEROS = {"imprint, others zeros": APART["imprint, others zeros"]}
@@ -61,7 +64,7 @@ PROTOCOLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "in the clear, convolutions": (zone("clear", [], []) | CNN, FEATURES),
     "SelectiveShield, no noise": (SELECTIVE, HONEST | ALL | LOUD),
     "central noise": (zone("noised", [CLIP], [CENTRAL]), HONEST | ALL),
-    "BFV, key server": (zone("encrypted", [BFV], ["std.bfv"]), HONEST | FEATURES | APART),
+    "BFV, key server": (zone("encrypted", [BFV], ["std.bfv"]), FEATURES | ZEROS),
     "BFV, sums opened at clients": (zone("encrypted", [BFV | {"answer": "clients"}], ["std.bfv"]), FEATURES),
     "the same, and a client": (
         zone("encrypted", [BFV | {"answer": "clients"}], ["std.bfv"]) | {"with": "+client:5"}, FEATURES

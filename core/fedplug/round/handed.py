@@ -46,7 +46,8 @@ def signs(
         `silent_rows`, with an update: the largest share of the first matrix's rows that training did not move, which
         dead or saturated units are.
     """
-    change = float(np.linalg.norm(handed.astype(np.float64) - before) / max(float(np.linalg.norm(before)), 1e-12))
+    size = float(np.linalg.norm(before)) or float(np.linalg.norm(handed)) or 1.0  # some models begin at zero
+    change = float(np.linalg.norm(handed.astype(np.float64) - before)) / size
     found = {"change": change, "parallel_rows": 0.0, "emptied_rows": 0.0}
     matrices = [each for each in layout.parameters if len(each.shape) > 1]
     for each in matrices:

@@ -66,7 +66,7 @@ def inverted(
         with torch.no_grad():
             better = misfit < least
             best[better], least[better] = tried[better], misfit[better]
-        misfit.sum().backward()
+        misfit.sum().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
         with torch.no_grad():

@@ -85,7 +85,7 @@ class Fishing(fedplug.Attack, Plants):
             return AttackReport(NOT_APPLICABLE, reason="the last layer is not fully connected")
         update = _of_one(view.update, [weight, *([bias] if bias else [])], self.options.label)
         caught = dataclasses.replace(view, update=update)
-        report = self._inner(view, ctx).attack(view=caught, ctx=ctx)
+        report: AttackReport = self._inner(view, ctx).attack(view=caught, ctx=ctx)
         return dataclasses.replace(report, labels=None)
 
     def _inner(self, view: View, ctx: Context) -> fedplug.Attack:

@@ -314,15 +314,15 @@ def _noticed(folder: _Folder) -> str:
         if signs:
             found.setdefault((result.attack, result.adversary), []).append(signs)
     body = []
-    for (attack, adversary), signs in found.items():
-        median = {name: statistics.median(sign.get(name, 0.0) for sign in signs) for name in NOTICED}
+    for (attack, adversary), clients in found.items():
+        median = {name: statistics.median(each.get(name, 0.0) for each in clients) for name in NOTICED}
         rows = [f"{median[name]:.0%}" for name in NOTICED if name != "change"]
-        told = sum(bool(alarms(sign)) for sign in signs)
-        body.append([text(attack), text(adversary), f"{median['change']:.2g}", *rows, f"{told} of {len(signs)}"])
+        told = sum(bool(alarms(each)) for each in clients)
+        body.append([text(attack), text(adversary), f"{median['change']:.2g}", *rows, f"{told} of {len(clients)}"])
     caption = (
         "What clients could have noticed of the planted model: the norm of its change relative to the model before, "
-        "and the largest share of a layer's rows that are multiples of each other, became zeros, or learnt nothing; and at "
-        "how many targets fedplug party would have said so. A server that knows these signs can avoid them."
+        "and the largest share of a layer's rows that are multiples of each other, became zeros, or learnt nothing; and "
+        "at how many targets fedplug party would have said so. A server that knows these signs can avoid them."
     )
     header = ["attack", "adversary", "change", "parallel rows", "emptied rows", "silent rows", "party says so"]
     return table(caption, header, body, numeric=2)

@@ -1,0 +1,44 @@
+"""Ordinary rounds of shipped recipes leave no sign that a client's program would warn of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import fedplug
+import numpy as np
+import pytest
+from fedplug.recipe.recipe import load_recipe
+from fedplug.round.handed import signs
+from fedplug.round.parties import ClientHost
+from fedplug_party.noticing import Noticing
+
+RECIPES = Path(__file__).resolve().parents[3] / "recipes"
+
+
+@pytest.mark.parametrize("name", ["fedavg", "central-dp-fedavg", "breast-cancer-dp-sgd", "fedre-digits"])
+def test_no_ordinary_round_is_warned_of(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise, tables, linear models from zero and few clients among them."""
+    seen: dict[str, Noticing] = {}
+    models: dict[str, list[np.ndarray[Any, Any]]] = {}
+    said: list[str] = []
+    deliver = ClientHost.deliver
+
+    def delivered(host: ClientHost, address: str, data: Any) -> Any:
+        reply = deliver(host, address, data)
+        client = host.clients[address]
+        alone = ClientHost.__new__(ClientHost)  # a site's host has its own client alone
+        alone.clients = {address: client}
+        said.extend(seen.setdefault(address, Noticing(client.ctx.layout))(alone))
+        handed = models.setdefault(address, [client.vector])
+        if client.vector is not handed[-1]:
+            handed.append(client.vector)
+            found = signs(handed[-1], handed[-2], client.ctx.layout)
+            assert found["parallel_rows"] == found["emptied_rows"] == 0.0
+        return reply
+
+    monkeypatch.setattr(ClientHost, "deliver", delivered)
+    plain = load_recipe(str(RECIPES / f"{name}.yaml")).to_plain() | {"rounds": 2}
+    fedplug.run(plain, output=str(tmp_path), quiet=True, muted=["lab.report"])
+    assert said == []
+    assert max(map(len, models.values())) >= 2  # some model was compared
