@@ -185,11 +185,12 @@ class ExactBatch(Formed):
         found: _Found | None = None  # what `chosen` makes of the batch
         for restart in range(self.options.restarts):
             known = chosen[found.exact] if found is not None and found.exact.any() else _columns(left, directions)
-            if restart == 0 or not 0 < len(known) < rank:
+            if restart == 0:
                 starts = row_starts(left, _STARTS, rng)
             else:
-                # All but a tenth of the known ones, so that one which is wrong does not stay in the way for ever.
-                kept = known[rng.random(len(known)) < _KEPT] if restart % 2 == 0 else known
+                # Every other time not all of them, so that one which is wrong does not stay in the way for ever.
+                share = 0.5 if len(known) == rank else _KEPT if restart % 2 == 0 else 1.0
+                kept = known[rng.random(len(known)) < share][: rank - 1]
                 starts = rest_starts(kept, _STARTS, rng)
             directions = np.concatenate([directions, sparse_directions(left, starts)])
             known = _columns(left, directions)
