@@ -5,8 +5,9 @@
 MNIST, an untrained perceptron of WIDTH and 128 units with ReLU, the gradient of one batch, in the clear or with the
 largest 30% or 50% or a random 50% of all its entries hidden; other images, weights and masks for each target. An image
 is exact where its mean squared error is below 1e-6 (of [0, 1]). `exact_batch` says by itself which images are:
-`called exact` counts them, and `wrongly` those that are not. `linear_leak` gets the same. `an afternoon` is the low-rank completion
-with sparse directions that issue 32 compares with, on other images. Seconds are of the processor, of one target.
+`called exact` counts them, and `wrongly` those that are not. `linear_leak` gets the same. `an afternoon` is the
+low-rank completion with sparse directions that issue 32 compares with, on other images. Seconds are of the processor,
+of one target, median.
 With --csv, rows that the file has are kept and not made again, so that a run that was stopped goes on.
 Data: FEDPLUG_DATA.
 """

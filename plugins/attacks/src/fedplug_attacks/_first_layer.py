@@ -13,9 +13,10 @@ from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, role
 from fedplug_attacks.api.view import View
 
 if TYPE_CHECKING:
+    from fedplug.api.blocks import Layout
     from numpy.typing import NDArray
 
-    from fedplug_attacks.api.observation import TensorView
+    from fedplug_attacks.api.observation import ObservedUpdate, TensorView
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -66,10 +67,49 @@ def first_layer(view: View, naive: bool) -> FirstLayer:
         raise ViewError(
             f"the first layer is not fully connected with an input for each of the {size} values of an image"
         )
+    rows, biases, noise, noise_bias = _read(update, name, bias, naive)
+    if len(view.shape) == 1:
+        std, mean = (np.asarray(given, np.float64) for given in (view.std or [1.0] * size, view.mean or [0.0] * size))
+        return FirstLayer(rows, biases, np.ones(size), np.zeros(size), noise, noise_bias, (std, mean))
+    per_channel = [np.repeat(values, size // view.shape[0]) for values in (view.std, view.mean)]
+    scale, zero = (values.astype(np.float64) for values in per_channel)
+    return FirstLayer(rows, biases, scale, zero, noise, noise_bias)
+
+
+def first_matrix(layout: Layout) -> tuple[str, str | None] | None:
+    """Weight and bias of the first fully connected layer behind convolutions; None where there is none."""
+    parameters = layout.parameters
+    if not parameters or len(parameters[0].shape) != 4:
+        return None
+    weight = next((parameter for parameter in parameters if len(parameter.shape) == 2), None)
+    if weight is None:
+        return None
+    biases = (p.name for p in parameters if p.layer == weight.layer and p.shape == weight.shape[:1])
+    return weight.name, next(biases, None)
+
+
+def feature_layer(view: View, naive: bool, weight: str, bias: str | None) -> FirstLayer:
+    """The same of a fully connected layer behind others: its inputs are features, which have no range.
+
+    Raises:
+        ViewError: as `first_layer`.
+    """
+    assert view.update is not None
+    rows, biases, noise, noise_bias = _read(view.update, weight, bias, naive)
+    size = rows.shape[1]
+    ones, zeros = np.ones(size), np.zeros(size)
+    return FirstLayer(rows, biases, ones, zeros, noise, noise_bias, (ones, zeros))
+
+
+def _read(
+    update: ObservedUpdate, name: str, bias: str | None, naive: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Gradients of a weight and its bias, and the noise on each."""
     # Signs and learning rates cancel in a quotient, so the update need not become a gradient.
     noised = dataclasses.replace(update, sigma=sigma_of(update).astype(np.float32))
     noise = _noise(noised.tensor(name))
     hidden = 0.0 if naive else np.nan
+    weight = update.tensor(name)
     rows = _checked(weight.dense(hidden), weight.visible)
     if bias is None and naive:
         raise ViewError("the first layer has no bias, and the naive form divides by its gradient")
@@ -78,12 +118,7 @@ def first_layer(view: View, naive: bool) -> FirstLayer:
     else:
         biases = _checked(update.tensor(bias).dense(hidden), update.tensor(bias).visible)
         noise_bias = _noise(noised.tensor(bias))
-    if len(view.shape) == 1:
-        std, mean = (np.asarray(given, np.float64) for given in (view.std or [1.0] * size, view.mean or [0.0] * size))
-        return FirstLayer(rows, biases, np.ones(size), np.zeros(size), noise, noise_bias, (std, mean))
-    per_channel = [np.repeat(values, size // view.shape[0]) for values in (view.std, view.mean)]
-    scale, zero = (values.astype(np.float64) for values in per_channel)
-    return FirstLayer(rows, biases, scale, zero, noise, noise_bias)
+    return rows, biases, noise, noise_bias
 
 
 def _checked(values: NDArray[np.float32], visible: NDArray[np.bool_]) -> NDArray[np.float64]:

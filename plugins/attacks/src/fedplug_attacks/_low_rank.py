@@ -155,7 +155,8 @@ def rest_starts(known: NDArray[np.float64], count: int, rng: np.random.Generator
     starts = rng.standard_normal((count, len(complement))) @ complement
     starts /= np.linalg.norm(starts, axis=1, keepdims=True)
     starts = starts + _NEAR * rng.standard_normal(starts.shape)
-    return starts / np.linalg.norm(starts, axis=1, keepdims=True)
+    near: NDArray[np.float64] = starts / np.linalg.norm(starts, axis=1, keepdims=True)
+    return near
 
 
 def complement_of(known: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -201,9 +202,10 @@ def polished(basis: NDArray[np.float64], zeros: NDArray[np.bool_]) -> NDArray[np
     Sets of fewer than r rows are left out: any r - 1 rows have such a vector.
     """
     height, rank = basis.shape
-    zeros = np.unique(zeros[zeros.sum(1) >= rank], axis=0)
+    zeros = zeros[zeros.sum(1) >= rank]
     if not len(zeros):
         return np.zeros((0, rank))
+    zeros = np.unique(zeros, axis=0)
     products = (basis[:, :, None] * basis[:, None, :]).reshape(height, rank * rank)
     normal = (zeros.astype(np.float64) @ products).reshape(-1, rank, rank)
     found = np.linalg.eigh(normal)[1][:, :, 0]

@@ -10,7 +10,15 @@ import numpy as np
 from fedplug import Context, Field, Finds, hookimpl, stream
 from fedplug.api.errors import ViewError
 
-from fedplug_attacks._first_layer import FirstLayer, filled, first_layer, in_range, largest_scale
+from fedplug_attacks._first_layer import (
+    FirstLayer,
+    feature_layer,
+    filled,
+    first_layer,
+    first_matrix,
+    in_range,
+    largest_scale,
+)
 from fedplug_attacks._forms import Formed
 from fedplug_attacks._low_rank import (
     Factors,
@@ -31,6 +39,8 @@ from fedplug_attacks.api.view import View
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from fedplug_attacks._fronts import Front
+
 # Searches that run at once.
 _STARTS = 256
 # Rows and columns with fewer visible entries than the rank and these are left out: they tell nothing that is sure.
@@ -50,6 +60,8 @@ _ROUNDS = 3
 _FEW, _DRAWN, _KEPT = 3, 512, 0.9
 # Values outside [0, 1] by more than this are no image.
 _OUTSIDE = 1e-2
+# The share of features that images may leave unmatched.
+_MATCHED = 0.02
 # Singular values below this share of the largest are rounding.
 _ROUNDING = 1e-7
 # Columns of the gradient in one direction, as a share of all, that are taken for pixels which are black everywhere.
@@ -65,6 +77,12 @@ class ExactBatch(Formed):
     sampling submatrices, whose number grows as 2^r, they are found by reweighted least squares from many starts; the
     largest set with most zeros gives A, hence X, and the gradient of the bias gives each example's scale.
 
+    The few columns that the search misses follow from the model: their images are in what is orthogonal to the other
+    columns, and tell by the rows that they leave inactive where their columns are 0.
+
+    Behind convolutions the same gives the features at the first fully connected layer, one set an example, exactly
+    (`exact` counts these); images are then searched for whose features they are (`feature_mismatch`).
+
     Hidden entries are completed at rank r first, from the visible ones. Where too few biases are visible, the scale
     follows from pixels that are black in every image of the batch: their columns are all in the direction of the bias;
     or else from the range of images. Pixels and rows that show too little are left out.
@@ -78,7 +96,7 @@ class ExactBatch(Formed):
     name: str
     finds = Finds(
         needs=Needs(
-            model=False, tensors=((FIRST_WEIGHT, "any"),), batch_size=(1, 64), loss=None, classification=False
+            model=False, batch_size=(1, 64), loss=None, classification=False
         ),
         what=frozenset({"images"}), headline=("mse", "low"), success=("mse", "<=", 1e-3),
     )  # fmt: skip
@@ -103,19 +121,29 @@ class ExactBatch(Formed):
     @hookimpl
     def attack(self, view: View, ctx: Context) -> AttackReport:
         """Rebuilds the batch; not applicable where the first layer does not take the image itself, or is too small."""
+        assert view.update is not None
+        naive, layout, front = self.options.form == "naive", view.update.layout, None
+        behind = None if role(layout, FIRST_WEIGHT) else first_matrix(layout)
+        needs = dataclasses.replace(
+            self.finds.needs, tensors=((behind[0] if behind else FIRST_WEIGHT, "any"),), model=behind is not None
+        )
+        if reason := needs.unmet(view, ctx.public):
+            return AttackReport(NOT_APPLICABLE, reason=reason)
         try:
-            layer = first_layer(view, naive=self.options.form == "naive")
+            if behind is None:
+                layer = first_layer(view, naive)
+            else:
+                layer, front = feature_layer(view, naive, *behind), _front(view, behind[0])
         except ViewError as error:
             return AttackReport(NOT_APPLICABLE, reason=str(error))
         if np.isinf(layer.weight).any() or np.isinf(layer.bias).any():
             return AttackReport(DIVERGED, reason="the first layer's gradient holds values that are not finite")
-        assert view.update is not None
         examples = int(view.update.meaning.examples or 1)
         try:
             problem = _Problem.of(layer, examples, view.seed % 2**63)
         except ViewError as error:
             return AttackReport(NOT_APPLICABLE, reason=str(error))
-        found = self._search(problem, _model_rows(view), view.seed, ctx)
+        found = self._search(problem, _model_rows(view, behind), view.seed, ctx)
         if found is None:
             reason = f"no direction in the {problem.factors.left.shape[1]} dimensions of the gradient has zeros"
             return AttackReport(DIVERGED, reason=f"{reason}; the first layer has no ReLU, or noise fills them")
@@ -125,6 +153,15 @@ class ExactBatch(Formed):
         }  # fmt: skip
         if not np.isnan(found.agreement).any():
             metrics["agreement"] = float(found.agreement.min())
+        if front is not None:
+            rng = stream(view.seed, "exact_batch", "images")
+            searched, shares = front.images(found.images, rng, ctx.party.progress)  # type: ignore[attr-defined]
+            metrics["feature_mismatch"] = float(shares.max())
+            missing = np.full((examples - len(searched), *view.shape), searched.mean(), np.float32)
+            return AttackReport(
+                FINISHED, metrics, images=np.concatenate([searched, missing]), seed=view.seed,
+                unfit=_unfit(problem, found) or _unmatched(shares),
+            )  # fmt: skip
         if layer.standardised is not None:
             mean: NDArray[np.float64] | None = np.zeros(found.images.shape[1])
         else:
@@ -148,11 +185,12 @@ class ExactBatch(Formed):
         found: _Found | None = None  # what `chosen` makes of the batch
         for restart in range(self.options.restarts):
             known = chosen[found.exact] if found is not None and found.exact.any() else _columns(left, directions)
-            if restart == 0 or not 0 < len(known) < rank:
+            if restart == 0:
                 starts = row_starts(left, _STARTS, rng)
             else:
-                # All but a tenth of the known ones, so that one which is wrong does not stay in the way for ever.
-                kept = known[rng.random(len(known)) < _KEPT] if restart % 2 == 0 else known
+                # Every other time not all of them, so that one which is wrong does not stay in the way for ever.
+                share = 0.5 if len(known) == rank else _KEPT if restart % 2 == 0 else 1.0
+                kept = known[rng.random(len(known)) < share][: rank - 1]
                 starts = rest_starts(kept, _STARTS, rng)
             directions = np.concatenate([directions, sparse_directions(left, starts)])
             known = _columns(left, directions)
@@ -224,13 +262,26 @@ class _Rows:
         return outputs, spread + _ROUNDED * outputs.std(1, keepdims=True)
 
 
-def _model_rows(view: View) -> _Rows | None:
-    """The first layer; None where the adversary does not know the model."""
+def _front(view: View, weight: str) -> Front:
+    from fedplug_attacks._fronts import Front
+
+    return Front.of(view, weight)
+
+
+def _unmatched(shares: NDArray[np.float64]) -> str:
+    """Whether images were found for the features, in a clause; empty if so."""
+    if float(shares.max()) <= _MATCHED:
+        return ""
+    return f"the features are exact, but the search for images left {shares.max():.2g} of those of one"
+
+
+def _model_rows(view: View, behind: tuple[str, str | None] | None) -> _Rows | None:
+    """The fully connected layer; None where the adversary does not know the model."""
     if view.vector is None or view.update is None:
         return None
     layout = view.update.layout
     places = {parameter.name: parameter for parameter in layout.parameters}
-    weight, bias = role(layout, FIRST_WEIGHT), role(layout, FIRST_BIAS)
+    weight, bias = behind or (role(layout, FIRST_WEIGHT), role(layout, FIRST_BIAS))
     assert weight is not None
     matrix = view.vector[places[weight].slice].reshape(places[weight].shape).astype(np.float64)
     return _Rows(matrix, view.vector[places[bias].slice].astype(np.float64) if bias else np.zeros(len(matrix)))
