@@ -227,6 +227,17 @@ def test_classes_without_a_negative_entry_are_not_there_after_steps_either() -> 
     assert right >= 7
 
 
+def test_a_tournament_of_any_length_leaves_one_way_for_each_trial() -> None:
+    found = trained(relu_net(3), 0, 4, lr=0.1, epochs=2, batch_size=2)
+    for iterations in (1, 3, 7):
+        report = run(InvertingGradients, found.view, iterations=iterations, restarts=2)
+        assert report.metrics["searches"] == 2
+        assert report.labels is not None
+        assert sorted(report.labels) == sorted(found.labels)
+    six = trained(relu_net(3), 0, 6, lr=0.1, epochs=1, batch_size=2)  # 90 ways, of which some are tried
+    assert run(InvertingGradients, six.view, iterations=2).metrics["steps_unrolled"] == 3
+
+
 # -- what is recovered -------------------------------------------------------------------------------------------------
 
 
