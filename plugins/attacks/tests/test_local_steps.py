@@ -30,7 +30,8 @@ class Noted(Sgd):
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        self.name, self.taken = "train", []
+        self.name = "train"
+        self.taken: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def batches(self, client: Any, model: Any, rng: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         for batch in super().batches(client, model, rng):
@@ -156,7 +157,7 @@ def test_steps_follow_from_what_the_trainer_says_and_only_from_that() -> None:
     assert full is not None
     assert (full.epochs, full.shuffled) == (4, False)
     for changed in ({"lr": None}, {"steps": None}, {"examples": None}, {"epochs": 3}, {"steps": 1}):
-        assert schedule_of(dataclasses.replace(known, **changed), module) is None  # type: ignore[arg-type]
+        assert schedule_of(dataclasses.replace(known, **changed), module) is None
 
 
 def test_too_many_steps_are_estimated_and_a_failure_then_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
