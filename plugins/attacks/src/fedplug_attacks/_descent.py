@@ -157,7 +157,7 @@ def _dealt(
         entrants = _Trials(trials.state[trial].expand(len(ways), *trials.state.shape[1:]), ways)
         few = min(_ENTRANTS, fitting(matcher))
         with torch.no_grad():
-            parts = zip(entrants.state.split(few), ways.split(few), strict=True)
+            parts = zip(torch.split(entrants.state, few), torch.split(ways, few), strict=True)
             distance = torch.cat([objective(state, matcher.one_hot(way), own)[1] for state, way in parts])
         for left, turns in ((few, 0), *_TURNS):  # however many there are: all trials take as many steps
             for _ in range(min(turns * turn, steps - begun)):
