@@ -127,10 +127,11 @@ def ours(found: Target, iterations: int, tv: float, unroll: bool = True) -> tupl
     """Images in [0, 1], and CPU seconds."""
     view = found.view
     assert view.update is not None
+    layout = view.update.layout
     if not unroll:  # one gradient, as an attacker takes it who knows only how far it reaches
         view = dataclasses.replace(view, update=view.update.as_gradient(view.vector))
     party = Attacker()
-    party.ctx = Context(0, 1, view.update.layout, (), 1, 1, 0, "", party)
+    party.ctx = Context(0, 1, layout, (), 1, 1, 0, "", party)
     began = time.process_time()
     report = InvertingGradients(InvertingGradients.Options(iterations=iterations, tv=tv)).attack(view, party.ctx)
     seconds = time.process_time() - began

@@ -30,7 +30,8 @@ class Noted(Sgd):
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        self.name, self.taken = "train", []
+        self.name = "train"
+        self.taken: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def batches(self, client: Any, model: Any, rng: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         for batch in super().batches(client, model, rng):
@@ -156,7 +157,7 @@ def test_steps_follow_from_what_the_trainer_says_and_only_from_that() -> None:
     assert full is not None
     assert (full.epochs, full.shuffled) == (4, False)
     for changed in ({"lr": None}, {"steps": None}, {"examples": None}, {"epochs": 3}, {"steps": 1}):
-        assert schedule_of(dataclasses.replace(known, **changed), module) is None  # type: ignore[arg-type]
+        assert schedule_of(dataclasses.replace(known, **changed), module) is None
 
 
 def test_too_many_steps_are_estimated_and_a_failure_then_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,6 +226,17 @@ def test_classes_without_a_negative_entry_are_not_there_after_steps_either() -> 
         assert set(told) == set(found.labels)
         right += told == sorted(found.labels)
     assert right >= 7
+
+
+def test_a_tournament_of_any_length_leaves_one_way_for_each_trial() -> None:
+    found = trained(relu_net(3), 0, 4, lr=0.1, epochs=2, batch_size=2)
+    for iterations in (1, 3, 7):
+        report = run(InvertingGradients, found.view, iterations=iterations, restarts=2)
+        assert report.metrics["searches"] == 2
+        assert report.labels is not None
+        assert sorted(report.labels) == sorted(found.labels)
+    six = trained(relu_net(3), 0, 6, lr=0.1, epochs=1, batch_size=2)  # 90 ways, of which some are tried
+    assert run(InvertingGradients, six.view, iterations=2).metrics["steps_unrolled"] == 3
 
 
 # -- what is recovered -------------------------------------------------------------------------------------------------

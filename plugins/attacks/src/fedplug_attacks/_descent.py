@@ -154,15 +154,18 @@ def _dealt(
     for trial in range(len(trials.state)):
         own, begun = slice(part.start + trial, part.start + trial + 1), 0
         ways = torch.tensor(local.arrangements(trials.labels[trial].tolist(), rng), device=matcher.device)
-        entrants = _Trials(trials.state[trial].repeat(len(ways), *[1] * (trials.state.ndim - 1)), ways)
-        if len(ways) > _ENTRANTS:
-            with torch.no_grad():
-                entrants.keep(_nearest(objective(entrants.state, matcher.one_hot(ways), own)[1], _ENTRANTS))
-        for left, turns in _TURNS:  # however many there are: all trials take as many steps
+        entrants = _Trials(trials.state[trial].expand(len(ways), *trials.state.shape[1:]), ways)
+        few = min(_ENTRANTS, fitting(matcher))
+        with torch.no_grad():
+            parts = zip(torch.split(entrants.state, few), torch.split(ways, few), strict=True)
+            distance = torch.cat([objective(state, matcher.one_hot(way), own)[1] for state, way in parts])
+        for left, turns in ((few, 0), *_TURNS):  # however many there are: all trials take as many steps
             for _ in range(min(turns * turn, steps - begun)):
                 begun += 1
                 distance = step_of(entrants, own, begun)
-            entrants.keep(_nearest(distance, left))
+            nearest = _nearest(distance, left)
+            distance = distance[nearest]
+            entrants.keep(nearest)
         won.append(entrants)
     trials.state, trials.labels = torch.cat([each.state for each in won]), torch.cat([each.labels for each in won])
     trials.moments = [torch.cat([each.moments[k] for each in won]) for k in range(2)]

@@ -161,9 +161,9 @@ def batch_labels(
 
 def _scaled(shares: NDArray[np.float64], total: float, among: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Shares with this sum; equal ones among some classes if there are none."""
-    if shares.sum() > 0:
-        return shares * (total / shares.sum())
-    return among * (total / among.sum())
+    chosen = shares if shares.sum() > 0 else among.astype(np.float64)
+    scaled: NDArray[np.float64] = chosen * (total / chosen.sum())
+    return scaled
 
 
 def row_minima(update: ObservedUpdate, num_classes: int, form: str) -> NDArray[np.float64]:

@@ -131,7 +131,7 @@ class LocalSteps:
         Returns:
             That, differentiable, and (T,) the mean over the steps of the distance of batch norm statistics.
         """
-        lengths = self.schedule.lengths * self.schedule.epochs
+        lengths = list(self.schedule.lengths) * self.schedule.epochs
         if self.schedule.shuffled:
             places = self.orders.flatten(1).to(inputs.device).expand(len(inputs), -1)
             trials = torch.arange(len(inputs), device=inputs.device)[:, None]
@@ -140,7 +140,7 @@ class LocalSteps:
         def path(inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             if not self.schedule.shuffled:
                 return self._path([inputs] * len(lengths), [labels] * len(lengths))
-            return self._path(inputs.split(lengths), labels.split(lengths))
+            return self._path(torch.split(inputs, lengths), torch.split(labels, lengths))
 
         if len(inputs) == 1:  # the same numbers, without the price of vmap
             moved, penalty = path(inputs[0], labels[0])
@@ -166,7 +166,7 @@ class LocalSteps:
     def _flat_loss(
         self, flat: torch.Tensor, inputs: torch.Tensor, labels: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        parts = zip(self._shapes.items(), flat.split(self._sizes), strict=True)
+        parts = zip(self._shapes.items(), torch.split(flat, self._sizes), strict=True)
         return self._loss({name: part.view(shape) for (name, shape), part in parts}, inputs, labels)
 
     def arrangements(self, labels: Sequence[int], rng: np.random.Generator) -> list[list[int]]:
