@@ -176,6 +176,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--targets", type=int, default=10)
     parser.add_argument("--folder", type=Path, help="write the tables here: attack-priors.csv, attack-inner-labels.csv")
+    parser.add_argument("--only", default="", help="rows whose attack, data and noise hold this: inverting X-rays")
     chosen = parser.parse_args()
     data = datasets()
     noises = [
@@ -187,10 +188,12 @@ def main() -> None:
         for attack in ("linear_leak", "inverting")
         for name in ("digits", "X-rays")
         for level in LEVELS
+        if chosen.only in f"{attack} {name} {level:g} "
     )
     written("attack-priors", noises, rows, chosen.folder)
     labels = ["data", "targets", "bias and signs", "`attacks.labels`", "inside `attacks.inverting`"]
-    rows = (labelled(name, data[name], chosen.targets) for name in ("digits", "Fashion-MNIST"))
+    rows = (labelled(name, data[name], chosen.targets) for name in ("digits", "Fashion-MNIST")
+            if chosen.only in f"labels {name}")  # fmt: skip
     written("attack-inner-labels", labels, rows, chosen.folder)
 
 

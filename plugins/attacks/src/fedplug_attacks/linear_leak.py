@@ -25,6 +25,8 @@ _STEPS = 50
 # Energy along the first direction, of that of noise alone, with which the rows by themselves are a better start than
 # the mean image.
 _EDGE = 1.3
+# Steps of the expected input where the rows by themselves are near it.
+_NEAR = 3
 # Squared biases of a group, in those of their noise, below which all rows together have such a group by chance.
 _CHANCE = 10.0
 # It has come to rest where no standardised input moves by more than this.
@@ -188,19 +190,20 @@ def _likely(layer: FirstLayer, prior: GaussianPrior, seed: int) -> NDArray[np.fl
     weighed, weighed_bias = precise * weight, precise_bias * bias
     inputs = mean = prior.mean.numpy().reshape(-1)
     width = _width(precise @ inputs**2 + precise_bias, weighed @ inputs + weighed_bias)
+    steps = _STEPS
     # With little noise the rows by themselves are near; with much of it the scale that they give the image is far off.
     if (not width or layer.noise <= _NOISY) and np.nan_to_num(layer.bias).any():
         alone = np.where(np.isfinite(known := _single(layer)), (known - layer.zero) / layer.scale, 0.0)
         # What a matrix of noise alone has along its first direction (Marchenko & Pastur 1967), with a margin.
         edge = _EDGE * (np.sqrt(len(weight)) + np.sqrt(weight.shape[1])) ** 2
         if float(((weighed @ alone) ** 2).sum()) > edge * float((precise @ alone**2).mean()):
-            inputs = np.where(np.isfinite(known), alone, mean)
+            inputs, steps = np.where(np.isfinite(known), alone, mean), _NEAR
             width = _width(precise @ inputs**2 + precise_bias, weighed @ inputs + weighed_bias)
     if not width:
         return mean
     rng = torch.Generator().manual_seed(seed % 2**63)
     spread = np.zeros_like(mean)
-    for _ in range(_STEPS):
+    for _ in range(steps):
         # Of each row's factor g: its mean and its square, given what is known of the input.
         told = precise @ (inputs**2 + spread) + precise_bias
         variance = 1 / (told + 1 / width)
