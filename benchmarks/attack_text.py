@@ -102,7 +102,7 @@ def attacked(row: Row, texts: Any, seed: int) -> tuple[AttackReport, Truth, floa
     steps = optimiser(model.parameters, lr=lr, weight_decay=0.0)
     for _ in range(row.steps):
         steps.zero_grad()
-        torch.nn.functional.cross_entropy(model.module(inputs).flatten(0, 1), answers.flatten()).backward()
+        torch.nn.functional.cross_entropy(model.module(inputs).flatten(0, 1), answers.flatten()).backward()  # type: ignore[no-untyped-call]
         steps.step()
     moved = torch.cat([part.detach().reshape(-1) for part in model.parameters]).numpy()
     update = moved - before
@@ -120,7 +120,7 @@ def attacked(row: Row, texts: Any, seed: int) -> tuple[AttackReport, Truth, floa
         seed=seed,
     )  # fmt: skip
     view.model.set_vector(before)
-    attack, started = Dager(Dager.Options(form=row.form)), time.process_time()  # type: ignore[arg-type]
+    attack, started = Dager(Dager.Options(form=row.form)), time.process_time()
     report = attack.attack(view, Context(0, 1, model.layout, (), 1, 1, 0, "", Attacker()))
     spent = time.process_time() - started
     truth = Truth(batch.inputs.astype(np.float32), batch.labels, 256, texts=batch.inputs)

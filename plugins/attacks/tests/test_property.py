@@ -96,6 +96,6 @@ def test_what_the_recipe_asks(tmp_path: Path) -> None:
 def test_the_metric() -> None:
     metric = AttributeShare(AttributeShare.Options())
     truth = Truth(np.zeros((4, 2), np.float32), np.zeros(4, int), 2, attribute=np.array([True, False, False, False]))
-    assert metric.score(AttackReport("finished", share=0.75), truth) == {"share_error": 0.5}
+    assert metric.score(AttackReport("finished", share=0.75), truth) == {"share_error": 0.5, "true_share": 0.25}
     with pytest.raises(MetricError, match="there are none here"):
         metric.score(AttackReport("finished"), truth)

@@ -92,7 +92,10 @@ class Property(Formed):
                 f"shadow updates of known shares are told apart with an error of {error:.2f}, and the mean share has "
                 f"{trivial:.2f}: the update does not show the attribute, or there are too few public examples"
             )
-        metrics = {"shadow_updates": float(len(shares)), "shadow_error": error, "shadow_error_of_mean": trivial}
+        metrics = {
+            "share": float(np.clip(share, 0, 1)), "shadow_updates": float(len(shares)), "shadow_error": error,
+            "shadow_error_of_mean": trivial,
+        }  # fmt: skip
         return AttackReport(
             FINISHED, metrics, share=float(np.clip(share, 0, 1)), seed=view.seed, unfit=unfit,
             gradient_evaluations=len(shares) * int(view.update.meaning.steps or 1),
@@ -148,8 +151,10 @@ def _unmet(view: View, ctx: Context) -> str:
     if meaning.examples is None or not meaning.lr:
         what = "learning rate" if not meaning.lr else "number of examples"
         return f"the {what} behind the update is not known to this adversary"
-    if meaning.loss != ctx.descends:
-        return f"the update descends {meaning.loss}, and shadow updates would descend {ctx.descends}"
+    task = ctx.public.task if ctx.public is not None else None
+    descends = "cross_entropy" if task is None else task.descends
+    if meaning.loss != descends:
+        return f"the update descends {meaning.loss}, and shadow updates would descend {descends}"
     return ""
 
 
@@ -165,21 +170,22 @@ def foretold(
 
     Returns:
         The share of the target; the mean absolute error of shadows that are left out one at a time (by the closed form
-        of Allen 1974: residual / (1 - leverage)); that of the mean share.
+        of Allen 1974, residual / (1 - leverage), both divided by the ridge); that of the mean share.
     """
     centre, spread = updates.mean(0), updates.std(0)
     spread = np.where(spread > 1e-9 * (spread.max(initial=0.0) or 1.0), spread, np.inf)
     rows, asked = (updates - centre) / spread, (target - centre) / spread
     gram, mean = rows @ rows.T, shares.mean()
-    values, vectors = np.linalg.eigh(gram)
+    # The direction of the mean, which is taken off, is made so large that no inverse below has any of it.
+    values, vectors = np.linalg.eigh(gram + 1e6 * np.trace(gram) / len(gram))
     best: tuple[float, NDArray[np.float64]] | None = None
     size = max(float(np.trace(gram)) / len(gram), 1e-300)
     for ridge in _RIDGES * size:
-        hat = (vectors * (values / (values + ridge))) @ vectors.T
-        left_out = (shares - mean - hat @ (shares - mean)) / np.maximum(1 - np.diag(hat) - 1 / len(shares), 1e-12)
+        weights = vectors @ ((vectors.T @ (shares - mean)) / (values + ridge))
+        left_out = weights / (vectors**2 / (values + ridge)).sum(1)
         error = float(np.abs(left_out).mean())
         if best is None or error < best[0]:
-            best = error, vectors @ ((vectors.T @ (shares - mean)) / (values + ridge))
+            best = error, weights
     assert best is not None
     trivial = float(np.abs(shares - mean).mean()) * len(shares) / (len(shares) - 1)
     return float(mean + (rows @ asked) @ best[1]), best[0], trivial
@@ -202,11 +208,12 @@ class AttributeShare(fedplug.Metric):
         self.options = options
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
-        """`share_error`.
+        """`share_error`, and `true_share`.
 
         Raises:
             MetricError: no attribute was asked, or the attack found no share of it.
         """
         if truth.attribute is None or found.share is None:
             raise MetricError("attribute_share compares shares of an attribute, and there are none here")
-        return {"share_error": abs(found.share - float(truth.attribute.mean()))}
+        true = float(truth.attribute.mean())
+        return {"share_error": abs(found.share - true), "true_share": true}

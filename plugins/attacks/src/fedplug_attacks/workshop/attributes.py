@@ -24,15 +24,16 @@ class Asked(Options):
 
     column: str = Field(
         min_length=1,
-        description="a column of the table, also one that the model is not given; or label; or one of several labels; "
+        description="a column of the table, also one that the model is not given, or its number from 0 where columns "
+        "have no names; or label; or one of several labels; "
         "or a privacy-sensitive field",
     )
     equals: str | float | None = Field(None, description="an example has the attribute where the column says this")
     above: float | None = Field(
         None,
         allow_inf_nan=False,
-        description="an example has the attribute where the column is above this, in the units that the model is "
-        "given; null, as equals: above the middle value of the public examples, or 0.5 where it holds 0 and 1 only",
+        description="an example has the attribute where the column is above this, in the units of the data "
+        "set; null, as equals: above the middle value of the public examples, or the larger one where there are two",
     )
 
     @model_validator(mode="after")
@@ -75,8 +76,8 @@ class Attributes:
         """Which examples have it; (n,)."""
         values = self._read(examples)
         if self._of_numbers and isinstance(self.asked.equals, float):
-            return np.isclose(values, self.asked.equals)
-        return values > self.above
+            return np.asarray(np.isclose(values, self.asked.equals), np.bool_)
+        return np.asarray(values > self.above, np.bool_)
 
     def _least(self, public: PublicData | None) -> float:
         """The number above which an example has the attribute."""
@@ -85,7 +86,8 @@ class Attributes:
         if public is None or self.asked.equals is not None:
             return 0.5
         values = self._read(public.examples)
-        return 0.5 if np.isin(values, (0, 1)).all() else float(np.median(values))
+        different = np.unique(values)
+        return float(different.mean() if len(different) == 2 else np.median(values))
 
     def _reader(self, source: Any, root: str | None) -> Any:
         """The function from examples to numbers; 0 or 1 where `equals` says what is asked."""
@@ -98,6 +100,10 @@ class Attributes:
             column = about.columns.index(asked.column if self._of_numbers else one_hot)
             self.column = column if asked.equals is None or not self._of_numbers else None
             return lambda examples: examples.inputs[:, column].astype(np.float64)
+        if not about.columns and asked.column.isdecimal():  # a table whose columns have no names
+            place, self._of_numbers = int(asked.column), True
+            self.equals, self.column = equals, place if asked.equals is None else None
+            return lambda examples: _numbered(examples.inputs, place)
         if asked.column == LABEL and equals in about.label_names:
             self.equals, place = equals, about.label_names.index(equals)
             return lambda examples: (examples.labels == place).astype(np.float64)
@@ -146,6 +152,13 @@ class Attributes:
             for key, value in zip(_keys(part.inputs[:, places], part.labels), part.inputs[:, wanted], strict=True):
                 found.setdefault(key, []).append(float(value))
         return {key: float(np.mean(values)) for key, values in found.items()}
+
+
+def _numbered(inputs: NDArray[Any], place: int) -> NDArray[np.float64]:
+    """A column of a table by its number."""
+    if inputs.ndim != 2 or inputs.dtype.kind != "f" or place >= inputs.shape[1]:
+        raise ViewError(f"truth: there is no column {place} in examples of shape {inputs.shape[1:]}")
+    return inputs[:, place].astype(np.float64)
 
 
 def _said(value: str | float) -> str:
