@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedplug_attacks._first_layer import FirstLayer, first_layer, in_range
 from fedplug_attacks._public import sigma_of
-from fedplug_attacks.linear_leak import _first_layer, _FirstLayer, _in_range
 
 if TYPE_CHECKING:
     from fedplug import PublicData
@@ -59,10 +59,10 @@ def rank_one(view: View, public: PublicData | None) -> RankOne:
     Raises:
         ViewError: the model begins with no fully connected layer that takes the image itself.
     """
-    layer = _first_layer(view, naive=False)
+    layer = first_layer(view, naive=False)
     assert view.update is not None
     noise = dataclasses.replace(view.update, values=sigma_of(view.update).astype(np.float32))
-    sigmas = _first_layer(dataclasses.replace(view, update=noise), naive=False)
+    sigmas = first_layer(dataclasses.replace(view, update=noise), naive=False)
     values = np.hstack([layer.weight, layer.bias[:, None]])
     visible = ~np.isnan(values)
     gradient = np.nan_to_num(values)
@@ -86,13 +86,13 @@ def rank_one(view: View, public: PublicData | None) -> RankOne:
     return RankOne(image, math.sqrt(aligned))
 
 
-def _prior(layer: _FirstLayer, public: PublicData | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _prior(layer: FirstLayer, public: PublicData | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean (d,) and inverse covariance (d, d) of inputs, as public examples have them; standardised."""
     size = len(layer.scale)
     if public is None or len(public.examples.inputs) < 2:
         return np.zeros(size), np.eye(size)
     if layer.standardised is None:
-        inputs = (_in_range(public.examples.inputs).reshape(-1, size) - layer.zero) / layer.scale
+        inputs = (in_range(public.examples.inputs).reshape(-1, size) - layer.zero) / layer.scale
     else:
         inputs = (public.examples.inputs.astype(np.float64).reshape(-1, size) - layer.standardised[1]) / np.where(
             layer.standardised[0] > 0, layer.standardised[0], 1.0

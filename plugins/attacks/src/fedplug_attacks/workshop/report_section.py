@@ -321,8 +321,8 @@ def _noticed(folder: _Folder) -> str:
         body.append([text(attack), text(adversary), f"{median['change']:.2g}", *rows, f"{told} of {len(clients)}"])
     caption = (
         "What clients could have noticed of the planted model: the norm of its change relative to the model before, "
-        "and the largest share of a layer's rows that are multiples of each other, became zeros, or learnt nothing; and "
-        "at how many targets fedplug party would have said so. A server that knows these signs can avoid them."
+        "and the largest share of a layer's rows that are multiples of each other, became zeros, or learnt nothing; "
+        "and at how many targets fedplug party would have said so. A server that knows these signs can avoid them."
     )
     header = ["attack", "adversary", "change", "parallel rows", "emptied rows", "silent rows", "party says so"]
     return table(caption, header, body, numeric=2)
