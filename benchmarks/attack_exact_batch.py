@@ -114,7 +114,7 @@ def main() -> None:
     if chosen.csv and chosen.csv.is_file():
         with chosen.csv.open(encoding="utf-8", newline="") as file:
             kept = {tuple(each[:3]): each for each in list(csv.reader(file))[1:]}
-    train = Mnist(Mnist.Options()).load(Path(os.environ["FEDPLUG_DATA"]))
+    train = Mnist(Mnist.Options()).load(os.environ["FEDPLUG_DATA"])
     printed = csv.writer(sys.stdout, lineterminator="\n")
     printed.writerow(HEAD)
     for width in chosen.widths:

@@ -210,7 +210,7 @@ def summed(row: Row, targets: Sequence[Target], found: Sequence[tuple[Any, float
 
 def write(path: Path, lines: dict[tuple[str, ...], list[str]]) -> None:
     """The table, in the order of the rows."""
-    places = {(row.network, str(row.batch), row.seen): place for place, row in enumerate(ROWS)}
+    places: dict[tuple[str, ...], int] = {(row.network, str(row.batch), row.seen): n for n, row in enumerate(ROWS)}
     with path.open("w", encoding="utf-8", newline="") as file:
         table = [HEAD, *(lines[key] for key in sorted(lines, key=lambda key: (places[key[:3]], key[3][0] != "`")))]
         csv.writer(file, lineterminator="\n").writerows(table)
