@@ -83,7 +83,7 @@ def test_rows_that_are_known_by_heart_tell_nothing_of_others() -> None:
     assert error > 0.9 * trivial
 
 
-def test_a_column_that_the_model_is_not_given_is_inferred(tmp_path: Path) -> None:
+def test_a_column_that_the_model_is_not_given_can_be_asked_and_shadows_show_it(tmp_path: Path) -> None:
     results = attacked(tmp_path, {"column": "sex", "equals": "female"})
     assert len(results) == 2
     for result in results:
