@@ -355,8 +355,8 @@ def test_gradients_name_the_members_of_one_step_on_a_batch(game: Game) -> None:
 
 def test_targets_of_a_run_share_their_shadow_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained = []
-    train_one = _shadows._train
-    monkeypatch.setattr(_shadows, "_train", lambda *args: [trained.append(args[4]), train_one(*args)])
+    train_one = _shadows.trained
+    monkeypatch.setattr(_shadows, "trained", lambda *args: [trained.append(args[4]), train_one(*args)])
     section = {
         "adversaries": ["released"], "targets": [0, 1], "attacks": [{"use": "attacks.membership", "shadow_models": 5}]
     }  # fmt: skip

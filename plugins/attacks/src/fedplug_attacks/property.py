@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Shadow updates that are made, however long it takes.
 _FEWEST = 20
 # Public examples that must have the attribute, and that must not.
-_LEAST_EACH = 4
+_LEAST_EACH = 8
 # Ridges that are tried, as shares of the mean of the Gram matrix's diagonal.
 _RIDGES = np.logspace(-6, 2, 17)
 # Shadow updates tell nothing where their error is not below that of the mean by this factor.
@@ -38,8 +38,8 @@ class Property(Formed):
     4.3): the attacker trains models, or takes gradients, on public examples with and without the property, and learns
     to tell them apart. Here each shadow update starts from the model that the target's started from, is made as the
     target's trainer says, on as many public examples, and a share of these drawn evenly from 0 to 1 has the attribute.
-    A ridge regression on the visible entries, each in units of its spread over shadows and noise, foretells the share;
-    its ridge, and whether it tells anything at all, come from leaving out one shadow at a time.
+ridge regression on the visible entries, each in units of its spread over shadows and noise, foretells the share;
+    its ridge, and whether it tells anything at all, are tried on shadows of public examples that it did not learn from.
 
     Which attribute it is the recipe says: `attack: {truth: {column: sex}}`. Naive: hidden entries of the target are 0.
     """
@@ -75,7 +75,7 @@ class Property(Formed):
         if reason := _unmet(view, ctx):
             return AttackReport(NOT_APPLICABLE, reason=reason)
         assert view.attribute is not None
-        updates, shares = self._shadow_updates(view, ctx)
+        updates, shares, halves = self._shadow_updates(view, ctx)
         visible, rng = view.update.visible, stream(view.seed, "property", "noise")
         if self.options.form == "naive":
             target = view.update.dense(0.0).astype(np.float64)
@@ -85,7 +85,7 @@ class Property(Formed):
         if view.update.clips:  # their sizes say nothing, then
             target = target / (np.linalg.norm(target) or 1.0)
             updates = updates / np.maximum(np.linalg.norm(updates, axis=1, keepdims=True), 1e-300)
-        share, error, trivial = foretold(updates, shares, target)
+        share, error, trivial = foretold(updates, shares, halves, target)
         unfit = ""
         if error > _TELLING * trivial:
             unfit = (
@@ -101,14 +101,18 @@ class Property(Formed):
             gradient_evaluations=len(shares) * int(view.update.meaning.steps or 1),
         )  # fmt: skip
 
-    def _shadow_updates(self, view: View, ctx: Context) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Updates (k, P) from the target's start on public examples, and the share of these with the attribute."""
+    def _shadow_updates(
+        self, view: View, ctx: Context
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+        """Updates (k, P) from the target's start on public examples, the share of these with the attribute, and of
+        which half of the public examples they are."""
         assert view.update is not None
         assert view.attribute is not None
         assert view.vector is not None
         assert ctx.public is not None
         meaning, rng = view.update.meaning, stream(view.seed, "property", "shadows")
-        having, lacking = np.flatnonzero(view.attribute.public), np.flatnonzero(~view.attribute.public)
+        order = rng.permutation(len(view.attribute.public))
+        having, lacking = (order[view.attribute.public[order] == whether] for whether in (True, False))
         size, started = int(meaning.examples or 1), time.monotonic()
         learns = Learns(
             lr=meaning.lr, epochs=meaning.epochs or 1, batch_size=meaning.batch_size, momentum=meaning.momentum,
@@ -120,7 +124,8 @@ class Property(Formed):
             if number >= _FEWEST and time.monotonic() - started > self.options.seconds:
                 break
             count = int(rng.integers(size + 1))
-            rows = np.concatenate([_drawn(having, count, rng), _drawn(lacking, size - count, rng)])
+            mine, others = having[number % 2 :: 2], lacking[number % 2 :: 2]
+            rows = np.concatenate([_drawn(mine, count, rng), _drawn(others, size - count, rng)])
             view.model.set_vector(view.vector)
             view.model.set_buffers(buffers)
             trained(view.model, (learns,), ctx.public, rng.permutation(rows), number, ctx)
@@ -128,7 +133,7 @@ class Property(Formed):
             shares.append(count / size)
             if number % 10 == 0:
                 ctx.party.progress(number, self.options.shadow_updates, None)  # type: ignore[attr-defined]
-        return np.array(updates), np.array(shares)
+        return np.array(updates), np.array(shares), np.arange(len(shares)) % 2 == 0
 
 
 def _drawn(rows: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -159,36 +164,42 @@ def _unmet(view: View, ctx: Context) -> str:
 
 
 def foretold(
-    updates: NDArray[np.float64], shares: NDArray[np.float64], target: NDArray[np.float64]
+    updates: NDArray[np.float64], shares: NDArray[np.float64], halves: NDArray[np.bool_], target: NDArray[np.float64]
 ) -> tuple[float, float, float]:
     """Ridge regression of shares on updates, in its dual form.
+
+    One step on few rows is a mean of so many gradients, from which a regression reads the rows themselves, and their
+    share without error; of other rows it then knows nothing. So what is learnt on one half is tried on the other.
 
     Args:
         updates: (k, m) of the shadows.
         shares: (k,), of each.
+        halves: bool (k,), of which half of the public examples each is made.
         target: (m,), of the target.
 
     Returns:
-        The share of the target; the mean absolute error of shadows that are left out one at a time (by the closed form
-        of Allen 1974, residual / (1 - leverage), both divided by the ridge); that of the mean share.
+        The share of the target; the mean absolute error on the half that was not learnt from, with the best ridge; that
+        of the mean share.
     """
     centre, spread = updates.mean(0), updates.std(0)
     spread = np.where(spread > 1e-9 * (spread.max(initial=0.0) or 1.0), spread, np.inf)
-    rows, asked = (updates - centre) / spread, (target - centre) / spread
-    gram, mean = rows @ rows.T, shares.mean()
-    # The direction of the mean, which is taken off, is made so large that no inverse below has any of it.
-    values, vectors = np.linalg.eigh(gram + 1e6 * np.trace(gram) / len(gram))
-    best: tuple[float, NDArray[np.float64]] | None = None
+    rows, asked, mean = (updates - centre) / spread, (target - centre) / spread, float(shares.mean())
+    gram, wanted = rows @ rows.T, shares - mean
     size = max(float(np.trace(gram)) / len(gram), 1e-300)
-    for ridge in _RIDGES * size:
-        weights = vectors @ ((vectors.T @ (shares - mean)) / (values + ridge))
-        left_out = weights / (vectors**2 / (values + ridge)).sum(1)
-        error = float(np.abs(left_out).mean())
-        if best is None or error < best[0]:
-            best = error, weights
-    assert best is not None
-    trivial = float(np.abs(shares - mean).mean()) * len(shares) / (len(shares) - 1)
-    return float(mean + (rows @ asked) @ best[1]), best[0], trivial
+
+    def weights(which: NDArray[np.bool_], ridge: float) -> NDArray[np.float64]:
+        found = np.zeros(len(gram))
+        part = gram[np.ix_(which, which)]
+        found[which] = np.linalg.solve(part + ridge * size * np.eye(len(part)), wanted[which])
+        return found
+
+    def error(ridge: float) -> float:
+        missed = [(gram @ weights(which, ridge) - wanted)[~which] for which in (halves, ~halves)]
+        return float(np.abs(np.concatenate(missed)).mean())
+
+    best = min(_RIDGES, key=error)
+    share = mean + float((rows @ asked) @ weights(np.ones(len(gram), bool), best))
+    return share, error(best), float(np.abs(wanted).mean())
 
 
 class AttributeShare(fedplug.Metric):
