@@ -284,7 +284,7 @@ def chosen(option: Prior, matcher: Matcher, public: PublicData | None) -> Gaussi
     """
     if option == "none" or (option == "auto" and public is None and matcher.noise <= NOISY):
         return None
-    local = getattr(matcher, "local", None)
+    local = matcher.local
     if option == "auto" and local is not None and local.schedule.shuffled and matcher.noise <= NOISY:
         return None  # the order of the batches is searched for without a prior
     return gaussian(matcher.view, public).to(matcher.device, matcher.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
@@ -35,12 +36,18 @@ class SeveralRounds(Matcher):
         self.weight = torch.cat([part.weight * scale for part, scale in zip(self.parts, scales, strict=True)])
         self._norm = (self.weight * self.target.square()).sum()
         self.floor = sum(share * part.floor for share, part in zip(shares, self.parts, strict=True))
+        self.local = None  # each round takes its own steps again
 
     def gradients(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Gradients (T, R P) in every round's model, and (T,) the sum of what batch statistics are off there."""
         self.evaluations += len(inputs) * len(self.parts)
         found = [part.gradients(inputs, labels) for part in self.parts]
         return torch.cat([part for part, _ in found], dim=1), torch.stack([penalty for _, penalty in found]).sum(0)
+
+    @functools.cached_property
+    def precision(self) -> torch.Tensor:
+        """Of each entry of every round, (R P,)."""
+        return torch.cat([part.precision for part in self.parts])
 
     def _sent(self, gradients: torch.Tensor) -> torch.Tensor:
         each = torch.split(gradients, [len(part.target) for part in self.parts], dim=1)

@@ -154,7 +154,7 @@ class Rounds(Formed):
 
         cuts = [share * options.iterations for share in _MILESTONES]
         rates = [options.lr * 0.1 ** sum(step >= cut for cut in cuts) for step in range(options.iterations)]
-        record = Record(matcher, ctx)
+        record = Record(matcher, ctx, measure="cosine")
         descend(matcher, record, torch.stack([start] * len(labels)), labels, objective, rates, True)
         return record.report(view.seed)
 
