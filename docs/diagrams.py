@@ -13,11 +13,13 @@ from pathlib import Path
 
 PICTURES = Path(__file__).parent / "pictures"
 STYLE = """
-  text { fill: #1f2328 } .soft { fill: #59636e } .strong { font-weight: 600 } .code { font-family: ui-monospace, monospace }
-  .box { fill: #f6f8fa; stroke: #8c959f } .client { fill: #ddf4ff; stroke: #54aeff } .keys { fill: #fff8c5; stroke: #d4a72c }
+  text { fill: #1f2328 } .soft { fill: #59636e } .strong { font-weight: 600 }
+  .code { font-family: ui-monospace, monospace } .box { fill: #f6f8fa; stroke: #8c959f }
+  .client { fill: #ddf4ff; stroke: #54aeff } .keys { fill: #fff8c5; stroke: #d4a72c }
   .answer { fill: #dafbe1; stroke: #4ac26b } .line { stroke: #8c959f; fill: none } .head { fill: #8c959f }
   .encrypted { fill: #8250df } .noised { fill: #bf8700 } .clear { fill: #3b7dd8 } .retained { fill: #6e7781 }
-  .ink { fill: #ffffff; font-weight: 600 } .closed { fill: #1a7f37; stroke: #1a7f37 } .open { fill: #cf222e; stroke: #cf222e }
+  .ink { fill: #ffffff; font-weight: 600 }
+  .closed { fill: #1a7f37; stroke: #1a7f37 } .open { fill: #cf222e; stroke: #cf222e }
   @media (prefers-color-scheme: dark) {
     text { fill: #f0f6fc } .soft { fill: #9198a1 } .box { fill: #151b23; stroke: #656c76 }
     .client { fill: #0c2d4a; stroke: #1f6feb } .keys { fill: #3a2d08; stroke: #9e6a03 }
@@ -70,9 +72,10 @@ class Diagram:
     def arrow(self, *points: tuple[float, float]) -> None:
         """A line through these points with a head at the last, which lies to the left or right, or below."""
         path = " ".join(f"{'M' if not i else 'L'} {x:g} {y:g}" for i, (x, y) in enumerate(points))
-        (x0, y0), (x, y) = points[-2:]
+        (x0, _), (x, y) = points[-2:]
         side = (x > x0) - (x < x0)
-        head = f"{x},{y} {x - 9 * side},{y - 5} {x - 9 * side},{y + 5}" if side else f"{x},{y} {x - 5},{y - 9} {x + 5},{y - 9}"
+        back = ((x - 9 * side, y - 5), (x - 9 * side, y + 5)) if side else ((x - 5, y - 9), (x + 5, y - 9))
+        head = " ".join(f"{a},{b}" for a, b in ((x, y), *back))
         self.parts.append(f'<path class="line" stroke-width="1.5" d="{path}"/><polygon class="head" points="{head}"/>')
 
     def lock(self, x: float, y: float, closed: bool) -> None:
@@ -160,7 +163,7 @@ def zones() -> Diagram:
 
 def choose() -> Diagram:
     """Which protocol, by what must hold."""
-    drawn = Diagram(960, 560, "Choosing a protocol: by who may see an update, and whether the model must hide each client")
+    drawn = Diagram(960, 560, "Choosing a protocol: who may see an update, and must the model hide each client?")
     high = 58
 
     def ask(x: float, y: float, words: str, more: str) -> None:
@@ -190,7 +193,8 @@ def choose() -> Diagram:
     for y, words, more, when, start in answers:
         answer(y, words, more)
         leads(when, 598, start, 664, y)
-    drawn.text(10, 548, "Names are recipes: fedplug run NAME. The verdict of a run says whether the answer holds.", "soft", 14)
+    said = "Names are recipes: fedplug run NAME. The verdict of a run says whether the answer holds."
+    drawn.text(10, 548, said, "soft", 14)
     return drawn
 
 

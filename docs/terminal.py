@@ -27,7 +27,8 @@ STYLE = """
   .typed { fill: #0550ae; font-weight: 600 }
   @media (prefers-color-scheme: dark) {
     .ground { fill: #151b23; stroke: #3d444d } text { fill: #e6edf3 }
-    .dim { fill: #9198a1 } .good { fill: #3fb950 } .fair { fill: #d29922 } .bad { fill: #ff7b72 } .typed { fill: #79c0ff }
+    .dim { fill: #9198a1 } .typed { fill: #79c0ff }
+    .good { fill: #3fb950 } .fair { fill: #d29922 } .bad { fill: #ff7b72 }
   }
   .shown { opacity: 0; animation: shown 0.01s linear forwards }
   .passing { opacity: 0; animation: passing linear }
@@ -74,7 +75,8 @@ def picture(recipe: str, lines: list[tuple[float, str]], seconds: float) -> str:
     width, height = COLUMNS * WIDE + 2 * AROUND, at * HIGH + 2 * AROUND
     told = html.escape(f"fedplug run {recipe}: rounds, then what each party can learn, and the report")
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{told}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
+        f'aria-label="{told}" '
         'font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, \'DejaVu Sans Mono\', monospace" font-size="13">\n'
         f"<style>{STYLE}</style>\n"
         f'<rect class="ground" x="0.5" y="0.5" width="{width - 1:.0f}" height="{height - 1:.0f}" rx="8"/>\n'
