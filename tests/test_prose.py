@@ -12,7 +12,7 @@ PAGES = sorted(
     path
     for pattern in ("README.md", "CONTRIBUTING.md", "docs/**/*.md", "plugins/*/README.md")
     for path in ROOT.glob(pattern)
-    if "reference" not in path.parts and path.name != "prose.md"
+    if "reference" not in path.parts and path.name not in ("prose.md", "licences.md")
 )  # fmt: skip
 RULES = {
     r"\bbeside\b(?!-)": "write: next to, with, compared with, in addition to",
