@@ -57,7 +57,7 @@ def problems(text: str) -> list[str]:
                 found.append(f"line {number}: {hit[0].strip()[:60]!r}: {remedy}")
         if not said.startswith("|"):
             for sentence in re.split(r"(?<=[.!?:]) +(?=[A-Z`*\[(])", said):
-                if (words := len(sentence.split())) > LONGEST:
+                if (words := sum("`x`" not in word for word in sentence.split())) > LONGEST:
                     found.append(f"line {number}: {words} words: {sentence[:60]!r}: split it")
     return found
 
