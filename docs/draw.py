@@ -289,7 +289,7 @@ def both_wishes(axes: Sequence[Any]) -> None:
 
 VERDICTS = {
     "reproduced": "#3fa672", "reproduced in direction": "#8cc9a5", "not confirmed in our setting": "#e39a2d",
-    "not reproduced": "#e39a2d", "not testable here": "#94a3b8", "not measured": "#cbd5e1",
+    "not testable here": "#94a3b8", "not measured": "#cbd5e1",
 }  # fmt: skip
 PAPERS = {"paraaegis": "ParaAegis", "selectiveshield": "SelectiveShield", "sensecrypt": "SenseCrypt", "fas": "FAS",
           "fedre": "FedRE"}  # fmt: skip
