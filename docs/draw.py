@@ -287,6 +287,37 @@ def both_wishes(axes: Sequence[Any]) -> None:
     axes[1].legend(loc="lower right")
 
 
+VERDICTS = {
+    "reproduced": "#3fa672", "reproduced in direction": "#8cc9a5", "not confirmed in our setting": "#e39a2d",
+    "not testable here": "#94a3b8", "not measured": "#cbd5e1",
+}  # fmt: skip
+PAPERS = {"paraaegis": "ParaAegis", "selectiveshield": "SelectiveShield", "sensecrypt": "SenseCrypt", "fas": "FAS",
+          "fedre": "FedRE"}  # fmt: skip
+
+
+def scoreboard(axes: Sequence[Any]) -> None:
+    """How many claims of each paper have which verdict."""
+    panel, found = axes[0], {paper: [row["verdict"] for row in rows_of(f"claims-{paper}")] for paper in PAPERS}
+    left = [0] * len(PAPERS)
+    for verdict, colour in VERDICTS.items():
+        counts = [verdicts.count(verdict) for verdicts in found.values()]
+        if not any(counts):
+            continue
+        panel.barh([*PAPERS.values()], counts, left=left, color=colour, label=verdict, height=0.62)
+        for place, (count, start) in enumerate(zip(counts, left, strict=True)):
+            if count:
+                ink = "white" if colour == "#3fa672" else "#1f2328"
+                panel.text(start + count / 2, place, count, ha="center", va="center", color=ink, fontweight="bold")
+        left = [start + count for start, count in zip(left, counts, strict=True)]
+    panel.invert_yaxis()
+    panel.grid(visible=False)
+    panel.spines["bottom"].set_visible(False)
+    panel.spines["left"].set_visible(False)
+    panel.set_xticks([])
+    panel.tick_params(length=0)
+    panel.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+
+
 Drawer = Callable[[Sequence[Any]], None]
 DRAWN: dict[str, tuple[Drawer, tuple[str, ...], int, tuple[float, float]]] = {
     "paraaegis": (paraaegis, ("paraaegis-extremes", "paraaegis-extremes-norm001"), 1, (8, 4.2)),
@@ -301,6 +332,7 @@ DRAWN: dict[str, tuple[Drawer, tuple[str, ...], int, tuple[float, float]]] = {
     "encryption": (encryption, ("encryption",), 2, (9, 3.0)),
     "who-holds-the-key": (who_holds_the_key, ("who-holds-the-key-adversaries",), 1, (10, 3.6)),
     COMPARISON: (comparison, (COMPARISON,), 3, (10, 3.4)),
+    "scoreboard": (scoreboard, tuple(f"claims-{paper}" for paper in PAPERS), 1, (9, 3.2)),
     "both-wishes": (both_wishes, ("both-wishes",), 2, (8, 3.2)),
 }  # fmt: skip
 """Name of the picture -> what draws it, the numbers that it shows, panels, size in inches."""
@@ -310,6 +342,17 @@ def mark_of(name: str) -> str:
     """What a picture says of the numbers that it was drawn from; it is stale where this is not in it."""
     digest = hashlib.sha256(b"".join((NUMBERS / f"{each}.csv").read_bytes() for each in DRAWN[name][1])).hexdigest()
     return f"<!-- drawn by docs/draw.py from {', '.join(DRAWN[name][1])}: {digest[:16]} -->"
+
+
+BY_NIGHT = """ <style>
+  text { fill: #1f2328 }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e6edf3 }
+    [style*="stroke: #000000"], [style*="stroke: #333333"] { stroke: #9198a1 !important }
+  }
+ </style>
+"""
+"""Ink that can be read on a dark page too: the pictures have no ground."""
 
 
 def draw(name: str) -> str:
@@ -325,11 +368,13 @@ def draw(name: str) -> str:
         figure, axes = plt.subplots(1, panels, figsize=size, layout="constrained", squeeze=False)
         drawer([*axes[0]])
         text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
         plt.close(figure)
     svg = text.getvalue().replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")  # for who lacks it
     head, _, rest = svg.partition("<svg ")
-    return "\n".join(line.rstrip() for line in f"{head}{mark_of(name)}\n<svg {rest}".splitlines()) + "\n"
+    opening, _, inside = rest.partition(">")
+    svg = f"{head}{mark_of(name)}\n<svg {opening}>\n{BY_NIGHT}{inside}"
+    return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
 
 
 VIEWS = {

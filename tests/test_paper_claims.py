@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ NUMBERS = DOCS / "numbers"
 FILES = sorted(NUMBERS.glob("claims-*.csv"))
 PAPERS = {"paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre"}
 COLUMNS = ["claim", "verdict", "here", "the control that decides it", "numbers"]
-MEASURED = {"reproduced", "reproduced in direction", "not reproduced"}
+UNCONFIRMED = "not confirmed in our setting"
+MEASURED = {"reproduced", "reproduced in direction", UNCONFIRMED}
 VERDICTS = MEASURED | {"not testable here", "not measured"}
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?:e\d+)?")
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)#([^)\s]+)\)")
@@ -76,6 +78,18 @@ def test_each_paper_has_its_lines_on_the_page() -> None:
     assert {path.stem.removeprefix("claims-") for path in FILES} == PAPERS
     assert all(f"<!-- numbers: claims-{paper} -->" in page for paper in PAPERS)
     assert {verdict for verdict in VERDICTS if f"\n| {verdict} | " in page} == VERDICTS
+
+
+@pytest.mark.parametrize("paper", sorted(PAPERS))
+def test_the_scoreboards_count_the_lines(paper: str) -> None:
+    with (NUMBERS / f"claims-{paper}.csv").open(encoding="utf-8", newline="") as file:
+        counted = Counter(row["verdict"] for row in csv.DictReader(file))
+    kinds = ("reproduced", "reproduced in direction", UNCONFIRMED, "not testable here")
+    assert counted.total() == sum(counted[kind] for kind in kinds), "a verdict that the scoreboards do not show"
+    row = " | ".join(str(counted[kind]) for kind in kinds)
+    head = f"| reproduced | in direction | {UNCONFIRMED} | not testable here |\n| --- | --- | --- | --- |\n"
+    assert f"{head}| {row} |\n" in (DOCS / f"papers/{paper}.md").read_text(encoding="utf-8"), row
+    assert f"](papers/{paper}.md) | {row} |\n" in (DOCS / "claims.md").read_text(encoding="utf-8"), row
 
 
 @each_line
