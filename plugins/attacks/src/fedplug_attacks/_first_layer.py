@@ -63,7 +63,7 @@ def first_layer(view: View, naive: bool) -> FirstLayer:
     name, bias = role(update.layout, FIRST_WEIGHT), role(update.layout, FIRST_BIAS)
     size = int(np.prod(view.shape))
     weight = update.tensor(name) if name else None
-    if weight is None or weight.states.shape[1] != size:
+    if name is None or weight is None or weight.states.shape[1] != size:
         raise ViewError(
             f"the first layer is not fully connected with an input for each of the {size} values of an image"
         )

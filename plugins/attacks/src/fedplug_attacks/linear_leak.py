@@ -302,5 +302,5 @@ def _drawn(
     outside = np.nan_to_num(np.maximum(-image, image - 1)).clip(min=0) / layer.scale
     variance = variance + energy * (outside**2).max()
     precision = ~np.isnan(image) * energy / np.maximum(variance, 1e-12 * energy)
-    both = (torch.from_numpy(part).reshape(prior.shape) for part in (precision, precision * inputs))
-    return layer.images(prior.posterior(*both)[0].numpy().reshape(-1))
+    told, force = (torch.from_numpy(part).reshape(prior.shape) for part in (precision, precision * inputs))
+    return layer.images(prior.posterior(told, force)[0].numpy().reshape(-1))
