@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -103,7 +104,8 @@ def test_the_default_set_recovers_rows_of_a_table_in_the_clear_and_says_so(
     said, summary = attacked(IN_THE_CLEAR)
     (leak, *_) = [row for row in summary["rows"] if row["attack"] == "attacks.linear_leak"]
     assert (leak["targets"], leak["succeeded"], leak["people"]["of"]) == (3, 3, "row")
-    assert "Rows of 3 of " in said
+    (rows,) = re.findall(r"Rows of (\d+) of ", said)
+    assert int(rows) >= 3  # of batches some are found as well
     assert "attacks.linear_leak does not apply" not in said
 
 

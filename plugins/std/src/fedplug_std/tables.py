@@ -171,6 +171,14 @@ class Table(fedplug.DataSource):
         return _columns.dataset(chosen, train, test, (chosen.test_column,))
 
 
+def rows_of(table: Table, root: str | None) -> Rows:
+    """The rows of the file that a table names, with the columns that it leaves out. Raises as `read`."""
+    from fedplug_std import _dataset_files as files
+
+    chosen: Any = table.options
+    return read(files.located(root, chosen.file), chosen.delimiter)
+
+
 def read(path: Path, delimiter: str | None = None) -> Rows:
     """The rows of a file.
 

@@ -121,18 +121,16 @@ class Attributes:
 
         Rows that agree in all that the model is given are the same row to it; they have the mean of their values.
         """
-        from fedplug_std import _dataset_files as files
-        from fedplug_std.tables import Table, read
+        from fedplug_std.tables import Table, rows_of
 
-        name, options = self.asked.column, getattr(source, "options", None)
+        name = self.asked.column
         given = ", ".join(self.about.columns[:12]) or ", ".join(self.about.label_names[:12])
         if not isinstance(source, Table):
             raise ViewError(
                 f"truth: the data have no column {name!r} with {equals or 'numbers'}; they have {given}, and {LABEL}, "
                 f"which equals one of {', '.join(self.about.label_names[:12])}"
             )
-        assert options is not None
-        rows = read(files.located(root, options.file), options.delimiter)
+        options, rows = source.options, rows_of(source, root)
         texts = rows.column(name, "truth").texts()
         categories = dict(options.categories)
         if equals:
