@@ -301,7 +301,7 @@ def test_nothing_is_refused_everywhere() -> None:
 OPENED: dict[str, tuple[str, list[Any], list[Any]]] = {
     "clients": (ENCRYPTED, [{"use": "std.bfv", "key_holder": "clients"}], ["std.bfv"]),
     "key server": (ENCRYPTED, [{"use": "std.bfv", "key_holder": "key_server"}], ["std.bfv"]),
-    "key server to clients": (ENCRYPTED, [{"use": "std.bfv", "answer": "clients"}], ["std.bfv"]),
+    "key server to clients": (ENCRYPTED, [{"use": "std.bfv", "sums_visible_to": "clients"}], ["std.bfv"]),
     "threshold": (ENCRYPTED, [{"use": "threshold.bfv", "range": 1.0, "threshold": 4}], ["threshold.bfv"]),
     "nobody alone": (ENCRYPTED, [{"use": "secagg.bonawitz", "range": 1.0}], ["secagg.bonawitz"]),
     "local noise": (NOISED, [CLIP, {"use": "std.gaussian", "noise_multiplier": 0.05}], []),

@@ -39,7 +39,7 @@ def test_fedavg_has_no_key_and_shows_metrics_alone() -> None:
     [
         ({"key_holder": "clients"}, "clients", False),
         ({"key_holder": "key_server"}, "key_server", True),
-        ({"key_holder": "key_server", "answer": "clients"}, "key_server", False),
+        ({"key_holder": "key_server", "sums_visible_to": "clients"}, "key_server", False),
     ],
 )
 def test_who_opens_a_zone_and_whether_the_server_sees_its_sum_follow_from_the_links(
@@ -88,8 +88,8 @@ def test_plans_that_follow_from_data_are_shown_where_nobody_says_to_whom() -> No
     ("options", "to"),
     [
         ({"key_holder": "clients"}, ("client",)),
-        ({"key_holder": "key_server", "answer": "server"}, ("key_holder",)),
-        ({"key_holder": "key_server", "answer": "clients"}, ("key_holder", "client")),
+        ({"key_holder": "key_server", "sums_visible_to": "server"}, ("key_holder",)),
+        ({"key_holder": "key_server", "sums_visible_to": "clients"}, ("key_holder", "client")),
     ],
 )
 def test_positions_of_a_clients_own_show_how_many_chose_each(

@@ -419,8 +419,8 @@ class Seal(Checked, kw_only=True):
         opened_by: `clients` or `key_server`, who hold a key; `shares`, which many clients would have to put together.
         opens_with: how many of those together open a sum, or an upload: 1 where each holds a key. A view with so many
             clients who collude sees uploads.
-        answers: who learns the opened sum: the aggregation `server` too, or the `clients` alone. The key server locks
-            its answer for them; shares are put together at the server, or at each client (`Sealer.gather`).
+        sums_visible_to: who learns the opened sum: the aggregation `server` too, or the `clients` alone. The key server
+            locks its answer for them; shares are put together at the server, or at each client (`Sealer.gather`).
         range: largest magnitude of a weighted value; larger ones saturate. Infinity: none does; NaN: unknown.
         step: distance of neighbouring values; values are rounded to it. 0: none is; NaN: unknown.
         position_block: how many consecutive global positions share a ciphertext where clients have masks of their own;
@@ -432,7 +432,7 @@ class Seal(Checked, kw_only=True):
     opens_with: int = at_least(1, default=1)
     range: float = at_least(0, nan=True)
     step: float = at_least(0, nan=True)
-    answers: Literal["server", "clients"] = "server"
+    sums_visible_to: Literal["server", "clients"] = "server"
     position_block: int = 0
 
 

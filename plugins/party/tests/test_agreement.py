@@ -128,7 +128,7 @@ def test_the_text_names_class_counts_batch_norm_statistics_and_held_out_examples
 
 def test_the_key_server_reads_what_it_opens(tmp_path: Path) -> None:
     for answer, to in (("server", "for the server"), ("clients", "for the clients alone, through the server")):
-        chain = [{"use": "std.bfv", "key_holder": "key_server", "answer": answer}]
+        chain = [{"use": "std.bfv", "key_holder": "key_server", "sums_visible_to": answer}]
         mine = site(recipe_of("encrypted", chain, min_clients=3), tmp_path, "key_server")
         assert mine.client() is None
         text = agreement(mine.recipe, mine.composition, mine.layout, None, 2)

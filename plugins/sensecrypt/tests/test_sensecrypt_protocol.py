@@ -224,8 +224,11 @@ def test_noised_vectors_are_what_the_aggregator_can_read(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize(
     ("options", "to"),
-    [({"key_holder": "clients"}, ["client"]), ({"answer": "clients"}, ["key_holder", "client"]), ({}, ["key_holder"])],
-)
+    [
+        ({"key_holder": "clients"}, ["client"]), ({"sums_visible_to": "clients"}, ["key_holder", "client"]),
+        ({}, ["key_holder"]),
+    ],
+)  # fmt: skip
 def test_divisors_of_single_positions_are_listed(options: dict[str, Any], to: list[str]) -> None:
     """Masks differ, so each position is divided by the weight of those who chose it, which whoever opens it is told."""
     protect = {"encrypted": [{"use": "sensecrypt.paillier", **options}], "clear": []}

@@ -44,7 +44,7 @@ def expected(plain: dict[str, Any], present: list[list[int]], bits: int, clients
 
 
 @pytest.mark.parametrize("options", [
-    {}, {"bits": 32, "threshold": 0.9}, {"degree": 8192, "threshold": 4}, {"answer": "clients"},
+    {}, {"bits": 32, "threshold": 0.9}, {"degree": 8192, "threshold": 4}, {"sums_visible_to": "clients"},
 ])  # fmt: skip
 @pytest.mark.parametrize("engine", ["local", "processes"])
 def test_a_sum_is_the_plain_fixed_point_sum_to_the_bit(engine: str, options: dict[str, Any]) -> None:
@@ -186,7 +186,7 @@ def test_sums_for_the_clients_alone_travel_under_a_pad_that_the_server_does_not_
         return sums[-1]
 
     monkeypatch.setattr(ThresholdBfv, "gather", look)
-    plain = recipe({"use": "threshold.bfv", "answer": "clients"})
+    plain = recipe({"use": "threshold.bfv", "sums_visible_to": "clients"})
     outcome, protocol, clients, component = held_by(plain)
     assert all(np.array_equal(c.vector, expected(plain, [EVERYBODY] * 2, BITS)) for c in clients.values())
     scheme = component.scheme(protocol.server.ctx)

@@ -43,11 +43,11 @@ class Options(fedplug.Options):
         description="who can decrypt: the key server, which opens sums only, or every client, so that one client that "
         "colludes with the server opens every upload",
     )
-    answer: Literal["server", "clients"] = Field(
-        "server",
-        description="whom the key server answers with opened sums: the aggregation server, which hands them on, or the "
-        "clients alone, so that the aggregation server relays what it cannot read",
-    )
+    sums_visible_to: Literal["server", "clients"] = Field(
+        "server", json_schema_extra={"formerly": "answer"},
+        description="who sees the sums that the key server opens: the aggregation server, which passes them on to the "
+        "clients, or the clients alone, so that the aggregation server relays what it cannot read",
+    )  # fmt: skip
     range: float = Field(
         1.0, gt=0, allow_inf_nan=False,
         description="largest |update value x weight| that is represented; larger values saturate, and the share of "
