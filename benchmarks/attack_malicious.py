@@ -47,7 +47,7 @@ SELECTIVE = {
     "negotiate_mask": {"use": "selectiveshield.consensus", "tau": 0.05, "rho": 0.3},
     "protect": {
         "encrypted": [{"use": "std.ckks", "key_holder": "key_server", "sums_visible_to": "clients"}], "noised": [],
-    },  # fmt: skip
+    },
     "aggregate": {"use": "selectiveshield.two_server"},
     "postprocess": {"encrypted": ["std.ckks"], "retained": ["selectiveshield.merge"]},
 }  # fmt: skip

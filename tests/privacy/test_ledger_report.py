@@ -64,7 +64,7 @@ def test_no_protection_is_no_dp() -> None:
 @pytest.mark.parametrize(
     ("release", "said"),
     [
-        (Release("gaussian", SIGMA, 1.0, literal=True), "paper's own formula"),
+        (Release("gaussian", SIGMA, 1.0, as_published=True), "paper's own formula"),
         (Release("staircase", SIGMA, 1.0), "counts as no noise"),
         (Release("gaussian", SIGMA, 1.0, source="reproducible"), "knows the seed"),
     ],

@@ -708,7 +708,7 @@ def warnings(ledger: Ledger) -> Iterator[str]:
         yield SEED_IS_KNOWN
     releases = _releases(ledger)
     for zone, release in releases:
-        if release.literal:
+        if release.as_published:
             yield (
                 f"zone {zone}: the noise follows the paper's own formula, which does not give the epsilon that it "
                 "claims; epsilon here is what the noise really gives"

@@ -131,7 +131,7 @@ def test_a_mask_that_goes_by_scores_is_led_elsewhere(tmp_path: Path) -> None:
         "negotiate_mask": {"use": "selectiveshield.consensus", "tau": 0.05, "rho": 0.3},
         "protect": {
             "encrypted": [{"use": "std.ckks", "key_holder": "key_server", "sums_visible_to": "clients"}], "noised": [],
-        },  # fmt: skip
+        },
         "aggregate": {"use": "selectiveshield.two_server"},
         "postprocess": {"encrypted": ["std.ckks"], "retained": ["selectiveshield.merge"]},
     }

@@ -269,7 +269,7 @@ def test_the_ledger_states_what_the_noise_gives(make_client: Any) -> None:
     for round in range(10):
         ctx = dataclasses.replace(make_client(layout).ctx, round=round, rounds=10, num_clients=20)
         (release,) = behind(ctx, "noised", clip(0.5), noise()).releases
-        assert release.literal
+        assert release.as_published
         assert "claims epsilon=1" in release.note
         ledger.record(
             round, charged=range(20), zone_sizes={"noised": 100.0}, total=100, releases={"noised": [release]},

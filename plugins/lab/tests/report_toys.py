@@ -79,7 +79,7 @@ LEDGER = a_ledger(
     zones={"noised": a_zone(epsilons=priced(1.0)), "encrypted": a_zone(encrypted=True, noise_multiplier=[math.nan])},
     reveals=[{"what": "mask", "to": ["aggregator", "client"], "covered_by": None, "asked": [], "voids": False,
               "note": ""}],
-    noise=[{"zone": "noised", "mechanism": "gaussian", "trust": "local", "source": "exact", "literal": False,
+    noise=[{"zone": "noised", "mechanism": "gaussian", "trust": "local", "source": "exact", "as_published": False,
             "note": "", "dtype": "float32"}],
     log=[{"round": 1, "charged": list(range(100, 130)), "total": 36, "zones": {"noised": {
         "size": 9.0, "releases": [{"mechanism": "gaussian", "noise_multiplier": 3.5, "clipping_norm": 1.0}]}}}],

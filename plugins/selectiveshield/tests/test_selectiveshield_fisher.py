@@ -201,6 +201,6 @@ def test_a_deep_model_gets_one_histogram_and_constant_values_get_one_too() -> No
 
 
 def test_it_says_what_it_does() -> None:
-    assert "squared batch gradient (literal) before training" in fisher(kind="batch_sq", at="before").describe()
+    assert "squared batch gradient (as published) before training" in fisher(kind="batch_sq", at="before").describe()
     assert "min-max per layer" in fisher(normalise="layer").describe()
     assert math.isclose(CONSENSUS.threshold(1), 0.3)

@@ -117,7 +117,7 @@ def test_budgets_reach_the_clients() -> None:
 
 
 def test_budgets_are_relative_to_the_group() -> None:
-    """Sec. 3.2: over the cluster; Alg. 3 (literal): over all clients."""
+    """Sec. 3.2: over the cluster; Alg. 3 (as published): over all clients."""
     groups = {"fast": [0, 1, 2], "slow": [3, 4]}
     cohort = FakeCohort(clients_of(5), groups)
     negotiated(cohort)

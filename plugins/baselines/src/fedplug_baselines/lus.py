@@ -32,9 +32,9 @@ class Lus(fedplug.Protector):
     Of each tensor's values in the zone, floor(sparsity * n) of least cost become 0; `std.clip` and the noise follow.
 
     What is zeroed depends on the data. With noise on everything, as the default has it, the guarantee covers that.
-    `noise: kept` is the literal form: written once more, by its name, after the noise, the component takes the noise
-    off the zeroed values again. Then everybody reads where they are, which follows from the data and which no noise
-    covers: the noise counts for nothing, and the ledger promises nothing.
+    `noise: kept` is the form as published: written once more, by its name, after the noise, the component takes the
+    noise off the zeroed values again. Then everybody reads where they are, which follows from the data and which no
+    noise covers: the noise counts for nothing, and the ledger promises nothing.
     """
 
     class Options(fedplug.Options):
@@ -46,8 +46,8 @@ class Lus(fedplug.Protector):
         )
         noise: Literal["all", "kept"] = Field(
             "all",
-            description="all: zeroed values get noise too; kept: they do not (literal), which shows them, so that the "
-            "noise counts for nothing",
+            description="all: zeroed values get noise too; kept: they do not (as published), which shows them, so "
+            "that the noise counts for nothing",
         )
 
     name: str
@@ -130,7 +130,7 @@ class Lus(fedplug.Protector):
 
     def describe(self) -> str:
         """One line for the plan of the run."""
-        noise = "noise on all values" if self.options.noise == "all" else "no noise on zeroed values (literal)"
+        noise = "noise on all values" if self.options.noise == "all" else "no noise on zeroed values (as published)"
         return f"{self.options.sparsity:.0%} of each tensor zeroed, least {self.options.by} first; {noise}"
 
 

@@ -83,7 +83,7 @@ class Share(fedplug.Negotiation):
 
     def describe(self) -> str:
         """One line for the plan of the run."""
-        which = "drawn once from the seed" if self.options.order == "uniform" else "the first ones (literal)"
+        which = "drawn once from the seed" if self.options.order == "uniform" else "the first ones (as published)"
         return f"{self.options.ratio:.1%} encrypted, {which}; the rest {self.options.rest}"
 
 

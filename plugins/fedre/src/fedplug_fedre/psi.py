@@ -252,8 +252,10 @@ class Psi(fedplug.Scorer):
     def describe(self) -> str:
         """One line for the plan of the run."""
         options = self.options
-        source = {"public": "public examples", "calibration": "random images", "private": "private examples (literal)"}
-        at = "the global model" if options.at == "global" else "the local model (literal)"
+        source = {
+            "public": "public examples", "calibration": "random images", "private": "private examples (as published)",
+        }  # fmt: skip
+        at = "the global model" if options.at == "global" else "the local model (as published)"
         whose = (options.preference or Preference()).marks
         own = f"; clients with their own: {len(options.preferences)}" if options.preferences else ""
         return f"PSI scores on {options.samples} {source[options.source]} at {at}; regions: {whose}{own}"

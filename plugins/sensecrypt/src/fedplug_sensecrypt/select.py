@@ -38,7 +38,7 @@ class Select(fedplug.Negotiation):
         beta2: float = Field(1.0, gt=0, allow_inf_nan=False, description="weight of covering much sensitivity")
         objectives: Literal["normalised", "raw"] = Field(
             "normalised",
-            description="normalised: shares of N and of all sensitivity; raw: counts and sums, as printed (literal)",
+            description="normalised: shares of N and of all sensitivity; raw: counts and sums, as published",
         )
         mutual_information: float | None = Field(
             None, ge=0, allow_inf_nan=False,
@@ -46,7 +46,7 @@ class Select(fedplug.Negotiation):
         )  # fmt: skip
         budget: float | None = Field(None, gt=0, le=1, description="alpha of every client, instead of profiles")
         global_budget: bool = Field(
-            False, description="budgets relative to the best of all clients, as in Alg. 3 (literal), not of the group"
+            False, description="budgets relative to the best of all clients, as Alg. 3 prints, not of the group"
         )
         by: str | None = Field(None, description="scorer that gives the sensitivities; the recipe's first if unset")
         rest: str = Field(CLEAR, description="zone of the scalars that are not encrypted")

@@ -175,7 +175,8 @@ class Encryption(fedplug.Sealer):
         return (
             Seal(
                 scheme=self.scheme(), opened_by=options.key_holder, sums_visible_to=options.sums_visible_to,
-                range=options.range, step=self.step(options.max_clients or ctx.num_clients), position_block=self.position_block,
+                range=options.range, step=self.step(options.max_clients or ctx.num_clients),
+                position_block=self.position_block,
             ),
         )  # fmt: skip
 
