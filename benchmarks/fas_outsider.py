@@ -15,8 +15,8 @@ everything (the paper's FHE), for `fas.scramble` as it is, and as published, `st
 
 The ninth, timing, needs a machine with nothing else to do, and is left out. FAS at 10% is 10% of the first column
 and 90% of another. With --invert an eavesdropper attacks `recipes/paper/fas/attacks.yaml` in three forms: as it is,
-as published (`order: prefix`, `style: static`, `framing: hex`, `key_holder: clients`), and that with noise for epsilon 8.
-It reads static words by `read_without_key`.
+as published (`order: prefix`, `style: static`, `framing: hex`, `key_holder: clients`), and that with noise for epsilon
+8. It reads static words by `read_without_key`.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ MAGNITUDE = {"use": "paraaegis.magnitude"}
 NEGOTIATIONS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "std.single_zone": ({"zone": NOISED}, []),
     "std.single_zone@encrypted": ({"zone": ENCRYPTED}, []),
-    "std.by_name": ({"zones": {ENCRYPTED: ["*.weight"]}, "rest": NOISED}, []),
-    "std.by_name@retained": ({"zones": {RETAINED: ["*.bias"]}, "rest": NOISED}, []),
+    "std.by_name": ({"zones": {ENCRYPTED: ["*.weight"]}, "other_zone": NOISED}, []),
+    "std.by_name@retained": ({"zones": {RETAINED: ["*.bias"]}, "other_zone": NOISED}, []),
     "borda.layers": ({}, [MAGNITUDE]),
     "paraaegis.vote": ({"ratio": 0.3}, [MAGNITUDE]),
     "selectiveshield.consensus": ({"tau": 0.05, "rho": 0.3}, [FISHER]),

@@ -181,7 +181,7 @@ def test_encrypted_and_plain_parts_meet_in_the_weighted_mean(options: dict[str, 
 @pytest.mark.parametrize("options", [{}, {"sums_visible_to": "clients"}, {"key_holder": "clients"}], ids=str)
 def test_two_encrypted_zones_that_overlap_give_the_weighted_mean(options: dict[str, Any]) -> None:
     plain = MASKS | {
-        "negotiate_mask": {"use": "toy.masks", "rest": "second"},
+        "negotiate_mask": {"use": "toy.masks", "other_zone": "second"},
         "protect": {ENCRYPTED: [{"use": "toy.narrow_bfv", "range": 0.1} | options], "second": ["toy.narrow_bfv"]},
         "postprocess": {ENCRYPTED: ["toy.narrow_bfv"], "second": ["toy.narrow_bfv"]},
     }
@@ -277,7 +277,7 @@ def test_each_group_votes_for_itself() -> None:
     plain = recipe_of(
         groups={"use": "toy.halves"},
         score_parameters=[{"use": "paraaegis.magnitude"}],
-        negotiate_mask={"use": "paraaegis.vote", "ratio": 0.2, "rest": "clear"},
+        negotiate_mask={"use": "paraaegis.vote", "ratio": 0.2, "other_zone": "clear"},
         protect={"encrypted": [{"use": "std.bfv"}], "clear": []},
         postprocess={"encrypted": ["std.bfv"]},
     )

@@ -133,7 +133,7 @@ def test_the_ledger_learns_what_the_rankings_show() -> None:
 
 
 def test_its_plans_are_alike_everywhere_and_follow_from_data() -> None:
-    plans = component(rest="clear").plans
+    plans = component(other_zone="clear").plans
     assert plans == fedplug.Plans(zones=frozenset({"encrypted", "clear"}), own=frozenset(), public=False)
     assert component(by="other").reads == fedplug.Reads(by="other", per="any")
 

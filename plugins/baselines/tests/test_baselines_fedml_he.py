@@ -281,7 +281,7 @@ def test_what_the_recipe_lacks_is_said_before_the_run(changes: dict[str, Any], p
 
 def test_of_two_encryptions_one_must_be_named() -> None:
     seals = {"encrypted": [{"use": "std.bfv"}], "special": [{"use": "std.ckks"}]}
-    negotiation = {"use": "baselines.fedml_he", "rest": "special"}
+    negotiation = {"use": "baselines.fedml_he", "other_zone": "special"}
     two = {"protect": seals, "postprocess": {"encrypted": ["std.bfv"], "special": ["std.ckks"]}}
     with pytest.raises(RecipeError, match=r"2 components may encrypt the maps; write cipher: std.bfv"):
         Recipe.from_plain(recipe(negotiate_mask=negotiation, **two))

@@ -141,7 +141,7 @@ def test_both_engines_and_both_styles_agree() -> None:
 
 def test_works_where_every_client_has_a_mask_of_its_own() -> None:
     """Each position is divided by those who sent it, in the clear or scrambled."""
-    masks = {"use": "toy.masks", "rest": "noised"}
+    masks = {"use": "toy.masks", "other_zone": "noised"}
     zones: dict[str, list[str]] = {"encrypted": [], "noised": []}
     plain = recipe_of(negotiate_mask=masks, train={"use": "toy.push"}, protect=zones)
     scrambled = plain | {

@@ -224,7 +224,7 @@ def test_what_is_visible() -> None:
 
 
 def test_what_it_plans_and_reads() -> None:
-    component = Select(Select.Options(by="s", rest="noised"))
+    component = Select(Select.Options(by="s", other_zone="noised"))
     assert component.plans == Plans(zones=frozenset({"encrypted", "noised"}), own=frozenset({"encrypted", "noised"}))
     assert component.reads == Reads(by="s", per="scalar")
 
@@ -257,7 +257,7 @@ def test_recipes_that_cannot_work_are_refused() -> None:
         ({"B": -1}, "greater than or equal to 0"),
         ({"beta1": 0}, "greater than 0"),
         ({"objectives": "scaled"}, "'normalised' or 'raw'"),
-        ({"rest": "encrypted"}, "rest=encrypted must be a zone that is sent and not encrypted"),
+        ({"other_zone": "encrypted"}, "other_zone=encrypted must be a zone that is sent and not encrypted"),
     ],
 )
 def test_options_have_bounds(options: dict[str, Any], message: str) -> None:

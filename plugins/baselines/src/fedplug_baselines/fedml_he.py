@@ -58,7 +58,9 @@ class FedMLHE(masks.ScoredShare):
         cipher: str | None = Field(
             None, description="encryption that the maps travel under; default: the one of the encrypted zone"
         )
-        rest: str = Field(CLEAR, description="zone of the scalars that are not encrypted")
+        other_zone: str = Field(
+            CLEAR, json_schema_extra={"formerly": "rest"}, description="zone of the scalars that are not encrypted"
+        )
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -153,7 +155,7 @@ class FedMLHE(masks.ScoredShare):
             encrypted = np.full(size, ENCRYPTED in zones)
         else:
             encrypted = np.unpackbits(client.memory(self)["mask"], count=size).astype(np.bool_)
-        masks.adopt(client, encrypted, self.options.rest)
+        masks.adopt(client, encrypted, self.options.other_zone)
 
     def _map(self, client: Client) -> NDArray[np.float32]:
         """The scorer's map; no client has trained yet, so the scorer must do without an update."""
@@ -214,7 +216,8 @@ class FedMLHE(masks.ScoredShare):
 
     def describe(self) -> str:
         """One line for the plan of the run."""
-        return f"{self.options.ratio:.1%} with the highest averaged sensitivity encrypted, the rest {self.options.rest}"
+        share = f"{self.options.ratio:.1%} with the highest averaged sensitivity"
+        return f"{share} encrypted, the rest {self.options.other_zone}"
 
 
 def select(scores: NDArray[np.float32], ratio: float) -> NDArray[np.uint8]:

@@ -49,13 +49,15 @@ class Select(fedplug.Negotiation):
             False, description="budgets relative to the best of all clients, as Alg. 3 prints, not of the group"
         )
         by: str | None = Field(None, description="scorer that gives the sensitivities; the recipe's first if unset")
-        rest: str = Field(CLEAR, description="zone of the scalars that are not encrypted")
+        other_zone: str = Field(
+            CLEAR, json_schema_extra={"formerly": "rest"}, description="zone of the scalars that are not encrypted"
+        )
 
-        @field_validator("rest")
+        @field_validator("other_zone")
         @classmethod
         def _another_zone(cls, value: str) -> str:
             if value in (ENCRYPTED, RETAINED):
-                raise ValueError(f"rest={value} must be a zone that is sent and not encrypted, such as {CLEAR}")
+                raise ValueError(f"other_zone={value} must be a zone that is sent and not encrypted, such as {CLEAR}")
             return value
 
     def __init__(self, options: Options) -> None:
@@ -64,7 +66,7 @@ class Select(fedplug.Negotiation):
     @property
     def plans(self) -> Plans:
         """Two zones, and in both each client has positions of its own: it encrypts what suits it."""
-        zones = frozenset({ENCRYPTED, self.options.rest})
+        zones = frozenset({ENCRYPTED, self.options.other_zone})
         return Plans(zones=zones, own=zones)
 
     @property
@@ -148,7 +150,7 @@ class Select(fedplug.Negotiation):
         with client.operation(f"{self.name}.solve", ctx.layout.size):
             selection = solve(gamma, problem, client.local)
         # No zone is shared: blocks travel with their positions, because every client has a mask of its own.
-        client.plan = Plan.of(options.rest, ctx.layout.size, ctx.zones, **{ENCRYPTED: selection.mask})
+        client.plan = Plan.of(options.other_zone, ctx.layout.size, ctx.zones, **{ENCRYPTED: selection.mask})
         client.log.update({f"{self.name}.{key}": value for key, value in facts(alpha, selection).items()})
 
     def reveals(self, ctx: Context) -> list[Reveals]:
@@ -179,7 +181,7 @@ class Select(fedplug.Negotiation):
         bound = "" if options.mutual_information is None else f", at most {options.mutual_information:g} bits"
         return (
             f"own masks, {whose}, at least 1 - {options.C:g} exp(-{options.B:g} alpha) of the sensitivity ({floor:.0%} "
-            f"at alpha {options.budget or 1:g}){bound}; {options.objectives} objectives, the rest {options.rest}"
+            f"at alpha {options.budget or 1:g}){bound}; {options.objectives} objectives, the rest {options.other_zone}"
         )
 
 
