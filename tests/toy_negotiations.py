@@ -105,7 +105,7 @@ class Halves(Toy, fedplug.Groups):
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """The ballots are paid for."""
-        return [Reveals("ballots", ("aggregator",), covered_by="epsilon", asked=("parity",))]
+        return [Reveals("ballots", ("server",), covered_by="epsilon", asked=("parity",))]
 
 
 class Silent(Own):

@@ -129,6 +129,6 @@ class AtClients(Correspondent, Toy, fedplug.Sealer):
         note = "locked: the server cannot read them"
         return [
             self.correspondence(),
-            fedplug.Reveals("letters", ("aggregator",), covered_by="nothing to pay", asked=("deal",), note=note),
-            fedplug.Reveals("parts", ("aggregator",), covered_by="nothing to pay", asked=("tell_part",), note=note),
+            fedplug.Reveals("letters", ("server",), covered_by="nothing to pay", asked=("deal",), note=note),
+            fedplug.Reveals("parts", ("server",), covered_by="nothing to pay", asked=("tell_part",), note=note),
         ]

@@ -309,7 +309,7 @@ class Bare(SingleZone):
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         note = "the same for all"
-        return [Reveals("a bit", ("aggregator",), covered_by="epsilon", asked=("bit",), note=note)]
+        return [Reveals("a bit", ("server",), covered_by="epsilon", asked=("bit",), note=note)]
 
 
 class Charged(Bare):
@@ -341,7 +341,7 @@ def test_replies_without_noise_are_unaccounted_whatever_is_said_to_cover_them(mo
         ledgers[name] = run_protocol(plain).protocol.ledger
     charged, bare = ({shown.what: shown for shown in ledger.reveals}["a bit"] for ledger in reversed(ledgers.values()))
     assert charged.covered_by == "epsilon"
-    toward = ledgers["toy.charged"].verdict().toward("aggregator")
+    toward = ledgers["toy.charged"].verdict().toward("server")
     assert toward.state == "guaranteed"
     assert "a bit" not in toward.not_covered
     assert bare.covered_by is None
@@ -350,7 +350,7 @@ def test_replies_without_noise_are_unaccounted_whatever_is_said_to_cover_them(mo
     )
     found = {line.party: line.reason for line in ledgers["toy.bare"].verdict().lines if line.state == "none"}
     assert found == dict.fromkeys(
-        ("aggregator", "client", "client_and_aggregator", "released_model"),
+        ("server", "client", "client_and_server", "released_model"),
         "toy.bare has answers sent that no statement covers",
     )
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 else:  # a record looks its types up, and needs no more of these
     Handed = Looking = Blind = OfFacts = Sampler = OfLayers = OfBlocks = Callable
 
-Party = Literal["aggregator", "key_holder", "client", "client_and_aggregator", "released_model"]
+Party = Literal["server", "key_holder", "client", "client_and_server", "released_model"]
 """Who sees something, in the words of the ledger's views."""
 GAUSSIAN = ("gaussian", "discrete_gaussian")
 IntegerNoise = Literal["discrete_gaussian_sum", "skellam_sum"]

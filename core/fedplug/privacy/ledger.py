@@ -76,7 +76,7 @@ class Ledger:
             for zone, closed in self.encryption.items()
         }
         self.sealed = frozenset(self.encryption)
-        self.opened = frozenset(zone for zone, closed in self.encryption.items() if closed.sums_seen_by_aggregator)
+        self.opened = frozenset(zone for zone, closed in self.encryption.items() if closed.sums_seen_by_server)
         self._reset()
 
     def _reset(self) -> None:

@@ -129,7 +129,7 @@ def test_the_plan_holds_whole_layers() -> None:
 def test_the_ledger_learns_what_the_rankings_show() -> None:
     shown = component().reveals(client().ctx)
     assert [(each.what, each.asked) for each in shown] == [("layer rankings", ("rank",)), ("mask", ())]
-    assert all("aggregator" in each.to and each.covered_by is None for each in shown)
+    assert all("server" in each.to and each.covered_by is None for each in shown)
 
 
 def test_its_plans_are_alike_everywhere_and_follow_from_data() -> None:

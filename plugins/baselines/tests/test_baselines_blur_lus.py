@@ -178,7 +178,7 @@ def test_the_literal_form_shows_what_was_zeroed() -> None:
     (shown,) = outcome.protocol.composition.components["baselines.lus"].reveals(ctx)
     assert (shown.what, shown.covered_by) == ("support of the update", None)
     # Whoever sees the model sees the scalars that all clients zeroed: they do not move.
-    assert {"aggregator", "released_model"} <= set(shown.to)
+    assert {"server", "released_model"} <= set(shown.to)
     assert np.count_nonzero(outcome.vector == initial_vector(recipe_of("noised"))) > 100
 
 
@@ -194,7 +194,7 @@ def test_the_literal_form_promises_nothing() -> None:
     assert as_published.verdict.status == "no_protection"
     assert all(view.epsilon is None for view in as_published.views.values())
     covered = report(chain())
-    assert covered.views["released_model"].epsilon < covered.views["aggregator"].epsilon
+    assert covered.views["released_model"].epsilon < covered.views["server"].epsilon
 
 
 def test_what_is_zeroed_follows_from_data_and_a_clip_comes_behind(make_client: Callable[..., Client]) -> None:

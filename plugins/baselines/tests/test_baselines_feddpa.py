@@ -310,7 +310,7 @@ def test_plans_hold_every_scalar_once(make_client: Any) -> None:
 
 def test_what_all_clients_keep_is_seen_in_the_model(make_client: Any) -> None:
     shown = trainer().reveals(make_client(Layout(())).ctx)
-    assert {party for each in shown for party in each.to} == {"aggregator", "released_model"}
+    assert {party for each in shown for party in each.to} == {"server", "released_model"}
     assert all(each.covered_by is None for each in shown)
 
 

@@ -286,7 +286,7 @@ def test_a_budget_in_epsilon_and_delta_is_what_the_ledger_says(layers: bool) -> 
     assert not release.as_published
     assert "those of all rounds cost 50 at delta 1e-05" in release.note
     assert any("the draws of baselines.ldp_fed do not add up" in warning for warning in ledger.report().warnings)
-    line = ledger.verdict().toward("aggregator")
+    line = ledger.verdict().toward("server")
     assert line.rests_on == ["on the word of baselines.ldp_fed"]
 
 

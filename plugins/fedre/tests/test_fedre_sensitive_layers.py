@@ -199,4 +199,4 @@ def test_a_faulty_ballot_costs_its_client_the_round(monkeypatch: pytest.MonkeyPa
 
 def _uploads(outcome: Any) -> list[Any]:
     """(round, client id, blocks by zone) of every upload, as the server saw it."""
-    return list(View("aggregator", tuple(outcome.wire.messages)).uploads())
+    return list(View("server", tuple(outcome.wire.messages)).uploads())

@@ -109,7 +109,7 @@ def test_the_release_states_the_true_multiplier_of_the_worst_client() -> None:
     assert (release.as_published, release.trust, release.source) == (True, "local", "reproducible")
     assert "sizes of its own" in release.uncredited  # each client's noise is as large as its data set is small
     numbers, largest = made.reveals(ctx)
-    assert (numbers.to, numbers.asked, numbers.covered_by) == (("aggregator",), ("count",), None)
+    assert (numbers.to, numbers.asked, numbers.covered_by) == (("server",), ("count",), None)
     assert (largest.what, largest.to, largest.covered_by) == ("largest number of examples", ("client",), None)
 
 

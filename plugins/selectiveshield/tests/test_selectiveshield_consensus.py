@@ -321,7 +321,7 @@ def test_it_says_what_the_masks_show() -> None:
         links = tuple(Link("noised", "protect", name, parts[name], "client") for name in before)
         ctx = Context(0, 1, Layout.of([("w", (4,))]), BASE_ZONES, 3, 2, 7, "", Server(), links={"noised": links})
         shown = component_of(other_zone=other_zone).reveals(ctx)
-        assert all("aggregator" in each.to and each.covered_by is None for each in shown)
+        assert all("server" in each.to and each.covered_by is None for each in shown)
         # What tells the classes of one client; the mask is that of all.
         assert {each.what: each.voids for each in shown}["mask"] is False
         assert all(each.voids for each in shown if each.what != "mask")

@@ -167,7 +167,7 @@ def test_one_client_draws_once_and_says_so() -> None:
     component.score_parameters(client, client.ctx)
     assert not client.figures
     (shown,) = component.reveals(client.ctx)
-    assert (shown.to, shown.covered_by) == (("aggregator",), None)
+    assert (shown.to, shown.covered_by) == (("server",), None)
     assert "of client 1, once" in shown.note
     assert fisher().reveals(client.ctx) == []
 

@@ -216,7 +216,7 @@ def shown(position_block: int, **options: Any) -> dict[str, Reveals]:
 
 def test_what_is_visible() -> None:
     channels = shown(4096)
-    assert channels["masks"].to == ("aggregator",)
+    assert channels["masks"].to == ("server",)
     assert channels["masks"].covered_by is None
     assert channels["bandwidth and CPUs"].asked == ("device",)
     assert len(shown(4096, budget=0.5)) == 2

@@ -77,8 +77,8 @@ class Layers(fedplug.Negotiation):
         """What becomes visible and no epsilon covers."""
         ranked = "each client's order of the layers, sent as it is; it follows from the client's data"
         return [
-            Reveals("layer rankings", ("aggregator",), asked=("rank",), note=ranked),
-            Reveals("mask", ("aggregator", "client"), note="the chosen layers follow from the rankings"),
+            Reveals("layer rankings", ("server",), asked=("rank",), note=ranked),
+            Reveals("mask", ("server", "client"), note="the chosen layers follow from the rankings"),
         ]
 
     def describe(self) -> str:

@@ -237,16 +237,16 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What the server reads of each client, and what everybody learns."""
-        everybody: tuple[Party, ...] = ("aggregator", "client", "released_model")
+        everybody: tuple[Party, ...] = ("server", "client", "released_model")
         if self.is_noised:
             asked, told = "by name, without noise; the server is trusted with the updates too", "from noised counts"
             return [
-                Reveals("whether a client's update is within the norm", ("aggregator",), asked=("is_within",),
+                Reveals("whether a client's update is within the norm", ("server",), asked=("is_within",),
                         note=asked),
                 Reveals("clipping norm", everybody, covered_by="epsilon", note=told),
             ]  # fmt: skip
         return [
-            Reveals("norms of the clients' updates", ("aggregator",), asked=("length",), voids=True, note="bare"),
+            Reveals("norms of the clients' updates", ("server",), asked=("length",), voids=True, note="bare"),
             Reveals("median of the clients' norms", everybody, voids=True, note=EXACT),
         ]
 

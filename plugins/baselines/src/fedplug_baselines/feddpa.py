@@ -254,7 +254,7 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
         )
         still = "a scalar that all clients keep does not move in the model"
         return [
-            Reveals("support of the retained zone", ("aggregator",), voids=True, note=note),
+            Reveals("support of the retained zone", ("server",), voids=True, note=note),
             Reveals("what all clients keep", ("released_model",), note=still),
         ]
 

@@ -196,7 +196,7 @@ class FedMLHE(masks.ScoredShare):
             return []
         peaks = "each client's, to bring the maps to one scale; clients are told the largest of all"
         found = [
-            Reveals("largest sensitivity", ("aggregator", "client"), asked=("peak",), note=peaks),
+            Reveals("largest sensitivity", ("server", "client"), asked=("peak",), note=peaks),
             Reveals("mask", ("client",), note="it follows from the clients' data; every client knows it"),
         ]
         if self._cipher(ctx)[1].opened_by == "clients":
@@ -205,13 +205,13 @@ class FedMLHE(masks.ScoredShare):
             return [
                 *found,
                 Reveals("sensitivity map", ("client",), asked=("encrypt",), note=note),
-                Reveals("sensitivity map of one client", ("client_and_aggregator",), voids=True, note=single),
+                Reveals("sensitivity map of one client", ("client_and_server",), voids=True, note=single),
             ]
         note = "the key server opens the averaged sensitivity map and tells the aggregation server the mask"
         return [
             *found,
             Reveals("sensitivity map", ("key_holder",), asked=("encrypt",), note=note),
-            Reveals("mask", ("aggregator",), asked=("select",), note="the key server tells it"),
+            Reveals("mask", ("server",), asked=("select",), note="the key server tells it"),
         ]
 
     def describe(self) -> str:

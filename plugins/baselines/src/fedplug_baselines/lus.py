@@ -119,13 +119,13 @@ class Lus(fedplug.Protector):
                 "which values are zeroed follows from gradients of the records themselves, which the epsilon of a "
                 "record does not cover; by: magnitude goes by the trained update alone"
             )
-            found.append(Reveals("zeroed values", ("aggregator", "released_model"), note=note))
+            found.append(Reveals("zeroed values", ("server", "released_model"), note=note))
         if self.options.noise == "kept":
             note = (
                 "which values are zeroed follows from the client's data, and zeros without noise show it, in an upload "
                 "and, where all clients agree, in scalars of the model that do not move; no epsilon covers that"
             )
-            found.append(Reveals("support of the update", ("aggregator", "released_model"), note=note))
+            found.append(Reveals("support of the update", ("server", "released_model"), note=note))
         return found
 
     def describe(self) -> str:

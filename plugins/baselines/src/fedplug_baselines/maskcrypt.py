@@ -96,8 +96,8 @@ class MaskCrypt(masks.ScoredShare):
             "each client's list of its most urgent indices, in order and in the clear; it tells classes of its data"
         )
         return [
-            Reveals("mask proposals", ("aggregator",), asked=("propose",), voids=True, note=ordered),
-            Reveals("mask", ("aggregator", "client"), note="it follows from the proposals"),
+            Reveals("mask proposals", ("server",), asked=("propose",), voids=True, note=ordered),
+            Reveals("mask", ("server", "client"), note="it follows from the proposals"),
         ]
 
     def describe(self) -> str:

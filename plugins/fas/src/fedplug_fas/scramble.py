@@ -220,8 +220,8 @@ class Scramble(fedplug.Sealer):
             )
         keys = "drawn afresh at each client before round 1, from no data"
         return [
-            Reveals("scrambled uploads", ("aggregator", "client_and_aggregator"), covered_by="epsilon", note=note),
-            Reveals("public keys", ("aggregator",), covered_by="nothing to pay", asked=("publish",), note=keys),
+            Reveals("scrambled uploads", ("server", "client_and_server"), covered_by="epsilon", note=note),
+            Reveals("public keys", ("server",), covered_by="nothing to pay", asked=("publish",), note=keys),
         ]
 
     def describe(self) -> str:

@@ -255,10 +255,10 @@ class LayerBudgets(fedplug.Protector):
         found = []
         if ctx.bare_zones or not scores_are_public(ctx, self.options.by):
             scale = "it goes by the scores, and can be estimated from an upload; epsilon does not cover them"
-            found.append(Reveals("noise scale of each layer", ("aggregator",), note=scale))
+            found.append(Reveals("noise scale of each layer", ("server",), note=scale))
         if self.options.figure_client is not None:
             note = f"of client {self.options.figure_client}, in the clear; figure_client: null avoids it"
-            found.append(Reveals("pictures of budgets and signal-to-noise", ("aggregator",), note=note))
+            found.append(Reveals("pictures of budgets and signal-to-noise", ("server",), note=note))
         return found
 
     def describe(self) -> str:

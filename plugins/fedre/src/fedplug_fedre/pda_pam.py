@@ -218,11 +218,11 @@ class PdaPam(fedplug.Aggregator):
     def reveals(self, ctx: Context) -> list[Reveals]:
         """Positions, and what the weights say."""
         weighed = "they follow from public examples and from what the server sees, which noise of the clients covers"
-        found = [Reveals("weights of clients", ("aggregator",), covered_by="epsilon", note=weighed)]
+        found = [Reveals("weights of clients", ("server",), covered_by="epsilon", note=weighed)]
         negotiations = [part for part in ctx.components.values() if isinstance(part, Negotiation)]
         if any(len(part.plans.zones) != 1 for part in negotiations):
             note = "positions of all values that are not encrypted"
-            found.append(Reveals("mask", ("aggregator", "client"), note=note))
+            found.append(Reveals("mask", ("server", "client"), note=note))
         return found
 
     def describe(self) -> str:

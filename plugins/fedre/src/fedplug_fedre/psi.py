@@ -240,13 +240,13 @@ class Psi(fedplug.Scorer):
         if self._private:
             of = "each client's own examples" if self.options.source == "private" else "each client's trained model"
             note = f"from {of}; they set the noise of each layer, which no epsilon covers"
-            found.append(Reveals("PSI scores", ("aggregator",), note=note))
+            found.append(Reveals("PSI scores", ("server",), note=note))
         elif bare := " and ".join(ctx.bare_zones):
             note = f"at the global model, which the {bare} zone moves without noise; they set the noise of each layer"
-            found.append(Reveals("PSI scores", ("aggregator",), note=note))
+            found.append(Reveals("PSI scores", ("server",), note=note))
         if self._in_files:
             note = "a client's boxes or mask set the noise of its layers, which tells something about them"
-            found.append(Reveals("privacy preference", ("aggregator",), note=note))
+            found.append(Reveals("privacy preference", ("server",), note=note))
         return found
 
     def describe(self) -> str:

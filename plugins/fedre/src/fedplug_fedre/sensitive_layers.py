@@ -114,8 +114,8 @@ class SensitiveLayers(fedplug.Negotiation):
         note = f"each client's, in the clear; they follow from {follows}"
         mask = "the encrypted layers follow from the clients' scores"
         return [
-            Reveals("layer scores", ("aggregator",), covered_by=paid, asked=("score",), note=note),
-            Reveals("mask", ("aggregator", "client"), covered_by=paid, note=mask),
+            Reveals("layer scores", ("server",), covered_by=paid, asked=("score",), note=note),
+            Reveals("mask", ("server", "client"), covered_by=paid, note=mask),
         ]
 
     def describe(self) -> str:

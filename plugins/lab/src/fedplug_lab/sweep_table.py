@@ -72,7 +72,7 @@ def columns_of(lines: Sequence[Line]) -> list[Column]:
         if group == PRIVACY:
             for party, who in BRIEF.items():
                 cells = [_least(results, party) for results in done]
-                columns.append(Column(f"toward {who}", cells, group, brief=party in ("aggregator", "released_model")))
+                columns.append(Column(f"toward {who}", cells, group, brief=party in ("server", "released_model")))
     return [column for column in columns if {*column.cells} != {units.NOTHING}]
 
 

@@ -11,7 +11,7 @@ VIEWS = BRIEF
 """The parties of the verdict, in the words of a narrow column."""
 
 _PEOPLE = {
-    "aggregator": "server", "client_and_aggregator": "a client with the server", "released_model": "released model",
+    "client_and_server": "a client with the server", "released_model": "released model",
     "zero_out": "add-or-remove", "replace_one": "replace-one", "epsilon_exact": "exact",
     "epsilon_without_sampling": "without credit for sampling", "epsilon_rdp": "by Rényi DP",
     "epsilon_pld": "by loss distributions", "std": "standard deviation",
@@ -33,7 +33,7 @@ GLOSSARY = {
     "costs more.",
     "local, central, distributed": "Who adds the noise: each client before it sends; the server, which is trusted "
     "then; all clients together, so that only their sum has enough.",
-    "server, key server": "The server (aggregator) receives the uploads. The key server, where there is one, holds "
+    "server, key server": "The server receives the uploads. The key server, where there is one, holds "
     "the key and opens sums. A client sees the sums, and everybody may see the released model.",
     "not covered by epsilon": "It depends on clients' data and somebody sees it, but epsilon does not count it.",
 }
@@ -45,7 +45,7 @@ _UNBROKEN = re.compile(
 
 
 def in_words(name: Any) -> str:
-    """A name as people read it: `client_and_aggregator` is `a client with the server`, `key_server` is `key server`."""
+    """A name as people read it: `client_and_server` is `a client with the server`, `key_server` is `key server`."""
     return _PEOPLE.get(str(name), str(name).replace("_", " "))
 
 

@@ -87,7 +87,7 @@ class LiteralNoise(fedplug.Protector):
         note = "sent once, in the clear, for the ledger"
         told = "told to all, so that each knows what the noise of the worst client is worth"
         return [
-            Reveals("number of examples", ("aggregator",), asked=("count",), note=note),
+            Reveals("number of examples", ("server",), asked=("count",), note=note),
             Reveals("largest number of examples", ("client",), note=told),
         ]
 

@@ -147,8 +147,8 @@ class Vote(fedplug.Negotiation):
         # Once decrypted they name every class that a client has (docs/papers/insiders.md).
         opened = "each client's, by name: one colluding client decrypts the indices, which tell the classes of its data"
         return [
-            Reveals("ballots", ("aggregator",), asked=("nominate",), note=ballots),
-            Reveals("what each client voted to encrypt", ("client_and_aggregator",), voids=True, note=opened),
+            Reveals("ballots", ("server",), asked=("nominate",), note=ballots),
+            Reveals("what each client voted to encrypt", ("client_and_server",), voids=True, note=opened),
             Reveals("mask", ("client",), note="the winners follow from the clients' data; every client knows them"),
         ]
 

@@ -145,13 +145,13 @@ class Consensus(fedplug.Negotiation):
         zone = "which scalars are encrypted follows from the clients' data"
         what = "which parameters each client calls sensitive"
         found = [
-            Reveals(what, ("aggregator",), asked=("mark",), voids=True, note=masks),
-            Reveals("mask", ("aggregator", "client"), note=zone),
+            Reveals(what, ("server",), asked=("mark",), voids=True, note=masks),
+            Reveals("mask", ("server", "client"), note=zone),
         ]
         rest = uploaded(ctx.steps(self.options.other_zone))
         if rest is None or not rest.covers_support:
             support = f"the positions of each client's {self.options.other_zone} upload leave out what it retains"
-            found.append(Reveals("support of the retained zone", ("aggregator",), voids=True, note=support))
+            found.append(Reveals("support of the retained zone", ("server",), voids=True, note=support))
         return found
 
     def describe(self) -> str:

@@ -100,7 +100,7 @@ class Fisher(fedplug.Scorer):
         if self.options.figure_client is None:
             return []
         note = f"of client {self.options.figure_client}, once, in the clear; figure_client: null avoids it"
-        return [Reveals("distribution of Fisher information", ("aggregator",), note=note)]
+        return [Reveals("distribution of Fisher information", ("server",), note=note)]
 
     def describe(self) -> str:
         kind = "mean squared per-sample gradient" if self.options.kind == "per_sample" else "squared batch gradient"

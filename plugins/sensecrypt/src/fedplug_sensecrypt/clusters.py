@@ -207,18 +207,18 @@ class Clusters(fedplug.Groups):
             paid, groups = "sent once, clipped and noised", "they follow from noised vectors"
             return [
                 Reveals(
-                    "noised sensitivity vectors", ("aggregator",), covered_by="epsilon", asked=("vector",), note=paid
+                    "noised sensitivity vectors", ("server",), covered_by="epsilon", asked=("vector",), note=paid
                 ),
-                Reveals("clusters", ("aggregator", "client"), covered_by="epsilon", note=groups),
+                Reveals("clusters", ("server", "client"), covered_by="epsilon", note=groups),
             ]
-        # Some vectors name every class that a client has: what else the aggregator cannot read does not help.
+        # Some vectors name every class that a client has: what else the server cannot read does not help.
         shown = (
             "|w * gradient| of each client, by name and without noise, which tells the classes of its data; write "
             "groups: {epsilon: 1} to add noise"
         )
         return [
-            Reveals("sensitivity vectors", ("aggregator",), asked=("vector",), voids=True, note=shown),
-            Reveals("clusters", ("aggregator", "client"), note="which clients have like data"),
+            Reveals("sensitivity vectors", ("server",), asked=("vector",), voids=True, note=shown),
+            Reveals("clusters", ("server", "client"), note="which clients have like data"),
         ]
 
     def assess(self, server: Server, truth: GroundTruth) -> dict[str, float]:

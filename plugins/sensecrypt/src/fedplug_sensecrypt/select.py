@@ -164,12 +164,12 @@ class Select(fedplug.Negotiation):
         )  # fmt: skip
         union = "the positions of the sum that are opened: the union of the group's masks"
         channels = [
-            Reveals("masks", ("aggregator",), voids=single, note=mask),
+            Reveals("masks", ("server",), voids=single, note=mask),
             Reveals("union of masks", ("client", "key_holder"), note=union),
         ]
         if self.options.budget is None:
             told = "of each client, sent once; no training data goes into them"
-            channels.append(Reveals("bandwidth and CPUs", ("aggregator",), asked=("device",), note=told))
+            channels.append(Reveals("bandwidth and CPUs", ("server",), asked=("device",), note=told))
         return channels
 
     def describe(self) -> str:

@@ -62,22 +62,22 @@ def reveals(options: Options, ctx: Context) -> list[fedplug.Reveals]:
     """What encryption leaves visible, for the ledger."""
     channels = [
         fedplug.Reveals(
-            "size of the encrypted zone", ("aggregator",), note="the number of scalars travels beside the ciphertexts"
+            "size of the encrypted zone", ("server",), note="the number of scalars travels beside the ciphertexts"
         )
     ]
     if options.key_holder == "clients":
         box = "parameters for adding, and the secret key in a box that only clients can open; made before any training"
         channels.append(
             fedplug.Reveals(
-                "locked key", ("aggregator",), covered_by="nothing to pay", asked=("make_shared_key",), note=box
+                "locked key", ("server",), covered_by="nothing to pay", asked=("make_shared_key",), note=box
             )
         )
         note = "all clients hold the one secret key; a client with an upload in hand opens that client's values"
-        channels.append(fedplug.Reveals(SINGLE_UPDATES, ("client_and_aggregator",), note=note))
+        channels.append(fedplug.Reveals(SINGLE_UPDATES, ("client_and_server",), note=note))
     else:
         note = "the public key and parameters for adding; the key server makes them before any training"
         channels.append(
-            fedplug.Reveals("public key", ("aggregator",), covered_by="nothing to pay", asked=("make_keys",), note=note)
+            fedplug.Reveals("public key", ("server",), covered_by="nothing to pay", asked=("make_keys",), note=note)
         )
     # A client that holds the key subtracts its own upload from a sum of two.
     seen_by: SeenBy = "client" if options.key_holder == "clients" else "key_holder"

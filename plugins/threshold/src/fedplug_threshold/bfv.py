@@ -256,10 +256,10 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         if self.options.sums_visible_to == "clients":
             parts = "with those of a whole set they are the sum under a pad that the clients know"
         return [
-            Reveals("size of the encrypted zone", ("aggregator",), note=size),
+            Reveals("size of the encrypted zone", ("server",), note=size),
             self.correspondence(),
             *(
-                Reveals(what, ("aggregator",), covered_by="nothing to pay", asked=(asked,), note=note)
+                Reveals(what, ("server",), covered_by="nothing to pay", asked=(asked,), note=note)
                 for what, asked, note in (
                     ("nonces", "draw_nonce", nonces), ("public keys and letters", "deal", keys),
                     ("holders of shares", "take_shares", taken), ("partial decryptions", "decrypt_share", parts),
