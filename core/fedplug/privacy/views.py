@@ -102,7 +102,7 @@ def levels(ledger: Ledger) -> dict[str, dict[str, float]]:
 
 
 def level_epsilons(ledger: Ledger) -> dict[str, float]:
-    """Epsilon so far, at the worst client, of each level of which a component keeps account."""
+    """Epsilon spent, at the worst client, of each level of which a component keeps account."""
     return {level: quoted(stated) for level, stated in levels(ledger).items()}
 
 
@@ -307,7 +307,7 @@ def _not_covered(ledger: Ledger, party: Party) -> list[str]:
 
 
 def view_epsilons(ledger: Ledger, headline: float | None) -> dict[str, float]:
-    """Epsilon so far, zero-out, of each view that has a guarantee; cheap enough for every round.
+    """Epsilon spent, zero-out, of each view that has a guarantee; cheap enough for every round.
 
     Where sampling earns credit, of the released model alone, which is the `headline`: what the others have spent
     follows from who was asked, which is secret, and the report states it for everybody.

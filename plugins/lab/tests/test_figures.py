@@ -39,7 +39,7 @@ def test_epsilon_has_a_line_for_each_party_and_one_for_those_that_spend_the_same
         a_row(2, view_epsilons=spent, unprotected=["client_and_server"]),
     )
     assert chart is not None
-    assert chart.title == "Epsilon so far, by party"
+    assert chart.title == "Epsilon spent, by party"
     assert [label for label, _, _ in chart.legend] == ["toward server", "toward client, model"]
     colours = {colour for _, colour, _ in chart.legend}
     assert len(colours) == 2

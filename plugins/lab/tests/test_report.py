@@ -74,7 +74,7 @@ def test_the_verdict_comes_before_everything_else_and_no_single_epsilon_does_for
         assert first < shown.index(said) < shown.index("Accuracy\n"), said
     assert re.search(r"<h1[^>]*>.*?</h1>.*?<section class=\"verdict\"", text, re.DOTALL)
     assert "<svg" not in text[: text.index('class="parties"')]
-    assert "Epsilon so far\n" not in shown
+    assert "Epsilon spent\n" not in shown
     assert "Privacy verdict" not in shown
 
 

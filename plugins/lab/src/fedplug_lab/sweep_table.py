@@ -124,7 +124,7 @@ def _measured(results: Sequence[Result]) -> dict[str, list[sections.Column]]:
         ],
         TIME: [
             ("seconds", lambda result: result.wall_seconds, _one_digit),
-            ("simulated s", lambda result: result.simulated_seconds, _one_digit),
+            ("simulated (s)", lambda result: result.simulated_seconds, _one_digit),
         ],
     }  # fmt: skip
 

@@ -18,6 +18,12 @@ _PEOPLE = {
     "HE": "HE",
 }  # fmt: skip
 
+NOUNS = {
+    "train": "training", "score": "scoring", "negotiate": "negotiation", "protect": "protection",
+    "aggregate": "aggregation", "open": "opening", "evaluate": "evaluation",
+}  # fmt: skip
+"""The phases of a round, as heads of columns name them."""
+
 GLOSSARY = {
     "zone": "A part of the model's numbers that is protected in one way. Encrypted (HE, homomorphic encryption): the "
     "server adds up ciphertexts that it cannot read. Noised: random noise is added. Retained: it never leaves the "
