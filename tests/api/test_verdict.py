@@ -141,7 +141,7 @@ def test_every_line_says_something_in_few_words(round: dict[str, Any], facts: di
         said = [each.guarantee, each.rest, each.detail]
         assert all(said), each
         assert not any(word in text for text in said for word in ("–", "none ", "un-noised", "UNACCOUNTED")), said
-        assert "server" not in each.guarantee + each.rest
+        assert "aggregator" not in each.guarantee + each.rest
         if each.state != "guaranteed":
             assert 0 < len(each.reason.split()) <= MOST_WORDS, each.reason
         else:
