@@ -172,7 +172,7 @@ class SamplingReport(Record):
     why: Text
     rate: Number | None = None
     source: Text = ""
-    rest: Text = ""
+    resting: Text = ""
 
 
 class RoundsReport(Record):

@@ -252,7 +252,7 @@ class _Rules:
             rule = f"must be <= data.clients={clients}"
             yield ("min_clients",), f"min_clients={general.min_clients} {rule}; lower it, or split the data among more"
         elif (
-            general.sampling and general.sampling.rest == "away"
+            general.sampling and general.sampling.resting == "away"
             and general.sampling.rate * clients < general.min_clients
         ):  # fmt: skip
             expected = f"{general.sampling.rate * clients:g} of {clients} clients a round"
@@ -262,9 +262,10 @@ class _Rules:
                 f"raise it to {general.min_clients / clients:g} or more",
             )
         chosen = self.negotiation()
-        if general.sampling and general.sampling.rest == "noise" and chosen and not chosen[1].plans.public:
+        if general.sampling and general.sampling.resting == "noise" and chosen and not chosen[1].plans.public:
             rule = "plans follow from data, and clients with noise alone have none"
-            yield ("sampling", "rest"), f"rest=noise: {chosen[0].name}'s {rule}; write negotiate_mask: std.single_zone"
+            problem = f"resting=noise: {chosen[0].name}'s {rule}; write negotiate_mask: std.single_zone"
+            yield ("sampling", "resting"), problem
 
     def zones(self) -> Iterator[Complaint]:
         """Zones of the plans, of `protect` and of `postprocess` agree."""

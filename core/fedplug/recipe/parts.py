@@ -128,21 +128,21 @@ class Sampling(Options):
         "secure", description="secure: drawn from the system's randomness; reproducible: follows from the seed"
     )
 
-    rest: Literal["away", "noise"] = Field(
-        "away",
+    resting: Literal["away", "noise"] = Field(
+        "away", json_schema_extra={"formerly": "rest"},
         description="what clients do in the rounds of others: away: nothing; noise (cyclic): they send zeros with the "
         "noise that all clients share out among them",
-    )
+    )  # fmt: skip
 
     @model_validator(mode="after")
     def _in_turn(self) -> Self:
-        if self.rest == "noise" and self.scheme != "cyclic":
-            raise ValueError(f"rest=noise is for clients that take part in turn, not {self.scheme}; leave it out")
+        if self.resting == "noise" and self.scheme != "cyclic":
+            raise ValueError(f"resting=noise is for clients that take part in turn, not {self.scheme}; leave it out")
         return self
 
     def to_plain(self) -> dict[str, Any]:
-        """Plain data; without `rest` where that is away, as in recipes from before there was any."""
-        return self.model_dump(mode="json", exclude={"rest"} if self.rest == "away" else None)
+        """Plain data; without `resting` where that is away, as in recipes from before there was any."""
+        return self.model_dump(mode="json", exclude={"resting"} if self.resting == "away" else None)
 
     @property
     def turns(self) -> int:

@@ -116,7 +116,7 @@ class Recipe:
     def resting(self, round: int) -> frozenset[int]:
         """The clients that are in a 0-based round with noise alone, since it is not their turn."""
         sampling, everybody = self.sampling, range(self.data.clients)
-        if sampling is None or sampling.rest != "noise" or not 0 <= round < self.rounds:
+        if sampling is None or sampling.resting != "noise" or not 0 <= round < self.rounds:
             return frozenset()
         return frozenset(everybody) - frozenset(sampling.cohort(self.seed, everybody, round))
 

@@ -71,7 +71,7 @@ def sample(recipe: Recipe, client_ids: Sequence[int], round: int) -> list[int]:
     if sampling is None:
         return list(client_ids)
     if sampling.scheme == "cyclic":
-        return list(client_ids) if sampling.rest == "noise" else sampling.cohort(recipe.seed, client_ids, round)
+        return list(client_ids) if sampling.resting == "noise" else sampling.cohort(recipe.seed, client_ids, round)
     # Amplification needs a cohort that nobody can predict, so the system's randomness is the default.
     secure = sampling.source == "secure"
     rng = random.SystemRandom() if secure else stream(recipe.seed, "cohort", round)

@@ -59,7 +59,7 @@ class Settings:
     output: Path = _setting(Path, Path("runs"), "Folder in which the run gets its own folder.")
     data: Path | None = _setting(Path, None, "Folder of data sets; else FEDPLUG_DATA or the config file.")
     record_wire: bool = _setting(bool, False, "Keep every message.", "--record-wire/--no-record-wire")
-    quiet: bool = _setting(bool, False, "Print only warnings, and what it came to at the end.", "--quiet", "-q", key="")
+    quiet: bool = _setting(bool, False, "Print only warnings, and the result at the end.", "--quiet", "-q", key="")
     listeners: tuple[Any, ...] = _setting(
         list, (), "An extension that hears it: NAME, or '{use: NAME, option: value}'", "--with", key="with",
         metavar="NAME",
