@@ -1,7 +1,7 @@
 """The data that travels between links: layout, plan, block and scores; and how blocks add up.
 
 Everything here is plain: numpy arrays, numbers, strings. No torch, no keys, no behaviour beyond what keeps the data
-consistent. The words are those of `docs/architecture.md`.
+consistent.
 """
 
 from __future__ import annotations

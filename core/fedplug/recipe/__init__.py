@@ -1,7 +1,7 @@
 """From YAML to components at work: reading with positions, every mistake at once, discovery, composition.
 
     YAML -> Source        data with the position of each part (`yaml_source`), under what lies over it (`overlay`)
-    Source -> Draft       where components stand (`places`), what each of them is (`definitions`), all else (`reader`)
+    Source -> Draft       where components stand (`parts`), what each of them is, and all else (`reader`)
     Draft -> Recipe       once the parts are right (`option_errors`) and fit together (`check`)
     Recipe -> Composition an object for each component (`composition`)
 
