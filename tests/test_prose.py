@@ -62,19 +62,9 @@ def problems(text: str) -> list[str]:
     return found
 
 
-NOT_YET = {
-    "docs/attacking.md", "docs/attacks-measured.md", "docs/beside-other-projects.md", "docs/federation.md",
-    "plugins/attacks/README.md",
-}  # fmt: skip
-"""Pages that are still to be rewritten; one that keeps the rules has to leave this list."""
-
-
 @pytest.mark.parametrize("page", PAGES, ids=[path.relative_to(ROOT).as_posix() for path in PAGES])
 def test_prose(page: Path) -> None:
-    found, name = problems(page.read_text(encoding="utf-8")), page.relative_to(ROOT).as_posix()
-    if name in NOT_YET:
-        assert found, f"{name} keeps the rules: take it from NOT_YET"
-        pytest.skip(f"{len(found)} places of {name} are still to be rewritten")
+    found = problems(page.read_text(encoding="utf-8"))
     assert not found, "\n".join(found)
 
 
