@@ -45,7 +45,9 @@ def zone(name: str, links: list[Any], behind: list[Any], clients: int = 6) -> di
 SELECTIVE = {
     "score_parameters": [{"use": "selectiveshield.fisher", "figure_client": 0}], "clients": 10,
     "negotiate_mask": {"use": "selectiveshield.consensus", "tau": 0.05, "rho": 0.3},
-    "protect": {"encrypted": [{"use": "std.ckks", "key_holder": "key_server", "answer": "clients"}], "noised": []},
+    "protect": {
+        "encrypted": [{"use": "std.ckks", "key_holder": "key_server", "sums_visible_to": "clients"}], "noised": [],
+    },
     "aggregate": {"use": "selectiveshield.two_server"},
     "postprocess": {"encrypted": ["std.ckks"], "retained": ["selectiveshield.merge"]},
 }  # fmt: skip
@@ -65,9 +67,9 @@ PROTOCOLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "SelectiveShield, no noise": (SELECTIVE, HONEST | ALL | LOUD),
     "central noise": (zone("noised", [CLIP], [CENTRAL]), HONEST | ALL),
     "BFV, key server": (zone("encrypted", [BFV], ["std.bfv"]), FEATURES | ZEROS),
-    "BFV, sums opened at clients": (zone("encrypted", [BFV | {"answer": "clients"}], ["std.bfv"]), FEATURES),
+    "BFV, sums opened at clients": (zone("encrypted", [BFV | {"sums_visible_to": "clients"}], ["std.bfv"]), FEATURES),
     "the same, and a client": (
-        zone("encrypted", [BFV | {"answer": "clients"}], ["std.bfv"]) | {"with": "+client:5"}, FEATURES
+        zone("encrypted", [BFV | {"sums_visible_to": "clients"}], ["std.bfv"]) | {"with": "+client:5"}, FEATURES
     ),
     "SecAgg": (zone("encrypted", [MASKS], ["secagg.bonawitz"]), HONEST | ALL | SHARE | APART),
     "local noise, epsilon 8": (zone("noised", [CLIP, LOCAL], []), HONEST | ALL),

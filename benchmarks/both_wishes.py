@@ -68,7 +68,7 @@ def measure(name: str, clients: int, epsilon: float) -> dict[str, Any]:
         with TemporaryDirectory() as folder:
             settings = fedplug.Settings(output=Path(folder))
             run = fedplug.run(recipe(MODELS[name], clients, epsilon, norm), settings=settings, display="lines")
-            server = next(line for line in run.ledger.verdict.lines if line.party == "aggregator")
+            server = next(line for line in run.ledger.verdict.lines if line.party == "server")
             rows.append(
                 {
                     "model": name, "parameters": run.summary.parameters, "clients": clients, "epsilon asked": epsilon,

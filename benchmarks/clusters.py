@@ -138,7 +138,7 @@ def without_noise(vectors: NDArray[np.float32]) -> str:
     found = {
         "as they are": cluster(distances(list(vectors)), 3),
         "clipped": cluster(distances(directions), 3),
-        "clipped, similarity as printed": cluster(distances(directions), 3, literal=True),
+        "clipped, similarity as printed": cluster(distances(directions), 3, as_published=True),
     }
     parts = [f"{name} {adjusted_rand_score(TRUTH, one.labels):.2f}" for name, one in found.items()]
     return "ARI of affinity propagation without noise: " + "; ".join(parts)

@@ -69,7 +69,7 @@ def measure(name: str) -> dict[str, float]:
     started = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         few = 100 if name.startswith("resident") else None
-        settings = Settings.load().replace({"output": Path(folder), "quiet": True, "resident": few})
+        settings = Settings.load().replace({"output": Path(folder), "quiet": True, "max_clients_in_memory": few})
         start(Recipe.from_plain(recipe, catalog), settings, catalog)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"peak": peak, "seconds": time.process_time() - started}

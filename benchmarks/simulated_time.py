@@ -196,7 +196,8 @@ def changes(protocol: str, share: float) -> list[str]:
     zone = "encrypted" if protocol == "Paillier-FedAvg" else "clear"
     found = ["groups=null", "score_parameters=[]", f"negotiate_mask={{use: std.single_zone, zone: {zone}}}"]
     if zone == "encrypted":
-        return [*found, "protect={clear: null, encrypted: [{use: std.bfv, key_holder: key_server, answer: clients}]}"]
+        sealed = "{use: std.bfv, key_holder: key_server, sums_visible_to: clients}"
+        return [*found, f"protect={{clear: null, encrypted: [{sealed}]}}"]
     return [*found, "protect={encrypted: null, clear: []}", "postprocess={encrypted: null}"]
 
 

@@ -378,10 +378,10 @@ def draw(name: str) -> str:
 
 
 VIEWS = {
-    "epsilon_aggregator": "epsilon of the server's view", "epsilon_client": "epsilon of a client's view",
+    "epsilon_server": "epsilon of the server's view", "epsilon_client": "epsilon of a client's view",
     "epsilon_released_model": "epsilon of the released model", "epsilon_of_record": "epsilon of a record",
 }  # fmt: skip
-JOINT = {"epsilon_client_and_aggregator": "epsilon of a client with the server"}
+JOINT = {"epsilon_client_and_server": "epsilon of a client with the server"}
 """Of a comparison in which parties collude."""
 
 

@@ -142,7 +142,7 @@ class Faulty:
 
 def epsilon(protocol: Watched) -> float:
     """What the run cost toward the server."""
-    found = protocol.ledger.report().views["aggregator"].epsilon
+    found = protocol.ledger.report().views["server"].epsilon
     assert found is not None
     return float(found)
 

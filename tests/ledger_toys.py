@@ -103,4 +103,4 @@ def reason(ledger: Ledger, view: str) -> str:
 
 
 shares = st.lists(st.floats(0.01, 1.0), min_size=3, max_size=8)
-VECTORS = Reveals("vectors", ("aggregator",), voids=True, note="of each client, without noise")
+VECTORS = Reveals("vectors", ("server",), voids=True, note="of each client, without noise")

@@ -76,7 +76,7 @@ class Chatty(fedplug.Negotiation):
         client.plan = fedplug.Plan.single("noised", client.ctx.layout.size, client.ctx.zones)
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        return [Reveals("largest values", ("aggregator",), asked=("largest",))] if self.options.says else []
+        return [Reveals("largest values", ("server",), asked=("largest",))] if self.options.says else []
 
 
 class Quiet(fedplug.Negotiation):
@@ -147,7 +147,7 @@ def test_a_function_loses_the_bound_before_it(use: str) -> None:
     # A bound of its own behind it holds, whatever it did.
     again = {"use": "std.clip", "norm": 1.0, "name": "again"}
     plain = recipe_of("noised", clipped({"use": use}, again, noise(1.0)))
-    assert zero_out(plain, "aggregator") > 0
+    assert zero_out(plain, "server") > 0
 
 
 def test_a_function_behind_the_noise_that_has_the_client_in_hand_leaves_no_guarantee() -> None:
@@ -162,7 +162,7 @@ def test_a_function_behind_the_noise_that_has_the_client_in_hand_leaves_no_guara
 def test_what_is_done_to_noised_values_alone_costs_nothing(after: dict[str, Any]) -> None:
     plain = recipe_of("noised", clipped(noise(1.0)), rounds=1)
     behind = recipe_of("noised", clipped(noise(1.0), after), rounds=1)
-    assert zero_out(behind, "aggregator") == zero_out(plain, "aggregator") > 0
+    assert zero_out(behind, "server") == zero_out(plain, "server") > 0
 
 
 def test_noise_without_a_bound_has_no_price() -> None:
@@ -246,8 +246,8 @@ def test_sampling_earns_no_credit_where_the_mask_follows_from_who_takes_part() -
 def test_an_answer_that_nobody_states_leaves_the_server_without_a_guarantee() -> None:
     plain = recipe_of("noised", clipped(noise(1.0)), negotiate_mask={"use": "row.chatty"})
     found = views(plain)
-    assert found["aggregator"].epsilon is None
-    assert "row.chatty asks clients for largest" in found["aggregator"].detail
+    assert found["server"].epsilon is None
+    assert "row.chatty asks clients for largest" in found["server"].detail
     verdict = run_protocol(plain).protocol.ledger.verdict()
     assert verdict.status == "no_protection"
     assert verdict.toward("released_model").reason == "row.chatty has answers sent that no statement covers"
@@ -255,7 +255,7 @@ def test_an_answer_that_nobody_states_leaves_the_server_without_a_guarantee() ->
     assert {view.epsilon for view in found.values()} == {None}
     plain["negotiate_mask"] = {"use": "row.chatty", "says": True}
     # It says what it shows; but its answers are values of the update, which clients of a recorded run find.
-    assert views(plain)["aggregator"].detail == PLAIN_VALUES
+    assert views(plain)["server"].detail == PLAIN_VALUES
 
 
 def test_an_answer_that_nobody_states_is_entered_before_the_uploads_are_asked_for() -> None:
@@ -275,7 +275,7 @@ def test_plans_that_follow_from_data_are_listed_where_nobody_says_who_sees_them(
     plain = recipe_of("noised", clipped(noise(1.0)), rounds=1, negotiate_mask={"use": "row.quiet"})
     ledger = run_protocol(plain).protocol.ledger
     (listed,) = [shown for shown in ledger.reveals if shown.what == "plans of clients"]
-    assert listed.to == ("aggregator", "client")
+    assert listed.to == ("server", "client")
     assert "row.quiet does not say who sees it" in listed.note
 
 
@@ -284,8 +284,8 @@ def test_plans_that_follow_from_data_are_listed_where_nobody_says_who_sees_them(
     [
         ({}, True),
         ({"own": False}, True),
-        ({"tells": ["aggregator"]}, False),
-        ({"tells": ["aggregator"], "asked": True}, True),  # a word about an answer is none about plans
+        ({"tells": ["server"]}, False),
+        ({"tells": ["server"], "asked": True}, True),  # a word about an answer is none about plans
         ({"tells": ["client"]}, True),  # positions of a client's own travel
         ({"tells": ["client"], "own": False}, False),
     ],

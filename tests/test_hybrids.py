@@ -31,7 +31,7 @@ PARTS: dict[str, tuple[set[str], list[str]]] = {
         [
             "aggregate={use: std.mean}",
             "protect.noised=[{use: std.clip, norm: 0.01}, {use: std.gaussian, epsilon: 8, delta: 1.0e-5}]",
-            "negotiate_mask={use: baselines.random_mask, ratio: 0.3, rest: noised}",
+            "negotiate_mask={use: baselines.random_mask, ratio: 0.3, other_zone: noised}",
         ],
     ),
     "selectiveshield-consensus-fas-scrambling": (

@@ -32,8 +32,8 @@ MAGNITUDE = {"use": "paraaegis.magnitude"}
 NEGOTIATIONS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "std.single_zone": ({"zone": NOISED}, []),
     "std.single_zone@encrypted": ({"zone": ENCRYPTED}, []),
-    "std.by_name": ({"zones": {ENCRYPTED: ["*.weight"]}, "rest": NOISED}, []),
-    "std.by_name@retained": ({"zones": {RETAINED: ["*.bias"]}, "rest": NOISED}, []),
+    "std.by_name": ({"zones": {ENCRYPTED: ["*.weight"]}, "other_zone": NOISED}, []),
+    "std.by_name@retained": ({"zones": {RETAINED: ["*.bias"]}, "other_zone": NOISED}, []),
     "borda.layers": ({}, [MAGNITUDE]),
     "paraaegis.vote": ({"ratio": 0.3}, [MAGNITUDE]),
     "selectiveshield.consensus": ({"tau": 0.05, "rho": 0.3}, [FISHER]),
@@ -301,7 +301,7 @@ def test_nothing_is_refused_everywhere() -> None:
 OPENED: dict[str, tuple[str, list[Any], list[Any]]] = {
     "clients": (ENCRYPTED, [{"use": "std.bfv", "key_holder": "clients"}], ["std.bfv"]),
     "key server": (ENCRYPTED, [{"use": "std.bfv", "key_holder": "key_server"}], ["std.bfv"]),
-    "key server to clients": (ENCRYPTED, [{"use": "std.bfv", "answer": "clients"}], ["std.bfv"]),
+    "key server to clients": (ENCRYPTED, [{"use": "std.bfv", "sums_visible_to": "clients"}], ["std.bfv"]),
     "threshold": (ENCRYPTED, [{"use": "threshold.bfv", "range": 1.0, "threshold": 4}], ["threshold.bfv"]),
     "nobody alone": (ENCRYPTED, [{"use": "secagg.bonawitz", "range": 1.0}], ["secagg.bonawitz"]),
     "local noise": (NOISED, [CLIP, {"use": "std.gaussian", "noise_multiplier": 0.05}], []),

@@ -292,7 +292,7 @@ class BareBallots(fedplug.Negotiation):
         client.plan = Plan.single("noised", client.ctx.layout.size, client.ctx.zones)
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        return [Reveals("lengths", ("aggregator",), covered_by="epsilon", asked=("lengths",))]
+        return [Reveals("lengths", ("server",), covered_by="epsilon", asked=("lengths",))]
 
 
 class NoisedBallots(BareBallots):
@@ -324,7 +324,7 @@ def test_an_account_is_on_the_word_of_whoever_keeps_it(toys: Any) -> None:
     plain = recipe_of("noised", [], train={"use": "toy.odd", "noise_multiplier": 1.0}, rounds=1)
     verdict = run_protocol(plain).protocol.ledger.verdict()
     assert issubclass(FullBatches, AccountKeeper)
-    line = verdict.toward("aggregator")
+    line = verdict.toward("server")
     assert (line.state, line.unit, line.rests_on[0]) == ("guaranteed", "record", "on the word of toy.odd")
 
 
@@ -387,7 +387,7 @@ def test_noise_on_a_sum_is_central_whichever_hook_adds_it(toys: Any) -> None:
     toys("aggregate", NoiseInTheSum)
     ledger = run_protocol(recipe_of("noised", [CLIP], train=PUSH, aggregate=ODD)).protocol.ledger
     assert ledger.log[0].zones["noised"].releases[0].trust == "central"
-    assert ledger.report().views["aggregator"].epsilon is None
+    assert ledger.report().views["server"].epsilon is None
 
 
 @pytest.mark.parametrize("coarse", [fedplug.Round(0.1), Clip(0.1, per="scalar")])
@@ -467,4 +467,4 @@ def test_what_is_computed_of_noised_values_costs_nothing_more(toys: Any) -> None
     assert more.protocol.ledger.epsilon() == bare.epsilon()
     assert more.protocol.ledger.verdict().status == "protected_from_all"
     views = more.protocol.ledger.report().views
-    assert views["aggregator"].epsilon == bare.report().views["aggregator"].epsilon
+    assert views["server"].epsilon == bare.report().views["server"].epsilon

@@ -154,7 +154,7 @@ def test_the_numbers_of_a_comparison_are_taken_from_its_folder(
     with pytest.raises(SystemExit, match="fedplug compare"):
         draw.take(folder)
     (folder / "compare.csv").write_text(
-        "protocol,seeds_list,accuracy_mean,accuracy_sd,bytes_up_mean,bytes_down_mean,seconds_mean,epsilon_aggregator\n"
+        "protocol,seeds_list,accuracy_mean,accuracy_sd,bytes_up_mean,bytes_down_mean,seconds_mean,epsilon_server\n"
         "a,1 2,0.95648,0.0042,40749660.0,40726300.0,2.71,\nb,1 2,0.5,0.1,1000000,1000000,5,7.9999\n"
     )
     assert draw.take(folder) == "two"

@@ -192,7 +192,7 @@ class AskAgain(Toy, fedplug.Opener):
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """Numbers that everybody knows."""
-        return [Reveals("numbers of clients", ("aggregator",), covered_by="nothing to pay", asked=("answer",))]
+        return [Reveals("numbers of clients", ("server",), covered_by="nothing to pay", asked=("answer",))]
 
     @hookimpl
     def postprocess(self, known: Known, ctx: Context) -> Operations:

@@ -58,12 +58,12 @@ class Masks(Toy, fedplug.Negotiation):
     class Options(fedplug.Options):
         """Where the rest goes."""
 
-        rest: str = Field(CLEAR, description="zone of what a client does not encrypt")
+        other_zone: str = Field(CLEAR, description="zone of what a client does not encrypt")
 
     @property
     def plans(self) -> Plans:
         """The zones that its plans can hold."""
-        zones = frozenset({ENCRYPTED, self.options.rest})
+        zones = frozenset({ENCRYPTED, self.options.other_zone})
         return Plans(zones=zones, own=zones)
 
     @hookimpl
@@ -76,7 +76,7 @@ class Masks(Toy, fedplug.Negotiation):
         """Sets this client's plan."""
         size, zones, count = client.ctx.layout.size, client.ctx.zones, client.ctx.num_clients
         mine = np.isin((np.arange(size) // WIDTH - client.client_id) % count, (0, 1))
-        client.plan = Plan.of(self.options.rest, size, zones, **{ENCRYPTED: mine})
+        client.plan = Plan.of(self.options.other_zone, size, zones, **{ENCRYPTED: mine})
 
 
 class Halves(Toy, fedplug.Groups):
@@ -105,7 +105,7 @@ class Halves(Toy, fedplug.Groups):
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """The ballots are paid for."""
-        return [Reveals("ballots", ("aggregator",), covered_by="epsilon", asked=("parity",))]
+        return [Reveals("ballots", ("server",), covered_by="epsilon", asked=("parity",))]
 
 
 class Silent(Own):

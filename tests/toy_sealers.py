@@ -36,8 +36,8 @@ class AtClients(Correspondent, Toy, fedplug.Sealer):
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
         """Closes the zone."""
-        seal = Seal(scheme="pads", opened_by="shares", opens_with=max(1, ctx.num_clients - 1), answers="clients",
-                    range=float("inf"), step=STEP)  # fmt: skip
+        seal = Seal(scheme="pads", opened_by="shares", opens_with=max(1, ctx.num_clients - 1),
+                    sums_visible_to="clients", range=float("inf"), step=STEP)  # fmt: skip
         return (seal,)
 
     def prepare(self, cohort: Cohort, ctx: Context) -> None:
@@ -129,6 +129,6 @@ class AtClients(Correspondent, Toy, fedplug.Sealer):
         note = "locked: the server cannot read them"
         return [
             self.correspondence(),
-            fedplug.Reveals("letters", ("aggregator",), covered_by="nothing to pay", asked=("deal",), note=note),
-            fedplug.Reveals("parts", ("aggregator",), covered_by="nothing to pay", asked=("tell_part",), note=note),
+            fedplug.Reveals("letters", ("server",), covered_by="nothing to pay", asked=("deal",), note=note),
+            fedplug.Reveals("parts", ("server",), covered_by="nothing to pay", asked=("tell_part",), note=note),
         ]

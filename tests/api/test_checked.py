@@ -23,7 +23,7 @@ from fedplug import Clip, Noise, Reveals, Round, Scale, Seal, WeightedSum
         (lambda: Round(0.0), r"^Round\(step=0.0\): it must be a finite number > 0$"),
         (lambda: WeightedSum(rate=0.0), r"^WeightedSum\(rate=0.0\): it must be a finite number > 0$"),
         (lambda: WeightedSum(divided_by="some"), "it must be one of 'sent', 'all'"),  # type: ignore[arg-type]
-        (lambda: Reveals("mask", to=("everybody",)), "a tuple of 'aggregator'"),  # type: ignore[arg-type]
+        (lambda: Reveals("mask", to=("everybody",)), "a tuple of 'server'"),  # type: ignore[arg-type]
         (lambda: Reveals("mask", to=(), covered_by="hope"), "one of 'epsilon'"),  # type: ignore[arg-type]
     ],
 )

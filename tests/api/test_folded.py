@@ -9,7 +9,7 @@ from fedplug import Clip, Known, Noise, Open, Operations, Seal, WeightedSum
 from fedplug.api.links import Hook, Link, Step, closers, foretold, locked, released, seal_of, uploaded
 from fedplug.api.roles import Site
 
-KEYS = Seal(scheme="a test", opened_by="key_server", range=8.0, step=0.5, answers="clients")
+KEYS = Seal(scheme="a test", opened_by="key_server", range=8.0, step=0.5, sums_visible_to="clients")
 
 
 def steps(*links: tuple[str, Hook, Site, Operations]) -> list[Step]:

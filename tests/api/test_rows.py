@@ -18,7 +18,7 @@ from row_toys import a_row
 def test_every_field_comes_back() -> None:
     row = dataclasses.replace(
         a_row(3), figures={"Dice": 0.5}, epsilon=math.inf, epsilon_prices="noised", level_epsilons={"record": 2.0},
-        view_epsilons={"client": 1.5}, unprotected=["aggregator"], cpu_seconds=1.5,
+        view_epsilons={"client": 1.5}, unprotected=["server"], cpu_seconds=1.5,
         groups={"a": GroupResult(0.5, 1.0)}, group_members={"a": [0, 1]}, personal_accuracy={0: 0.25, 11: 0.75},
         personal_public_accuracy={0: 1.0}, client_leading={0: 1.0}, personal_leading={0: 1.0},
         personal_public_leading={0: 1.0}, tuned={0: 1.0}, tuned_public={0: 1.0}, clusters={"a": 1.0},

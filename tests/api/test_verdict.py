@@ -59,7 +59,7 @@ def test_a_guarantee_names_epsilon_delta_unit_and_both_adjacencies_in_words() ->
         "add-or-remove one client; replace-one: epsilon 4.00; rests on: it holds; not covered: mask"
     )
     assert str(line("key_holder", "absent")) == "the key server: no such party: there is none"
-    assert str(line("aggregator", "beyond", 90.0)) == "the server: no guarantee: too large"
+    assert str(line("server", "beyond", 90.0)) == "the server: no guarantee: too large"
 
 
 def test_its_text_has_a_line_for_each_party_with_a_sign_and_words() -> None:
@@ -82,7 +82,7 @@ def test_an_epsilon_of_zero_that_noise_bought_keeps_its_terms() -> None:
 def test_guarantees_of_other_units_are_told_apart() -> None:
     """Records toward one party, clients toward another: neither stands for both."""
     record = dataclasses.replace(line("client", "guaranteed"), unit="record", epsilons=None, stated={"pld": 1.5})
-    server = dataclasses.replace(line("aggregator", "guaranteed", 0.0), nothing=True)
+    server = dataclasses.replace(line("server", "guaranteed", 0.0), nothing=True)
     verdict = Verdict.of([server, record])
     assert verdict.opening == "Protected from everybody named, for each client or record"
     assert verdict.headline == (

@@ -57,14 +57,14 @@ def test_run_and_resume_hand_over_what_was_asked(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("FEDPLUG_DATA", raising=False)
     calls = fake_runs(monkeypatch, 7)
     options = (
-        "--set rounds=2 --set seed=3 --engine processes --workers 2 --resident 9 --timeout 60 --device cpu --output o "
-        "--data d --record-wire -q"
+        "--set rounds=2 --set seed=3 --engine processes --workers 2 --max-clients-in-memory 9 --timeout 60 "
+        "--device cpu --output o --data d --record-wire -q"
     )
     assert call(monkeypatch, "run", "r.yaml", *options.split()) == 7
     assert call(monkeypatch, "resume", "runs/x", "--round", "5", "--no-record-wire") == 7
     assert calls == [
         (Path("r.yaml"), ["rounds=2", "seed=3"],
-         Settings("processes", 2, "cpu", Path("o"), Path("d"), record_wire=True, quiet=True, resident=9,
+         Settings("processes", 2, "cpu", Path("o"), Path("d"), record_wire=True, quiet=True, max_clients_in_memory=9,
                   timeout=60)),
         (Path("runs/x"), 5, Settings()),
     ]  # fmt: skip

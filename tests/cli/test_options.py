@@ -34,6 +34,17 @@ def test_a_key_of_the_recipe_as_an_option_says_how_it_is_set(
     assert call(monkeypatch, "run", "r.yaml", "--colour") == 2
 
 
+@pytest.mark.parametrize("words", [("--resident", "3"), ("--resident=3",)])
+def test_an_option_of_an_earlier_version_says_what_it_is_called_now(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    assert call(monkeypatch, "run", "r.yaml", *words) == 1
+    assert capsys.readouterr().err.startswith(
+        "error: --resident is now called --max-clients-in-memory: write --max-clients-in-memory "
+    )
+    assert call(monkeypatch, "show", "std.sgd", *words) == 2, "a command that never had it"
+
+
 def test_a_change_of_the_recipe_without_set_says_how_it_is_written(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -122,13 +122,13 @@ def test_figures_of_a_task_are_columns_whatever_they_are_called(out: io.StringIO
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"view_epsilons": {"aggregator": 8.0, "released_model": 2.0}}, "8.00"),
-        ({"view_epsilons": {"aggregator": 8.0, "client": 2.0}, "unprotected": ["released_model"]},
+        ({"view_epsilons": {"server": 8.0, "released_model": 2.0}}, "8.00"),
+        ({"view_epsilons": {"server": 8.0, "client": 2.0}, "unprotected": ["released_model"]},
          "8.00 (server; 1 without)"),
-        ({"view_epsilons": {"client": math.inf}, "unprotected": ["aggregator", "released_model"]},
+        ({"view_epsilons": {"client": math.inf}, "unprotected": ["server", "released_model"]},
          "∞ (client; 2 without)"),
-        ({"view_epsilons": {"aggregator": 0.0}, "unprotected": ["client", "released_model"]}, "0 (server; 2 without)"),
-        ({"view_epsilons": {}, "unprotected": ["aggregator"]}, "no guarantee"),
+        ({"view_epsilons": {"server": 0.0}, "unprotected": ["client", "released_model"]}, "0 (server; 2 without)"),
+        ({"view_epsilons": {}, "unprotected": ["server"]}, "no guarantee"),
         ({"view_epsilons": {}}, "–"),
         ({"view_epsilons": {}, "level_epsilons": {"record": 2.0}}, "2.00 (each record)"),
         ({"view_epsilons": {}, "level_epsilons": {"record": 2.0}, "unprotected": ["client"]},

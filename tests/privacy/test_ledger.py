@@ -130,10 +130,10 @@ def test_zones_are_told_apart_by_what_was_released_of_them() -> None:
 
 def test_a_zone_that_never_had_noise_is_noised_by_name_only() -> None:
     never = enter(ledger_of(), {"noised": 1000}, {}, rounds=1)
-    assert never.report().views["aggregator"].detail == "sees the so-called noised zone of every upload, without noise"
+    assert never.report().views["server"].detail == "sees the so-called noised zone of every upload, without noise"
     assert never.report().views["released_model"].detail == "sees sums of the so-called noised zone without noise"
     once = enter(enter(ledger_of(), {"noised": 1000}, {}, rounds=1), {"noised": 1000}, {"noised": [LOCAL]}, rounds=1)
-    assert "so-called" not in once.report().views["aggregator"].detail
+    assert "so-called" not in once.report().views["server"].detail
 
 
 def test_costs_of_several_zones_add_up_by_the_price_that_is_asked() -> None:

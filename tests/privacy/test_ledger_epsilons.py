@@ -25,11 +25,11 @@ def test_secret_shares_are_held_by_nobody() -> None:
     sealed = {"key_holders": {"encrypted": "shares"}, "published": ["encrypted"]}
     stated = enter(ledger_of(**sealed), {"encrypted": 1000}, {"encrypted": [Release("gaussian", 5.0, 1.0)]}).report()
     assert stated.views["key_holder"].epsilon is None
-    assert "shares" in stated.views["client_and_aggregator"].detail
+    assert "shares" in stated.views["client_and_server"].detail
     mixed = ledger_of(key_holders={"encrypted": "shares", "clear": "clients"})
     enter(mixed, {"encrypted": 500, "clear": 500}, {"encrypted": [Release("gaussian", 5.0, 1.0)]})
     assert mixed.report().views["key_holder"].reason == "every client holds the key"
-    least, most = stated.views["aggregator"].epsilon, stated.epsilon
+    least, most = stated.views["server"].epsilon, stated.epsilon
     assert least is not None
     assert most is not None
     assert least < most
@@ -40,9 +40,9 @@ def test_a_view_of_as_many_clients_as_open_an_upload_opens_it(shares: int) -> No
     """One share that opens is a key that every client has; two are more than the one client of these views has."""
     closed = {"encrypted": EncryptionReport("shares", True, opens_with=shares)}
     noise = {"encrypted": [dataclasses.replace(LOCAL, trust="distributed")]}
-    together = enter(ledger_of(encryption=closed), {"encrypted": 1000}, noise).report().views["client_and_aggregator"]
+    together = enter(ledger_of(encryption=closed), {"encrypted": 1000}, noise).report().views["client_and_server"]
     keyed = enter(ledger_of(key_holders={"encrypted": "clients"}), {"encrypted": 1000}, noise)
-    opened = keyed.report().views["client_and_aggregator"]
+    opened = keyed.report().views["client_and_server"]
     assert together.epsilon is not None
     assert opened.epsilon is not None
     assert (together.epsilon == opened.epsilon) == (shares == 1)
@@ -81,7 +81,7 @@ def test_records_are_stated_apart_and_for_the_worst_client() -> None:
     stated = ledger.report()
     assert stated.levels["record"].epsilons["epsilon_toy"] == pytest.approx(2.0)
     assert stated.verdict.status == "protected_from_all"
-    line = stated.views["aggregator"]
+    line = stated.views["server"]
     assert (line.unit, line.guarantee) == ("record", "epsilon 2.00 for each record")
     assert line.rests_on[0] == f"on the word of {Records(None).name}"
     assert "1 / number of records" in line.rests_on[1]
@@ -100,13 +100,13 @@ def test_records_are_stated_apart_and_for_the_worst_client() -> None:
 
 
 def test_no_party_that_is_shown_what_gives_records_away_has_a_guarantee_of_them() -> None:
-    vectors = Reveals("vectors", ("aggregator",), voids=True, note="without noise")
+    vectors = Reveals("vectors", ("server",), voids=True, note="without noise")
     told = [dict.fromkeys(range(3), (2.0, 0.1, 10.0))]
     ledger = records_of(told, reveals=[vectors])
     verdict = ledger.verdict()
     assert verdict.status == "protected_from_some"
-    assert {line.party for line in verdict.lines if line.state == "none"} == {"aggregator", "client_and_aggregator"}
-    assert verdict.toward("aggregator").reason == "sees vectors: this gives data away"
+    assert {line.party for line in verdict.lines if line.state == "none"} == {"server", "client_and_server"}
+    assert verdict.toward("server").reason == "sees vectors: this gives data away"
     assert verdict.toward("released_model").guarantee == "epsilon 0.50 for each record"
     assert "the server: sees vectors" in ledger.report().levels["record"].covers
     vague = records_of([dict.fromkeys(range(3), (2.0, 0.1, 500.0))], reveals=[vectors]).verdict()

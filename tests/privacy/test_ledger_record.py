@@ -15,7 +15,7 @@ from row_toys import a_ledger
 
 def reports() -> list[LedgerReport]:
     """Of a mix of zones; of noise that protects nobody; of a secret cohort; of no round."""
-    shown = [Reveals("mask", ("aggregator", "client"), asked=("vote",), note="of each")]
+    shown = [Reveals("mask", ("server", "client"), asked=("vote",), note="of each")]
     schemes = {"encrypted": EncryptionReport("clients", False, "std.bfv", "BFV 4096 [60, 49]")}
     mixed = ledger_of(reveals=shown, encryption=schemes)
     enter(mixed, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
@@ -42,8 +42,8 @@ def test_epsilon_is_the_one_to_quote_and_none_where_nothing_is_promised() -> Non
     assert mixed.encryption["encrypted"].parameters == "BFV 4096 [60, 49]"
     assert mixed.reveals[0].asked == ("vote",)
     assert known.epsilon == math.inf
-    assert known.views["aggregator"].epsilon is None
-    assert known.views["aggregator"].nominal is not None
+    assert known.views["server"].epsilon is None
+    assert known.views["server"].nominal is not None
     assert secret.epsilon == secret.views["released_model"].epsilon == 0.5
     assert secret.sampling.rate == 0.1
     assert empty.epsilon is nothing.epsilon is None

@@ -17,9 +17,9 @@ from ledger_toys import CLIENTS, DELTA, LOCAL, SIGMA, VECTORS, enter, exact, led
 def test_dp_fedavg_states_epsilon_unit_trust_and_adjacency() -> None:
     ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [LOCAL]})
     assert ledger.epsilon() == pytest.approx(1.0)
-    assert exact(ledger, "aggregator") == exact(ledger, "client_and_aggregator") == pytest.approx(1.0)
-    assert exact(ledger, "aggregator", "replace_one") == pytest.approx(2.1547, abs=1e-3)
-    assert str(ledger.verdict().toward("aggregator")) == (
+    assert exact(ledger, "server") == exact(ledger, "client_and_server") == pytest.approx(1.0)
+    assert exact(ledger, "server", "replace_one") == pytest.approx(2.1547, abs=1e-3)
+    assert str(ledger.verdict().toward("server")) == (
         "the server: epsilon 1.00 for each client; the odds of a guess change 2.8 times at most; delta 1e-05, "
         "add-or-remove one client; replace-one: epsilon 2.15; "
         "rests on: noise that fedplug itself adds; not covered: message sizes and times"
@@ -35,20 +35,20 @@ def test_dp_fedavg_states_epsilon_unit_trust_and_adjacency() -> None:
 
 
 def test_hybrid_has_no_end_to_end_dp() -> None:
-    mask = Reveals("mask", ("aggregator", "client"))
+    mask = Reveals("mask", ("server", "client"))
     ledger = ledger_of(key_holders={"encrypted": "clients"}, reveals=[mask])
     enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
     assert ledger.verdict().headline == (
         "Each client's data are protected from the server, with epsilon 11.46 at most, and not from another client, a "
         "client together with the server or anybody who gets the model."
     )
-    server = ledger.verdict().toward("aggregator")
+    server = ledger.verdict().toward("server")
     assert server.guarantee == "epsilon 11.46 for each client"
     assert server.rests_on == ["noise that fedplug itself adds", "as long as the encryption holds"]
     assert server.not_covered == ["mask", "message sizes and times"]
-    for view in ("client", "client_and_aggregator", "released_model"):
+    for view in ("client", "client_and_server", "released_model"):
         assert "without noise" in reason(ledger, view)
-    assert exact(ledger, "aggregator") > 1, "un-noised values come back in what others upload"
+    assert exact(ledger, "server") > 1, "un-noised values come back in what others upload"
 
 
 def test_no_protection_is_no_dp() -> None:
@@ -64,7 +64,7 @@ def test_no_protection_is_no_dp() -> None:
 @pytest.mark.parametrize(
     ("release", "said"),
     [
-        (Release("gaussian", SIGMA, 1.0, literal=True), "paper's own formula"),
+        (Release("gaussian", SIGMA, 1.0, as_published=True), "paper's own formula"),
         (Release("staircase", SIGMA, 1.0), "counts as no noise"),
         (Release("gaussian", SIGMA, 1.0, source="reproducible"), "knows the seed"),
     ],
@@ -80,7 +80,7 @@ def test_unknown_noise_and_multiplier_zero_are_infinite() -> None:
         assert ledger.epsilon() == math.inf
         assert ledger.verdict().status == "no_protection"
         assert ledger.verdict().toward("client").reason == "the noise does not protect: epsilon is infinite"
-        assert exact(ledger, "aggregator") == math.inf
+        assert exact(ledger, "server") == math.inf
 
 
 def test_delta_must_be_below_one_over_clients() -> None:
@@ -112,9 +112,9 @@ def test_empty_and_retained_zones_cost_nothing() -> None:
 def test_what_is_shown_beside_retained_updates_is_named() -> None:
     mask = dataclasses.replace(VECTORS, what="mask", voids=False)
     shown = enter(ledger_of(reveals=[mask]), KEPT, {})
-    assert "mask" in shown.verdict().toward("aggregator").not_covered
+    assert "mask" in shown.verdict().toward("server").not_covered
     voided = enter(ledger_of(reveals=[VECTORS]), KEPT, {})
-    assert voided.verdict().toward("aggregator").detail == "sees vectors: of each client, without noise"
+    assert voided.verdict().toward("server").detail == "sees vectors: of each client, without noise"
     assert voided.verdict().toward("client").state == "guaranteed"
     asked = enter(ledger_of(), KEPT, {})
     asked.message_uncovered("odd.vote", "asks clients for raw, and says nowhere what the answers show")
@@ -137,7 +137,7 @@ def test_sums_that_show_single_updates_are_named(holder: str, least: int) -> Non
 def test_above_a_documented_bound_an_epsilon_is_no_guarantee() -> None:
     weak = enter(ledger_of(), {"noised": 10}, {"noised": [Release("gaussian", 0.05, 1.0)]})
     assert weak.verdict().status == "no_meaningful_guarantee"
-    assert "promises too little: it is above 20" in weak.verdict().toward("aggregator").reason
+    assert "promises too little: it is above 20" in weak.verdict().toward("server").reason
     fair = enter(ledger_of(), {"noised": 10}, {"noised": [LOCAL]})
     assert fair.verdict().status == "protected_from_all"
 
@@ -162,6 +162,6 @@ def test_a_run_leads_with_the_part_that_its_epsilon_prices() -> None:
 
 def test_a_priced_part_is_named_where_what_somebody_sees_voids() -> None:
     ledger = enter(ledger_of(reveals=[VECTORS]), {"noised": 1000}, {"noised": [LOCAL]})
-    assert "sees vectors" in reason(ledger, "aggregator")
+    assert "sees vectors" in reason(ledger, "server")
     assert ledger.verdict().status == "protected_from_some"
     assert priced_part(ledger) == "noised"

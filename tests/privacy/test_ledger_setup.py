@@ -31,7 +31,7 @@ def test_fedavg_has_no_key_and_shows_metrics_alone() -> None:
     assert (found.recipe_name, found.num_clients, found.rounds, found.min_clients) == ("toy", 4, 9, 3)
     assert (found.delta, found.sampling, found.accountant) == (1e-6, None, None)
     assert (found.key_holders, found.opened, found.log) == ({}, frozenset(), [])
-    assert shown(found) == {"client metrics": ("aggregator",), "number of examples": ("aggregator", "client")}
+    assert shown(found) == {"client metrics": ("server",), "number of examples": ("server", "client")}
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_fedavg_has_no_key_and_shows_metrics_alone() -> None:
     [
         ({"key_holder": "clients"}, "clients", False),
         ({"key_holder": "key_server"}, "key_server", True),
-        ({"key_holder": "key_server", "answer": "clients"}, "key_server", False),
+        ({"key_holder": "key_server", "sums_visible_to": "clients"}, "key_server", False),
     ],
 )
 def test_who_opens_a_zone_and_whether_the_server_sees_its_sum_follow_from_the_links(
@@ -61,7 +61,7 @@ def test_sampling_is_passed_on_with_its_accountant() -> None:
 def test_buffers_that_are_averaged_are_shown_to_everybody() -> None:
     assert "batch-norm statistics" not in shown(ledger(recipe_of(buffers="local")))
     assert shown(ledger(recipe_of(buffers="mean")))["batch-norm statistics"] == (
-        "aggregator", "client", "released_model"
+        "server", "client", "released_model"
     )  # fmt: skip
 
 
@@ -80,7 +80,7 @@ MASKS = recipe_of(
 
 
 def test_plans_that_follow_from_data_are_shown_where_nobody_says_to_whom() -> None:
-    assert shown(ledger(MASKS))["plans of clients"] == ("aggregator", "client")
+    assert shown(ledger(MASKS))["plans of clients"] == ("server", "client")
     assert "plans of clients" not in shown(ledger(recipe_of()))
 
 
@@ -88,8 +88,8 @@ def test_plans_that_follow_from_data_are_shown_where_nobody_says_to_whom() -> No
     ("options", "to"),
     [
         ({"key_holder": "clients"}, ("client",)),
-        ({"key_holder": "key_server", "answer": "server"}, ("key_holder",)),
-        ({"key_holder": "key_server", "answer": "clients"}, ("key_holder", "client")),
+        ({"key_holder": "key_server", "sums_visible_to": "server"}, ("key_holder",)),
+        ({"key_holder": "key_server", "sums_visible_to": "clients"}, ("key_holder", "client")),
     ],
 )
 def test_positions_of_a_clients_own_show_how_many_chose_each(

@@ -25,7 +25,7 @@ def test_laplace_is_accounted_under_both_adjacencies() -> None:
     assert stated.epsilons.replace_one["epsilon_rdp"] == pytest.approx(
         composed_epsilon(0, [("laplace", 10, 10)], DELTA)
     )
-    assert stated.views["aggregator"].epsilon == stated.epsilon
+    assert stated.views["server"].epsilon == stated.epsilon
     assert stated.zones["noised"].std == [pytest.approx(20 * math.sqrt(2))]
     assert stated.verdict.status == "protected_from_all"
     assert not any("no accountant" in warning for warning in stated.warnings)
@@ -55,7 +55,7 @@ def test_gaussian_noise_in_the_same_chain_counts_alone() -> None:
 def test_a_zone_without_noise_beside_it_is_said() -> None:
     ledger = enter(ledger_of(), {"noised": 500.0, "clear": 500.0}, {"noised": [laplace()]})
     assert ledger.verdict().status == "no_protection"
-    assert ledger.verdict().toward("aggregator").reason == "reads the clear zone of every upload, without noise"
+    assert ledger.verdict().toward("server").reason == "reads the clear zone of every upload, without noise"
 
 
 def test_a_restored_ledger_is_equal() -> None:
@@ -113,8 +113,8 @@ def test_noise_scaled_by_scores_earns_no_credit_and_none_after_un_noised_sums() 
     assert any("sizes of its own" in warning for warning in alone.warnings)
     zones = {"encrypted": 500, "noised": 500}
     with_sums = enter(ledger_of(key_holders={"encrypted": "clients"}), zones, {"noised": [scaled]}).report()
-    assert with_sums.views["aggregator"].epsilon is None
-    assert "scaled by scores" in with_sums.views["aggregator"].detail
+    assert with_sums.views["server"].epsilon is None
+    assert "scaled by scores" in with_sums.views["server"].detail
 
 
 def test_the_same_was_spent_where_all_of_it_is_alike() -> None:

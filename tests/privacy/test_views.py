@@ -35,20 +35,20 @@ def test_the_aggregator_pays_for_un_noised_values_that_shape_later_uploads() -> 
     ledger = ledger_of(key_holders={"encrypted": "clients"})
     enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
     expected = effective_multiplier([SIGMA] * 10 + [SIGMA / 2] * (19 * 9))
-    assert exact(ledger, "aggregator") == pytest.approx(gaussian_epsilon(expected, DELTA))
+    assert exact(ledger, "server") == pytest.approx(gaussian_epsilon(expected, DELTA))
     one_round = enter(
         ledger_of(key_holders={"encrypted": "clients"}),
         {"encrypted": 100, "noised": 900},
         {"noised": [LOCAL]},
         rounds=1,
     )
-    assert exact(one_round, "aggregator") == pytest.approx(gaussian_epsilon(SIGMA, DELTA))
+    assert exact(one_round, "server") == pytest.approx(gaussian_epsilon(SIGMA, DELTA))
 
 
 def test_a_key_server_that_answers_the_aggregator_leaves_it_no_guarantee() -> None:
     ledger = ledger_of(key_holders={"encrypted": "key_server"})
     enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
-    assert "decrypted sums of the encrypted zone" in reason(ledger, "aggregator")
+    assert "decrypted sums of the encrypted zone" in reason(ledger, "server")
 
 
 @pytest.mark.parametrize("holder", ["clients", "key_server"])
@@ -56,7 +56,7 @@ def test_encryption_alone_is_no_dp(holder: str) -> None:
     ledger = enter(ledger_of(key_holders={"encrypted": holder}), {"encrypted": 1000}, {})
     assert ledger.epsilon() is None
     verdict = ledger.verdict()
-    server, holds = verdict.toward("aggregator"), verdict.toward("key_holder")
+    server, holds = verdict.toward("server"), verdict.toward("key_holder")
     if holder == "clients":  # the server reads ciphertexts only, and everybody else sums without noise
         assert (verdict.status, server.guarantee) == (
             "protected_from_some", "learns nothing of the updates (epsilon 0)"
@@ -73,9 +73,9 @@ def test_noise_below_encryption_protects_from_everybody() -> None:
     ledger = ledger_of(key_holders={"encrypted": "clients"})
     enter(ledger, {"encrypted": 1000}, {"encrypted": [held(108.0, 2.0**-17)]})
     assert ledger.verdict().status == "protected_from_all"
-    assert exact(ledger, "aggregator") == 0
-    assert exact(ledger, "client_and_aggregator") == pytest.approx(1.0)
-    assert exact(ledger, "client") < exact(ledger, "client_and_aggregator")
+    assert exact(ledger, "server") == 0
+    assert exact(ledger, "client_and_server") == pytest.approx(1.0)
+    assert exact(ledger, "client") < exact(ledger, "client_and_server")
     assert ledger.verdict().toward("key_holder").state == "absent"
 
 
@@ -96,7 +96,7 @@ def test_whoever_opens_sums_gets_no_credit_for_noise_that_is_added_to_them_later
         noised = ledger_of(key_holders={"encrypted": holder}, published=["encrypted"])
         enter(plain, {"encrypted": 1000}, {"encrypted": [under]})
         enter(noised, {"encrypted": 1000}, {"encrypted": [under, over]})
-        for view in ("aggregator", "client_and_aggregator", *(["key_holder"] if holder == "key_server" else [])):
+        for view in ("server", "client_and_server", *(["key_holder"] if holder == "key_server" else [])):
             assert exact(noised, view) >= exact(plain, view), (holder, view)
         assert exact(noised, "released_model") < exact(plain, "released_model")
 
@@ -105,8 +105,8 @@ def test_central_noise_needs_a_trusted_server() -> None:
     ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [CENTRAL]})
     assert ledger.epsilon() == pytest.approx(1.0)
     assert exact(ledger, "released_model") == exact(ledger, "client") == pytest.approx(1.0)
-    assert "is trusted" in reason(ledger, "aggregator")
-    assert "below it" in reason(ledger, "client_and_aggregator")
+    assert "is trusted" in reason(ledger, "server")
+    assert "below it" in reason(ledger, "client_and_server")
     assert "as long as the server really adds it" in ledger.verdict().toward("released_model").rests_on
     assert ledger.verdict().status == "protected_from_some"
 
@@ -115,7 +115,7 @@ def test_reproducible_noise_protects_nobody() -> None:
     release = Release("gaussian", SIGMA, 1.0, source="reproducible")
     ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [release]})
     assert ledger.verdict().status == "no_protection"
-    for view in ("aggregator", "client", "client_and_aggregator", "released_model"):
+    for view in ("server", "client", "client_and_server", "released_model"):
         assert "knows the seed" in reason(ledger, view)
 
 
@@ -124,26 +124,26 @@ def test_reproducible_noise_protects_nobody() -> None:
 def test_no_view_of_sums_costs_more_than_the_upload_itself(weights: list[float]) -> None:
     ledger = ledger_of(num_clients=len(weights), delta=0.01)
     enter(ledger, {"noised": 1000}, {"noised": [LOCAL]}, 3, weights=dict(enumerate(weights)))
-    assert exact(ledger, "released_model") <= exact(ledger, "client") <= exact(ledger, "client_and_aggregator")
+    assert exact(ledger, "released_model") <= exact(ledger, "client") <= exact(ledger, "client_and_server")
 
 
 def test_a_voided_view_is_named_beside_zones_without_noise() -> None:
     ledger = ledger_of(key_holders={"encrypted": "clients"}, reveals=[VECTORS])
     enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
-    assert ledger.verdict().toward("aggregator").reason == "sees vectors: this gives data away"
+    assert ledger.verdict().toward("server").reason == "sees vectors: this gives data away"
     assert ledger.verdict().toward("client").reason == "sees sums over clients of the encrypted zone, without noise"
 
 
 @pytest.mark.parametrize(
     ("release", "to", "left"),
     [
-        (CENTRAL, "aggregator", {"client", "released_model"}),  # it is trusted with the values themselves
-        (CENTRAL, "client_and_aggregator", {"client", "released_model"}),
+        (CENTRAL, "server", {"client", "released_model"}),  # it is trusted with the values themselves
+        (CENTRAL, "client_and_server", {"client", "released_model"}),
         (CENTRAL, "client", {"released_model"}),
         (CENTRAL, "released_model", set()),
-        (LOCAL, "client", {"aggregator", "released_model"}),
-        (LOCAL, "client_and_aggregator", {"aggregator", "client", "released_model"}),
-        (LOCAL, "key_holder", {"aggregator", "client", "client_and_aggregator", "released_model"}),  # there is none
+        (LOCAL, "client", {"server", "released_model"}),
+        (LOCAL, "client_and_server", {"server", "client", "released_model"}),
+        (LOCAL, "key_holder", {"server", "client", "client_and_server", "released_model"}),  # there is none
     ],
 )
 def test_who_is_shown_what_voids_has_no_guarantee_and_nobody_else_loses_one(
@@ -157,7 +157,7 @@ def test_who_is_shown_what_voids_has_no_guarantee_and_nobody_else_loses_one(
 def test_an_aggregator_that_reads_ciphertexts_only_has_a_view_to_lose() -> None:
     ledger = ledger_of(key_holders={"encrypted": "clients"}, reveals=[VECTORS])
     enter(ledger, {"encrypted": 1000}, {"encrypted": [held(108.0, 2.0**-17)]})
-    assert ledger.verdict().toward("aggregator").reason == "sees vectors: this gives data away"
+    assert ledger.verdict().toward("server").reason == "sees vectors: this gives data away"
 
 
 @pytest.mark.parametrize("release", [LOCAL, CENTRAL])
@@ -198,7 +198,7 @@ def test_clients_that_hold_the_key_are_its_holders(to: Any) -> None:
         enter(ledger_of(), {"noised": 1000}, {"noised": [CENTRAL]}),
         enter(ledger_of(), {"noised": 1000}, {"noised": [laplace()]}),
         enter(
-            ledger_of(reveals=[Reveals("all", ("aggregator",), voids=True, note="it does")]),
+            ledger_of(reveals=[Reveals("all", ("server",), voids=True, note="it does")]),
             {"noised": 9},
             {"noised": [LOCAL]},
         ),
@@ -225,12 +225,12 @@ def under_shares(shut: int, *, asked: int = 0, rounds: int = 10) -> Ledger:
 
 def test_a_sum_that_stayed_closed_costs_nobody_who_could_not_have_opened_it() -> None:
     alone, asked, never = under_shares(0, rounds=7), under_shares(3, asked=CLIENTS), under_shares(3)
-    for party in ("aggregator", "client", "released_model"):
+    for party in ("server", "client", "released_model"):
         assert epsilon(asked, party) == epsilon(never, party) == epsilon(alone, party)
     # A client that was asked for its share may have kept it from the server, and be in league with it.
-    assert epsilon(never, "client_and_aggregator") == epsilon(alone, "client_and_aggregator")
+    assert epsilon(never, "client_and_server") == epsilon(alone, "client_and_server")
     whole = under_shares(0)
-    assert epsilon(asked, "client_and_aggregator") == epsilon(whole, "client_and_aggregator")
+    assert epsilon(asked, "client_and_server") == epsilon(whole, "client_and_server")
 
 
 def epsilon(ledger: Ledger, party: str) -> float:
@@ -242,6 +242,6 @@ def epsilon(ledger: Ledger, party: str) -> float:
 def test_a_sum_that_may_be_one_update_is_not_called_a_sum() -> None:
     ledger = ledger_of(key_holders={"encrypted": "key_server"}, min_clients=1)
     enter(ledger, {"encrypted": 100}, {})
-    line = ledger.report().views["aggregator"]
+    line = ledger.report().views["server"]
     assert "single updates" in line.reason
     assert "sums" not in line.reason

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import fedplug
 import pytest
 from cli_calls import GOOD, call
+from fedplug import Field
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.option_errors import explain
+from pydantic import ValidationError
 
 
 def test_every_missing_key_is_a_problem_of_its_own(
@@ -52,3 +57,54 @@ def test_whole_numbers_and_numbers_may_be_written_as_each_other(
 def test_options_that_are_true_or_false_stay_so(monkeypatch: pytest.MonkeyPatch, good: Path) -> None:
     """Also where another type is allowed beside bool."""
     assert call(monkeypatch, "check", str(good), "--set", "model={use: std.resnet18, small_input: true}") == 0
+
+
+def test_keys_of_earlier_versions_are_answered_with_the_new_ones(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path
+) -> None:
+    """All of them at once, each with its place, and with what to write."""
+    file = tmp_path / "old.yaml"
+    text = GOOD.replace("{use: std.single_zone, zone: noised}", "{use: std.by_name, zones: {}, rest: noised}")
+    file.write_text(text.replace("protect: {", "protect: {encrypted: [{use: std.bfv, answer: clients}], "))
+    assert call(monkeypatch, "check", str(file)) == 1
+    found = capsys.readouterr().out.splitlines()
+    assert [line.removeprefix(f"{file}:") for line in found if "now called" in line] == [
+        "7:47: unknown option 'rest' of std.by_name; it is now called other_zone: write other_zone: noised",
+        "8:38: unknown option 'answer' of std.bfv; it is now called sums_visible_to: write sums_visible_to: clients",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "value", "said"),
+    [
+        *((name, "answer", "clients", "it is now called sums_visible_to: write sums_visible_to: clients")
+          for name in ("std.bfv", "std.ckks", "std.paillier", "sensecrypt.paillier", "threshold.bfv")),
+        *((name, "rest", "clear", "it is now called other_zone: write other_zone: clear")
+          for name in ("std.by_name", "baselines.random_mask", "baselines.fedml_he", "baselines.maskcrypt", "fas.share",
+                       "fedre.sensitive_layers", "paraaegis.vote", "selectiveshield.consensus", "sensecrypt.select")),
+        ("fedre.layer_budgets", "allocation", "literal", "is now called as_published: write allocation: as_published"),
+        ("fedre.pda_pam", "weighting", "literal", "is now called as_published: write weighting: as_published"),
+        ("selectiveshield.noise", "choice", "literal_K", "is now called as_published: write choice: as_published"),
+    ],
+)  # fmt: skip
+def test_every_option_that_was_renamed_says_so(name: str, old: str, value: str, said: str) -> None:
+    options = Catalog.discover().named(name)[0].load().Options
+    with pytest.raises(ValidationError) as caught:
+        options.model_validate({old: value})
+    assert any(problem.message.endswith(said) for problem in explain(caught.value, options, {old: value}, name))
+
+
+class _Renamed(fedplug.Options):
+    now: float = Field(1.0, json_schema_extra={"formerly": "before"})
+    kind: Literal["new", "other"] = Field("other", json_schema_extra={"renamed": {"old": "new"}})
+
+
+def test_an_old_name_is_answered_with_the_new_one_and_the_value() -> None:
+    given = {"before": 2.5, "kind": "old", "bfore": 1}
+    with pytest.raises(ValidationError) as caught:
+        _Renamed.model_validate(given)
+    assert {problem.path: problem.message for problem in explain(caught.value, _Renamed, given, "a.b")} == {
+        ("before",): "unknown option 'before' of a.b; it is now called now: write now: 2.5",
+        ("kind",): "a.b: kind='old' is now called new: write kind: new",
+        ("bfore",): "unknown option 'bfore' of a.b; there is now, kind",
+    }

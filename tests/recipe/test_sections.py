@@ -60,7 +60,7 @@ class Audit(Section):
 
     def reveals(self, recipe: Recipe) -> list[Reveals]:
         """The report."""
-        return [Reveals("audits", ("aggregator",), note=f"{recipe.rounds // self.options.every} of them")]
+        return [Reveals("audits", ("server",), note=f"{recipe.rounds // self.options.every} of them")]
 
     def describe(self) -> str:
         """How often."""

@@ -54,7 +54,7 @@ def test_a_link_keeps_the_account_of_a_level_that_the_core_has_never_heard_of(mo
     assert stated.levels["label"].trust.startswith("local: ")
     assert stated.verdict.status == "protected_from_all"
     there = [line for line in stated.verdict.lines if line.state != "absent"]
-    assert [line.party for line in there] == ["aggregator", "client", "client_and_aggregator", "released_model"]
+    assert [line.party for line in there] == ["server", "client", "client_and_server", "released_model"]
     for line in there:
         assert (line.unit, line.adjacency, line.epsilons) == ("label", "the label of one example", None)
         assert line.stated == {"epsilon_pure": pytest.approx(2 * each)}
@@ -166,7 +166,7 @@ def test_a_function_behind_an_account_is_not_handed_the_examples(monkeypatch: py
 def test_it_may_count_them(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = with_account(monkeypatch, taken="their number")
     assert outcome.rows[-1].clients.dropped == {}
-    assert outcome.protocol.ledger.verdict().toward("aggregator").guarantee.endswith(" for each label")
+    assert outcome.protocol.ledger.verdict().toward("server").guarantee.endswith(" for each label")
 
 
 def test_a_function_that_asks_for_the_examples_takes_the_guarantee_of_the_account_away(
@@ -177,4 +177,4 @@ def test_a_function_that_asks_for_the_examples_takes_the_guarantee_of_the_accoun
     stated = outcome.protocol.ledger.report()
     assert stated.verdict.status == "no_protection"
     assert not any(line.stated for line in stated.verdict.lines)
-    assert stated.views["aggregator"].reason.startswith("sees what toy.peeks takes from examples: ")
+    assert stated.views["server"].reason.startswith("sees what toy.peeks takes from examples: ")

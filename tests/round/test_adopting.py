@@ -85,7 +85,7 @@ def test_batch_norm_statistics_stay_local_or_are_averaged() -> None:
 
 
 def test_the_final_fingerprint_is_keyed_where_the_server_must_not_know_the_model() -> None:
-    held, answered = {"use": "std.bfv", "key_holder": "clients"}, {"use": "std.bfv", "answer": "clients"}
+    held, answered = {"use": "std.bfv", "key_holder": "clients"}, {"use": "std.bfv", "sums_visible_to": "clients"}
     for seal, keyed in (([held], True), ([answered], True), ([], False)):
         outcome = run_protocol(recipe_of("encrypted" if seal else "clear", seal, rounds=1, train=PUSH))
         digests = {bytes(m.decode()["value"]) for m in outcome.sent("server") if m.phase == "finish"}

@@ -115,7 +115,7 @@ class Tells(Toy, fedplug.Negotiation):
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """A part of the update."""
-        return [Reveals("a part of the update", ("aggregator",), asked=("part",))]
+        return [Reveals("a part of the update", ("server",), asked=("part",))]
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:

@@ -79,7 +79,7 @@ def test_the_ledger_states_what_the_noise_was_calibrated_for(which: dict[str, An
         assert epsilon == pytest.approx(planned)
     views = ledger.report().views
     assert views["released_model"].epsilon == views["client"].epsilon == pytest.approx(epsilon)
-    assert views["aggregator"].state == "none"
+    assert views["server"].state == "none"
     assert "in turn" in ledger.report().sampling.why
 
 
@@ -239,8 +239,8 @@ def test_everybody_is_protected_where_nobody_opens_uploads() -> None:
     views = report.views
     # Six clients have the noise of the five that are asked for, and a client that looks knows its own.
     assert views["client"].epsilon == pytest.approx(gaussian_epsilon(2.0, 1e-5))
-    assert views["client_and_aggregator"].epsilon == pytest.approx(gaussian_epsilon(2.0, 1e-5))
-    for party in ("released_model", "aggregator"):
+    assert views["client_and_server"].epsilon == pytest.approx(gaussian_epsilon(2.0, 1e-5))
+    for party in ("released_model", "server"):
         assert views[party].epsilon == pytest.approx(gaussian_epsilon(2.0 * math.sqrt(6 / 5), 1e-5))
     assert report.sampling.rest == "noise"
 
@@ -306,7 +306,7 @@ def test_where_a_client_holds_the_key_its_own_noise_alone_counts() -> None:
     keys = {"use": "std.bfv", "key_holder": "clients", "range": 64}
     views = run_protocol(shared(keys)).protocol.ledger.report().views
     alone = gaussian_epsilon(2.0 / math.sqrt(5), 1e-5)
-    assert views["client_and_aggregator"].epsilon == pytest.approx(alone)
+    assert views["client_and_server"].epsilon == pytest.approx(alone)
     assert views["released_model"].epsilon == pytest.approx(gaussian_epsilon(2.0 * math.sqrt(6 / 5), 1e-5))
 
 

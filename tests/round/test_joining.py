@@ -81,7 +81,7 @@ def test_a_server_that_swaps_the_box_is_found_out() -> None:
 @pytest.mark.parametrize("key_holder", ["clients", "key_server"])
 def test_a_sealed_secret_goes_to_its_client_alone(key_holder: str) -> None:
     """Each client gets one box, and another one than the others; a set-up is not quadratic in clients."""
-    answer = {"answer": "clients"} if key_holder == "key_server" else {}
+    answer = {"sums_visible_to": "clients"} if key_holder == "key_server" else {}
     seal = {"use": "std.bfv", "key_holder": key_holder, **answer}
     protocol, engine, _ = build(recipe_of("encrypted", [seal], rounds=1))
     try:

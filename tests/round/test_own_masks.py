@@ -169,7 +169,7 @@ MASKS = recipe_of(
 )
 
 
-@pytest.mark.parametrize("options", [{}, {"answer": "clients"}, {"key_holder": "clients"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"sums_visible_to": "clients"}, {"key_holder": "clients"}], ids=str)
 @pytest.mark.parametrize("engine", ["local", "processes"])
 def test_encrypted_and_plain_parts_meet_in_the_weighted_mean(options: dict[str, Any], engine: str) -> None:
     plain = MASKS | {"protect": {ENCRYPTED: [{"use": "toy.narrow_bfv", "range": 0.1} | options], CLEAR: []}}
@@ -178,10 +178,10 @@ def test_encrypted_and_plain_parts_meet_in_the_weighted_mean(options: dict[str, 
     assert np.allclose(outcome.vector, reference.vector, atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [{}, {"answer": "clients"}, {"key_holder": "clients"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"sums_visible_to": "clients"}, {"key_holder": "clients"}], ids=str)
 def test_two_encrypted_zones_that_overlap_give_the_weighted_mean(options: dict[str, Any]) -> None:
     plain = MASKS | {
-        "negotiate_mask": {"use": "toy.masks", "rest": "second"},
+        "negotiate_mask": {"use": "toy.masks", "other_zone": "second"},
         "protect": {ENCRYPTED: [{"use": "toy.narrow_bfv", "range": 0.1} | options], "second": ["toy.narrow_bfv"]},
         "postprocess": {ENCRYPTED: ["toy.narrow_bfv"], "second": ["toy.narrow_bfv"]},
     }
@@ -194,7 +194,7 @@ def test_two_encrypted_zones_that_overlap_give_the_weighted_mean(options: dict[s
 def test_parts_that_are_divided_by_all_clients_are_so_once(answer: str) -> None:
     """Everybody sends every position, so that the division by K, which SelectiveShield prints, gives the mean."""
     plain = MASKS | {
-        "protect": {ENCRYPTED: [{"use": "toy.narrow_bfv", "range": 0.1, "answer": answer}], CLEAR: []},
+        "protect": {ENCRYPTED: [{"use": "toy.narrow_bfv", "range": 0.1, "sums_visible_to": answer}], CLEAR: []},
         "aggregate": {"use": "selectiveshield.two_server", "divide_by": "clients"},
     }
     reference = run_protocol(recipe_of(train=PUSH, aggregate={"use": "std.mean", "weighting": "uniform"}))
@@ -229,7 +229,8 @@ def test_the_key_server_is_sent_sums_and_no_upload() -> None:
 def test_a_key_server_that_answers_clients_shows_the_server_nothing() -> None:
     start = initial_vector(MASKS)
     for answer in ("server", "clients"):
-        plain = recipe_of(ENCRYPTED, [{"use": "std.bfv", "range": 0.1, "answer": answer}], train=PUSH, rounds=1)
+        chain = [{"use": "std.bfv", "range": 0.1, "sums_visible_to": answer}]
+        plain = recipe_of(ENCRYPTED, chain, train=PUSH, rounds=1)
         outcome = run_protocol(plain)
         replies = b"".join(message.data for message in outcome.sent(sender="key_server", round=0))
         told = b"".join(message.data for message in outcome.sent(sender="server", round=1))
@@ -241,8 +242,8 @@ def test_a_key_server_that_answers_clients_shows_the_server_nothing() -> None:
 
 
 def test_only_a_key_server_can_answer_clients() -> None:
-    chain = [{"use": "std.bfv", "key_holder": "clients", "answer": "clients"}]
-    with pytest.raises(RecipeError, match="answer: clients is what a key server does"):
+    chain = [{"use": "std.bfv", "key_holder": "clients", "sums_visible_to": "clients"}]
+    with pytest.raises(RecipeError, match="sums_visible_to: clients is what a key server does"):
         Recipe.from_plain(recipe_of(ENCRYPTED, chain))
 
 
@@ -276,7 +277,7 @@ def test_each_group_votes_for_itself() -> None:
     plain = recipe_of(
         groups={"use": "toy.halves"},
         score_parameters=[{"use": "paraaegis.magnitude"}],
-        negotiate_mask={"use": "paraaegis.vote", "ratio": 0.2, "rest": "clear"},
+        negotiate_mask={"use": "paraaegis.vote", "ratio": 0.2, "other_zone": "clear"},
         protect={"encrypted": [{"use": "std.bfv"}], "clear": []},
         postprocess={"encrypted": ["std.bfv"]},
     )
@@ -308,7 +309,7 @@ class Bare(SingleZone):
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         note = "the same for all"
-        return [Reveals("a bit", ("aggregator",), covered_by="epsilon", asked=("bit",), note=note)]
+        return [Reveals("a bit", ("server",), covered_by="epsilon", asked=("bit",), note=note)]
 
 
 class Charged(Bare):
@@ -340,7 +341,7 @@ def test_replies_without_noise_are_unaccounted_whatever_is_said_to_cover_them(mo
         ledgers[name] = run_protocol(plain).protocol.ledger
     charged, bare = ({shown.what: shown for shown in ledger.reveals}["a bit"] for ledger in reversed(ledgers.values()))
     assert charged.covered_by == "epsilon"
-    toward = ledgers["toy.charged"].verdict().toward("aggregator")
+    toward = ledgers["toy.charged"].verdict().toward("server")
     assert toward.state == "guaranteed"
     assert "a bit" not in toward.not_covered
     assert bare.covered_by is None
@@ -349,7 +350,7 @@ def test_replies_without_noise_are_unaccounted_whatever_is_said_to_cover_them(mo
     )
     found = {line.party: line.reason for line in ledgers["toy.bare"].verdict().lines if line.state == "none"}
     assert found == dict.fromkeys(
-        ("aggregator", "client", "client_and_aggregator", "released_model"),
+        ("server", "client", "client_and_server", "released_model"),
         "toy.bare has answers sent that no statement covers",
     )
 
@@ -375,7 +376,8 @@ def test_ballots_that_were_sent_twice_are_paid_for_twice(source: str, times: int
 
 
 def test_a_server_adds_no_noise_to_a_sum_that_it_relays_unread() -> None:
-    chain = [{"use": "std.clip", "norm": 1.0}, {"use": "std.bfv", "key_holder": "key_server", "answer": "clients"}]
+    relayed = {"use": "std.bfv", "key_holder": "key_server", "sums_visible_to": "clients"}
+    chain = [{"use": "std.clip", "norm": 1.0}, relayed]
     noise = {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 2.0}
     plain = recipe_of("encrypted", chain, postprocess={"encrypted": ["std.bfv", noise]})
     with pytest.raises(RecipeError, match="which relays the encrypted sum and cannot read it"):

@@ -111,7 +111,7 @@ def test_a_full_disk_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("fedplug.round.parties.mmap.mmap", full)
     residents = Residents(1, tmp_path)
     residents.used(client(0))
-    with pytest.raises(SetupError, match=r"No space left.*--resident 1 asks; free space there, raise the number"):
+    with pytest.raises(SetupError, match=r"No space left.*--max-clients-in-memory 1 asks; free space there, raise"):
         residents.used(client(1))
 
 
@@ -125,7 +125,7 @@ def test_a_run_is_the_same_with_one_client_in_memory(engine: str, tmp_path: Path
     own = {"negotiate_mask": {"use": "toy.own"}, "postprocess": {"retained": ["toy.keep"]}}
     recipe = Recipe.from_plain(recipe_of(rounds=2, **own), toy_catalog())
     settings = Settings(output=tmp_path, engine=engine, quiet=True, workers=None if engine == "local" else 2)
-    few = settings.replace({"resident": 1})
+    few = settings.replace({"max_clients_in_memory": 1})
     _, whole = start(recipe, settings, toy_catalog(), folder_name="whole")
     _, put_away = start(recipe, few, toy_catalog(), folder_name="put-away")
     assert accuracies(put_away) == accuracies(whole)
@@ -136,5 +136,5 @@ def test_a_run_is_the_same_with_one_client_in_memory(engine: str, tmp_path: Path
 def test_scores_and_plans_of_a_vote_are_put_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedplug.round.parties._LEAST", 1)
     recipe = Recipe.from_plain(paraaegis(0.5, rounds=2), toy_catalog())
-    _, folder = start(recipe, Settings(output=tmp_path, quiet=True, resident=1), toy_catalog())
+    _, folder = start(recipe, Settings(output=tmp_path, quiet=True, max_clients_in_memory=1), toy_catalog())
     assert len(accuracies(folder)) == 2

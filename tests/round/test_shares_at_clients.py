@@ -29,8 +29,8 @@ def test_each_client_opens_the_sum_and_the_server_never_does(engine: str) -> Non
     plain = run_protocol(recipe_of(train={"use": "toy.push"}))
     assert np.abs(outcome.vectors[0] - plain.vectors[0]).max() < 2e-6
     views = outcome.protocol.ledger.report().views
-    assert views["aggregator"].state == "guaranteed"  # ciphertexts only
-    assert views["aggregator"].epsilon == 0
+    assert views["server"].state == "guaranteed"  # ciphertexts only
+    assert views["server"].epsilon == 0
     assert views["client"].state == "none"
     assert views["key_holder"].reason == "nobody holds the key: 2 clients together could open an upload"
     full = run_protocol(recipe(min_clients=4), engine).protocol.ledger.report().views

@@ -198,7 +198,7 @@ class Asks(SingleZone):
             cohort.ask(self.number)
 
     def reveals(self, ctx: Any) -> list[Reveals]:
-        return [Reveals("numbers", ("aggregator",), covered_by="nothing to pay", asked=("number",))]
+        return [Reveals("numbers", ("server",), covered_by="nothing to pay", asked=("number",))]
 
     @hookimpl
     def negotiate_mask(self, cohort: Any, ctx: Any) -> None:

@@ -188,8 +188,8 @@ class Peeking(SingleZone):
         return key_server.ctx.component("std.bfv").open(total, key_server.ctx).mean()
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        sealed = Reveals("ciphertexts", ("aggregator",), covered_by="nothing to pay", asked=("sealed",))
-        bare = Reveals("the mean update", ("aggregator",), asked=("opened",), voids=True, note="opened")
+        sealed = Reveals("ciphertexts", ("server",), covered_by="nothing to pay", asked=("sealed",))
+        bare = Reveals("the mean update", ("server",), asked=("opened",), voids=True, note="opened")
         return [sealed, bare] if self.options.says else [sealed]
 
 
@@ -197,7 +197,7 @@ def test_what_the_key_server_tells_the_server_is_an_answer_too(odd: Any) -> None
     plain = odd(Peeking, {"use": "std.bfv"})
     assert because(verdict(plain)).startswith("toy.odd asks the key server for opened, and says nowhere")
     plain["negotiate_mask"]["says"] = True
-    assert verdict(plain).toward("aggregator").reason.startswith("sees the mean update: ")
+    assert verdict(plain).toward("server").reason.startswith("sees the mean update: ")
 
 
 # -- ballots -----------------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class Ballots(SingleZone):
         return (Clip(1.0), Noise.gaussian(5.0)) if round == 0 or self.options.every else ()
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        return [Reveals("histograms", ("aggregator",), covered_by="epsilon", asked=("histogram",))]
+        return [Reveals("histograms", ("server",), covered_by="epsilon", asked=("histogram",))]
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ class Reads(SingleZone):
         return READS[self.options.what](client)
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        return [Reveals("it", ("aggregator",), asked=("found",))] if self.options.says else []
+        return [Reveals("it", ("server",), asked=("found",))] if self.options.says else []
 
 
 READS: dict[str, Any] = {
@@ -319,7 +319,7 @@ def test_where_plans_are_public_a_client_is_handed_without_its_data(odd: Any, wh
     with pytest.raises(TooFewClients, match=said):
         run_protocol(plain)
     plain["negotiate_mask"]["says"] = True
-    line = verdict(plain).toward("aggregator")
+    line = verdict(plain).toward("server")
     # A client of a recorded run finds plain values of its update among its answers.
     assert "it" in line.not_covered or line.detail == PLAIN_VALUES
 

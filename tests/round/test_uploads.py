@@ -203,7 +203,7 @@ FUZZED: dict[str, dict[str, Any]] = {
     "bfv": recipe_of("encrypted", [{"use": "std.bfv", "key_holder": "clients", "range": 0.5}]),
     "bfv at positions": recipe_of(
         "encrypted", [{"use": "std.bfv", "key_holder": "clients", "range": 0.5}],
-        negotiate_mask={"use": "toy.masks", "rest": "retained"},
+        negotiate_mask={"use": "toy.masks", "other_zone": "retained"},
     ),
     "scrambled": recipe_of("noised", [CLIP, "fas.scramble"], postprocess={"noised": ["fas.scramble"]}),
     "lwe": recipe_of("encrypted", [CLIP, LWE], aggregate=UNIFORM, postprocess={"encrypted": ["baselines.lwe"]}),

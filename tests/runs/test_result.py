@@ -67,7 +67,7 @@ def test_a_notebook_shows_it_escaped(done: fedplug.Run, monkeypatch: pytest.Monk
     assert shown.count("<tr>") == 5 + 4 + 1 + 3  # parties, facts, the head, rounds
     assert "personal mean" not in shown  # no column that is empty
     again = fedplug.open_run(done.folder)
-    again.ledger.verdict = a_verdict(aggregator=a_line("aggregator", "none", reason="<script>alert(1)</script>"))
+    again.ledger.verdict = a_verdict(server=a_line("server", "none", reason="<script>alert(1)</script>"))
     assert "<script>" not in again._repr_html_()
     assert "&lt;script&gt;alert(1)" in again._repr_html_()
 

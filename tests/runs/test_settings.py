@@ -25,6 +25,7 @@ def test_settings_come_from_the_config_file_then_the_environment_then_the_comman
     assert Settings.load().replace({"data": Path("/c"), "device": None}).data == Path("/c")
     for text, complaint in (
         ("divice = 'x'", "unknown key 'divice'; did you mean device?"),
+        ("resident = 3", "unknown key 'resident'; it is now called max_clients_in_memory"),
         ("workers = 'x'", "workers='x' must be a whole number"),
         ("workers = true", "workers=True must be a whole number"),
         ("workers = 0", "workers=0 must be >= 1"),

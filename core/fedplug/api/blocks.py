@@ -183,14 +183,14 @@ class Plan:
         return cls(labels, zones, frozenset(zones))
 
     @classmethod
-    def of(cls, rest: str, size: int, zones: tuple[str, ...], *, shared: Iterable[str] = (),
+    def of(cls, other_zone: str, size: int, zones: tuple[str, ...], *, shared: Iterable[str] = (),
            **positions: NDArray[Any]) -> Plan:
-        """`rest` everywhere, and each `zone=positions` on top (indices or a boolean mask).
+        """`other_zone` everywhere, and each `zone=positions` on top (indices or a boolean mask).
 
         Raises:
             ValueError: there is no such zone.
         """
-        labels = np.full(size, _label(rest, zones), np.uint8)
+        labels = np.full(size, _label(other_zone, zones), np.uint8)
         for zone, where in positions.items():
             labels[where] = _label(zone, zones)
         return cls(labels, zones, frozenset(shared))

@@ -27,7 +27,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Options(BaseModel):
     """Base of every component's options: frozen, unknown keys refused, defaults validated.
 
-    Give every field a `description`; `fedplug show` and `fedplug schema` print it.
+    Give every field a `description`; `fedplug show` and `fedplug schema` print it. A field that you rename says
+    `json_schema_extra={"formerly": "old"}`, and one whose values you rename `{"renamed": {"old": "new"}}`: recipes with
+    the old names get an error that says the new ones.
     """
 
     # Built when first used: a module may hold the options of ten components, of which a recipe names one.

@@ -266,7 +266,7 @@ class Correspondent(Component):
     def correspondence(self) -> Reveals:
         """What the keys show, for `reveals`."""
         note = "halves of key pairs that are drawn before any training; letters under them are relayed unread"
-        return Reveals("public keys", ("aggregator",), covered_by="nothing to pay", asked=("make_key",), note=note)
+        return Reveals("public keys", ("server",), covered_by="nothing to pay", asked=("make_key",), note=note)
 
     def _shared(self, client: Client, other: int) -> bytes:
         """The key of this client and another one."""

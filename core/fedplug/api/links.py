@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 def locked(steps: Iterable[Step]) -> bool:
     """Whether the key server tells the opened sum to the clients alone; the server then relays what it cannot read."""
     return any(
-        isinstance(closed := step.before.sealed[-1], Seal) and closed.answers == "clients"
+        isinstance(closed := step.before.sealed[-1], Seal) and closed.sums_visible_to == "clients"
         for step in steps
         if step.link.site == "key_server" and step.has(Open) and step.before.sealed
     )
@@ -470,7 +470,7 @@ _OF_UPLOADS = (WeightedSum, Combine)
 def _site_of(closed: Seal) -> Site:
     """Where those run who can open a seal; shares meet at the aggregation server, or at each client."""
     if closed.opened_by == "shares":
-        return "client" if closed.answers == "clients" else "server"
+        return "client" if closed.sums_visible_to == "clients" else "server"
     return "client" if closed.opened_by == "clients" else "key_server"
 
 
@@ -547,7 +547,8 @@ def misplaced_links(links: tuple[Link, ...], ctx: Context) -> list[tuple[Link, s
                 problems.append((
                     link,
                     f"{link.name} runs at the aggregation server, which relays the {link.zone} sum and cannot read it: "
-                    "the key server answers the clients alone; write answer: server, or have it run at the clients",
+                    "the key server answers the clients alone; write sums_visible_to: server, or have it run at the "
+                    "clients",
                 ))
             if at_clients is not None and link.site != "client":
                 where = {"server": "the aggregation server", "key_server": "the key server"}[link.site]

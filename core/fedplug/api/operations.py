@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 else:  # a record looks its types up, and needs no more of these
     Handed = Looking = Blind = OfFacts = Sampler = OfLayers = OfBlocks = Callable
 
-Party = Literal["aggregator", "key_holder", "client", "client_and_aggregator", "released_model"]
+Party = Literal["server", "key_holder", "client", "client_and_server", "released_model"]
 """Who sees something, in the words of the ledger's views."""
 GAUSSIAN = ("gaussian", "discrete_gaussian")
 IntegerNoise = Literal["discrete_gaussian_sum", "skellam_sum"]
@@ -208,7 +208,7 @@ class NoiseKind(Checked, Record):
         trust: `local` (added before upload), `central` (added to the sum by a trusted party), or `distributed` (local,
             but calibrated for the sum).
         source: `secure`, `exact`, or `reproducible` (from the recipe's seed, which protects nobody).
-        literal: True where the paper's own formula is used although it does not give what it claims.
+        as_published: True where the paper's own formula is used although it does not give what it claims.
         note: one sentence for the ledger; may be empty.
     """
 
@@ -216,7 +216,7 @@ class NoiseKind(Checked, Record):
     _: dataclasses.KW_ONLY
     trust: Literal["local", "central", "distributed"] = "local"
     source: Literal["secure", "exact", "reproducible"] = "secure"
-    literal: bool = False
+    as_published: bool = False
     note: Text = ""
 
 
@@ -283,7 +283,7 @@ class Noise(NoiseTerms, kw_only=True):
     def gaussian(
         cls, std: float | tuple[float, ...] | None, *, source: Source = "secure", grid: float | None = None,
         promised: float | None = None, calibrated_delta: float | None = None, scored: bool = False,
-        trust: Literal["local", "central", "distributed"] = "local", literal: bool = False, note: str = "",
+        trust: Literal["local", "central", "distributed"] = "local", as_published: bool = False, note: str = "",
         colluders: int = 0,
         takes_back: tuple[float, ...] | None = None, spread: float = 1.0,
     ) -> Self:  # fmt: skip
@@ -298,7 +298,7 @@ class Noise(NoiseTerms, kw_only=True):
             scored: sizes follow from scores of a model.
             trust: `distributed` where it is enough for the sum of several clients alone, so that the zone has to be
                 closed behind it; `central` in ballots whose noise the server adds. In `postprocess` all noise is.
-            literal: the paper's own formula, which does not give what it claims.
+            as_published: the paper's own formula, which does not give what it claims.
             note: one sentence for the ledger.
             colluders: clients whose noise does not count in a sum.
             takes_back, spread: of noise that is correlated over rounds; see the class.
@@ -307,7 +307,7 @@ class Noise(NoiseTerms, kw_only=True):
         return cls(
             mechanism=mechanism, std=std, source=source, grid=grid, promised=promised,
             trust=trust, calibrated_delta=calibrated_delta, scored=scored,
-            literal=literal, note=note, colluders=colluders, takes_back=takes_back, spread=spread,
+            as_published=as_published, note=note, colluders=colluders, takes_back=takes_back, spread=spread,
         )  # fmt: skip
 
     @classmethod
@@ -336,24 +336,24 @@ class Noise(NoiseTerms, kw_only=True):
     @classmethod
     def laplace(
         cls, scale: float, *, source: Literal["secure", "reproducible"] = "secure", grid: float | None = None,
-        calibrated_delta: float | None = None, literal: bool = False, note: str = "",
+        calibrated_delta: float | None = None, as_published: bool = False, note: str = "",
     ) -> Self:  # fmt: skip
         """Laplace noise of density exp(-|x| / scale) / (2 scale), behind a bound of the L1 norm.
 
         Args:
             scale: b, in units of the update.
-            source, grid, calibrated_delta, literal, note: as of `gaussian`.
+            source, grid, calibrated_delta, as_published, note: as of `gaussian`.
         """
         return cls(
             mechanism="laplace", std=scale, source=source, grid=grid, calibrated_delta=calibrated_delta,
-            literal=literal, note=note, order=1,
+            as_published=as_published, note=note, order=1,
         )  # fmt: skip
 
     @classmethod
     def own(
         cls, mechanism: str, sample: Sampler, *, multiplier: float, source: Source,
         order: float, curve: Curve | None = None, grid: float = 0.0, calibrated_delta: float | None = None,
-        literal: bool = False, note: str = "",
+        as_published: bool = False, note: str = "",
     ) -> Self:  # fmt: skip
         """A mechanism that the plugin executes; every verdict says that its price is on the component's word.
 
@@ -365,11 +365,11 @@ class Noise(NoiseTerms, kw_only=True):
             order: of the norm that has to be bounded before it.
             curve: its cost, under a name of the plugin's own.
             grid: what the results are multiples of; 0: unknown.
-            calibrated_delta, literal, note: as of `gaussian`.
+            calibrated_delta, as_published, note: as of `gaussian`.
         """
         return cls(
             mechanism=mechanism, sample=sample, promised=multiplier, source=source, order=order, curve=curve, grid=grid,
-            calibrated_delta=calibrated_delta, literal=literal, note=note,
+            calibrated_delta=calibrated_delta, as_published=as_published, note=note,
         )  # fmt: skip
 
 
@@ -419,8 +419,8 @@ class Seal(Checked, kw_only=True):
         opened_by: `clients` or `key_server`, who hold a key; `shares`, which many clients would have to put together.
         opens_with: how many of those together open a sum, or an upload: 1 where each holds a key. A view with so many
             clients who collude sees uploads.
-        answers: who learns the opened sum: the aggregation `server` too, or the `clients` alone. The key server locks
-            its answer for them; shares are put together at the server, or at each client (`Sealer.gather`).
+        sums_visible_to: who learns the opened sum: the aggregation `server` too, or the `clients` alone. The key server
+            locks its answer for them; shares are put together at the server, or at each client (`Sealer.gather`).
         range: largest magnitude of a weighted value; larger ones saturate. Infinity: none does; NaN: unknown.
         step: distance of neighbouring values; values are rounded to it. 0: none is; NaN: unknown.
         position_block: how many consecutive global positions share a ciphertext where clients have masks of their own;
@@ -432,7 +432,7 @@ class Seal(Checked, kw_only=True):
     opens_with: int = at_least(1, default=1)
     range: float = at_least(0, nan=True)
     step: float = at_least(0, nan=True)
-    answers: Literal["server", "clients"] = "server"
+    sums_visible_to: Literal["server", "clients"] = "server"
     position_block: int = 0
 
 

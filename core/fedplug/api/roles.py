@@ -729,7 +729,8 @@ class Sealer(Protector, Opener, role=True):
 
     def gather(self, block: Block, ctx: Context) -> Block:
         """At the server, what clients need of each other to open a closed sum, in its `meta`; asked where it says
-        `Seal(opened_by="shares", answers="clients")`. `ctx.party.cohort` has the clients whose updates are in the sum.
+        `Seal(opened_by="shares", sums_visible_to="clients")`. `ctx.party.cohort` has the clients whose updates are in
+        the sum.
 
         Raises:
             TooFewClients: too few of them help; the sum stays closed.

@@ -52,10 +52,10 @@ class Priced:
 
 
 PARTIES: dict[Party, str] = {
-    "aggregator": "the server",
+    "server": "the server",
     "key_holder": "the key server",
     "client": "another client",
-    "client_and_aggregator": "a client together with the server",
+    "client_and_server": "a client together with the server",
     "released_model": "anybody who gets the model",
 }
 """Who looks, in the order of the lines."""
@@ -74,8 +74,8 @@ promises too little. `no_protection`: nothing is stated for anybody. `nothing_ru
 
 State = Literal["guaranteed", "beyond", "none", "absent"]
 BRIEF: dict[str, str] = {
-    "aggregator": "server", "key_holder": "key server", "client": "client",
-    "client_and_aggregator": "client + server", "released_model": "model",
+    "server": "server", "key_holder": "key server", "client": "client",
+    "client_and_server": "client + server", "released_model": "model",
 }  # fmt: skip
 """The parties in the words of a narrow column."""
 MARKS: dict[State, str] = {"guaranteed": "✓", "beyond": "!", "none": "✗", "absent": "○"}

@@ -44,8 +44,8 @@ def _common(version: Version = False) -> None:
 @app.command(
     "run", cls=WithEngine, epilog="Example: fedplug run recipe.yaml --set rounds=5 --engine processes --workers 2"
 )
-@takes("plugins", "engine", "workers", "resident", "threads", "timeout", "device", "output", "data", "record_wire",
-       "listeners", "muted", "allow_outside", "quiet")  # fmt: skip
+@takes("plugins", "engine", "workers", "max_clients_in_memory", "threads", "timeout", "device", "output", "data",
+       "record_wire", "listeners", "muted", "allow_outside", "quiet")  # fmt: skip
 def run_recipe(recipe: RecipeFile, settings: Settings, sets: Sets = None) -> None:
     """Run a protocol and write what happened to a new folder."""
     from fedplug.runs import functions
@@ -54,8 +54,8 @@ def run_recipe(recipe: RecipeFile, settings: Settings, sets: Sets = None) -> Non
 
 
 @app.command(cls=WithEngine, epilog="Example: fedplug resume runs/paraaegis-dynamic-20260101-120000 --round 5")
-@takes("engine", "workers", "resident", "threads", "timeout", "device", "data", "record_wire", "plugins", "listeners",
-       "muted", "allow_outside", "trust", "quiet")  # fmt: skip
+@takes("engine", "workers", "max_clients_in_memory", "threads", "timeout", "device", "data", "record_wire",
+       "plugins", "listeners", "muted", "allow_outside", "trust", "quiet")  # fmt: skip
 def resume(
     run: RunFolder,
     settings: Settings,

@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperCommand
 
 from fedplug.cli import completion
-from fedplug.runs.settings import TABLE, Settings
+from fedplug.runs.settings import FORMERLY, TABLE, Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -163,6 +163,7 @@ def _gathered(words: list[str], known: set[str]) -> list[str]:
     strange = [word for word in words if word.startswith("--") and word != "--" and word.partition("=")[0] not in known]
     if not strange:
         return words
+    _require_no_old_names(strange, known)
     from fedplug.api.errors import SetupError
     from fedplug.engines.choice import engine_entry, options_class
     from fedplug.recipe.option_errors import closest
@@ -190,6 +191,18 @@ def _gathered(words: list[str], known: set[str]) -> list[str]:
                 raise SetupError(f"{option} needs a value; fedplug show {name} says which")
             given[names[option]] = text
     return [*rest, "--engine", json.dumps({"use": name, **given})]
+
+
+def _require_no_old_names(strange: list[str], known: set[str]) -> None:
+    """Refuses options of earlier versions, with what they are called now."""
+    from fedplug.api.errors import SetupError
+
+    for word in strange:
+        option, _, value = word.partition("=")
+        name = FORMERLY.get(option.removeprefix("--").replace("-", "_"), "")
+        now = f"--{name.replace('_', '-')}"
+        if now in known:
+            raise SetupError(f"{option} is now called {now}: write {now} {value or _ROWS[name]['metavar']}")
 
 
 def _require_no_keys(strange: list[str]) -> None:

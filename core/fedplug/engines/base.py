@@ -34,8 +34,10 @@ def host_of(job: Job, client_ids: list[int] | None) -> ClientHost | KeyServerHos
     recipe, composition = job.build()
     if client_ids is None:
         return KeyServerHost(recipe, composition, job.layout, job.run_dir)
-    share = job.resident and max(1, job.resident * len(client_ids) // recipe.data.clients)
-    return ClientHost(recipe, composition, client_ids, job.data_root, job.device, job.run_dir, resident=share)
+    share = job.max_clients_in_memory and max(1, job.max_clients_in_memory * len(client_ids) // recipe.data.clients)
+    return ClientHost(
+        recipe, composition, client_ids, job.data_root, job.device, job.run_dir, max_clients_in_memory=share
+    )
 
 
 def draw_apart() -> None:
@@ -69,7 +71,7 @@ class Job:
         run_dir: the run folder, where each party notes what it opens; None: it knows for as long as its process lives.
         world: of the recipe, for clients in this very process; it travels to no other.
         layout: of the model, for the key server, which has none: what is known of a sum follows from it.
-        resident: how many clients may be in memory, of all; None: all of them.
+        max_clients_in_memory: how many clients may be in memory, of all; None: all of them.
         timeout: seconds that a party may take for an answer; then it is lost to the round. 0: as long as it likes.
         own_files: of the user's own that the recipe names; they travel with it.
         options: those of the engine itself, an instance of its class `Options` where it has one.
@@ -85,7 +87,7 @@ class Job:
     run_dir: Path | None = None
     world: World | None = None
     layout: Layout = dataclasses.field(default_factory=lambda: Layout(()))
-    resident: int | None = None
+    max_clients_in_memory: int | None = None
     timeout: int = TIMEOUT
     own_files: tuple[own_files.OwnFile, ...] = ()
     options: Options = dataclasses.field(default_factory=Options)

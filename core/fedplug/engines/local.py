@@ -21,7 +21,7 @@ class LocalEngine:
         recipe, composition = job.build()
         everyone = list(range(recipe.data.clients))
         self.clients = clients = ClientHost(
-            recipe, composition, everyone, job.data_root, job.device, job.run_dir, job.world, job.resident
+            recipe, composition, everyone, job.data_root, job.device, job.run_dir, job.world, job.max_clients_in_memory
         )
         self.hosts: list[ClientHost | KeyServerHost] = [clients]
         for address in clients.addresses:

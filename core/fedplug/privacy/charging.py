@@ -100,16 +100,16 @@ def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[R
             "each client's, sent once, in the clear; clients are told the largest, and see the total of a sum as its "
             "divisor where they open it; equal weights avoid it"
         )
-        channels.append(Reveals("number of examples", ("aggregator", "client"), note=note))
+        channels.append(Reveals("number of examples", ("server", "client"), note=note))
     note = "training loss, accuracy counts, component logs and pictures, sent in the clear for the report"
     if recipe.fine_tune:
         note += "; counts of models that clients fine-tune on their examples too, and no noise is on these"
-    channels.append(Reveals("client metrics", ("aggregator",), note=note))
+    channels.append(Reveals("client metrics", ("server",), note=note))
     channels += [*_divisors(composition, ctx), *_senders(composition, ctx), *_examples(composition, ctx)]
     channels += [shown for section in recipe.sections.values() for shown in section.reveals(recipe)]
     if recipe.buffers == "mean":
         note = "means and variances of activations, averaged in the clear; buffers: local keeps them at the client"
-        everybody: tuple[Party, ...] = ("aggregator", "client", "released_model")
+        everybody: tuple[Party, ...] = ("server", "client", "released_model")
         # Images come back from them however much noise the update has (docs/edges/attacks.md).
         channels.append(Reveals("batch-norm statistics", everybody, voids=True, note=note))
     return channels
@@ -126,13 +126,13 @@ def _plans(composition: Composition, ctx: Context) -> list[Reveals]:
     if plans.public or len(plans.zones) < 2:
         return []
     named = {party for shown in negotiation.reveals(ctx) if not shown.asked for party in shown.to}
-    if named & {"aggregator", "released_model"} or (named and not plans.own):
+    if named & {"server", "released_model"} or (named and not plans.own):
         return []
     note = (
         "which scalars each client put into which zone follows from data or from who takes part, and shows in "
         f"positions and sizes; {negotiation.name} does not say who sees it"
     )
-    return [Reveals("plans of clients", ("aggregator", "client"), note=note)]
+    return [Reveals("plans of clients", ("server", "client"), note=note)]
 
 
 def _divisors(composition: Composition, ctx: Context) -> list[Reveals]:
@@ -186,7 +186,7 @@ def _senders(composition: Composition, ctx: Context) -> list[Reveals]:
 def _examples(composition: Composition, ctx: Context) -> list[Reveals]:
     """What links take from single examples that no account of records covers."""
     note = "its function is handed the examples (Map(function, examples=True)), and the account covers training alone"
-    everybody: tuple[Party, ...] = ("aggregator", "client", "released_model")
+    everybody: tuple[Party, ...] = ("server", "client", "released_model")
     takers = {
         step.link.name for zone in ctx.links for step in ctx.steps(zone) for one in step.operations
         if isinstance(one, Map) and one.examples
@@ -229,7 +229,7 @@ class Charging:
         """Whatever a site lets others know is shown to the server, and only then."""
         if count := len(self.server.remembered.classes):
             note = f"how many training examples of each class there are, told by {count} of {self.recipe.clients} sites"
-            self.ledger.reveals.append(Reveals("class counts", ("aggregator",), voids=True, note=note))
+            self.ledger.reveals.append(Reveals("class counts", ("server",), voids=True, note=note))
 
     def _withheld(self, event: SumWithheld) -> None:
         """Whoever says that it opened another sum before can be right of a round that was repeated, and of no other."""

@@ -76,7 +76,7 @@ class Ledger:
             for zone, closed in self.encryption.items()
         }
         self.sealed = frozenset(self.encryption)
-        self.opened = frozenset(zone for zone, closed in self.encryption.items() if closed.sums_seen_by_aggregator)
+        self.opened = frozenset(zone for zone, closed in self.encryption.items() if closed.sums_seen_by_server)
         self._reset()
 
     def _reset(self) -> None:
@@ -248,7 +248,7 @@ class Ledger:
         return spent.epsilons(self.delta, self.accountant, self.curves)
 
     def epsilon(self) -> float | None:
-        """Epsilon so far of the zones with noise: worst client, zero-out, at `delta`; None if no zone had noise.
+        """Epsilon spent of the zones with noise: worst client, zero-out, at `delta`; None if no zone had noise.
 
         Toward whoever sees the client's uploads where noise is local; toward whoever sees the released sums where it is
         central, with the credit for sampling that `accountant` grants.

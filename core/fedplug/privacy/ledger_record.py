@@ -119,7 +119,7 @@ class RoundEntry(Record):
         return dataclasses.replace(self, charged="secret", zones=zones, accounts={})
 
 
-SCHEMA = 6
+SCHEMA = 7
 NEVER_COVERED = (
     "hyper-parameter search and earlier runs on the same data",
     "number of examples of a client",
@@ -187,13 +187,13 @@ class EncryptionReport(Record):
 
     Attributes:
         key_holder: who can decrypt: `clients`, `key_server`, or `shares`, which many clients would put together.
-        sums_seen_by_aggregator: whether decrypted sums pass through the aggregation server.
+        sums_seen_by_server: whether decrypted sums pass through the aggregation server.
         component, parameters: of the encryption.
         opens_with: how many clients, or what they hold, open an upload together; 1 where each holds a key.
     """
 
     key_holder: Text
-    sums_seen_by_aggregator: bool
+    sums_seen_by_server: bool
     component: Text = ""
     parameters: Text = ""
     opens_with: Count = 1

@@ -102,7 +102,7 @@ def levels(ledger: Ledger) -> dict[str, dict[str, float]]:
 
 
 def level_epsilons(ledger: Ledger) -> dict[str, float]:
-    """Epsilon so far, at the worst client, of each level of which a component keeps account."""
+    """Epsilon spent, at the worst client, of each level of which a component keeps account."""
     return {level: quoted(stated) for level, stated in levels(ledger).items()}
 
 
@@ -285,8 +285,8 @@ def _seen(ledger: Ledger, party: Party) -> str:
     bare = [zone for zone in plain if ledger.costs[zone].bare]
     noised = [zone for zone in plain if zone not in (*bare, *early)]
     sealed = [zone for zone in ledger.costs if zone in ledger.sealed]
-    single = {zone for zone in sealed if ledger.key_holders[zone] == "clients" and party == "client_and_aggregator"}
-    opened = bool(ledger.opened.intersection(sealed)) or party == "client_and_aggregator"
+    single = {zone for zone in sealed if ledger.key_holders[zone] == "clients" and party == "client_and_server"}
+    opened = bool(ledger.opened.intersection(sealed)) or party == "client_and_server"
     rest = [zone for zone in sealed if zone not in single]
     parts = [
         f"the {listed(bare)} zone as it is" if bare else "",
@@ -302,12 +302,12 @@ def _not_covered(ledger: Ledger, party: Party) -> list[str]:
     """What a party sees that follows from clients' data, and no epsilon covers."""
     bare = [each for each in ledger.reveals if each.covered_by is None]
     seen = [each.what for each in bare if _sees(party, _shown_to(ledger, each.to))]
-    sizes = ["message sizes and times"] if "aggregator" in party else []
+    sizes = ["message sizes and times"] if "server" in party else []
     return list(dict.fromkeys([*seen, *sizes]))
 
 
 def view_epsilons(ledger: Ledger, headline: float | None) -> dict[str, float]:
-    """Epsilon so far, zero-out, of each view that has a guarantee; cheap enough for every round.
+    """Epsilon spent, zero-out, of each view that has a guarantee; cheap enough for every round.
 
     Where sampling earns credit, of the released model alone, which is the `headline`: what the others have spent
     follows from who was asked, which is secret, and the report states it for everybody.
@@ -361,7 +361,7 @@ def _of_values(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
         return {name: holder if absent and name == "key_holder" else kept for name in PARTIES}
     central = (SERVER,) if any(cost.central for cost in ledger.noised.values()) else ()
     return {
-        "aggregator": _aggregator(ledger),
+        "server": _server(ledger),
         "key_holder": _key_holder(ledger),
         "client": _everybody(
             ledger, lambda _, cost: cost.peer,
@@ -370,7 +370,7 @@ def _of_values(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
             "nothing is promised here",
             (*central, SUMS_ALONE),
         ),
-        "client_and_aggregator": _collusion(ledger),
+        "client_and_server": _collusion(ledger),
         "released_model": _everybody(
             ledger, lambda _, cost: cost.total, "the model after every round is seen, the uploads are not", central
         ),
@@ -443,9 +443,9 @@ def _shown_to(ledger: Ledger, to: tuple[Party, ...]) -> tuple[Party, ...]:
 
 def _sees(view: str, shown_to: tuple[str, ...]) -> bool:
     """Whether a view includes what is shown to these: who colludes sees what either does, and everybody the model."""
-    together = ("aggregator", "client", "client_and_aggregator", "released_model")
+    together = ("server", "client", "client_and_server", "released_model")
     return view in shown_to or "released_model" in shown_to or (
-        view == "client_and_aggregator" and any(whose in together for whose in shown_to)
+        view == "client_and_server" and any(whose in together for whose in shown_to)
     )
 
 
@@ -455,12 +455,12 @@ def priced_part(ledger: Ledger) -> str:
     Empty where it prices everything that was released of the updates, and the aggregation server's view costs no more.
     """
     noised, bare = ledger.noised, ledger.bare
-    if noised and (bare or ledger.feedback.any() or _voided(ledger, "aggregator") or headline_voided(ledger)):
+    if noised and (bare or ledger.feedback.any() or _voided(ledger, "server") or headline_voided(ledger)):
         return listed(noised)
     return ""
 
 
-def _aggregator(ledger: Ledger) -> Guarantee | Nothing:
+def _server(ledger: Ledger) -> Guarantee | Nothing:
     """The aggregation server: plain uploads one by one, encrypted zones only where their sums are published."""
     noised, bare = ledger.noised, ledger.bare
     if seen := [zone for zone in bare if zone not in ledger.sealed]:
@@ -708,7 +708,7 @@ def warnings(ledger: Ledger) -> Iterator[str]:
         yield SEED_IS_KNOWN
     releases = _releases(ledger)
     for zone, release in releases:
-        if release.literal:
+        if release.as_published:
             yield (
                 f"zone {zone}: the noise follows the paper's own formula, which does not give the epsilon that it "
                 "claims; epsilon here is what the noise really gives"

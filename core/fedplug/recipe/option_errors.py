@@ -63,10 +63,10 @@ def explain(error: ValidationError, model: type[BaseModel], data: Any, owner: st
     for item in error.errors(include_url=False):
         path, value = _inside(item["loc"], data)
         missing = ""  # every missing key is a mistake of its own, though all are missing at the same place
-        field, known = _around(model, item["loc"])
+        field, around = _around(model, item["loc"])
         if item["type"] == "extra_forbidden":
             path, on_key = item["loc"], True
-            message = f"unknown option {item['loc'][-1]!r}{of_owner}; {closest(str(item['loc'][-1]), known)}"
+            message = f"unknown option {item['loc'][-1]!r}{of_owner}; {_hint(item, around)}"
         elif item["type"] == "missing":
             path, on_key, missing = item["loc"][:-1], False, str(item["loc"][-1])
             meaning = f" ({field.description})" if field and field.description else ""
@@ -83,6 +83,27 @@ def explain(error: ValidationError, model: type[BaseModel], data: Any, owner: st
     ]
 
 
+def renamed(key: str, model: type[BaseModel]) -> str:
+    """The present name of an option that was called `key`; empty where none was.
+
+    A field says so with `json_schema_extra={"formerly": key}`, and of values with `{"renamed": {old: new}}`.
+    """
+    return next((name for name, field in model.model_fields.items() if _extra(field).get("formerly") == key), "")
+
+
+def _extra(field: FieldInfo | None) -> Mapping[str, Any]:
+    extra = field.json_schema_extra if field else None
+    return extra if isinstance(extra, dict) else {}
+
+
+def _hint(item: Any, around: type[BaseModel]) -> str:
+    """What may have been meant by an unknown key."""
+    key, value = str(item["loc"][-1]), item["input"]
+    if name := renamed(key, around):
+        return f"it is now called {name}: write {name}: {value if isinstance(value, str) else _show(value)}"
+    return closest(key, around.model_fields)
+
+
 def _value_message(item: Any, path: tuple[Any, ...], value: Any, field: FieldInfo | None) -> str:
     shown = f"{'.'.join(map(str, path))}={_show(value)}"
     context: Mapping[str, Any] = item.get("ctx", {})
@@ -90,6 +111,8 @@ def _value_message(item: Any, path: tuple[Any, ...], value: Any, field: FieldInf
         text = str(context["error"])
         # Validators may say all of it themselves: `epsilon=0 must be > 0; to switch the noise off, write noised: []`.
         return text if text.startswith(str(path[-1])) else f"{shown}: {text}"
+    if isinstance(value, str) and (now := _extra(field).get("renamed", {}).get(value)):
+        return f"{shown} is now called {now}: write {path[-1]}: {now}"
     if item["type"] in _RULES:
         bounds = {key: f"{bound:g}" if isinstance(bound, float) else bound for key, bound in context.items()}
         rule = _RULES[item["type"]].format(**bounds)
@@ -102,9 +125,8 @@ def _value_message(item: Any, path: tuple[Any, ...], value: Any, field: FieldInf
     else:
         text = item["msg"].removeprefix("Input should be ")
         message = f"{shown} must be {text}" if text != item["msg"] else f"{shown}: {text[:1].lower()}{text[1:]}"
-    extra = field.json_schema_extra if field else None
-    if isinstance(extra, dict) and "remedy" in extra:
-        return f"{message}; {extra['remedy']}"
+    if remedy := _extra(field).get("remedy"):
+        return f"{message}; {remedy}"
     return f"{message} ({field.description})" if field and field.description else message
 
 
@@ -134,8 +156,8 @@ def _nested(annotation: Any) -> type[BaseModel] | None:
     return next((inner for part in get_args(annotation) if (inner := _nested(part))), None)
 
 
-def _around(model: type[BaseModel], loc: tuple[Any, ...]) -> tuple[FieldInfo | None, list[str]]:
-    """The field that a location is about, the outermost one where that fails, and the keys of the options around it."""
+def _around(model: type[BaseModel], loc: tuple[Any, ...]) -> tuple[FieldInfo | None, type[BaseModel]]:
+    """The field that a location is about, the outermost one where that fails, and the options around it."""
     field: FieldInfo | None = None
     here, around = model, model
     for key in loc:
@@ -143,4 +165,4 @@ def _around(model: type[BaseModel], loc: tuple[Any, ...]) -> tuple[FieldInfo | N
         if isinstance(key, str) and key in here.model_fields:
             field = here.model_fields[key]
             here = _nested(field.annotation) or here
-    return field, list(around.model_fields)
+    return field, around

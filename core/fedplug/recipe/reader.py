@@ -335,7 +335,7 @@ def _task_of(data: Use | None) -> str:
         return ""
 
 
-_MACHINE = ("engine", "workers", "resident", "threads", "timeout", "device", "output", "record_wire")
+_MACHINE = ("engine", "workers", "max_clients_in_memory", "threads", "timeout", "device", "output", "record_wire")
 """Settings that people look for in the recipe."""
 
 

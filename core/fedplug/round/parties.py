@@ -266,8 +266,8 @@ class Residents:
         except OSError as error:
             where = self.folder or tempfile.gettempdir()
             raise SetupError(
-                f"a client cannot be put away in {where} ({error.strerror or error}), as --resident {self.most} asks; "
-                "free space there, raise the number, or leave --resident out"
+                f"a client cannot be put away in {where} ({error.strerror or error}), as --max-clients-in-memory "
+                f"{self.most} asks; free space there, raise the number, or leave --max-clients-in-memory out"
             ) from error
         mapped: dict[int, Array] = {}
         for array, start in zip(held, starts, strict=True):
@@ -347,7 +347,7 @@ class ClientHost:
         device: `cpu`, `cuda`, ...
         run_dir: the run folder, in which the clients note what they open, or None.
         world: of the recipe, where this process has one already.
-        resident: how many of its clients may be in memory; None: all.
+        max_clients_in_memory: how many of its clients may be in memory; None: all.
 
     Attributes:
         components: what messages may call at the clients, by name.
@@ -362,9 +362,9 @@ class ClientHost:
         device: str,
         run_dir: Path | None = None,
         world: World | None = None,
-        resident: int | None = None,
+        max_clients_in_memory: int | None = None,
     ) -> None:
-        self._residents = None if resident is None else Residents(resident, run_dir)
+        self._residents = None if max_clients_in_memory is None else Residents(max_clients_in_memory, run_dir)
         self.recipe, self.composition = recipe, composition
         steps = Steps(recipe, composition)
         self.components = {**composition.components, steps.name: steps}

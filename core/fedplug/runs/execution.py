@@ -629,7 +629,7 @@ class Execution:
             run_dir=self.run_dir,
             world=self.world,
             layout=self.model.layout,
-            resident=settings.resident,
+            max_clients_in_memory=settings.max_clients_in_memory,
             timeout=TIMEOUT if settings.timeout is None else settings.timeout,
             own_files=self.recipe.own_files,
             options=self.equipment.options,

@@ -249,8 +249,13 @@ def _require(given: Iterable[str], known: Sequence[str], what: str) -> None:
     """
     if wrong := [key for key in given if key not in known]:
         from fedplug.recipe.option_errors import closest
+        from fedplug.runs.settings import FORMERLY
 
-        raise SetupError("\n".join(f"{key}: this is {what}; {closest(key, sorted(known))}" for key in wrong))
+        hints = {
+            key: f"it is now called {FORMERLY[key]}" if FORMERLY.get(key) in known else closest(key, sorted(known))
+            for key in wrong
+        }
+        raise SetupError("\n".join(f"{key}: this is {what}; {hint}" for key, hint in hints.items()))
 
 
 def _ended(code: int, folder: Path, settings: Settings) -> Run:

@@ -25,7 +25,9 @@ OF_PROCESSES = ("workers", "timeout")
 """Settings that change nothing where all parties are in one process: it cannot wait for itself."""
 
 
-def _setting(kind: type, default: Any, help: str, *flags: str, key: str | None = None, metavar: str = "") -> Any:
+def _setting(
+    kind: type, default: Any, help: str, *flags: str, key: str | None = None, metavar: str = "", formerly: str = ""
+) -> Any:
     """One row of the table.
 
     Args:
@@ -35,8 +37,11 @@ def _setting(kind: type, default: Any, help: str, *flags: str, key: str | None =
         flags: its options, where they are not its name.
         key: in the config file, where it is not its name; empty where it cannot stand there.
         metavar: what the command line calls the value.
+        formerly: its name in earlier versions; who still uses it is told the new one.
     """
-    row = {"kind": kind, "help": help, "flags": flags, "key": key, "metavar": metavar or None}
+    row = {
+        "kind": kind, "help": help, "flags": flags, "key": key, "metavar": metavar or None, "formerly": formerly
+    }  # fmt: skip
     return dataclasses.field(default=default, metadata=row)
 
 
@@ -66,9 +71,10 @@ class Settings:
         list, (), "A Python file whose components count as installed: X of my.py is my.X.", "--plugin", key="",
         metavar="FILE",
     )  # fmt: skip
-    resident: int | None = _setting(
-        int, None, "Clients in memory at a time; the others are on disk. Default: all.", metavar="N"
-    )
+    max_clients_in_memory: int | None = _setting(
+        int, None, "Clients in memory at a time; the others are on disk. Default: all.", metavar="N",
+        formerly="resident",
+    )  # fmt: skip
     timeout: int | None = _setting(
         int, None, "Leave a client that is silent for longer out of the round. Default: 1800; 0: wait for ever.",
         metavar="SECONDS",
@@ -137,7 +143,7 @@ class Settings:
         for key, least, remedy in (
             ("workers", 1, "leave it out to let the engine decide"),
             ("threads", 1, "leave it out for 1"),
-            ("resident", 1, "leave it out to have all clients in memory"),
+            ("max_clients_in_memory", 1, "leave it out to have all clients in memory"),
             ("timeout", 0, "it is in seconds, and 0 means no limit"),
         ):
             if key in given and given[key] < least:
@@ -167,6 +173,8 @@ class Settings:
 
 TABLE = tuple(field for field in dataclasses.fields(Settings) if field.metadata)
 """The settings that a person can give, each with what `_setting` says of it."""
+FORMERLY = {row.metadata["formerly"]: row.name for row in TABLE if row.metadata["formerly"]}
+"""Settings of earlier versions, and what they are called now."""
 
 
 def _of_file(given: Mapping[str, Any], origin: str) -> dict[str, Any]:
@@ -187,7 +195,8 @@ def _of_file(given: Mapping[str, Any], origin: str) -> dict[str, Any]:
         if key not in keys:
             from fedplug.recipe.option_errors import closest
 
-            problems.append(f"{origin}: unknown key {key!r}; {closest(key, keys)}")
+            hint = f"it is now called {FORMERLY[key]}" if key in FORMERLY else closest(key, keys)
+            problems.append(f"{origin}: unknown key {key!r}; {hint}")
             continue
         kind, words = kinds[keys[key].metadata["kind"]]
         if key == "engine" and isinstance(value, dict):

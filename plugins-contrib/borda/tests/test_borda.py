@@ -129,11 +129,11 @@ def test_the_plan_holds_whole_layers() -> None:
 def test_the_ledger_learns_what_the_rankings_show() -> None:
     shown = component().reveals(client().ctx)
     assert [(each.what, each.asked) for each in shown] == [("layer rankings", ("rank",)), ("mask", ())]
-    assert all("aggregator" in each.to and each.covered_by is None for each in shown)
+    assert all("server" in each.to and each.covered_by is None for each in shown)
 
 
 def test_its_plans_are_alike_everywhere_and_follow_from_data() -> None:
-    plans = component(rest="clear").plans
+    plans = component(other_zone="clear").plans
     assert plans == fedplug.Plans(zones=frozenset({"encrypted", "clear"}), own=frozenset(), public=False)
     assert component(by="other").reads == fedplug.Reads(by="other", per="any")
 

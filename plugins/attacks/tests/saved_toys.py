@@ -20,7 +20,7 @@ def shield(**changes: Any) -> dict[str, Any]:
         score_parameters=[{"use": "selectiveshield.fisher"}],
         negotiate_mask={"use": "selectiveshield.consensus", "tau": 0.3, "rho": 0.3},
         protect={
-            "encrypted": [{"use": "std.ckks", "key_holder": "key_server", "answer": "clients"}],
+            "encrypted": [{"use": "std.ckks", "key_holder": "key_server", "sums_visible_to": "clients"}],
             "noised": [CLIP, {"use": "selectiveshield.noise", "epsilon": 8, "delta": 1e-5, "source": "reproducible"}],
         },
         aggregate={"use": "selectiveshield.two_server"},

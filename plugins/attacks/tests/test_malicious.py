@@ -129,7 +129,9 @@ def test_a_mask_that_goes_by_scores_is_led_elsewhere(tmp_path: Path) -> None:
     selective = {
         "score_parameters": [{"use": "selectiveshield.fisher", "figure_client": 0}],
         "negotiate_mask": {"use": "selectiveshield.consensus", "tau": 0.05, "rho": 0.3},
-        "protect": {"encrypted": [{"use": "std.ckks", "key_holder": "key_server", "answer": "clients"}], "noised": []},
+        "protect": {
+            "encrypted": [{"use": "std.ckks", "key_holder": "key_server", "sums_visible_to": "clients"}], "noised": [],
+        },
         "aggregate": {"use": "selectiveshield.two_server"},
         "postprocess": {"encrypted": ["std.ckks"], "retained": ["selectiveshield.merge"]},
     }

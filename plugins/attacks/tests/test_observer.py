@@ -206,7 +206,7 @@ def clipped(values: Any, norm: float, order: int) -> Any:
         ([CLIP, {"use": "std.gaussian", "noise_multiplier": 0.3, "source": "reproducible"}], 2),
         ([{"use": "std.clip_l1", "norm": 2.0}, {"use": "std.laplace", "noise_multiplier": 0.3,
                                                 "source": "reproducible"}], 1),
-        ([CLIP, {"use": "selectiveshield.noise", "noise_multiplier": 0.3, "choice": "literal_K",
+        ([CLIP, {"use": "selectiveshield.noise", "noise_multiplier": 0.3, "choice": "as_published",
                  "source": "reproducible"}], 2),
     ],
 )  # fmt: skip

@@ -65,7 +65,7 @@ def word(**options: Any) -> dict[str, Any]:
 
 
 def test_local_noise_that_is_right_stays_below_its_claim(settings: Settings) -> None:
-    server = audited(recipe_of([GAUSSIAN]), settings)["aggregator"]
+    server = audited(recipe_of([GAUSSIAN]), settings)["server"]
     assert server.claimed == pytest.approx(EPSILON, rel=1e-3)
     assert server.gaussian_counts
     assert not server.exceeds
@@ -77,12 +77,12 @@ def test_central_noise_that_is_right_stays_below_its_claim_over_rounds(settings:
     model = shown["released_model"]
     assert model.claimed is not None
     assert model.claimed / 3 < model.bound < model.claimed
-    assert shown["aggregator"].claimed is None  # it reads uploads as they are, and nobody says otherwise
-    assert not shown["aggregator"].exceeds
+    assert shown["server"].claimed is None  # it reads uploads as they are, and nobody says otherwise
+    assert not shown["server"].exceeds
 
 
 def test_distributed_noise_under_masks_stays_below_its_claim(settings: Settings) -> None:
-    server = audited(recipe_of([], **MASKED), settings, runs=2)["aggregator"]
+    server = audited(recipe_of([], **MASKED), settings, runs=2)["server"]
     assert server.canaries == 120
     assert server.gaussian_counts
     assert not server.exceeds
@@ -91,7 +91,7 @@ def test_distributed_noise_under_masks_stays_below_its_claim(settings: Settings)
 
 @pytest.mark.parametrize("options", [{"share": 0.5}, {"share": 0.001}], ids=["halved", "forgotten"])
 def test_noise_that_is_less_than_it_says_is_found(options: dict[str, Any], settings: Settings) -> None:
-    server = audited(word(**options), settings)["aggregator"]
+    server = audited(word(**options), settings)["server"]
     assert server.claimed == pytest.approx(EPSILON, rel=1e-3)
     assert server.exceeds
 
@@ -127,7 +127,7 @@ def test_distributed_noise_that_is_a_quarter_would_be_found_behind_the_masks(set
     with mock.patch.object(noise, "add_noise", quarter):
         found, _ = audit(recipe_of([], **MASKED), settings=settings, catalog=catalog(), runs=2)
     shown = {shown.party: shown for shown in found.parties}
-    assert shown["aggregator"].exceeds
+    assert shown["server"].exceeds
     assert shown["released_model"].exceeds
     assert any("THE CLAIM DOES NOT HOLD: toward the server" in line for line in found.text())
 
@@ -159,7 +159,7 @@ def test_directions_are_orthogonal_and_of_length_one() -> None:
 def test_laplace_noise_is_audited_along_single_scalars_and_by_the_theorem_alone(settings: Settings) -> None:
     chain = [{"use": "std.clip_l1", "norm": 1.0}, {"use": "std.laplace", "epsilon": 4.0}]
     recipe = recipe_of([], protect={"noised": chain})
-    server = audited(recipe, settings)["aggregator"]
+    server = audited(recipe, settings)["server"]
     assert not server.gaussian_counts
     assert server.right / server.guesses > 0.75  # where random directions would be lost in L1 noise
     assert not server.exceeds
@@ -209,7 +209,7 @@ DP_SGD = {
 
 
 def test_records_under_dp_sgd_stay_below_its_claim(settings: Settings) -> None:
-    server = audited(DP_SGD, settings, records=400)["aggregator"]
+    server = audited(DP_SGD, settings, records=400)["server"]
     assert server.unit == "record"
     assert server.claimed == pytest.approx(0.5, abs=0.1)
     assert server.canaries == 400
@@ -219,7 +219,7 @@ def test_records_under_dp_sgd_stay_below_its_claim(settings: Settings) -> None:
 def test_dp_sgd_that_forgets_its_noise_is_found(settings: Settings) -> None:
     with mock.patch.object(dp_sgd, "add_noise", lambda values, *_: values):
         found, _ = audit(DP_SGD, settings=settings, records=400, seed=3)
-    shown = {shown.party: shown for shown in found.parties}["aggregator"]
+    shown = {shown.party: shown for shown in found.parties}["server"]
     assert shown.exceeds
     assert shown.bound > 1
     assert not shown.gaussian_counts
@@ -270,10 +270,10 @@ def test_the_audit_of_a_run_is_in_its_report_with_the_verdict(tmp_path: Path, se
     code, folder = execution.start(Recipe.from_plain(recipe_of([GAUSSIAN]), catalog()), settings, catalog(), "audited")
     assert code == 0
     found, _ = audit(folder, settings=settings, catalog=catalog(), seed=3)
-    server = next(shown for shown in found.parties if shown.party == "aggregator")
+    server = next(shown for shown in found.parties if shown.party == "server")
     assert Audit.from_json((folder / "audit.json").read_text()) == found
     page = rewrite_report(folder).read_text()
-    assert re.sub("<[^>]*>", "", sentence(found.words()["aggregator"])) in re.sub("<[^>]*>", "", page)
+    assert re.sub("<[^>]*>", "", sentence(found.words()["server"])) in re.sub("<[^>]*>", "", page)
     assert f"epsilon is at least {server.bound:.2f}" in re.sub("<[^>]*>", "", page)
     said = Run(folder, settings, 0, catalog()).ledger.verdict.text(found.words())
     assert any(f"epsilon is at least {server.bound:.2f}" in line for line in said)

@@ -110,8 +110,8 @@ def test_a_round_costs_what_its_multiplier_says() -> None:
         assert report.verdict.status == "protected_from_some"
         assert report.views["released_model"].state == "guaranteed"
         assert report.views["released_model"].epsilon == pytest.approx(ledger.epsilon())
-        assert report.views["aggregator"].epsilon is None
-        assert report.views["aggregator"].reason == "adds the noise itself and sees the values without it"
+        assert report.views["server"].epsilon is None
+        assert report.views["server"].reason == "adds the noise itself and sees the values without it"
 
 
 def test_the_median_as_it_is_earns_no_guarantee() -> None:
@@ -120,7 +120,7 @@ def test_the_median_as_it_is_earns_no_guarantee() -> None:
     assert report.verdict.status == "no_protection"
     assert all(view.epsilon is None for view in report.views.values())
     assert ledger.epsilon() == math.inf
-    assert report.views["aggregator"].reason.startswith("sees norms of the clients' updates: ")
+    assert report.views["server"].reason.startswith("sees norms of the clients' updates: ")
     assert "released without noise" in report.views["released_model"].detail
 
 

@@ -336,7 +336,7 @@ def test_extremes_are_told_to_the_server_and_clips_to_whoever_opens() -> None:
     assert {*protocol.ledger.uncovered} <= {PLAIN_VALUES}  # extremes are plain values, as it states
     component: Any = protocol.composition.components["baselines.batchcrypt"]
     seen = {(each.what, party) for each in component.reveals(protocol.server.ctx) for party in each.to}
-    told = {("extremes of updates", "aggregator"), ("clip of the round", "client"), ("clip of the round", "key_holder")}
+    told = {("extremes of updates", "server"), ("clip of the round", "client"), ("clip of the round", "key_holder")}
     assert told <= seen
     assert not component.plans.public
     given = BatchCrypt(BatchCrypt.Options(clip="range"))

@@ -178,7 +178,7 @@ def test_the_literal_form_shows_what_was_zeroed() -> None:
     (shown,) = outcome.protocol.composition.components["baselines.lus"].reveals(ctx)
     assert (shown.what, shown.covered_by) == ("support of the update", None)
     # Whoever sees the model sees the scalars that all clients zeroed: they do not move.
-    assert {"aggregator", "released_model"} <= set(shown.to)
+    assert {"server", "released_model"} <= set(shown.to)
     assert np.count_nonzero(outcome.vector == initial_vector(recipe_of("noised"))) > 100
 
 
@@ -190,11 +190,11 @@ def test_the_literal_form_promises_nothing() -> None:
         plain = recipe_of("noised", [noise if use is NOISE else use for use in chain], rounds=1)
         return run_protocol(plain).protocol.ledger.report()
 
-    literal = report(chain(noise="kept", again=True))
-    assert literal.verdict.status == "no_protection"
-    assert all(view.epsilon is None for view in literal.views.values())
+    as_published = report(chain(noise="kept", again=True))
+    assert as_published.verdict.status == "no_protection"
+    assert all(view.epsilon is None for view in as_published.views.values())
     covered = report(chain())
-    assert covered.views["released_model"].epsilon < covered.views["aggregator"].epsilon
+    assert covered.views["released_model"].epsilon < covered.views["server"].epsilon
 
 
 def test_what_is_zeroed_follows_from_data_and_a_clip_comes_behind(make_client: Callable[..., Client]) -> None:
@@ -204,8 +204,8 @@ def test_what_is_zeroed_follows_from_data_and_a_clip_comes_behind(make_client: C
     assert known.norm() == 1.0
     assert len(known.after(noise).releases) == 1
     noised = dataclasses.replace(known.after(noise), link="baselines.lus")
-    literal = noised.after(*lus(noise="kept").protect(noised, ctx))
-    assert (literal.releases, literal.freed) == ((), ("baselines.lus",))
+    as_published = noised.after(*lus(noise="kept").protect(noised, ctx))
+    assert (as_published.releases, as_published.freed) == ((), ("baselines.lus",))
     sealed = known.after(Seal(scheme="any", opened_by="clients", range=1.0, step=0.0))
     for component in (lus(), lus(noise="kept")):
         with pytest.raises(Misplaced, match=r"put baselines.lus before the encryption"):

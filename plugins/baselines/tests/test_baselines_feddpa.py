@@ -269,7 +269,7 @@ def test_the_ledger_states_what_the_noise_gives(make_client: Any) -> None:
     for round in range(10):
         ctx = dataclasses.replace(make_client(layout).ctx, round=round, rounds=10, num_clients=20)
         (release,) = behind(ctx, "noised", clip(0.5), noise()).releases
-        assert release.literal
+        assert release.as_published
         assert "claims epsilon=1" in release.note
         ledger.record(
             round, charged=range(20), zone_sizes={"noised": 100.0}, total=100, releases={"noised": [release]},
@@ -310,7 +310,7 @@ def test_plans_hold_every_scalar_once(make_client: Any) -> None:
 
 def test_what_all_clients_keep_is_seen_in_the_model(make_client: Any) -> None:
     shown = trainer().reveals(make_client(Layout(())).ctx)
-    assert {party for each in shown for party in each.to} == {"aggregator", "released_model"}
+    assert {party for each in shown for party in each.to} == {"server", "released_model"}
     assert all(each.covered_by is None for each in shown)
 
 

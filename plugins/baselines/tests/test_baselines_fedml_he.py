@@ -281,7 +281,7 @@ def test_what_the_recipe_lacks_is_said_before_the_run(changes: dict[str, Any], p
 
 def test_of_two_encryptions_one_must_be_named() -> None:
     seals = {"encrypted": [{"use": "std.bfv"}], "special": [{"use": "std.ckks"}]}
-    negotiation = {"use": "baselines.fedml_he", "rest": "special"}
+    negotiation = {"use": "baselines.fedml_he", "other_zone": "special"}
     two = {"protect": seals, "postprocess": {"encrypted": ["std.bfv"], "special": ["std.ckks"]}}
     with pytest.raises(RecipeError, match=r"2 components may encrypt the maps; write cipher: std.bfv"):
         Recipe.from_plain(recipe(negotiate_mask=negotiation, **two))
@@ -296,12 +296,12 @@ def test_it_says_what_the_agreement_shows(holder: str) -> None:
     by_key_server = {"select"} if holder == "key_server" else set()
     assert {method for each in shown for method in each.asked} == {"peak", "encrypt"} | by_key_server
     seen = {(each.what, party) for each in shown for party in each.to}
-    assert {("largest sensitivity", "aggregator"), ("largest sensitivity", "client"), ("mask", "client")} <= seen
+    assert {("largest sensitivity", "server"), ("largest sensitivity", "client"), ("mask", "client")} <= seen
     opened = "client" if holder == "clients" else "key_holder"
     assert ("sensitivity map", opened) in seen
-    assert ("mask", "aggregator") in seen or holder == "clients"
+    assert ("mask", "server") in seen or holder == "clients"
     voiding = [each.to for each in shown if each.voids]
-    assert voiding == ([("client_and_aggregator",)] if holder == "clients" else [])
+    assert voiding == ([("client_and_server",)] if holder == "clients" else [])
     assert not outcome.protocol.ledger.uncovered
 
 

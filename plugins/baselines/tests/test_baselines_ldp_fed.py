@@ -261,7 +261,7 @@ def test_the_ledger_adds_up_the_values_of_every_round() -> None:
     assert any("the paper's own formula" in warning for warning in outcome.protocol.ledger.report().warnings)
     release = outcome.protocol.ledger.log[0].zones["noised"].releases[0]
     assert release.mechanism == "pure"
-    assert release.literal
+    assert release.as_published
     assert "the paper would quote alpha 0.05" in release.note
 
 
@@ -270,7 +270,7 @@ def test_a_budget_in_epsilon_is_what_the_ledger_says(layers: bool) -> None:
     outcome = run_protocol(recipe(None, layers=layers, noise={"epsilon": 50, "source": "secure"}))
     assert outcome.protocol.ledger.epsilon() == pytest.approx(50, rel=1e-6)
     assert outcome.protocol.ledger.epsilon() <= 50 * (1 + 1e-9)
-    assert not outcome.protocol.ledger.log[0].zones["noised"].releases[0].literal
+    assert not outcome.protocol.ledger.log[0].zones["noised"].releases[0].as_published
 
 
 @pytest.mark.parametrize("layers", [True, False])
@@ -283,10 +283,10 @@ def test_a_budget_in_epsilon_and_delta_is_what_the_ledger_says(layers: bool) -> 
     assert ledger.report().views["released_model"].epsilon == pytest.approx(50, rel=1e-6)
     release = ledger.log[0].zones["noised"].releases[0]
     assert release.mechanism == "gaussian"
-    assert not release.literal
+    assert not release.as_published
     assert "those of all rounds cost 50 at delta 1e-05" in release.note
     assert any("the draws of baselines.ldp_fed do not add up" in warning for warning in ledger.report().warnings)
-    line = ledger.verdict().toward("aggregator")
+    line = ledger.verdict().toward("server")
     assert line.rests_on == ["on the word of baselines.ldp_fed"]
 
 

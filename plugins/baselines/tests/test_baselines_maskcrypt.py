@@ -197,7 +197,7 @@ def test_the_recipe_must_let_it_hear_what_is_exposed() -> None:
     with pytest.raises(RecipeError, match=r"does not hear what zone clear exposes.*last in protect.clear"):
         Recipe.from_plain(recipe(protect=chains))
     noised = {"encrypted": [{"use": "std.bfv"}], "noised": [PRIORITY, {"use": "std.clip", "norm": 1.0}]}
-    negotiation = {"use": "baselines.maskcrypt", "rest": "noised"}
+    negotiation = {"use": "baselines.maskcrypt", "other_zone": "noised"}
     with pytest.raises(RecipeError, match="does not hear what zone noised exposes"):
         Recipe.from_plain(recipe(protect=noised, negotiate_mask=negotiation))
 

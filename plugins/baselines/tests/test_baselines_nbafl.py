@@ -243,7 +243,7 @@ def test_the_noise_of_the_broadcast_changes_no_account() -> None:
 def test_the_ledger_states_what_the_clip_supports_not_what_the_paper_claims() -> None:
     release = released(uplink(norm=1.0, min_examples=3000))
     assert release.noise_multiplier == pytest.approx(0.00323, abs=5e-6)
-    assert release.literal
+    assert release.as_published
     assert "claims epsilon 1 " in release.note
     assert "holds below epsilon 1, not at 1" in release.note
     assert gaussian_epsilon(release.noise_multiplier, 1e-5) > 40_000  # for one upload

@@ -71,7 +71,7 @@ def test_ciphertexts_that_compress_or_repeat_stand_out(folder: Path) -> None:
 
 def test_attacks_stand_beside_the_guess_that_looks_at_nothing(folder: Path) -> None:
     tried = [
-        Tried("attacks.dlg aggregator", "PSNR", 31.25, 11.5, "mean image", False, 0.75, 4),
+        Tried("attacks.dlg server", "PSNR", 31.25, 11.5, "mean image", False, 0.75, 4),
         Tried("attacks.labels outsider", "error", None, None, "", True, None, 0),
     ]
     page = render(dataclasses.replace(contents(folder), attacks=Attacks(tried, True)))

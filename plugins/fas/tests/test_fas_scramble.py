@@ -141,7 +141,7 @@ def test_both_engines_and_both_styles_agree() -> None:
 
 def test_works_where_every_client_has_a_mask_of_its_own() -> None:
     """Each position is divided by those who sent it, in the clear or scrambled."""
-    masks = {"use": "toy.masks", "rest": "noised"}
+    masks = {"use": "toy.masks", "other_zone": "noised"}
     zones: dict[str, list[str]] = {"encrypted": [], "noised": []}
     plain = recipe_of(negotiate_mask=masks, train={"use": "toy.push"}, protect=zones)
     scrambled = plain | {
@@ -236,11 +236,11 @@ def test_ledger_counts_the_zone_as_sent_in_the_clear() -> None:
         plain["postprocess"] = {"noised": last} if last else {}
         ledgers.append(run_protocol(plain).protocol.ledger.report())
     assert ledgers[0].views == ledgers[1].views
-    seen = ledgers[1].views["aggregator"]
+    seen = ledgers[1].views["server"]
     assert "sees the noised zone of every upload, after the noise" in seen.detail
     assert seen.epsilon == pytest.approx(4.0, rel=1e-6)
     bare = run_protocol(recipe([])).protocol.ledger.report()
-    assert bare.views["aggregator"].reason.startswith("reads the so-called noised zone of every upload")
+    assert bare.views["server"].reason.startswith("reads the so-called noised zone of every upload")
     assert bare.zones["noised"].encrypted is False
     assert bare.uncovered_messages == []
 
@@ -249,7 +249,7 @@ def test_it_says_that_the_server_sees_through() -> None:
     for style in ("keyed", "static"):
         component, party = bare_scramble(style=style)
         shown, keys = component.reveals(party.ctx)
-        assert "aggregator" in shown.to
+        assert "server" in shown.to
         assert "hides nothing" in shown.note
         assert ("without any key" in shown.note) == (style == "static")
         assert (keys.asked, keys.covered_by) == (("publish",), "nothing to pay")

@@ -36,7 +36,7 @@ def fas(ratio: Any = 0.1, chain: list[Any] | None = None, **changes: Any) -> dic
 
 
 def test_the_plan_follows_from_public_facts_alone() -> None:
-    plans = Share(Share.Options(ratio=0.3, rest="clear")).plans
+    plans = Share(Share.Options(ratio=0.3, other_zone="clear")).plans
     assert plans == Plans(zones=frozenset({"encrypted", "clear"}), own=frozenset(), public=True)
 
 
@@ -102,7 +102,7 @@ def test_share_that_is_none_is_refused(ratio: Any) -> None:
 @pytest.mark.parametrize("rest", ["encrypted", "retained"])
 def test_rest_must_be_sent_in_a_zone_of_its_own(rest: str) -> None:
     with pytest.raises(ValidationError, match="zone of its own"):
-        Share.Options(rest=rest)
+        Share.Options(other_zone=rest)
 
 
 def test_asks_for_no_ballot_and_costs_no_message() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 DELTA = 1e-5
 SCORES = np.array([1.0, 2.0, 4.0])
-ALLOCATIONS = ("exact", "sum", "literal")
+ALLOCATIONS = ("exact", "sum", "as_published")
 positive = st.lists(st.floats(1e-9, 1e9), min_size=1, max_size=8).map(np.array)
 amounts = st.floats(0.01, 200)
 allocations: Any = st.sampled_from(ALLOCATIONS)
@@ -31,7 +31,7 @@ def test_eq_6_for_the_scores_1_2_4() -> None:
 
 def test_eq_9_costs_5_97_together_where_10_is_the_sum() -> None:
     """Three layers, epsilon 10, one round: 5.97 for zero-out, 13.93 for replace-one, both at delta 1e-5."""
-    found = budgets(SCORES, 10, DELTA, 1, "literal", 3)
+    found = budgets(SCORES, 10, DELTA, 1, "as_published", 3)
     assert found.epsilons.sum() == pytest.approx(10)
     assert found.cost(DELTA) == pytest.approx(5.97, abs=0.005)
     assert found.cost(DELTA, "replace_one") == pytest.approx(13.93, abs=0.005)
@@ -48,9 +48,9 @@ def test_the_other_allocations_of_the_same_shares() -> None:
 
 def test_eq_9_as_printed() -> None:
     """With all of epsilon for one layer, and with T rounds."""
-    one = budgets(np.ones(1), 2.0, DELTA, 30, "literal", 1)
+    one = budgets(np.ones(1), 2.0, DELTA, 30, "as_published", 1)
     assert one.sigmas[0] == pytest.approx(math.sqrt(2 * 30 * math.log(1 / DELTA)) / 2.0)
-    three = budgets(SCORES, 10, DELTA, 4, "literal", 3)
+    three = budgets(SCORES, 10, DELTA, 4, "as_published", 3)
     assert three.sigmas.tolist() == pytest.approx(
         [math.sqrt(8 * math.log(3 / DELTA)) / epsilon for epsilon in three.epsilons]
     )
@@ -68,17 +68,17 @@ def test_where_eq_9_ends() -> None:
     assert limit == pytest.approx(7.97, abs=0.005)
     for factor, holds in ((0.999, True), (1.001, False)):
         for rounds in (1, 10):
-            found = budgets(np.ones(1), factor * limit, DELTA, rounds, "literal", 1)
+            found = budgets(np.ones(1), factor * limit, DELTA, rounds, "as_published", 1)
             assert (found.cost(DELTA) <= factor * limit) is holds
 
 
 def test_many_equal_layers_have_far_more_noise_each_than_the_model_as_a_whole() -> None:
     """60 layers, epsilon 10: eps_l = 0.17. Eq. 9 and adding up waste most of the budget; the exact factor does not."""
     found = {one: budgets(np.ones(60), 10, DELTA, 1, one, 60) for one in ALLOCATIONS}  # type: ignore[arg-type]
-    assert found["literal"].epsilons[0] == pytest.approx(1 / 6)
-    assert found["literal"].sigmas[0] == pytest.approx(33.5, abs=0.1)
+    assert found["as_published"].epsilons[0] == pytest.approx(1 / 6)
+    assert found["as_published"].sigmas[0] == pytest.approx(33.5, abs=0.1)
     assert found["exact"].sigmas[0] == pytest.approx(math.sqrt(60) * gaussian_noise_multiplier(10, DELTA))
-    assert found["exact"].sigmas[0] < 0.16 * found["sum"].sigmas[0] < 0.2 * found["literal"].sigmas[0]
+    assert found["exact"].sigmas[0] < 0.16 * found["sum"].sigmas[0] < 0.2 * found["as_published"].sigmas[0]
 
 
 # -- what holds for all scores -----------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_the_ledger_is_never_told_of_more_noise_than_there_is(
     layers = len(scores) + absent
     found = budgets(scores, epsilon, delta, rounds, allocation, layers)
     released = released_multiplier(epsilon, delta, rounds, allocation, layers)
-    assert released <= found.multiplier * (1 + 1e-13 if allocation == "literal" else 1)
+    assert released <= found.multiplier * (1 + 1e-13 if allocation == "as_published" else 1)
     if allocation == "exact":
         assert released == pytest.approx(found.multiplier)
         assert gaussian_epsilon(released / math.sqrt(rounds), delta) <= epsilon * (1 + 1e-9)

@@ -41,7 +41,7 @@ def test_conforms() -> None:
 # -- clip and noise ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("allocation", ["exact", "sum", "literal"])
+@pytest.mark.parametrize("allocation", ["exact", "sum", "as_published"])
 @pytest.mark.parametrize("source", ["secure", "reproducible"])
 def test_each_layer_has_the_noise_of_its_budget(allocation: Any, source: str) -> None:
     """Eq. 8: C_l sigma_l. Six standard deviations of a chi-square variable."""
@@ -161,16 +161,17 @@ def ledger_of(component: LayerBudgets, rounds: int = 4) -> Ledger:
 def test_the_ledger_ends_at_epsilon() -> None:
     assert ledger_of(layer_budgets()).epsilon() == pytest.approx(10)
     assert ledger_of(layer_budgets(allocation="sum")).epsilon() == pytest.approx(10)  # a bound for any scores
-    literal = layer_budgets(allocation="literal")
-    release = stated(literal, client_with().ctx)[2]
-    assert release.literal
+    as_published = layer_budgets(allocation="as_published")
+    release = stated(as_published, client_with().ctx)[2]
+    assert release.as_published
     assert "eq. 9 as printed" in release.note
     assert "exceeds 8.15" in release.note  # 7.97 at delta / 3
     assert release.noise_multiplier == pytest.approx(math.sqrt(8 * math.log(3 / DELTA)) / 10)
-    assert ledger_of(literal).epsilon() == pytest.approx(9.94, abs=0.01)  # all in one layer; 5.97 with scores 1, 2, 4
+    # All in one layer; 5.97 with scores 1, 2, 4.
+    assert ledger_of(as_published).epsilon() == pytest.approx(9.94, abs=0.01)
 
 
-@pytest.mark.parametrize(("allocation", "epsilon"), [("exact", 10.0), ("sum", 6.55), ("literal", 5.97)])
+@pytest.mark.parametrize(("allocation", "epsilon"), [("exact", 10.0), ("sum", 6.55), ("as_published", 5.97)])
 def test_a_client_states_the_noise_of_each_layer_and_what_they_cost_together(allocation: Any, epsilon: float) -> None:
     component = layer_budgets(allocation=allocation, norm={"a": 0.5, "others": 0.25})
     clip, noise, release = stated(component, planned(client_with()).ctx)
@@ -178,7 +179,7 @@ def test_a_client_states_the_noise_of_each_layer_and_what_they_cost_together(all
     assert clip == Clip((0.5, 0.25, 0.25), per="layer")
     assert noise.std == pytest.approx(np.array([0.5, 0.25, 0.25]) * share.sigmas)
     assert noise.scored
-    assert noise.literal == (allocation == "literal")
+    assert noise.as_published == (allocation == "as_published")
     assert release.noise_multiplier == pytest.approx(share.multiplier, rel=2e-3)
     assert release.noise_multiplier <= share.multiplier * (1 + 1e-12)
     assert release.clipping_norm == pytest.approx(math.hypot(0.5, 0.25, 0.25))  # of all layers, not of one
@@ -211,7 +212,7 @@ def test_values_are_what_was_stated() -> None:
 def test_a_server_that_cannot_know_the_scores_states_the_bound() -> None:
     server = Server()
     ctx = Context(0, 4, LAYOUT, BASE_ZONES, 4, 2, 7, "", server)
-    for allocation in ("exact", "sum", "literal"):
+    for allocation in ("exact", "sum", "as_published"):
         _, noise, release = stated(layer_budgets(allocation=allocation), ctx)
         assert noise.std is None
         assert release.noise_multiplier == released_multiplier(10, DELTA, 4, allocation, 3)  # type: ignore[arg-type]
@@ -219,7 +220,7 @@ def test_a_server_that_cannot_know_the_scores_states_the_bound() -> None:
 
 def test_before_a_model_is_known_the_largest_norm_stands_for_all() -> None:
     ctx = Context(0, 4, Layout(()), BASE_ZONES, 4, 2, 7, "", Server())
-    component = layer_budgets(norm={"a": 0.5, "others": 0.2}, allocation="literal")
+    component = layer_budgets(norm={"a": 0.5, "others": 0.2}, allocation="as_published")
     clip, _, release = stated(component, ctx)
     assert clip == Clip(0.5, per="layer")
     assert release.noise_multiplier == pytest.approx(math.sqrt(8 * math.log(1 / DELTA)) / 10)
@@ -247,7 +248,7 @@ def test_signal_to_noise_of_each_layer() -> None:
 
 def test_layers_that_eq_9_does_not_cover_are_counted() -> None:
     client = client_with([1, 1, 1000])
-    protect(layer_budgets(allocation="literal", epsilon=18), client, np.zeros(LAYOUT.size))
+    protect(layer_budgets(allocation="as_published", epsilon=18), client, np.zeros(LAYOUT.size))
     assert client.log["fedre.layer_budgets.overspent"] == 2  # 9 each, of which 8.15 hold
 
 
@@ -290,4 +291,4 @@ def test_it_says_what_it_does() -> None:
         "layers clipped to 0.5, Gaussian noise by PSI score: epsilon 10, delta 1e-05 together over all rounds, "
         "reproducible source"
     )
-    assert "by eq. 9 (literal)" in layer_budgets(allocation="literal").describe()
+    assert "by eq. 9 (as published)" in layer_budgets(allocation="as_published").describe()

@@ -140,7 +140,7 @@ def multipliers(ledger: Ledger) -> list[float]:
     return [release.noise_multiplier for entry in ledger.log for release in entry.zones["noised"].releases]
 
 
-@pytest.mark.parametrize("allocation", ["sum", "literal"])
+@pytest.mark.parametrize("allocation", ["sum", "as_published"])
 def test_the_ledger_states_what_the_layers_of_a_run_cost_together(allocation: str) -> None:
     """The server works out the public scores of each round: the cost is that of the noise that clients added."""
     seen: list[tuple[int, float]] = []
@@ -245,10 +245,10 @@ def watched_scores() -> Iterator[list[tuple[int, np.ndarray]]]:
 def test_what_is_released_is_a_bound_for_what_a_run_really_adds() -> None:
     """The scores that the clients had, and the noise that follows from them."""
     with watched_scores() as seen:
-        run_protocol(recipe([OURS | {"allocation": "literal"}]))
+        run_protocol(recipe([OURS | {"allocation": "as_published"}]))
     assert len(seen) == 2 * 4
-    released = released_multiplier(10, DELTA, 2, "literal", 2)
+    released = released_multiplier(10, DELTA, 2, "as_published", 2)
     for _, scores in seen:
         assert len(scores) == 2
         assert scores[0] != scores[1]
-        assert budgets(scores, 10, DELTA, 2, "literal", 2).multiplier > 1.01 * released
+        assert budgets(scores, 10, DELTA, 2, "as_published", 2).multiplier > 1.01 * released

@@ -66,7 +66,7 @@ def test_eq_11_moves_by_its_coefficients(scored: dict[str, Any]) -> None:
     scored["scores"] = SCORES
     server, ctx = server_at()
     values = {k: np.full(LAYOUT.size, k + 1.0) for k in range(3)}
-    found = summed(blocks_of(values), server, ctx, weighting="literal").mean()
+    found = summed(blocks_of(values), server, ctx, weighting="as_published").mean()
     alpha = softmax(np.array(list(SCORES.values())))
     assert found == pytest.approx(sum((k + 1) / (3 * alpha[k]) for k in range(3))[LAYER], rel=1e-6)
     assert found[4] == pytest.approx(1 + 2 + 3)  # equal scores: the sum of all updates
@@ -196,9 +196,9 @@ def test_scores_too_far_apart_for_eq_11(scored: dict[str, Any]) -> None:
         server, ctx = server_at()
         blocks = blocks_of({k: np.full(LAYOUT.size, k + 1.0) for k in range(2)})
         with pytest.raises(ProtectionError, match=r"layer b .* times: .*write weighting: normalised, or st") as error:
-            summed(blocks, server, ctx, weighting="literal")
+            summed(blocks, server, ctx, weighting="as_published")
         assert error.value.client_id is None
-        assert np.isfinite(summed(blocks, server, ctx, weighting="literal", standardise=True).plain()).all()
+        assert np.isfinite(summed(blocks, server, ctx, weighting="as_published", standardise=True).plain()).all()
         assert summed(blocks, server, ctx).mean()[4] == pytest.approx(1.0)
 
 

@@ -36,7 +36,7 @@ def test_normalised_weights_are_the_softmax_of_minus_the_scores(scores: Any) -> 
 
 @given(matrices)
 def test_a_higher_score_never_weighs_more(scores: Any) -> None:
-    for weighting in ("normalised", "literal"):
+    for weighting in ("normalised", "as_published"):
         factors, _ = layer_weights(scores, everything(scores), weighting)
         for layer in range(3):
             order = np.argsort(scores[:, layer], kind="stable")
@@ -57,7 +57,7 @@ def test_equal_scores_are_the_mean_to_the_bit(count: int, score: float) -> None:
 def test_eq_11_with_scores_0_ln_2_ln_4_multiplies_by_4_08_in_all() -> None:
     """alpha-hat is 1/7, 2/7, 4/7; the coefficients 1 / (3 alpha-hat) add up to 4.08 where a mean has 1."""
     scores = np.array([[0.0], [LN(2)], [LN(4)]])
-    factors, shares = layer_weights(scores, everything(scores), "literal")
+    factors, shares = layer_weights(scores, everything(scores), "as_published")
     assert factors[:, 0].tolist() == pytest.approx([7, 3.5, 1.75])
     assert (factors / shares.sum(0)).sum() == pytest.approx(4.0833, abs=1e-4)
     normalised, _ = layer_weights(scores, everything(scores))
@@ -66,7 +66,7 @@ def test_eq_11_with_scores_0_ln_2_ln_4_multiplies_by_4_08_in_all() -> None:
 
 @given(matrices)
 def test_the_coefficients_of_eq_11_add_up_to_the_number_of_clients_at_least(scores: Any) -> None:
-    factors, shares = layer_weights(scores, everything(scores), "literal")
+    factors, shares = layer_weights(scores, everything(scores), "as_published")
     assert ((factors / shares.sum(0)).sum(0) >= len(scores) * (1 - 1e-9)).all()
 
 
@@ -85,14 +85,14 @@ def test_a_layer_counts_over_those_who_show_it() -> None:
     assert factors[:, 0].tolist() == pytest.approx([4 / 3, 2 / 3, 0])
     assert factors[:, 1].tolist() == [1, 0, 1]  # the score that is not a number is of nobody who counts
     assert np.array_equal(factors, shares)
-    literal, ones = layer_weights(scores, shows, "literal")
-    assert literal[:, 0].tolist() == pytest.approx([3, 1.5, 0])
+    as_published, ones = layer_weights(scores, shows, "as_published")
+    assert as_published[:, 0].tolist() == pytest.approx([3, 1.5, 0])
     assert np.array_equal(ones, shows)
 
 
 def test_a_layer_that_cannot_be_scored_counts_all_alike() -> None:
     scores = np.array([[math.inf, 1.0], [1.0, 2.0]])
-    for weighting in ("normalised", "literal"):
+    for weighting in ("normalised", "as_published"):
         factors, shares = layer_weights(scores, everything(scores), weighting)
         assert factors[:, 0].tolist() == shares[:, 0].tolist() == [1, 1]
         assert factors[0, 1] > factors[1, 1]

@@ -128,11 +128,11 @@ def test_the_paper_s_private_examples_at_the_local_model() -> None:
     np.testing.assert_allclose(elsewhere, expected, rtol=1e-5)
     assert component.scoring == psi(at="local").scoring == Scoring(per="layer")
     (channel,) = component.reveals(client.ctx)
-    assert (channel.what, channel.to, channel.covered_by) == ("PSI scores", ("aggregator",), None)
+    assert (channel.what, channel.to, channel.covered_by) == ("PSI scores", ("server",), None)
     assert "each client's own examples" in channel.note
     assert "trained model" in psi(at="local").reveals(client.ctx)[0].note
-    assert component.describe().count("(literal)") == 2
-    assert "literal" not in psi().describe()
+    assert component.describe().count("(as published)") == 2
+    assert "as_published" not in psi().describe()
 
 
 def test_the_local_model_with_public_examples() -> None:

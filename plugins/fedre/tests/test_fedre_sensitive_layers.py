@@ -91,7 +91,7 @@ def test_the_plan_holds_whole_layers() -> None:
     assert client.plan.sizes() == {"encrypted": 25, "noised": 75, "retained": 0, "clear": 0}
     assert client.plan.positions("encrypted").tolist() == [*range(20), *range(50, 55)]
     assert client.plan.shared == frozenset(BASE_ZONES)
-    component(layers=1, rest="clear").adopt(client, np.array([1]))
+    component(layers=1, other_zone="clear").adopt(client, np.array([1]))
     assert client.plan.sizes()["clear"] == 70
 
 
@@ -146,9 +146,9 @@ def recipe(chosen: dict[str, Any] | None = None, **changes: Any) -> dict[str, An
         ({"ratio": 1.1}, {}, "ratio=1.1 must be <= 1"),
         ({"layers": 0}, {}, "layers=0 must be >= 1"),
         ({"layers": 1, "ratio": 0.5}, {}, "both of ratio and layers given; write ratio: 0.3, or layers: 2"),
-        ({"rest": "noised"}, {}, "neither of ratio and layers given"),
-        ({"layers": 1, "rest": "retained"}, {"protect": {"encrypted": [{"use": "std.bfv"}]}},
-         "rest: retained must be a zone that is sent and not encrypted"),
+        ({"other_zone": "noised"}, {}, "neither of ratio and layers given"),
+        ({"layers": 1, "other_zone": "retained"}, {"protect": {"encrypted": [{"use": "std.bfv"}]}},
+         "other_zone: retained must be a zone that is sent and not encrypted"),
         ({"layers": 1, "by": "nobody"}, {}, "'nobody' is not a scorer of this recipe"),
         ({"layers": 1}, {"score_parameters": []}, "the choice of layers needs scores"),
     ],
@@ -199,4 +199,4 @@ def test_a_faulty_ballot_costs_its_client_the_round(monkeypatch: pytest.MonkeyPa
 
 def _uploads(outcome: Any) -> list[Any]:
     """(round, client id, blocks by zone) of every upload, as the server saw it."""
-    return list(View("aggregator", tuple(outcome.wire.messages)).uploads())
+    return list(View("server", tuple(outcome.wire.messages)).uploads())

@@ -97,8 +97,8 @@ class Shared(Masked):
 
     def reveals(self, ctx: Any) -> list[Reveals]:
         return [
-            Reveals("public keys", ("aggregator",), covered_by="nothing to pay", asked=("make_key",), note="fresh"),
-            Reveals("sums", ("aggregator",), asked=("sum_of_parts",), note="of masks, which open the sum of updates"),
+            Reveals("public keys", ("server",), covered_by="nothing to pay", asked=("make_key",), note="fresh"),
+            Reveals("sums", ("server",), asked=("sum_of_parts",), note="of masks, which open the sum of updates"),
         ]
 
     def parts(self, count: int, receivers: list[int]) -> tuple[Any, dict[int, Any]]:
@@ -218,7 +218,7 @@ class FreeReply(UnstatedReply):
 
     def reveals(self, ctx: Any) -> list[Reveals]:
         told = "the same for all clients"
-        return [Reveals("scale", ("aggregator",), covered_by="nothing to pay", asked=("brightness",), note=told)]
+        return [Reveals("scale", ("server",), covered_by="nothing to pay", asked=("brightness",), note=told)]
 
 
 # -- further ones ------------------------------------------------------------------------------------------------------

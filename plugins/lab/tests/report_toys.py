@@ -69,17 +69,17 @@ def a_zone(**changes: Any) -> dict[str, Any]:
 
 
 VERDICT = a_verdict(
-    aggregator=a_line("aggregator", "guaranteed", not_covered=["mask"]),
+    server=a_line("server", "guaranteed", not_covered=["mask"]),
     client=a_line("client", "none", reason="sees sums over clients of the encrypted zone, without noise"),
-    client_and_aggregator=a_line("client_and_aggregator", "beyond", 90.0),
+    client_and_server=a_line("client_and_server", "beyond", 90.0),
     released_model=a_line("released_model", "none", epsilons=Epsilons({"exact": math.inf}, {"exact": math.inf})),
 )
 LEDGER = a_ledger(
     verdict=VERDICT, warnings=["mask is not covered"],
     zones={"noised": a_zone(epsilons=priced(1.0)), "encrypted": a_zone(encrypted=True, noise_multiplier=[math.nan])},
-    reveals=[{"what": "mask", "to": ["aggregator", "client"], "covered_by": None, "asked": [], "voids": False,
+    reveals=[{"what": "mask", "to": ["server", "client"], "covered_by": None, "asked": [], "voids": False,
               "note": ""}],
-    noise=[{"zone": "noised", "mechanism": "gaussian", "trust": "local", "source": "exact", "literal": False,
+    noise=[{"zone": "noised", "mechanism": "gaussian", "trust": "local", "source": "exact", "as_published": False,
             "note": "", "dtype": "float32"}],
     log=[{"round": 1, "charged": list(range(100, 130)), "total": 36, "zones": {"noised": {
         "size": 9.0, "releases": [{"mechanism": "gaussian", "noise_multiplier": 3.5, "clipping_norm": 1.0}]}}}],

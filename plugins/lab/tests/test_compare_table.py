@@ -63,16 +63,16 @@ def verdict(**lines: Line) -> dict[str, Any]:
 
 def test_each_party_has_the_guarantee_of_the_run_that_promises_least_or_none_and_why(tmp_path: Path) -> None:
     one = Compared("one", [
-        a_run(tmp_path, "one", 1, ledger=verdict(aggregator=a_line("aggregator", "guaranteed", 3.0)), epsilon=2.0,
+        a_run(tmp_path, "one", 1, ledger=verdict(server=a_line("server", "guaranteed", 3.0)), epsilon=2.0,
               epsilon_prices="noised"),
-        a_run(tmp_path, "one", 2, ledger=verdict(aggregator=a_line("aggregator", "guaranteed", 4.0)), epsilon=1.0),
+        a_run(tmp_path, "one", 2, ledger=verdict(server=a_line("server", "guaranteed", 4.0)), epsilon=1.0),
     ])  # fmt: skip
-    sealed = a_line("aggregator", "guaranteed", 0.0, rests_on=["as long as the encryption holds"])
-    two = Compared("two", [a_run(tmp_path, "two", 1, ledger=verdict(aggregator=sealed), epsilon=None),
+    sealed = a_line("server", "guaranteed", 0.0, rests_on=["as long as the encryption holds"])
+    two = Compared("two", [a_run(tmp_path, "two", 1, ledger=verdict(server=sealed), epsilon=None),
                            a_run(tmp_path, "two", 2, ledger=verdict(), epsilon=math.nan)])  # fmt: skip
     everyone = [one, two]
     assert texts(everyone, "epsilon") == ["2.000 (noised)", "–"]
-    given, lacking = texts(everyone, "epsilon_aggregator")
+    given, lacking = texts(everyone, "epsilon_server")
     assert (given, lacking) == ("epsilon 4.00 for each client, delta 1e-05", "no guarantee: reads it")
     assert texts(everyone[1:], "epsilon_key_holder") == ["no such party: there is none"]
     assert texts(everyone, "epsilon_client") == ["no guarantee: it is above 20"] * 2
@@ -85,9 +85,9 @@ def test_each_party_has_the_guarantee_of_the_run_that_promises_least_or_none_and
     assert "epsilon of what is priced, two: its ledger prices nothing, since no zone has noise that counts" in said
     assert "no guarantee toward the server, two: reads it" in said
     assert not [line for line in said if "key server" in line], "nobody misses a party that is not there"
-    assert best(everyone, "epsilon_aggregator") == [True, False]
+    assert best(everyone, "epsilon_server") == [True, False]
     (last,) = [run for run in two.runs if run.seed == 1]
-    assert texts([Compared("x", [last])], "epsilon_aggregator") == [
+    assert texts([Compared("x", [last])], "epsilon_server") == [
         "learns nothing of the updates (epsilon 0), as long as the encryption holds"
     ]  # fmt: skip
 
@@ -281,7 +281,7 @@ def test_the_front_is_who_nobody_beats_in_both() -> None:
 
 def test_a_front_has_axes_with_numbers_and_a_strip_for_those_without_a_guarantee(tmp_path: Path) -> None:
     def line(epsilon: float | None) -> dict[str, Any]:
-        return verdict(aggregator=a_line("aggregator", "guaranteed" if epsilon else "none", epsilon or 0.0))
+        return verdict(server=a_line("server", "guaranteed" if epsilon else "none", epsilon or 0.0))
 
     everyone = [Compared(name, [a_run(tmp_path, name, 1, ledger=line(epsilon), accuracy=accuracy)])
                 for name, epsilon, accuracy in (("a", 1.0, 0.3), ("b", 16.0, 0.7), ("open", None, 0.9))]  # fmt: skip
@@ -295,7 +295,7 @@ def test_a_front_has_axes_with_numbers_and_a_strip_for_those_without_a_guarantee
 
 
 def test_every_output_holds_what_the_runs_said_and_escapes_it(tmp_path: Path) -> None:
-    hostile = verdict(aggregator=a_line("aggregator", "none", reason="reads <u>it</u> | all", detail="x_y <u>"))
+    hostile = verdict(server=a_line("server", "none", reason="reads <u>it</u> | all", detail="x_y <u>"))
     everyone = [Compared(name, [a_run(tmp_path, name, seed, attacks=leaked(0.1, 0.5), ledger=hostile)
                                 for seed in (1, 2)]) for name in ("a_b & <i>", "b|c")]  # fmt: skip
     table = columns(everyone, everyone[0])
@@ -312,7 +312,7 @@ def test_every_output_holds_what_the_runs_said_and_escapes_it(tmp_path: Path) ->
     rows = list(csv.DictReader(io.StringIO(to_csv(table, everyone, about))))
     assert [(row["protocol"], row["verdict"].startswith(said)) for row in rows] == [("a_b & <i>", True), ("b|c", True)]
     assert [float(row["accuracy_mean"]) for row in rows] == pytest.approx([0.65, 0.65])
-    assert [(row["epsilon_released_model"], row["epsilon_aggregator_state"]) for row in rows] == [("1.25", "none")] * 2
+    assert [(row["epsilon_released_model"], row["epsilon_server_state"]) for row in rows] == [("1.25", "none")] * 2
     plain = json.loads(to_json(table, everyone, about))
     assert [run["leaks"][0]["attack"] for run in plain["protocols"][0]["runs"]] == ["toy.copy server"] * 2
     assert [line["state"] for line in plain["protocols"][0]["runs"][0]["lines"]][:2] == ["none", "absent"]

@@ -33,13 +33,13 @@ def epsilons(*rows: Row) -> Chart | None:
 
 
 def test_epsilon_has_a_line_for_each_party_and_one_for_those_that_spend_the_same() -> None:
-    spent = {"aggregator": 2.0, "client": 1.0, "released_model": 1.0}
+    spent = {"server": 2.0, "client": 1.0, "released_model": 1.0}
     chart = epsilons(
-        a_row(1, view_epsilons={"aggregator": 1.0, "client": 0.5, "released_model": 0.5}),
-        a_row(2, view_epsilons=spent, unprotected=["client_and_aggregator"]),
+        a_row(1, view_epsilons={"server": 1.0, "client": 0.5, "released_model": 0.5}),
+        a_row(2, view_epsilons=spent, unprotected=["client_and_server"]),
     )
     assert chart is not None
-    assert chart.title == "Epsilon so far, by party"
+    assert chart.title == "Epsilon spent, by party"
     assert [label for label, _, _ in chart.legend] == ["toward server", "toward client, model"]
     colours = {colour for _, colour, _ in chart.legend}
     assert len(colours) == 2
@@ -53,9 +53,9 @@ def test_a_chart_of_epsilon_never_says_more_than_the_rows() -> None:
     alone = epsilons(a_row(1))
     assert alone is not None
     assert alone.note == "What it rests on is in the verdict."
-    assert epsilons(a_row(1, view_epsilons={}, unprotected=["aggregator"])) is None
-    assert epsilons(a_row(1, view_epsilons={"aggregator": 0.0})) is None, "encrypted: nobody spends anything"
-    assert epsilons(a_row(1, view_epsilons={"aggregator": math.inf})) is None
+    assert epsilons(a_row(1, view_epsilons={}, unprotected=["server"])) is None
+    assert epsilons(a_row(1, view_epsilons={"server": 0.0})) is None, "encrypted: nobody spends anything"
+    assert epsilons(a_row(1, view_epsilons={"server": math.inf})) is None
     lost = epsilons(a_row(1), a_row(2, view_epsilons={}, unprotected=["released_model"]))
     assert lost is not None
     assert lost.alt == "Epsilon after the last round: none is stated."

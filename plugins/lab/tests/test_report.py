@@ -74,7 +74,7 @@ def test_the_verdict_comes_before_everything_else_and_no_single_epsilon_does_for
         assert first < shown.index(said) < shown.index("Accuracy\n"), said
     assert re.search(r"<h1[^>]*>.*?</h1>.*?<section class=\"verdict\"", text, re.DOTALL)
     assert "<svg" not in text[: text.index('class="parties"')]
-    assert "Epsilon so far\n" not in shown
+    assert "Epsilon spent\n" not in shown
     assert "Privacy verdict" not in shown
 
 
@@ -126,7 +126,7 @@ def test_everything_is_escaped(tmp_path: Path, place: str) -> None:
             warnings=[HOSTILE], unit=HOSTILE,
             zones={HOSTILE: a_zone(mechanism=[HOSTILE])}, log=[an_entry],
             recipe=HOSTILE,
-            encryption={HOSTILE: {"key_holder": HOSTILE, "sums_seen_by_aggregator": True, "parameters": HOSTILE}},
+            encryption={HOSTILE: {"key_holder": HOSTILE, "sums_seen_by_server": True, "parameters": HOSTILE}},
         )  # fmt: skip
     elif place == "row":
         group = {"accuracy": 0.5, "loss": 1.0}
@@ -297,7 +297,7 @@ def test_a_run_without_encryption_does_not_lead_with_it(tmp_path: Path) -> None:
 
 def test_a_real_ledger_is_shown_whole(tmp_path: Path) -> None:
     ledger = Ledger("demo", 2, 3, 2, 1e-5, encryption={"encrypted": EncryptionReport("clients", False)},
-                    reveals=[Reveals("mask", ("aggregator",))])  # fmt: skip
+                    reveals=[Reveals("mask", ("server",))])  # fmt: skip
     for round in range(3):
         ledger.record(round, charged=range(2), zone_sizes={"encrypted": 25, "noised": 75}, total=100,
                       releases={"noised": [Release("gaussian", 3.5, 1.0)]}, contributors={"encrypted": 2, "noised": 2},

@@ -56,8 +56,8 @@ def test_a_parameter_may_be_called_as_a_result_is() -> None:
 
 
 def test_each_party_has_the_largest_epsilon_of_the_runs_or_no_guarantee() -> None:
-    given = {"aggregator": 8.0, "released_model": None, "client": 1.0}
-    lines = [a_line(0.1, 1, guarantees=given), a_line(0.1, 2, guarantees={**given, "aggregator": 9.0, "client": None})]
+    given = {"server": 8.0, "released_model": None, "client": 1.0}
+    lines = [a_line(0.1, 1, guarantees=given), a_line(0.1, 2, guarantees={**given, "server": 9.0, "client": None})]
     columns = {column.title: (column.cells, column.brief) for column in columns_of(lines) if column.group == "privacy"}
     assert columns["toward server"] == (["ε 9.000"], True)
     assert columns["toward client"] == (["no guarantee"], False)

@@ -39,7 +39,7 @@ def test_a_sentence_says_why_where_one_points_at_a_reason() -> None:
 
 @pytest.mark.parametrize("state", MARKS)
 def test_no_cell_is_empty_or_a_dash(state: State) -> None:
-    verdict = Verdict.of([a_line("aggregator", "none"), *(a_line(party, state) for party in [*PARTIES][1:])])
+    verdict = Verdict.of([a_line("server", "none"), *(a_line(party, state) for party in [*PARTIES][1:])])
     rows = verdict_html(verdict).partition("<tbody>")[2].partition("</tbody>")[0]
     assert rows.count(f'<tr class="{state}">') >= 4
     for mark in ("–", "—", ">none<", "<td></td>", "NaN", "epsilons"):

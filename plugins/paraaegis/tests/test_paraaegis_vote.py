@@ -29,7 +29,7 @@ def test_it_says_what_its_plans_and_its_ballots_are() -> None:
         ({"ratio": 0.3}, {"encrypted", "noised"}, True),
         ({"ratio": 1.0, "decay": 0.9}, {"encrypted", "noised"}, True),
         ({"ratio": 1.0}, {"encrypted"}, False),
-        ({"ratio": 0.0, "rest": "clear"}, {"clear"}, False),
+        ({"ratio": 0.0, "other_zone": "clear"}, {"clear"}, False),
     ):
         component = Vote(Vote.Options(**options))
         assert component.cohort_secret

@@ -57,7 +57,7 @@ def test_repeats_cost_what_rounds_cost(tmp_path: Path) -> None:
     mine, longer = site(noised(3), tmp_path), site(noised(5), tmp_path)
     again = planned(mine.recipe, mine.composition, mine.layout, mine.client(), repeats=2)
     assert again.report().rounds == RoundsReport(planned=3, actual=3)
-    assert epsilons(again)["aggregator"] is not None
+    assert epsilons(again)["server"] is not None
     multiplier = again.log[0].zones["noised"].local
     of_five = planned(longer.recipe, longer.composition, longer.layout, longer.client())
     # The noise of the longer recipe is calibrated to five rounds; per unit of noise both cost the same.
@@ -73,7 +73,7 @@ def test_the_round_that_counts_as_repeated_is_the_costliest_one(tmp_path: Path) 
     charged = [[entry.zones["noised"].local for entry in ledger.log] for ledger in ledgers]
     assert charged[0][0] > charged[0][1] > charged[0][2]
     assert charged[1] == [*charged[0], charged[0][2], charged[0][2]]
-    before, after = (epsilons(ledger)["aggregator"] for ledger in ledgers)
+    before, after = (epsilons(ledger)["server"] for ledger in ledgers)
     assert before is not None
     assert after is not None
     assert after > before * 1.3
@@ -128,7 +128,7 @@ def test_the_text_names_class_counts_batch_norm_statistics_and_held_out_examples
 
 def test_the_key_server_reads_what_it_opens(tmp_path: Path) -> None:
     for answer, to in (("server", "for the server"), ("clients", "for the clients alone, through the server")):
-        chain = [{"use": "std.bfv", "key_holder": "key_server", "answer": answer}]
+        chain = [{"use": "std.bfv", "key_holder": "key_server", "sums_visible_to": answer}]
         mine = site(recipe_of("encrypted", chain, min_clients=3), tmp_path, "key_server")
         assert mine.client() is None
         text = agreement(mine.recipe, mine.composition, mine.layout, None, 2)

@@ -172,7 +172,7 @@ def test_the_verdict_states_the_fewest_shares_of_any_round_and_a_server_cannot_l
 
 
 def aggregators(outcome: Any) -> float:
-    epsilon = outcome.protocol.ledger.report().views["aggregator"].epsilon
+    epsilon = outcome.protocol.ledger.report().views["server"].epsilon
     assert epsilon is not None
     return float(epsilon)
 

@@ -166,7 +166,7 @@ def test_the_rest_may_be_another_zone_and_another_scorer_may_decide() -> None:
     cohort = cohort_of(WORKED)
     for client in cohort.clients:
         client.scores["other"] = np.array([1, 0, 0, 0, 0, 0], np.float32)
-    component_of(tau=0.5, rest="clear", by="other").negotiate_mask(cohort, cohort.clients[0].ctx)  # type: ignore[arg-type]
+    component_of(tau=0.5, other_zone="clear", by="other").negotiate_mask(cohort, cohort.clients[0].ctx)  # type: ignore[arg-type]
     plan = cohort.clients[0].plan
     assert plan is not None
     assert plan.sizes() == {"encrypted": 1, "noised": 0, "retained": 0, "clear": 5}
@@ -316,12 +316,12 @@ def test_scores_that_are_nan_exceed_no_threshold() -> None:
 
 
 def test_it_says_what_the_masks_show() -> None:
-    def what(*before: str, rest: str = "noised") -> list[str]:
+    def what(*before: str, other_zone: str = "noised") -> list[str]:
         """What it says where the noised zone passes these links."""
         links = tuple(Link("noised", "protect", name, parts[name], "client") for name in before)
         ctx = Context(0, 1, Layout.of([("w", (4,))]), BASE_ZONES, 3, 2, 7, "", Server(), links={"noised": links})
-        shown = component_of(rest=rest).reveals(ctx)
-        assert all("aggregator" in each.to and each.covered_by is None for each in shown)
+        shown = component_of(other_zone=other_zone).reveals(ctx)
+        assert all("server" in each.to and each.covered_by is None for each in shown)
         # What tells the classes of one client; the mask is that of all.
         assert {each.what: each.voids for each in shown}["mask"] is False
         assert all(each.voids for each in shown if each.what != "mask")
@@ -334,8 +334,8 @@ def test_it_says_what_the_masks_show() -> None:
     masks = "which parameters each client calls sensitive"
     assert what("clip") == what() == [masks, "mask", "support of the retained zone"]
     assert what("hide", "clip") == what("clip", "hide") == [masks, "mask"]
-    assert "support of the retained zone" in what("hide", rest="clear")  # of another zone
-    plans = component_of(rest="clear").plans
+    assert "support of the retained zone" in what("hide", other_zone="clear")  # of another zone
+    plans = component_of(other_zone="clear").plans
     own = frozenset({"retained", "clear"})
     assert plans == fedplug.Plans(zones=own | {"encrypted"}, own=own, public=False)
     assert "50% of the clients score above 0.1;" in component_of().describe()
@@ -357,7 +357,8 @@ def test_it_says_what_the_masks_show() -> None:
         ("rho: 0", ["rho=0 must be > 0; it is the share of clients that must mark a scalar", "1 / number of clients"]),
         ("rho: 1.01", ["rho=1.01 must be <= 1; it is the share of clients"]),
         ("by: std.random", ["by: 'std.random' is not a scorer of this recipe; it has ['selectiveshield.fisher']"]),
-        ("rest: retained", ["rest: retained is a zone of its own here; write rest: noised or rest: clear"]),
+        ("other_zone: retained",
+         ["other_zone: retained is a zone of its own here; write other_zone: noised or other_zone: clear"]),
     ],
 )
 def test_a_wrong_option_is_refused_with_place_value_rule_and_remedy(
@@ -365,7 +366,7 @@ def test_a_wrong_option_is_refused_with_place_value_rule_and_remedy(
 ) -> None:
     parent = ROOT / "recipes/selectiveshield.yaml"
     file = tmp_path / "wrong.yaml"
-    protect = "protect: {noised: null}\n" if line.startswith("rest") else ""
+    protect = "protect: {noised: null}\n" if line.startswith("other_zone") else ""
     file.write_text(f"extends: {parent}\nname: wrong\nnegotiate_mask:\n  {line}\n{protect}", encoding="utf-8")
     with pytest.raises(RecipeError) as error:
         load_recipe(file)

@@ -167,7 +167,7 @@ def test_one_client_draws_once_and_says_so() -> None:
     component.score_parameters(client, client.ctx)
     assert not client.figures
     (shown,) = component.reveals(client.ctx)
-    assert (shown.to, shown.covered_by) == (("aggregator",), None)
+    assert (shown.to, shown.covered_by) == (("server",), None)
     assert "of client 1, once" in shown.note
     assert fisher().reveals(client.ctx) == []
 
@@ -201,6 +201,6 @@ def test_a_deep_model_gets_one_histogram_and_constant_values_get_one_too() -> No
 
 
 def test_it_says_what_it_does() -> None:
-    assert "squared batch gradient (literal) before training" in fisher(kind="batch_sq", at="before").describe()
+    assert "squared batch gradient (as published) before training" in fisher(kind="batch_sq", at="before").describe()
     assert "min-max per layer" in fisher(normalise="layer").describe()
     assert math.isclose(CONSENSUS.threshold(1), 0.3)

@@ -85,7 +85,7 @@ def test_conforms() -> None:
 # -- what the noise gives ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("choice", "actual"), [("local", 1.000), ("literal_K", 0.195), ("distributed", 5.41)])
+@pytest.mark.parametrize(("choice", "actual"), [("local", 1.000), ("as_published", 0.195), ("distributed", 5.41)])
 def test_the_ledger_states_the_true_epsilon_of_an_upload(choice: str, actual: float) -> None:
     """sigma = 11.8 over 10 rounds claims epsilon 1. With 20 clients, eq. 21 as printed gives 0.195."""
     component = noise(noise_multiplier=11.8, choice=choice)
@@ -94,7 +94,7 @@ def test_the_ledger_states_the_true_epsilon_of_an_upload(choice: str, actual: fl
     for round in range(10):
         ctx = client_at(round=round).ctx
         release = release_of(component, ctx)
-        assert release.literal == (choice == "literal_K")
+        assert release.as_published == (choice == "as_published")
         assert release.clipping_norm == C
         weights = dict.fromkeys(range(K), 1.0)
         ledger.record(
@@ -123,7 +123,7 @@ def test_distributed_noise_gives_the_sum_what_sigma_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "variance"), [("local", 1 / K), ("distributed", 1 / K**2), ("literal_K", 1.0)]
+    ("choice", "variance"), [("local", 1 / K), ("distributed", 1 / K**2), ("as_published", 1.0)]
 )  # fmt: skip
 @pytest.mark.parametrize("source", ["secure", "reproducible"])
 def test_the_variance_of_the_mean_noise(choice: str, variance: float, source: str) -> None:
@@ -133,7 +133,7 @@ def test_the_variance_of_the_mean_noise(choice: str, variance: float, source: st
     assert np.mean(mean**2) / (C * sigma) ** 2 == pytest.approx(variance, rel=6 * math.sqrt(2 / SIZE))
 
 
-@pytest.mark.parametrize(("choice", "factor"), [("local", 1), ("distributed", 20**-0.5), ("literal_K", 20**0.5)])
+@pytest.mark.parametrize(("choice", "factor"), [("local", 1), ("distributed", 20**-0.5), ("as_published", 20**0.5)])
 def test_an_upload_has_the_std_that_the_release_says(choice: str, factor: float) -> None:
     """Spec 18: and streams are independent across clients and rounds."""
     component = noise(noise_multiplier=2.0, choice=choice, source="reproducible")
@@ -157,14 +157,14 @@ def test_local_noise_is_that_of_std_gaussian_bit_for_bit() -> None:
 
 def test_participants_are_the_clients_of_a_round() -> None:
     ctx = client_at().ctx
-    literal = noise(noise_multiplier=2.0, choice="literal_K", participants=4)
-    assert release_of(literal, ctx).noise_multiplier == 4.0
+    as_published = noise(noise_multiplier=2.0, choice="as_published", participants=4)
+    assert release_of(as_published, ctx).noise_multiplier == 4.0
     distributed = noise(noise_multiplier=2.0, choice="distributed", participants=4)
     assert release_of(distributed, ctx).noise_multiplier == 1.0
 
 
 def test_no_noise_passes_values_unchanged_and_is_released_as_such() -> None:
-    for choice in ("local", "distributed", "literal_K"):
+    for choice in ("local", "distributed", "as_published"):
         component, client = noise(noise_multiplier=0, choice=choice), client_at()
         assert noised(component, client, [0.25, 0, -0.25]).tolist() == [0.25, 0, -0.25]
         assert release_of(component, client.ctx).noise_multiplier == 0
@@ -262,9 +262,9 @@ def ours(**options: Any) -> dict[str, Any]:
          "zone noised are visible; encrypt the zone after selectiveshield.noise"),
         ([CLIP, ours(noise_multiplier=1, choice="distributed"), "fas.scramble"],
          {"postprocess": {"noised": ["fas.scramble"]}}, "is enough for a sum, not for an upload"),
-        ([CLIP, ours(noise_multiplier=1, choice="literal_K")], {"sampling": {"rate": 0.5}},
-         "choice: literal_K needs to know the clients of a round; write participants: 2"),
-        ([CLIP, ours(noise_multiplier=1, choice="literal_K", participants=5)], {},
+        ([CLIP, ours(noise_multiplier=1, choice="as_published")], {"sampling": {"rate": 0.5}},
+         "choice: as_published needs to know the clients of a round; write participants: 2"),
+        ([CLIP, ours(noise_multiplier=1, choice="as_published", participants=5)], {},
          "participants=5 must be <= data.clients=4"),
         ([ours(noise_multiplier=1)], {},
          "needs a bound of the L2 norm earlier in the chain of zone noised; noise is scaled to"),
@@ -280,18 +280,18 @@ def test_a_recipe_that_cannot_hold_is_refused(chain: list[Any], changes: dict[st
 
 def test_recipes_that_hold_are_not() -> None:
     assert problems([CLIP, ours(noise_multiplier=1, choice="distributed"), SEAL]) == ""
-    assert problems([CLIP, ours(noise_multiplier=1, choice="literal_K")]) == ""
+    assert problems([CLIP, ours(noise_multiplier=1, choice="as_published")]) == ""
     sampled = {"sampling": {"rate": 0.5, "scheme": "fixed"}}
-    assert problems([CLIP, ours(noise_multiplier=1, choice="literal_K", participants=2)], **sampled) == ""
+    assert problems([CLIP, ours(noise_multiplier=1, choice="as_published", participants=2)], **sampled) == ""
     assert problems([CLIP, ours(noise_multiplier=1)], **sampled) == ""
 
 
 def test_it_says_how_much_noise() -> None:
-    assert noise(noise_multiplier=2, choice="literal_K").describe() == (
-        "Gaussian noise of std C sigma sqrt(K) (literal) at the client, noise multiplier 2, secure source"
+    assert noise(noise_multiplier=2, choice="as_published").describe() == (
+        "Gaussian noise of std C sigma sqrt(K) (as published) at the client, noise multiplier 2, secure source"
     )
     assert noise(epsilon=1, delta=DELTA, calibration="rdp").describe().endswith("secure source, sigma by Lemma 2")
-    note = release_of(noise(noise_multiplier=11.8, choice="literal_K"), client_at().ctx).note
+    note = release_of(noise(noise_multiplier=11.8, choice="as_published"), client_at().ctx).note
     assert note.startswith("eq. 21 as printed; eq. 22 states the cost of sigma=11.8, K times the true one;")
 
 
@@ -312,7 +312,7 @@ def test_a_client_has_the_norm_and_the_noise_that_it_chose() -> None:
     assert lengths == pytest.approx([C, C / 10], rel=1e-3)
 
 
-@pytest.mark.parametrize("choice", ["local", "literal_K"])
+@pytest.mark.parametrize("choice", ["local", "as_published"])
 def test_everybody_is_charged_what_the_client_with_the_least_noise_pays(choice: str) -> None:
     """And a note says what each of them pays; what is foretold is the same at all parties."""
     options: dict[str, Any] = {"epsilon": 8, "delta": DELTA, "choice": choice}
@@ -324,7 +324,7 @@ def test_everybody_is_charged_what_the_client_with_the_least_noise_pays(choice: 
     assert {release.noise_multiplier for release in of_clients} == {charged.noise_multiplier}
     assert len({foretold(steps_of(component, ctx)) for ctx in contexts}) == 1
     assert charged.uncredited
-    assert charged.literal == (choice == "literal_K")
+    assert charged.as_published == (choice == "as_published")
     factor = component.factor(K)
     for own, who in ((20, "client 1"), (4, "client 2"), (8, "the others")):
         paid = gaussian_epsilon(factor * gaussian_noise_multiplier(own, DELTA), DELTA)

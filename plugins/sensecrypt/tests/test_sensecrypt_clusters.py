@@ -128,7 +128,7 @@ def test_clipping_leaves_the_directions() -> None:
 def test_the_printed_similarity_does_not_find_them() -> None:
     """Maximising the distance, as Sec. 3.1 prints it, misses them; the negative squared distance does not."""
     vectors, truth = blobs([5, 5, 5, 5])
-    found = cluster(distances(list(vectors)), 3, literal=True)
+    found = cluster(distances(list(vectors)), 3, as_published=True)
     assert adjusted_rand_score(truth, found.labels) < 0.6
     assert adjusted_rand_score(truth, cluster(distances(list(vectors)), 3).labels) == 1
     form(vectors, epsilon=None, similarity="distance")
@@ -245,7 +245,7 @@ def test_literal_noise_is_the_printed_formula() -> None:
     assert component.stddev() / 2.0 == pytest.approx(48.45, abs=0.005)
     assert Clusters(Clusters.Options(norm=1.0, epsilon=0.1)).stddev() == pytest.approx(2 * 30.75, abs=0.01)
     stated = release_of(component)
-    assert stated.literal
+    assert stated.as_published
     assert stated.noise_multiplier == pytest.approx(48.45, abs=0.005)
 
 

@@ -274,6 +274,6 @@ def test_the_seal_says_what_it_holds() -> None:
     (seal,) = component.protect(Known(zone="encrypted"), ctx)  # type: ignore[arg-type]
     assert isinstance(seal, Seal)
     assert (seal.range, seal.step, seal.position_block) == (1024.0, 2**-32, 1)
-    assert (seal.opened_by, seal.answers) == ("key_server", "server")
+    assert (seal.opened_by, seal.sums_visible_to) == ("key_server", "server")
     assert seal.scheme == "Paillier 2048 through phe, one value a ciphertext, steps of 2^-32, range ±1024"
     assert component.describe() == f"{seal.scheme}; secret key at the key server"

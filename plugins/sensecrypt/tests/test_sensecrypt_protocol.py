@@ -203,7 +203,7 @@ ALL: dict[str, Any] = {"select": {"budget": 1.0, "B": 0.0, "C": 0.0}, "rounds": 
 def test_bare_vectors_leave_the_aggregator_no_guarantee(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All else is encrypted, but the vectors name every client's classes."""
     ledger = written(sensecrypt("std.bfv", **ALL), tmp_path, monkeypatch)
-    for who in ("aggregator", "client_and_aggregator"):
+    for who in ("server", "client_and_server"):
         line = ledger.views[who]
         assert (line.state, line.epsilons) == ("none", None)
         assert line.reason.startswith("sees sensitivity vectors: ")
@@ -214,7 +214,7 @@ def test_bare_vectors_leave_the_aggregator_no_guarantee(tmp_path: Path, monkeypa
 def test_noised_vectors_are_what_the_aggregator_can_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = {"use": "sensecrypt.clusters", "epsilon": 1.0}
     ledger = written(sensecrypt("std.bfv", **ALL, groups=groups), tmp_path, monkeypatch)
-    line = ledger.views["aggregator"]
+    line = ledger.views["server"]
     assert line.state == "guaranteed"
     assert line.epsilons is not None
     assert line.epsilons.replace_one["epsilon_exact"] == pytest.approx(1.0, rel=1e-6)
@@ -224,8 +224,11 @@ def test_noised_vectors_are_what_the_aggregator_can_read(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize(
     ("options", "to"),
-    [({"key_holder": "clients"}, ["client"]), ({"answer": "clients"}, ["key_holder", "client"]), ({}, ["key_holder"])],
-)
+    [
+        ({"key_holder": "clients"}, ["client"]), ({"sums_visible_to": "clients"}, ["key_holder", "client"]),
+        ({}, ["key_holder"]),
+    ],
+)  # fmt: skip
 def test_divisors_of_single_positions_are_listed(options: dict[str, Any], to: list[str]) -> None:
     """Masks differ, so each position is divided by the weight of those who chose it, which whoever opens it is told."""
     protect = {"encrypted": [{"use": "sensecrypt.paillier", **options}], "clear": []}

@@ -117,7 +117,7 @@ def test_budgets_reach_the_clients() -> None:
 
 
 def test_budgets_are_relative_to_the_group() -> None:
-    """Sec. 3.2: over the cluster; Alg. 3 (literal): over all clients."""
+    """Sec. 3.2: over the cluster; Alg. 3 (as published): over all clients."""
     groups = {"fast": [0, 1, 2], "slow": [3, 4]}
     cohort = FakeCohort(clients_of(5), groups)
     negotiated(cohort)
@@ -216,7 +216,7 @@ def shown(position_block: int, **options: Any) -> dict[str, Reveals]:
 
 def test_what_is_visible() -> None:
     channels = shown(4096)
-    assert channels["masks"].to == ("aggregator",)
+    assert channels["masks"].to == ("server",)
     assert channels["masks"].covered_by is None
     assert channels["bandwidth and CPUs"].asked == ("device",)
     assert len(shown(4096, budget=0.5)) == 2
@@ -224,7 +224,7 @@ def test_what_is_visible() -> None:
 
 
 def test_what_it_plans_and_reads() -> None:
-    component = Select(Select.Options(by="s", rest="noised"))
+    component = Select(Select.Options(by="s", other_zone="noised"))
     assert component.plans == Plans(zones=frozenset({"encrypted", "noised"}), own=frozenset({"encrypted", "noised"}))
     assert component.reads == Reads(by="s", per="scalar")
 
@@ -257,7 +257,7 @@ def test_recipes_that_cannot_work_are_refused() -> None:
         ({"B": -1}, "greater than or equal to 0"),
         ({"beta1": 0}, "greater than 0"),
         ({"objectives": "scaled"}, "'normalised' or 'raw'"),
-        ({"rest": "encrypted"}, "rest=encrypted must be a zone that is sent and not encrypted"),
+        ({"other_zone": "encrypted"}, "other_zone=encrypted must be a zone that is sent and not encrypted"),
     ],
 )
 def test_options_have_bounds(options: dict[str, Any], message: str) -> None:

@@ -62,7 +62,7 @@ def test_the_shares_of_the_smallest_sum_cost_what_was_asked_for(kind: Any) -> No
     assert noise.grid == rounding.step
     assert release.clipping_norm == known.releases[0].clipping_norm <= 1 + 2.0**-7
     found = price(release, 10)
-    assert found["client"] == found["client_and_aggregator"] == pytest.approx(3, rel=1e-6)
+    assert found["client"] == found["client_and_server"] == pytest.approx(3, rel=1e-6)
     assert found["released_model"] < 3
     # It costs little more noise than the Gaussian one, whose curve is exact.
     gauss, _ = given_by(made(DistributedGaussian, epsilon=3, delta=DELTA))
@@ -143,18 +143,18 @@ def test_each_party_pays_the_price_of_the_noise_that_it_does_not_know(mechanism:
     def stated(clients: int) -> float:
         return composed_epsilon(4 / sum_multiplier(mechanism, 8.0, 10.0, 1000, clients) ** 2, (), DELTA, None, True)
 
-    assert found["released_model"] == found["aggregator"] == pytest.approx(stated(20))
-    assert found["client"] == found["client_and_aggregator"] == pytest.approx(stated(19))
+    assert found["released_model"] == found["server"] == pytest.approx(stated(20))
+    assert found["client"] == found["client_and_server"] == pytest.approx(stated(19))
     several = price(in_steps(mechanism), 20, colluders=2)
-    assert several["client"] == several["client_and_aggregator"] == pytest.approx(stated(18))
+    assert several["client"] == several["client_and_server"] == pytest.approx(stated(18))
 
 
 def test_colluders_take_gaussian_shares_away_too() -> None:
     release = Release("gaussian", 1.0, 1.0, trust="distributed")
     one, several = price(release, 20), price(release, 20, colluders=2)
-    assert one["client_and_aggregator"] == pytest.approx(gaussian_epsilon(math.sqrt(19) / 2, DELTA))
-    assert several["client_and_aggregator"] == pytest.approx(gaussian_epsilon(math.sqrt(18) / 2, DELTA))
-    assert one["aggregator"] == several["aggregator"] == pytest.approx(gaussian_epsilon(math.sqrt(20) / 2, DELTA))
+    assert one["client_and_server"] == pytest.approx(gaussian_epsilon(math.sqrt(19) / 2, DELTA))
+    assert several["client_and_server"] == pytest.approx(gaussian_epsilon(math.sqrt(18) / 2, DELTA))
+    assert one["server"] == several["server"] == pytest.approx(gaussian_epsilon(math.sqrt(20) / 2, DELTA))
 
 
 def test_drop_outs_are_priced_by_what_arrived() -> None:
@@ -162,12 +162,12 @@ def test_drop_outs_are_priced_by_what_arrived() -> None:
         ledger = ledger_of(key_holders={"encrypted": "shares"}, published=["encrypted"], min_clients=3)
         enter(ledger, {"encrypted": 1000}, {"encrypted": [in_steps()]}, 4,
               weights=dict.fromkeys(range(arrived), 1.0))  # fmt: skip
-        (line,) = (line for line in ledger.verdict().lines if line.party == "aggregator")
+        (line,) = (line for line in ledger.verdict().lines if line.party == "server")
         assert line.epsilon is not None
         return line.epsilon
 
     assert stated(20) < stated(15) < stated(10)
-    assert stated(10) == pytest.approx(price(in_steps(), 10)["aggregator"])
+    assert stated(10) == pytest.approx(price(in_steps(), 10)["server"])
 
 
 def test_as_many_colluders_as_open_an_upload_leave_the_noise_of_one() -> None:
@@ -175,19 +175,19 @@ def test_as_many_colluders_as_open_an_upload_leave_the_noise_of_one() -> None:
     assert closed({"encrypted": "shares"})["encrypted"].opens_with == 3
     two, three = (price(in_steps(), 20, colluders=colluders) for colluders in (2, 3))
     alone = composed_epsilon(4 / sum_multiplier("skellam_sum", 8.0, 10.0, 1000, 1) ** 2, (), DELTA, None, True)
-    assert three["client_and_aggregator"] == pytest.approx(alone)
-    assert two["client_and_aggregator"] < three["client"] < three["client_and_aggregator"]
+    assert three["client_and_server"] == pytest.approx(alone)
+    assert two["client_and_server"] < three["client"] < three["client_and_server"]
 
 
 def test_lines_say_how_many_clients_they_cover() -> None:
     ledger = ledger_of(key_holders={"encrypted": "shares"}, published=["encrypted"], min_clients=3, colluders=2)
     enter(ledger, {"encrypted": 1000}, {"encrypted": [in_steps(std=30.0)]}, 4)
     lines = {line.party: line for line in ledger.verdict().lines}
-    assert lines["client_and_aggregator"].who == "2 clients together with the server"
+    assert lines["client_and_server"].who == "2 clients together with the server"
     assert lines["client"].who == "2 clients together"
-    assert "This covers the server with 2 clients together" in lines["client_and_aggregator"].detail
+    assert "This covers the server with 2 clients together" in lines["client_and_server"].detail
     assert any("as long as 2 clients together at most join the server" in rest
-               for rest in lines["client_and_aggregator"].rests_on)  # fmt: skip
+               for rest in lines["client_and_server"].rests_on)  # fmt: skip
 
 
 @pytest.mark.parametrize(("change", "weights", "said"), [

@@ -28,7 +28,7 @@ def test_what_components_declare(parties: Parties) -> None:
     assert isinstance(component, Sealer)
     ctx, plain = parties.context(parties.server), Known(zone="encrypted", link=component.name)
     (seal,) = component.protect(plain, ctx)
-    assert (seal.opened_by, seal.answers) == (component.options.key_holder, "server")
+    assert (seal.opened_by, seal.sums_visible_to) == (component.options.key_holder, "server")
     assert (seal.range, seal.step > 0) == (component.options.range, True)
     with pytest.raises(Misplaced, match="must not come after encryption in the chain of zone encrypted; encrypt once"):
         component.protect(plain.after(seal), ctx)

@@ -169,7 +169,7 @@ def test_vertex_of_the_l1_ball_is_the_worst_shift() -> None:
 def test_release_says_scale_over_norm() -> None:
     release = stated(clip(0.25), laplace(epsilon=8, source="reproducible"))
     assert (release.mechanism, release.noise_multiplier, release.clipping_norm) == ("laplace", 1.25, 0.25)
-    assert (release.trust, release.source, release.literal) == ("local", "reproducible", False)
+    assert (release.trust, release.source, release.as_published) == ("local", "reproducible", False)
 
 
 def test_ledger_states_no_more_than_was_asked_for() -> None:

@@ -113,7 +113,7 @@ def test_a_run_moves_the_model_as_the_algorithm_says_at_the_server_or_at_every_c
 @pytest.mark.parametrize(
     ("seal", "at"),
     [({"key_holder": "key_server"}, "server"), ({"key_holder": "clients"}, "client"),
-     ({"key_holder": "key_server", "answer": "clients"}, "client")],
+     ({"key_holder": "key_server", "sums_visible_to": "clients"}, "client")],
 )  # fmt: skip
 def test_it_works_behind_encryption_wherever_the_sum_is_opened(seal: dict[str, Any], at: str) -> None:
     sealed = final(recipe("encrypted", [{"use": "std.bfv", **seal}], ["std.bfv", fedopt(at, tau=0.1)]))
@@ -132,7 +132,7 @@ def test_it_is_refused_where_it_would_not_see_the_sum() -> None:
     (said,) = problems(recipe("encrypted", [bfv], ["std.bfv", fedopt()]))
     assert "it would never run" in said
     assert said.endswith("or have it run at the clients too")
-    (said,) = problems(recipe("encrypted", [{**bfv, "key_holder": "key_server", "answer": "clients"}],
+    (said,) = problems(recipe("encrypted", [{**bfv, "key_holder": "key_server", "sums_visible_to": "clients"}],
                               ["std.bfv", fedopt()]))  # fmt: skip
     assert "which relays the encrypted sum and cannot read it" in said
     (said,) = problems(recipe("encrypted", [{**bfv, "key_holder": "key_server"}], [fedopt(), "std.bfv"]))

@@ -181,12 +181,12 @@ def test_what_ends_a_worker_beside_its_parties_ends_the_run_with_its_reason(tmp_
     """A client that cannot be put away, say: nobody's reply, and nobody's fault."""
     recipe = Recipe.from_plain(recipe_of(), toy_catalog())
     train = Steps(recipe, Composition(recipe)).train
-    job = Job(recipe.to_plain(), catalog=toy_catalog(), resident=1, run_dir=tmp_path)
+    job = Job(recipe.to_plain(), catalog=toy_catalog(), max_clients_in_memory=1, run_dir=tmp_path)
     engine = ProcessEngine(job)
     try:
         tmp_path.rename(tmp_path.with_name("moved"))
         data, _ = request(recipe.digest, [Call.of(train, (), "client", 0)])
-        with pytest.raises(SetupError, match=r"worker-0: a client cannot be put away.*leave --resident out"):
+        with pytest.raises(SetupError, match=r"worker-0: a client cannot be put away.*leave --max-clients-in-memory"):
             list(engine.exchange({"client:0": data, "client:1": data}))
     finally:
         engine.close()

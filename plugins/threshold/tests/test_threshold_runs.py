@@ -44,7 +44,7 @@ def expected(plain: dict[str, Any], present: list[list[int]], bits: int, clients
 
 
 @pytest.mark.parametrize("options", [
-    {}, {"bits": 32, "threshold": 0.9}, {"degree": 8192, "threshold": 4}, {"answer": "clients"},
+    {}, {"bits": 32, "threshold": 0.9}, {"degree": 8192, "threshold": 4}, {"sums_visible_to": "clients"},
 ])  # fmt: skip
 @pytest.mark.parametrize("engine", ["local", "processes"])
 def test_a_sum_is_the_plain_fixed_point_sum_to_the_bit(engine: str, options: dict[str, Any]) -> None:
@@ -186,7 +186,7 @@ def test_sums_for_the_clients_alone_travel_under_a_pad_that_the_server_does_not_
         return sums[-1]
 
     monkeypatch.setattr(ThresholdBfv, "gather", look)
-    plain = recipe({"use": "threshold.bfv", "answer": "clients"})
+    plain = recipe({"use": "threshold.bfv", "sums_visible_to": "clients"})
     outcome, protocol, clients, component = held_by(plain)
     assert all(np.array_equal(c.vector, expected(plain, [EVERYBODY] * 2, BITS)) for c in clients.values())
     scheme = component.scheme(protocol.server.ctx)
@@ -194,9 +194,9 @@ def test_sums_for_the_clients_alone_travel_under_a_pad_that_the_server_does_not_
         with pytest.raises(ProtectionError, match="does not lie on its grid"):
             scheme.read(scheme.chain.unpack(list(total.ciphertexts), ""), total.size)
     views = outcome.protocol.ledger.report().views
-    assert views["aggregator"].guarantee == "learns nothing of the updates (epsilon 0)"
+    assert views["server"].guarantee == "learns nothing of the updates (epsilon 0)"
     usual = run_protocol(recipe()).protocol.ledger.report().views
-    assert usual["aggregator"].guarantee != views["aggregator"].guarantee
+    assert usual["server"].guarantee != views["server"].guarantee
 
 
 def held_by(plain: dict[str, Any]) -> tuple[Any, Any, dict[int, Client], Any]:
@@ -286,7 +286,7 @@ def test_a_client_answers_for_one_sum_a_round_of_enough_updates_and_the_same_eac
 
 
 def aggregators(outcome: Any) -> float:
-    epsilon = outcome.protocol.ledger.report().views["aggregator"].epsilon
+    epsilon = outcome.protocol.ledger.report().views["server"].epsilon
     assert epsilon is not None
     return float(epsilon)
 
@@ -300,7 +300,7 @@ def test_noise_that_clients_share_out_is_priced_toward_the_server_and_for_the_mo
     outcome = run_protocol(recipe(min_clients=CLIENTS, **NOISED))
     report = outcome.protocol.ledger.report()
     assert outcome.notes == []
-    assert report.views["aggregator"].epsilon == report.views["released_model"].epsilon
+    assert report.views["server"].epsilon == report.views["released_model"].epsilon
     masks = run_protocol(recipe(min_clients=CLIENTS, protect={"encrypted": [
         *NOISED["protect"]["encrypted"][:2], "secagg.bonawitz"
     ]}, postprocess={"encrypted": ["secagg.bonawitz"]}))  # fmt: skip

@@ -22,14 +22,14 @@ class Layers(fedplug.Negotiation):
     class Options(fedplug.Options):
         ratio: float = Field(0.5, gt=0, lt=1, description="largest share of the model that may be encrypted")
         by: str | None = Field(None, description="scorer that ranks the layers; the recipe's first if unset")
-        rest: str = Field("noised", description="zone of the layers that are not encrypted")
+        other_zone: str = Field("noised", description="zone of the layers that are not encrypted")
 
     options: Options
 
     @property
     def plans(self) -> Plans:
         """Two zones, alike at all clients; which layers are in which follows from the clients' data."""
-        return Plans(zones=frozenset({"encrypted", self.options.rest}))
+        return Plans(zones=frozenset({"encrypted", self.options.other_zone}))
 
     @property
     def reads(self) -> Reads:
@@ -71,19 +71,19 @@ class Layers(fedplug.Negotiation):
         for layer in chosen:
             for part in slices[layer]:
                 encrypted[part] = True
-        client.plan = Plan.of(self.options.rest, layout.size, zones, shared=zones, encrypted=encrypted)
+        client.plan = Plan.of(self.options.other_zone, layout.size, zones, shared=zones, encrypted=encrypted)
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What becomes visible and no epsilon covers."""
         ranked = "each client's order of the layers, sent as it is; it follows from the client's data"
         return [
-            Reveals("layer rankings", ("aggregator",), asked=("rank",), note=ranked),
-            Reveals("mask", ("aggregator", "client"), note="the chosen layers follow from the rankings"),
+            Reveals("layer rankings", ("server",), asked=("rank",), note=ranked),
+            Reveals("mask", ("server", "client"), note="the chosen layers follow from the rankings"),
         ]
 
     def describe(self) -> str:
         """One line for the plan of the run."""
-        return f"Borda count: layers up to {self.options.ratio:.0%} encrypted, the rest {self.options.rest}"
+        return f"Borda count: layers up to {self.options.ratio:.0%} encrypted, the rest {self.options.other_zone}"
 
 
 def layer_sizes(layout: Layout) -> NDArray[np.int64]:

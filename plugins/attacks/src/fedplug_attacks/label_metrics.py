@@ -22,10 +22,11 @@ class _NoOptions(fedplug.Options):
 
 
 class LabelAccuracy(fedplug.Metric):
-    """LeAcc and LnAcc: share of the classes whose presence, and whose number, was found (Ma et al. 2023).
+    """Label existence accuracy (LeAcc) and label number accuracy (LnAcc) of Ma et al. (2023).
 
-    Both are means over all K classes: LeAcc of [(n_i > 0) = (t_i > 0)], LnAcc of [n_i = t_i], with the counts as the
-    attack gives them. A class that is absent and taken for absent counts as found.
+    LeAcc is the share of the classes whose presence was found, LnAcc of those whose number was found. Both are
+    means over all K classes: LeAcc of [(n_i > 0) = (t_i > 0)], LnAcc of [n_i = t_i], with the counts as the attack
+    gives them. A class that is absent and taken for absent counts as found.
     """
 
     Options = _NoOptions

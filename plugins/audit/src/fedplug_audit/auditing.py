@@ -38,8 +38,8 @@ FILE = "audit.json"
 """Written into the folder of the last run."""
 REPLAYED = ", less a replay"
 _LOOKS_OF: dict[str, tuple[str, ...]] = {
-    "aggregator": ("server",), "key_holder": ("sums",), "client": ("models",),
-    "client_and_aggregator": ("server", "models"),
+    "server": ("server",), "key_holder": ("sums",), "client": ("models",),
+    "client_and_server": ("server", "models"),
     "released_model": ("models",),
 }  # fmt: skip
 """On what canaries are scored: how far it lies along their directions, added up over the rounds. `server`: a canary's

@@ -53,8 +53,8 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
     al. 2021). `noise_multiplier` is that of a round in all: `count_share` of its cost pays for the count, the rest for
     the sum. So a run costs what it would with a fixed norm.
 
-    `estimate: exact` is the median of the round's norms as they are (literal). Clients send their norms to the server,
-    and everybody learns the median. It follows from the data, so no guarantee is stated.
+    `estimate: exact` is the median of the round's norms as they are (as published). Clients send their norms to the
+    server, and everybody learns the median. It follows from the data, so no guarantee is stated.
     """
 
     name: str
@@ -72,8 +72,8 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
         )
         estimate: Literal["noised", "exact"] = Field(
             "noised",
-            description="noised: from a noised count of those within the norm; exact: the median itself (literal), "
-            "which earns no guarantee",
+            description="noised: from a noised count of those within the norm; exact: the median itself (as "
+            "published), which earns no guarantee",
         )
         quantile: float = Field(0.5, gt=0, lt=1, description="share of the clients to be within the norm; 0.5: median")
         rate: float = Field(0.2, gt=0, le=1, description="how fast the norm moves; noised only")
@@ -222,8 +222,8 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
     @hookimpl
     def postprocess(self, known: Known, ctx: Context) -> Operations:
         """Noise on the sum, scaled to the round's norm."""
-        std, note = self._sum_multiplier() * self._norm(ctx), "" if self.is_noised else f"literal: {EXACT}"
-        return (Noise.gaussian(std, source=self.options.source, literal=not self.is_noised, note=note),)
+        std, note = self._sum_multiplier() * self._norm(ctx), "" if self.is_noised else f"as published: {EXACT}"
+        return (Noise.gaussian(std, source=self.options.source, as_published=not self.is_noised, note=note),)
 
     # -- what it costs and shows ---------------------------------------------------------------------------------------
 
@@ -237,23 +237,23 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What the server reads of each client, and what everybody learns."""
-        everybody: tuple[Party, ...] = ("aggregator", "client", "released_model")
+        everybody: tuple[Party, ...] = ("server", "client", "released_model")
         if self.is_noised:
             asked, told = "by name, without noise; the server is trusted with the updates too", "from noised counts"
             return [
-                Reveals("whether a client's update is within the norm", ("aggregator",), asked=("is_within",),
+                Reveals("whether a client's update is within the norm", ("server",), asked=("is_within",),
                         note=asked),
                 Reveals("clipping norm", everybody, covered_by="epsilon", note=told),
             ]  # fmt: skip
         return [
-            Reveals("norms of the clients' updates", ("aggregator",), asked=("length",), voids=True, note="bare"),
+            Reveals("norms of the clients' updates", ("server",), asked=("length",), voids=True, note="bare"),
             Reveals("median of the clients' norms", everybody, voids=True, note=EXACT),
         ]
 
     def describe(self) -> str:
         """One line for the plan of the run."""
         options = self.options
-        how = "the clients' median norm, as it is (literal)"
+        how = "the clients' median norm, as it is (as published)"
         if self.is_noised:
             how = f"a noised quantile {options.quantile:g} of the clients' norms, from {options.initial_norm:g} on"
         return f"clip to {how}; noise multiplier {options.noise_multiplier:g} at the server, {options.source} source"

@@ -137,7 +137,7 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
         found = super().reveals(ctx)
         if self.options.clip == "daciq":
             note = "each client's smallest and largest update of every tensor, in the clear, to agree on the clip"
-            extremes = Reveals("extremes of updates", ("aggregator",), asked=("extremes",), voids=True, note=note)
+            extremes = Reveals("extremes of updates", ("server",), asked=("extremes",), voids=True, note=note)
             found.append(extremes)
             note = "of each tensor, from the extremes of all clients' updates; whoever opens a sum is told, too"
             found.append(Reveals("clip of the round", ("client", "key_holder"), note=note))

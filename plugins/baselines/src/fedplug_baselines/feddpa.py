@@ -52,7 +52,8 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
 
     It stands under `train` and under `negotiate_mask`: M stays with the client (zone `retained`), the rest goes into
     `zone`, where it is clipped and gets noise. In the code M is sent too, as part of the whole w - w_g: `send_personal`
-    (literal), with `baselines.feddpa` first in the chain of the zone. It costs utility, but no mask is then visible.
+    (as published), with `baselines.feddpa` first in the chain of the zone. It costs utility, but no mask is then
+    visible.
     """
 
     name: str
@@ -69,7 +70,7 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
         lr: float = Field(0.001, gt=0, allow_inf_nan=False, description="learning rate of Adam")
         zone: str = Field("noised", description="zone of what is not personal")
         send_personal: bool = Field(
-            False, description="literal: personal parameters are sent as well, as in the authors' code"
+            False, description="as published: personal parameters are sent as well, as in the authors' code"
         )
 
     def __init__(self, options: Options) -> None:
@@ -253,14 +254,14 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
         )
         still = "a scalar that all clients keep does not move in the model"
         return [
-            Reveals("support of the retained zone", ("aggregator",), voids=True, note=note),
+            Reveals("support of the retained zone", ("server",), voids=True, note=note),
             Reveals("what all clients keep", ("released_model",), note=still),
         ]
 
     def describe(self) -> str:
         """One line for the plan of the run."""
         options = self.options
-        sent = ", and are sent as well (literal)" if options.send_personal else " and are not sent"
+        sent = ", and are sent as well (as published)" if options.send_personal else " and are not sent"
         return f"FedDPA: scalars with scaled Fisher information above {options.tau:g} are personal{sent}"
 
 

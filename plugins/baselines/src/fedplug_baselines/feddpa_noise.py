@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FedDpaNoise(fedplug.Protector):
-    """Add the noise of FedDPA's code, whose claimed epsilon does not hold (literal).
+    """Add the noise of FedDPA's code, whose claimed epsilon does not hold (as published).
 
     Yang, Huang and Ye, NeurIPS 2023, code xiyuanyang45/DynamicPFL, `utils.py` and `ours.py`. It takes sigma from
     Opacus as if there were one DP-SGD step a batch, on Poisson batches of B of all clients' n examples together:
@@ -70,7 +70,7 @@ class FedDpaNoise(fedplug.Protector):
         multiplier = self.multiplier(ctx.rounds, ctx.num_clients)
         options = Gaussian.Options(noise_multiplier=multiplier, source=self.options.source)
         note = f"its code claims epsilon={self.options.epsilon:g} at delta={self.options.delta:g}"
-        return (local_noise(options, known, ctx, literal=True, note=note),)
+        return (local_noise(options, known, ctx, as_published=True, note=note),)
 
     def _compare(self, ctx: Context) -> None:
         """The batches of the claim are those of the training; of FedDPA the code counts half of the epochs.
@@ -99,7 +99,8 @@ class FedDpaNoise(fedplug.Protector):
     def describe(self) -> str:
         """One line for the plan of the run."""
         claim = f"epsilon {self.options.epsilon:g}, delta {self.options.delta:g}"
-        return f"Gaussian noise of std C sigma / sqrt(K) at the client (literal): claims {claim}, which does not hold"
+        std = "Gaussian noise of std C sigma / sqrt(K) at the client (as published)"
+        return f"{std}: claims {claim}, which does not hold"
 
 
 @functools.cache

@@ -58,7 +58,9 @@ class FedMLHE(masks.ScoredShare):
         cipher: str | None = Field(
             None, description="encryption that the maps travel under; default: the one of the encrypted zone"
         )
-        rest: str = Field(CLEAR, description="zone of the scalars that are not encrypted")
+        other_zone: str = Field(
+            CLEAR, json_schema_extra={"formerly": "rest"}, description="zone of the scalars that are not encrypted"
+        )
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -153,7 +155,7 @@ class FedMLHE(masks.ScoredShare):
             encrypted = np.full(size, ENCRYPTED in zones)
         else:
             encrypted = np.unpackbits(client.memory(self)["mask"], count=size).astype(np.bool_)
-        masks.adopt(client, encrypted, self.options.rest)
+        masks.adopt(client, encrypted, self.options.other_zone)
 
     def _map(self, client: Client) -> NDArray[np.float32]:
         """The scorer's map; no client has trained yet, so the scorer must do without an update."""
@@ -194,7 +196,7 @@ class FedMLHE(masks.ScoredShare):
             return []
         peaks = "each client's, to bring the maps to one scale; clients are told the largest of all"
         found = [
-            Reveals("largest sensitivity", ("aggregator", "client"), asked=("peak",), note=peaks),
+            Reveals("largest sensitivity", ("server", "client"), asked=("peak",), note=peaks),
             Reveals("mask", ("client",), note="it follows from the clients' data; every client knows it"),
         ]
         if self._cipher(ctx)[1].opened_by == "clients":
@@ -203,18 +205,19 @@ class FedMLHE(masks.ScoredShare):
             return [
                 *found,
                 Reveals("sensitivity map", ("client",), asked=("encrypt",), note=note),
-                Reveals("sensitivity map of one client", ("client_and_aggregator",), voids=True, note=single),
+                Reveals("sensitivity map of one client", ("client_and_server",), voids=True, note=single),
             ]
         note = "the key server opens the averaged sensitivity map and tells the aggregation server the mask"
         return [
             *found,
             Reveals("sensitivity map", ("key_holder",), asked=("encrypt",), note=note),
-            Reveals("mask", ("aggregator",), asked=("select",), note="the key server tells it"),
+            Reveals("mask", ("server",), asked=("select",), note="the key server tells it"),
         ]
 
     def describe(self) -> str:
         """One line for the plan of the run."""
-        return f"{self.options.ratio:.1%} with the highest averaged sensitivity encrypted, the rest {self.options.rest}"
+        share = f"{self.options.ratio:.1%} with the highest averaged sensitivity"
+        return f"{share} encrypted, the rest {self.options.other_zone}"
 
 
 def select(scores: NDArray[np.float32], ratio: float) -> NDArray[np.uint8]:

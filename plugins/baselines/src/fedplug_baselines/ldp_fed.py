@@ -144,7 +144,7 @@ class LdpFed(fedplug.Protector):
             Noise.own(
                 "gaussian" if mu else "pure", functools.partial(self.drawn, alpha), order=math.inf,
                 multiplier=1 / (mu * math.sqrt(counted)) if mu else 1 / epsilon, grid=10.0**-options.precision,
-                source=options.source, literal=options.epsilon is None, note=note,
+                source=options.source, as_published=options.epsilon is None, note=note,
                 calibrated_delta=None if options.epsilon is None else options.delta,
             ),
         )  # fmt: skip

@@ -32,9 +32,9 @@ class Lus(fedplug.Protector):
     Of each tensor's values in the zone, floor(sparsity * n) of least cost become 0; `std.clip` and the noise follow.
 
     What is zeroed depends on the data. With noise on everything, as the default has it, the guarantee covers that.
-    `noise: kept` is the literal form: written once more, by its name, after the noise, the component takes the noise
-    off the zeroed values again. Then everybody reads where they are, which follows from the data and which no noise
-    covers: the noise counts for nothing, and the ledger promises nothing.
+    `noise: kept` is the form as published: written once more, by its name, after the noise, the component takes the
+    noise off the zeroed values again. Then everybody reads where they are, which follows from the data and which no
+    noise covers: the noise counts for nothing, and the ledger promises nothing.
     """
 
     class Options(fedplug.Options):
@@ -46,8 +46,8 @@ class Lus(fedplug.Protector):
         )
         noise: Literal["all", "kept"] = Field(
             "all",
-            description="all: zeroed values get noise too; kept: they do not (literal), which shows them, so that the "
-            "noise counts for nothing",
+            description="all: zeroed values get noise too; kept: they do not (as published), which shows them, so "
+            "that the noise counts for nothing",
         )
 
     name: str
@@ -119,18 +119,18 @@ class Lus(fedplug.Protector):
                 "which values are zeroed follows from gradients of the records themselves, which the epsilon of a "
                 "record does not cover; by: magnitude goes by the trained update alone"
             )
-            found.append(Reveals("zeroed values", ("aggregator", "released_model"), note=note))
+            found.append(Reveals("zeroed values", ("server", "released_model"), note=note))
         if self.options.noise == "kept":
             note = (
                 "which values are zeroed follows from the client's data, and zeros without noise show it, in an upload "
                 "and, where all clients agree, in scalars of the model that do not move; no epsilon covers that"
             )
-            found.append(Reveals("support of the update", ("aggregator", "released_model"), note=note))
+            found.append(Reveals("support of the update", ("server", "released_model"), note=note))
         return found
 
     def describe(self) -> str:
         """One line for the plan of the run."""
-        noise = "noise on all values" if self.options.noise == "all" else "no noise on zeroed values (literal)"
+        noise = "noise on all values" if self.options.noise == "all" else "no noise on zeroed values (as published)"
         return f"{self.options.sparsity:.0%} of each tensor zeroed, least {self.options.by} first; {noise}"
 
 

@@ -128,9 +128,9 @@ class Lwe(Correspondent, fedplug.Sealer):
         size = "the number of scalars follows from the length of an upload"
         shares = "of fresh secrets: they open the sum, whose noise the ledger counts, and no upload in it"
         return [
-            Reveals("size of the encrypted zone", ("aggregator",), note=size),
+            Reveals("size of the encrypted zone", ("server",), note=size),
             self.correspondence(),
-            Reveals("sums of shares", ("aggregator",), covered_by="epsilon", asked=("sum_of_shares",), note=shares),
+            Reveals("sums of shares", ("server",), covered_by="epsilon", asked=("sum_of_shares",), note=shares),
         ]
 
     def _seed(self, ctx: Context, zone: str) -> bytes:

@@ -45,7 +45,9 @@ class MaskCrypt(masks.ScoredShare):
             "(SenseCrypt, Fig. 18)",
         )
         by: str | None = Field(None, description="scorer that orders the proposals; the recipe's first if unset")
-        rest: str = Field(CLEAR, description="zone of the scalars that are not encrypted")
+        other_zone: str = Field(
+            CLEAR, json_schema_extra={"formerly": "rest"}, description="zone of the scalars that are not encrypted"
+        )
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -84,7 +86,7 @@ class MaskCrypt(masks.ScoredShare):
     @at_client
     def adopt(self, client: Client, mask: NDArray[np.uint8]) -> None:
         """Sets the plan, the same at every client: the mask is encrypted, gathered in the order of positions."""
-        masks.adopt(client, np.unpackbits(mask, count=client.ctx.layout.size).astype(np.bool_), self.options.rest)
+        masks.adopt(client, np.unpackbits(mask, count=client.ctx.layout.size).astype(np.bool_), self.options.other_zone)
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What the proposals show, to whom."""
@@ -94,15 +96,15 @@ class MaskCrypt(masks.ScoredShare):
             "each client's list of its most urgent indices, in order and in the clear; it tells classes of its data"
         )
         return [
-            Reveals("mask proposals", ("aggregator",), asked=("propose",), voids=True, note=ordered),
-            Reveals("mask", ("aggregator", "client"), note="it follows from the proposals"),
+            Reveals("mask proposals", ("server",), asked=("propose",), voids=True, note=ordered),
+            Reveals("mask", ("server", "client"), note="it follows from the proposals"),
         ]
 
     def describe(self) -> str:
         """One line for the plan of the run."""
         kept = "all of it" if self.options.union else "as much of the interleaved lists"
         proposed = f"{self.options.ratio:.1%}" + (" of the lowest scores" if self.options.order == "lowest" else "")
-        return f"each proposes {proposed}, {kept} is encrypted; the rest {self.options.rest}"
+        return f"each proposes {proposed}, {kept} is encrypted; the rest {self.options.other_zone}"
 
 
 def interleave(proposals: list[NDArray[Any]]) -> NDArray[np.int64]:

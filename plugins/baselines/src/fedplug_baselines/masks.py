@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 class ScoredShare(fedplug.Negotiation):
     """A negotiation whose options say which share is encrypted (`ratio`), by which scores (`by`), and where the rest
-    goes (`rest`).
+    goes (`other_zone`).
     """
 
     @property
     def plans(self) -> Plans:
         """A share encrypted and the rest; the mask is the same at every client, and follows from their data."""
-        return Plans(zones=zones_of(self.options.ratio, self.options.rest))
+        return Plans(zones=zones_of(self.options.ratio, self.options.other_zone))
 
     @property
     def reads(self) -> Reads:
@@ -40,9 +40,9 @@ def count_of(ratio: float, size: int) -> int:
     return math.floor(ratio * size + 1e-9)
 
 
-def zones_of(ratio: float, rest: str) -> frozenset[str]:
+def zones_of(ratio: float, other_zone: str) -> frozenset[str]:
     """The zones of a plan that encrypts a share of the model and leaves the rest to another zone."""
-    return frozenset(({ENCRYPTED} if ratio > 0 else set()) | ({rest} if ratio < 1 else set()))
+    return frozenset(({ENCRYPTED} if ratio > 0 else set()) | ({other_zone} if ratio < 1 else set()))
 
 
 def scorer_problems(recipe: Recipe, by: str | None, remedy: str) -> list[str]:
@@ -73,7 +73,7 @@ def spread(scores: NDArray[np.float32], layout: Layout) -> NDArray[np.float32]:
     return layout.per_scalar(scores)
 
 
-def adopt(client: Client, encrypted: NDArray[Any], rest: str) -> None:
+def adopt(client: Client, encrypted: NDArray[Any], other_zone: str) -> None:
     """Sets the plan of this round: a mask or indices encrypted, the rest in one zone; the same at every client."""
     ctx: Context = client.ctx
-    client.plan = Plan.of(rest, ctx.layout.size, ctx.zones, shared=ctx.zones, **{ENCRYPTED: encrypted})
+    client.plan = Plan.of(other_zone, ctx.layout.size, ctx.zones, shared=ctx.zones, **{ENCRYPTED: encrypted})

@@ -98,7 +98,7 @@ class NbAFL(fedplug.Protector):
         return (
             Map(self.weights),
             Clip(options.norm),
-            Noise.gaussian(self.std(ctx.rounds), source=options.source, literal=True, note=note),
+            Noise.gaussian(self.std(ctx.rounds), source=options.source, as_published=True, note=note),
             Shift(minus_the_model),
         )
 

@@ -27,7 +27,9 @@ class RandomMask(fedplug.Negotiation):
 
         ratio: float = Field(0.1, ge=0, le=1, description="share of the model that is encrypted")
         per_round: bool = Field(False, description="true: a new mask every round; false: one for the whole run")
-        rest: str = Field(CLEAR, description="zone of the scalars that are not encrypted")
+        other_zone: str = Field(
+            CLEAR, json_schema_extra={"formerly": "rest"}, description="zone of the scalars that are not encrypted"
+        )
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -35,7 +37,7 @@ class RandomMask(fedplug.Negotiation):
     @property
     def plans(self) -> Plans:
         """A share encrypted and the rest, drawn from the public seed whoever takes part."""
-        return Plans(zones=masks.zones_of(self.options.ratio, self.options.rest), public=True)
+        return Plans(zones=masks.zones_of(self.options.ratio, self.options.other_zone), public=True)
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
@@ -49,9 +51,9 @@ class RandomMask(fedplug.Negotiation):
         purpose = ("round", ctx.round) if self.options.per_round else ("run",)
         rng = fedplug.stream(ctx.seed, self.name, *purpose)
         count = masks.count_of(self.options.ratio, ctx.layout.size)
-        masks.adopt(client, rng.choice(ctx.layout.size, count, replace=False, shuffle=False), self.options.rest)
+        masks.adopt(client, rng.choice(ctx.layout.size, count, replace=False, shuffle=False), self.options.other_zone)
 
     def describe(self) -> str:
         """One line for the plan of the run."""
         often = "anew each round" if self.options.per_round else "once"
-        return f"{self.options.ratio:.1%} encrypted, drawn {often} from the seed; the rest {self.options.rest}"
+        return f"{self.options.ratio:.1%} encrypted, drawn {often} from the seed; the rest {self.options.other_zone}"

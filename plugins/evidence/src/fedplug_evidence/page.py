@@ -132,7 +132,7 @@ def _seen(contents: Contents) -> str:
     seen = table("By party.", ["who", "guarantee", "sees, and why", "sees besides"], body)
     closed = [
         [zone_label(zone), text(kept.component), sentence(kept.parameters), sentence(_opener(kept.key_holder)),
-         "yes" if kept.sums_seen_by_aggregator else "no"]
+         "yes" if kept.sums_seen_by_server else "no"]
         for zone, kept in ledger.encryption.items()
     ]  # fmt: skip
     header = ["zone", "by", "parameters", "who can open it", "server sees opened sums"]
@@ -141,7 +141,7 @@ def _seen(contents: Contents) -> str:
 
 def _looks_for(party: str) -> set[str]:
     """As whom a party looks: who colludes sees what either does, and everybody sees what is published."""
-    together = {"aggregator", "client"} if party == "client_and_aggregator" else set()
+    together = {"server", "client"} if party == "client_and_server" else set()
     return {party, "released_model", *together}
 
 

@@ -40,8 +40,8 @@ STYLE = """
 """
 """CSS of the picture; its colours are the page's own."""
 _PLACES: dict[str, tuple[int, int, str]] = {
-    "aggregator": (350, 10, "server"), "key_holder": (690, 10, "key server"),
-    "client": (10, 372, "another client"), "client_and_aggregator": (350, 372, "client with the server"),
+    "server": (350, 10, "server"), "key_holder": (690, 10, "key server"),
+    "client": (10, 372, "another client"), "client_and_server": (350, 372, "client with the server"),
     "released_model": (690, 372, "who gets the model"),
 }  # fmt: skip
 _BOX = 260, 178

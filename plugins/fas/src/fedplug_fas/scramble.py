@@ -68,8 +68,8 @@ class Scramble(fedplug.Sealer):
     def protect(self, known: Known, ctx: Context) -> Operations:
         """Fixed-point words that the server and the clients can read, once, as the last link.
 
-        The literal style hides nothing: who taps a line learns the permutation from the words alone, since the bits of
-        small numbers before the first significant one are all equal, and those after it ever less alike.
+        The style as published hides nothing: who taps a line learns the permutation from the words alone, since the
+        bits of small numbers before the first significant one are all equal, and those after it ever less alike.
 
         Raises:
             Misplaced: the values are scrambled or encrypted already.
@@ -206,7 +206,7 @@ class Scramble(fedplug.Sealer):
     def reveals(self, ctx: Context) -> list[Reveals]:
         """That the server reads everything: the ledger's epsilon counts these zones as sent in the clear.
 
-        And of the literal style, that not even who taps a line needs the key.
+        And of the style as published, that not even who taps a line needs the key.
         """
         note = (
             "the aggregation server holds the scrambling key and unscrambles every upload; scrambling hides nothing "
@@ -220,12 +220,12 @@ class Scramble(fedplug.Sealer):
             )
         keys = "drawn afresh at each client before round 1, from no data"
         return [
-            Reveals("scrambled uploads", ("aggregator", "client_and_aggregator"), covered_by="epsilon", note=note),
-            Reveals("public keys", ("aggregator",), covered_by="nothing to pay", asked=("publish",), note=keys),
+            Reveals("scrambled uploads", ("server", "client_and_server"), covered_by="epsilon", note=note),
+            Reveals("public keys", ("server",), covered_by="nothing to pay", asked=("publish",), note=keys),
         ]
 
     def describe(self) -> str:
         """One line for the plan of the run."""
         keyed = self.options.style == "keyed"
-        how = "AES keystream and keyed bit permutation" if keyed else "literal: one static bit permutation"
+        how = "AES keystream and keyed bit permutation" if keyed else "as published: one static bit permutation"
         return f"scrambled ({how}), {self.options.framing}; the aggregation server holds the key and sees through it"

@@ -34,7 +34,9 @@ class Share(fedplug.Negotiation):
             description="uniform: drawn from the seed, once for the run; prefix: the first scalars of the model, as in "
             "the paper's Algorithm 1",
         )
-        rest: str = Field(NOISED, description="zone of the scalars that are not encrypted")
+        other_zone: str = Field(
+            NOISED, json_schema_extra={"formerly": "rest"}, description="zone of the scalars that are not encrypted"
+        )
 
         @field_validator("ratio", mode="before")
         @classmethod
@@ -49,11 +51,11 @@ class Share(fedplug.Negotiation):
                 raise ValueError(f"ratio={text}: a share is a fraction from 0 to 1{remedy}")
             return value
 
-        @field_validator("rest")
+        @field_validator("other_zone")
         @classmethod
         def _rest_is_sent(cls, value: str) -> str:
             if value in (ENCRYPTED, RETAINED):
-                raise ValueError(f"rest={value} must be a zone of its own that is sent, such as {NOISED}")
+                raise ValueError(f"other_zone={value} must be a zone of its own that is sent, such as {NOISED}")
             return value
 
     def __init__(self, options: Options) -> None:
@@ -62,7 +64,7 @@ class Share(fedplug.Negotiation):
     @property
     def plans(self) -> Plans:
         """Both zones, from the seed or the order alone; with ratio 0 or 1 one is empty, and a recipe may name both."""
-        return Plans(zones=frozenset({ENCRYPTED, self.options.rest}), public=True)
+        return Plans(zones=frozenset({ENCRYPTED, self.options.other_zone}), public=True)
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
@@ -79,12 +81,13 @@ class Share(fedplug.Negotiation):
         else:
             rng = fedplug.stream(ctx.seed, self.name, "mask")
             chosen = rng.choice(ctx.layout.size, count, replace=False, shuffle=False)
-        client.plan = Plan.of(self.options.rest, ctx.layout.size, ctx.zones, shared=ctx.zones, **{ENCRYPTED: chosen})
+        other = self.options.other_zone
+        client.plan = Plan.of(other, ctx.layout.size, ctx.zones, shared=ctx.zones, **{ENCRYPTED: chosen})
 
     def describe(self) -> str:
         """One line for the plan of the run."""
-        which = "drawn once from the seed" if self.options.order == "uniform" else "the first ones (literal)"
-        return f"{self.options.ratio:.1%} encrypted, {which}; the rest {self.options.rest}"
+        which = "drawn once from the seed" if self.options.order == "uniform" else "the first ones (as published)"
+        return f"{self.options.ratio:.1%} encrypted, {which}; the rest {self.options.other_zone}"
 
 
 def count_of(ratio: float, size: int) -> int:

@@ -9,7 +9,7 @@ whatever the clips. Three allocations turn shares of epsilon into multipliers:
   where budgets compose as squares; the shares keep their ratios there.
 * `sum`: each layer's rounds cost exactly (eps_l, delta / L), by the analytic Gaussian. Adding epsilons up as Corollary
   1 does is then valid, and a bound: the layers together cost less.
-* `literal`: eq. 9 as printed. It gives eps_l only up to a limit (7.97 for delta 1e-5), and more above it.
+* `as_published`: eq. 9 as printed. It gives eps_l only up to a limit (7.97 for delta 1e-5), and more above it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon, g
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Allocation = Literal["exact", "sum", "literal"]
+Allocation = Literal["exact", "sum", "as_published"]
 FLOOR = 1e-12
 """Scores count as at least this share of the largest: eq. 6 divides by them."""
 _ROUND_UP = 1 + 2.0**-40
@@ -108,7 +108,7 @@ def budgets(
         scores: S_l > 0 of the layers that share epsilon.
         epsilon, delta: for all of these layers and all rounds together.
         rounds: T.
-        allocation: `exact`, `sum` or `literal`; see the module.
+        allocation: `exact`, `sum` or `as_published`; see the module.
         layers: L of delta_l = delta / L. All layers of the model, also where only some get noise, so that delta_l is
             the same in every round and at every client.
     """
@@ -129,13 +129,13 @@ def released_multiplier(epsilon: float, delta: float, rounds: int, allocation: A
     """A multiplier that one round's layers together never fall short of, whatever the scores; for the ledger.
 
     `exact` has this one. In `sum` the layers cost at most (epsilon, delta) by basic composition, and of a Gaussian that
-    says that its multiplier is no smaller than the analytic one. In `literal` the sum of eps_l^2 is at most epsilon^2,
-    which a single layer reaches.
+    says that its multiplier is no smaller than the analytic one. In `as_published` the sum of eps_l^2 is at most
+    epsilon^2, which a single layer reaches.
 
     Args:
         epsilon, delta, rounds, allocation, layers: as in `budgets`.
     """
-    if allocation == "literal":
+    if allocation == "as_published":
         return math.sqrt(2 * rounds * math.log(layers / delta)) / epsilon
     return math.sqrt(rounds) * gaussian_noise_multiplier(epsilon, delta)
 

@@ -62,14 +62,14 @@ class LayerBudgets(fedplug.Protector):
     Shares epsilon out inversely to the PSI scores (eq. 6), clips each layer to C_l (eq. 7) and adds noise of standard
     deviation C_l sigma_l (eq. 8). epsilon and delta are for all layers and all rounds together; the unit is the client,
     since a whole update is clipped. `fedplug_fedre.budgets` has the allocations: `exact` costs what it says, `sum` adds
-    budgets up and costs less, `literal` is eq. 9 as printed, and costs more where a layer's budget is above 7.97.
+    budgets up and costs less, `as_published` is eq. 9 as printed, and costs more where a layer's budget is above 7.97.
 
     A layer whose score is next to 0 takes almost all of epsilon by eq. 6, and leaves the others to noise; `floor` says
     how far below the largest a score may lie. The metrics count the layers that it lifts.
 
     Where the zone holds part of the model, the layers that have scalars in it share epsilon.
 
-    What the layers cost together in `sum` and `literal` follows from their scores. Where these are public, and the
+    What the layers cost together in `sum` and `as_published` follows from their scores. Where these are public, and the
     server knows the model of the round, the ledger states that cost, after the fact; elsewhere a bound for any scores.
     """
 
@@ -90,8 +90,9 @@ class LayerBudgets(fedplug.Protector):
         )
         by: str | None = Field(None, description="scorer with a score for each layer; the recipe's first if unset")
         allocation: Allocation = Field(
-            "exact", description="exact: together (epsilon, delta); sum: eps_l add up; literal: eq. 9 as printed"
-        )
+            "exact", json_schema_extra={"renamed": {"literal": "as_published"}},
+            description="exact: together (epsilon, delta); sum: eps_l add up; as_published: eq. 9 as printed",
+        )  # fmt: skip
         floor: float = Field(
             FLOOR,
             gt=0,
@@ -171,8 +172,8 @@ class LayerBudgets(fedplug.Protector):
         elif share is None:
             note = {
                 "sum": "a bound: budgets of layers add up to epsilon, and their noise costs less together",
-                "literal": "eq. 9 as printed: a bound, reached where one layer has all of epsilon; a layer costs more "
-                f"than its eps_l where that exceeds {literal_limit(options.delta / layers):.3g}",
+                "as_published": "eq. 9 as printed: a bound, reached where one layer has all of epsilon; a layer costs "
+                f"more than its eps_l where that exceeds {literal_limit(options.delta / layers):.3g}",
             }[options.allocation]
         else:
             promised = max(bound, share.multiplier * _MACHINES)
@@ -182,7 +183,7 @@ class LayerBudgets(fedplug.Protector):
             )
         return Noise.gaussian(
             stds, source=options.source, promised=promised, calibrated_delta=options.delta, scored=True,
-            literal=options.allocation == "literal", note=note,
+            as_published=options.allocation == "as_published", note=note,
         )  # fmt: skip
 
     def _known_budgets(self, known: Known, ctx: Context) -> tuple[NDArray[np.int64], Budgets] | None:
@@ -241,7 +242,7 @@ class LayerBudgets(fedplug.Protector):
         ratios = lengths / (norms * share.sigmas * np.sqrt(np.bincount(place, minlength=len(present))))
         client.log[f"{self.name}.snr_min"] = float(ratios.min())
         client.log[f"{self.name}.snr_median"] = float(np.median(ratios))
-        if options.allocation == "literal":
+        if options.allocation == "as_published":
             limit = literal_limit(options.delta / len(ctx.layout.layers))
             client.log[f"{self.name}.overspent"] = float(np.count_nonzero(share.epsilons > limit))
         if client.client_id == options.figure_client:
@@ -254,10 +255,10 @@ class LayerBudgets(fedplug.Protector):
         found = []
         if ctx.bare_zones or not scores_are_public(ctx, self.options.by):
             scale = "it goes by the scores, and can be estimated from an upload; epsilon does not cover them"
-            found.append(Reveals("noise scale of each layer", ("aggregator",), note=scale))
+            found.append(Reveals("noise scale of each layer", ("server",), note=scale))
         if self.options.figure_client is not None:
             note = f"of client {self.options.figure_client}, in the clear; figure_client: null avoids it"
-            found.append(Reveals("pictures of budgets and signal-to-noise", ("aggregator",), note=note))
+            found.append(Reveals("pictures of budgets and signal-to-noise", ("server",), note=note))
         return found
 
     def describe(self) -> str:
@@ -265,7 +266,8 @@ class LayerBudgets(fedplug.Protector):
         options = self.options
         norm = f"{options.norm:g}" if isinstance(options.norm, float) else "norms of their own"
         together = {
-            "exact": "together over all rounds", "sum": "as a sum over layers", "literal": "by eq. 9 (literal)"
+            "exact": "together over all rounds", "sum": "as a sum over layers",
+            "as_published": "by eq. 9 (as published)",
         }[options.allocation]  # fmt: skip
         return (
             f"layers clipped to {norm}, Gaussian noise by PSI score: epsilon {options.epsilon:g}, delta "

@@ -50,7 +50,7 @@ class PdaPam(fedplug.Aggregator):
     the PSI score on public examples. alpha-hat of eq. 10 is the softmax of a layer's scores over the clients. Eq. 11
     weighs client k by 1 / (K alpha-hat_k). These factors favour low scores, as they should, but add up to K or more:
     with equal scores the step is the sum of all updates. By default they are normalised; that is the softmax of the
-    negative scores. `literal` takes them as printed.
+    negative scores. `as_published` takes them as printed.
 
     A layer counts over the clients that show something of it. Where nothing can be scored all weigh alike: in zones
     that arrive encrypted, without public examples, and for layers with a score that is not finite.
@@ -77,10 +77,10 @@ class PdaPam(fedplug.Aggregator):
             "auto", description="of the Jacobian's norms: exact, estimated by random projections, or whichever is cheap"
         )
         projections: int = Field(PROJECTIONS, ge=2, description="random projections a layer and example")
-        weighting: Literal["normalised", "literal"] = Field(
-            "normalised",
+        weighting: Literal["normalised", "as_published"] = Field(
+            "normalised", json_schema_extra={"renamed": {"literal": "as_published"}},
             description="1 / alpha-hat, normalised over the clients; or eq. 11 as printed, which adds up to more",
-        )
+        )  # fmt: skip
         standardise: bool = Field(
             False, description="bring each layer's scores to mean 0 and deviation 1 over the clients before the softmax"
         )
@@ -218,18 +218,19 @@ class PdaPam(fedplug.Aggregator):
     def reveals(self, ctx: Context) -> list[Reveals]:
         """Positions, and what the weights say."""
         weighed = "they follow from public examples and from what the server sees, which noise of the clients covers"
-        found = [Reveals("weights of clients", ("aggregator",), covered_by="epsilon", note=weighed)]
+        found = [Reveals("weights of clients", ("server",), covered_by="epsilon", note=weighed)]
         negotiations = [part for part in ctx.components.values() if isinstance(part, Negotiation)]
         if any(len(part.plans.zones) != 1 for part in negotiations):
             note = "positions of all values that are not encrypted"
-            found.append(Reveals("mask", ("aggregator", "client"), note=note))
+            found.append(Reveals("mask", ("server", "client"), note=note))
         return found
 
     def describe(self) -> str:
         """One line for the plan of the run."""
         options = self.options
         rule = {
-            "normalised": "the softmax of minus their PSI scores", "literal": "1 / (K alpha-hat) of eq. 11 (literal)"
+            "normalised": "the softmax of minus their PSI scores",
+            "as_published": "1 / (K alpha-hat) of eq. 11 (as published)",
         }[options.weighting]  # fmt: skip
         scores = "standardised scores" if options.standardise else "scores"
         return (
@@ -246,7 +247,7 @@ def layer_weights(
     Args:
         scores: S_l of each client's model, (K, L). A layer with a score that is not finite counts all clients alike.
         shows: which clients show something of which layers, (K, L).
-        weighting: `normalised`, to softmax(-S); or `literal`, 1 / alpha-hat as it is.
+        weighting: `normalised`, to softmax(-S); or `as_published`, 1 / alpha-hat as it is.
         standardise: to mean 0 and deviation 1 over the clients first.
 
     Returns:
@@ -261,7 +262,7 @@ def layer_weights(
         mean = known.sum(0) / np.maximum(count, 1)
         deviation = np.sqrt(np.where(shows, np.square(known - mean), 0.0).sum(0) / np.maximum(count, 1))
         known = (known - mean) / np.where(deviation > 0, deviation, 1.0)
-    if weighting == "literal":
+    if weighting == "as_published":
         high = np.where(shows, known, -np.inf).max(0, initial=-np.inf)
         with np.errstate(over="ignore", invalid="ignore"):
             total = np.where(shows, np.exp(known - high), 0.0).sum(0)

@@ -240,20 +240,22 @@ class Psi(fedplug.Scorer):
         if self._private:
             of = "each client's own examples" if self.options.source == "private" else "each client's trained model"
             note = f"from {of}; they set the noise of each layer, which no epsilon covers"
-            found.append(Reveals("PSI scores", ("aggregator",), note=note))
+            found.append(Reveals("PSI scores", ("server",), note=note))
         elif bare := " and ".join(ctx.bare_zones):
             note = f"at the global model, which the {bare} zone moves without noise; they set the noise of each layer"
-            found.append(Reveals("PSI scores", ("aggregator",), note=note))
+            found.append(Reveals("PSI scores", ("server",), note=note))
         if self._in_files:
             note = "a client's boxes or mask set the noise of its layers, which tells something about them"
-            found.append(Reveals("privacy preference", ("aggregator",), note=note))
+            found.append(Reveals("privacy preference", ("server",), note=note))
         return found
 
     def describe(self) -> str:
         """One line for the plan of the run."""
         options = self.options
-        source = {"public": "public examples", "calibration": "random images", "private": "private examples (literal)"}
-        at = "the global model" if options.at == "global" else "the local model (literal)"
+        source = {
+            "public": "public examples", "calibration": "random images", "private": "private examples (as published)",
+        }  # fmt: skip
+        at = "the global model" if options.at == "global" else "the local model (as published)"
         whose = (options.preference or Preference()).marks
         own = f"; clients with their own: {len(options.preferences)}" if options.preferences else ""
         return f"PSI scores on {options.samples} {source[options.source]} at {at}; regions: {whose}{own}"

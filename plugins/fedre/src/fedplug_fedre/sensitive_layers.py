@@ -23,7 +23,7 @@ class SensitiveLayers(fedplug.Negotiation):
 
     Each client sends its L scores, which the server brings to sum 1 and averages, so that each client has one vote to
     divide. Whole layers are encrypted from the highest mean down: the first `layers` of them, or as many as it takes to
-    encrypt at least the share `ratio` of the model. The rest goes to the zone `rest`, with noise by layer if
+    encrypt at least the share `ratio` of the model. The rest goes to the zone `other_zone`, with noise by layer if
     fedre.layer_budgets is there. All clients have the same plan.
 
     FedRE gives the layers that it finds most sensitive the smallest budget, which costs most accuracy there. Encrypting
@@ -38,7 +38,9 @@ class SensitiveLayers(fedplug.Negotiation):
         ratio: float | None = Field(None, gt=0, le=1, description="least share of the scalars to encrypt, whole layers")
         layers: int | None = Field(None, ge=1, description="how many layers to encrypt, in place of ratio")
         by: str | None = Field(None, description="scorer with a score for each layer; the recipe's first if unset")
-        rest: str = Field("noised", description="zone of the layers that are not encrypted")
+        other_zone: str = Field(
+            "noised", json_schema_extra={"formerly": "rest"}, description="zone of the layers that are not encrypted"
+        )
 
         @model_validator(mode="after")
         def _one_way_to_say_how_many(self) -> Self:
@@ -53,7 +55,7 @@ class SensitiveLayers(fedplug.Negotiation):
     @property
     def plans(self) -> Plans:
         """Two zones that lie alike at all clients; they follow from the scores of those who take part."""
-        return Plans(zones=frozenset({ENCRYPTED, self.options.rest}))
+        return Plans(zones=frozenset({ENCRYPTED, self.options.other_zone}))
 
     @property
     def reads(self) -> Reads:
@@ -67,9 +69,10 @@ class SensitiveLayers(fedplug.Negotiation):
             complaints.append("the choice of layers needs scores; add score_parameters: [{use: fedre.psi}]")
         elif problem := unknown_scorer(recipe, self.options.by):
             complaints.append(problem)
-        if self.options.rest in (ENCRYPTED, RETAINED):
+        if self.options.other_zone in (ENCRYPTED, RETAINED):
             complaints.append(
-                f"rest: {self.options.rest} must be a zone that is sent and not encrypted; write rest: noised"
+                f"other_zone: {self.options.other_zone} must be a zone that is sent and not encrypted; write "
+                "other_zone: noised"
             )
         return complaints
 
@@ -96,7 +99,7 @@ class SensitiveLayers(fedplug.Negotiation):
         """Sets the plan, the same at every client: the chosen layers are encrypted."""
         layout, zones = client.ctx.layout, client.ctx.zones
         encrypted = layout.per_scalar(np.isin(np.arange(len(layout.layers)), chosen))
-        client.plan = Plan.of(self.options.rest, layout.size, zones, shared=zones, encrypted=encrypted)
+        client.plan = Plan.of(self.options.other_zone, layout.size, zones, shared=zones, encrypted=encrypted)
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What becomes visible and no epsilon covers."""
@@ -111,15 +114,15 @@ class SensitiveLayers(fedplug.Negotiation):
         note = f"each client's, in the clear; they follow from {follows}"
         mask = "the encrypted layers follow from the clients' scores"
         return [
-            Reveals("layer scores", ("aggregator",), covered_by=paid, asked=("score",), note=note),
-            Reveals("mask", ("aggregator", "client"), covered_by=paid, note=mask),
+            Reveals("layer scores", ("server",), covered_by=paid, asked=("score",), note=note),
+            Reveals("mask", ("server", "client"), covered_by=paid, note=mask),
         ]
 
     def describe(self) -> str:
         """One line for the plan of the run."""
         options = self.options
         many = f"{options.layers} layers" if options.ratio is None else f"layers of {options.ratio:.0%} of the model"
-        return f"the most sensitive {many} encrypted, by PSI score; the rest {options.rest}"
+        return f"the most sensitive {many} encrypted, by PSI score; the rest {options.other_zone}"
 
 
 def ballot_problem(ballot: Any, layers: int) -> str:

@@ -78,7 +78,7 @@ def _leaked(each: Compared) -> float | None:
 PRICES = (
     Price("MB sent, all ways", _mean(lambda run: all_bytes(run) / 1e6)),
     Price("seconds of the rounds", _mean(lambda run: run.result.wall_seconds)),
-    Price("epsilon toward the server", lambda each: worst_epsilon(each, "aggregator"), "no guarantee"),
+    Price("epsilon toward the server", lambda each: worst_epsilon(each, "server"), "no guarantee"),
     Price("epsilon of the released model", lambda each: worst_epsilon(each, "released_model"), "no guarantee"),
     Price("best attack succeeded (% of its targets)", _leaked, "not attacked"),
 )  # fmt: skip

@@ -21,6 +21,7 @@ from fedplug_lab.intervals import LEVEL, Difference, paired, spread_of
 from fedplug_lab.leakage import sees, worst_by_adversary, worst_of
 from fedplug_lab.records import Result, Spread
 from fedplug_lab.sections import Leak
+from fedplug_lab.words import NOUNS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -388,7 +389,7 @@ def _seconds(everyone: Sequence[Compared]) -> list[Column]:
         made.append(of("_cpu", "CPU seconds", lambda run: run.result.cpu_seconds, "its run did not count them"))
     made += [
         dataclasses.replace(
-            of(f"_{phase}", f"seconds to {phase}",
+            of(f"_{phase}", f"{NOUNS.get(phase, phase)} (s)",
                lambda run, phase=phase: run.result.seconds.get(phase),  # type: ignore[misc]
                "its rounds have no such phase", None),
             brief=False,

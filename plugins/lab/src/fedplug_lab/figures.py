@@ -213,7 +213,7 @@ def _epsilon(rows: Rows) -> Chart | None:
     note = f"No guarantee, and so no line: {', '.join(without)}." if without else "What it rests on is in the verdict."
     said = ", ".join(f"{VIEWS.get(who, who)} {number(spent)}" for who, spent in rows[-1].view_epsilons.items())
     alt = f"Epsilon after the last round: {said or 'none is stated'}."
-    return Chart("epsilon", "Epsilon so far, by party", note, alt, tuple(legend), drawing.svg("epsilon", alt))
+    return Chart("epsilon", "Epsilon spent, by party", note, alt, tuple(legend), drawing.svg("epsilon", alt))
 
 
 def _churn(rows: Rows) -> Chart | None:

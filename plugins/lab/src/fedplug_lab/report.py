@@ -160,7 +160,7 @@ def _key_numbers(rows: Sequence[Row], planned: int, resumed: bool) -> str:
         ("Wall clock", units.duration(units.total(row.wall_seconds for row in rows)),
          f"training is {training} of the work" if training else ""),
         ("Rounds", f"{len(rows)} of {planned}", "resumed from a checkpoint" if resumed else ""),
-        ("Answers", f"{answered} of {asked}",
+        ("Client replies", f"{answered} of {asked}",
          f"{asked - answered} missed" if asked > answered else "no client dropped out"),
     ]  # fmt: skip
     cells = "".join(

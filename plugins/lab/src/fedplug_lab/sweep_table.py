@@ -72,7 +72,7 @@ def columns_of(lines: Sequence[Line]) -> list[Column]:
         if group == PRIVACY:
             for party, who in BRIEF.items():
                 cells = [_least(results, party) for results in done]
-                columns.append(Column(f"toward {who}", cells, group, brief=party in ("aggregator", "released_model")))
+                columns.append(Column(f"toward {who}", cells, group, brief=party in ("server", "released_model")))
     return [column for column in columns if {*column.cells} != {units.NOTHING}]
 
 
@@ -124,7 +124,7 @@ def _measured(results: Sequence[Result]) -> dict[str, list[sections.Column]]:
         ],
         TIME: [
             ("seconds", lambda result: result.wall_seconds, _one_digit),
-            ("simulated s", lambda result: result.simulated_seconds, _one_digit),
+            ("simulated (s)", lambda result: result.simulated_seconds, _one_digit),
         ],
     }  # fmt: skip
 

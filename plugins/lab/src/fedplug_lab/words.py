@@ -11,12 +11,18 @@ VIEWS = BRIEF
 """The parties of the verdict, in the words of a narrow column."""
 
 _PEOPLE = {
-    "aggregator": "server", "client_and_aggregator": "a client with the server", "released_model": "released model",
+    "client_and_server": "a client with the server", "released_model": "released model",
     "zero_out": "add-or-remove", "replace_one": "replace-one", "epsilon_exact": "exact",
     "epsilon_without_sampling": "without credit for sampling", "epsilon_rdp": "by Rényi DP",
     "epsilon_pld": "by loss distributions", "std": "standard deviation",
     "HE": "HE",
 }  # fmt: skip
+
+NOUNS = {
+    "train": "training", "score": "scoring", "negotiate": "negotiation", "protect": "protection",
+    "aggregate": "aggregation", "open": "opening", "evaluate": "evaluation",
+}  # fmt: skip
+"""The phases of a round, as heads of columns name them."""
 
 GLOSSARY = {
     "zone": "A part of the model's numbers that is protected in one way. Encrypted (HE, homomorphic encryption): the "
@@ -33,7 +39,7 @@ GLOSSARY = {
     "costs more.",
     "local, central, distributed": "Who adds the noise: each client before it sends; the server, which is trusted "
     "then; all clients together, so that only their sum has enough.",
-    "server, key server": "The server (aggregator) receives the uploads. The key server, where there is one, holds "
+    "server, key server": "The server receives the uploads. The key server, where there is one, holds "
     "the key and opens sums. A client sees the sums, and everybody may see the released model.",
     "not covered by epsilon": "It depends on clients' data and somebody sees it, but epsilon does not count it.",
 }
@@ -45,7 +51,7 @@ _UNBROKEN = re.compile(
 
 
 def in_words(name: Any) -> str:
-    """A name as people read it: `client_and_aggregator` is `a client with the server`, `key_server` is `key server`."""
+    """A name as people read it: `client_and_server` is `a client with the server`, `key_server` is `key server`."""
     return _PEOPLE.get(str(name), str(name).replace("_", " "))
 
 

@@ -23,7 +23,7 @@ _CLIP_FIRST = "its scale is relative to a clipping norm; put {use: std.clip, nor
 
 
 class LiteralNoise(fedplug.Protector):
-    """Gaussian noise scaled as in the paper's Remark 1 (literal; far weaker than its epsilon says).
+    """Gaussian noise scaled as in the paper's Remark 1 (as published; far weaker than its epsilon says).
 
     std = s * sqrt(2 q T ln(1/delta)) / epsilon with s = 2 C / |D_k|. The sensitivity 2C/|D_k| is that of an average
     over records; an update clipped as a whole has sensitivity C, so the true client-level epsilon is larger by orders
@@ -80,16 +80,17 @@ class LiteralNoise(fedplug.Protector):
         promised = math.nan if largest is None else self.stddev(1.0, largest, ctx.rounds)
         std = self.stddev(bound, party.num_examples, ctx.rounds) if isinstance(party, Client) and largest else None
         note = "Remark 1 as printed: sensitivity 2C/|D_k| holds for an average over records, not for a clipped update"
-        return (Noise.gaussian(std, source="reproducible", promised=promised, literal=True, note=note),)
+        return (Noise.gaussian(std, source="reproducible", promised=promised, as_published=True, note=note),)
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """The scale of the noise needs the number of examples."""
         note = "sent once, in the clear, for the ledger"
         told = "told to all, so that each knows what the noise of the worst client is worth"
         return [
-            Reveals("number of examples", ("aggregator",), asked=("count",), note=note),
+            Reveals("number of examples", ("server",), asked=("count",), note=note),
             Reveals("largest number of examples", ("client",), note=told),
         ]
 
     def describe(self) -> str:
-        return f"Remark 1 noise for a claimed epsilon of {self.options.epsilon:g} (literal, reproducible from the seed)"
+        claimed = f"{self.options.epsilon:g} (as published, reproducible from the seed)"
+        return f"Remark 1 noise for a claimed epsilon of {claimed}"

@@ -15,7 +15,7 @@ class Magnitude(fedplug.Scorer):
 
     The clients nominate the highest scores. `max` is the paper's choice; `min` and `random` are the ablation of
     Table 2. The paper speaks of the norm of a parameter without saying of what: `element` takes each scalar's
-    magnitude, the literal alternative `tensor` gives every scalar the L2 norm of its tensor.
+    magnitude; `tensor`, the other reading of the text, gives every scalar the L2 norm of its tensor.
     """
 
     class Options(fedplug.Options):

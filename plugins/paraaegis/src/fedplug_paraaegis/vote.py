@@ -37,7 +37,9 @@ class Vote(fedplug.Negotiation):
         ratio: float = Field(0.3, ge=0, le=1, description="p_0, share of the model encrypted in the first round")
         decay: float = Field(1.0, gt=0, le=1, description="p_t = ratio * decay^t; 1 keeps the share fixed")
         by: str | None = Field(None, description="scorer that decides the nominations; the recipe's first if unset")
-        rest: str = Field("noised", description="zone of the scalars that are not encrypted")
+        other_zone: str = Field(
+            "noised", json_schema_extra={"formerly": "rest"}, description="zone of the scalars that are not encrypted"
+        )
 
     def __init__(self, options: Options) -> None:
         self.options: Vote.Options = options
@@ -56,8 +58,8 @@ class Vote(fedplug.Negotiation):
     def plans(self) -> Plans:
         """Alike at all clients; they follow from the ballots, unless there are none."""
         if self.votes:
-            return Plans(zones=frozenset({ENCRYPTED, self.options.rest}))
-        return Plans(zones=frozenset({ENCRYPTED if self.options.ratio else self.options.rest}), public=True)
+            return Plans(zones=frozenset({ENCRYPTED, self.options.other_zone}))
+        return Plans(zones=frozenset({ENCRYPTED if self.options.ratio else self.options.other_zone}), public=True)
 
     @property
     def reads(self) -> Reads | None:
@@ -84,7 +86,7 @@ class Vote(fedplug.Negotiation):
         size = ctx.layout.size
         seats = self.seats(ctx.round, size)
         if seats in (0, size):  # nothing to vote on: DP-FedAvg or fully encrypted FedAvg
-            cohort.tell(self.adopt_all, ENCRYPTED if seats else self.options.rest)
+            cohort.tell(self.adopt_all, ENCRYPTED if seats else self.options.other_zone)
             return
         # A run that is killed and resumed repeats its round. Under the key of the round alone, the server could lay the
         # ballots of both attempts side by side.
@@ -111,7 +113,7 @@ class Vote(fedplug.Negotiation):
     def adopt(self, client: Client, attempt: bytes, winners: NDArray[np.uint8]) -> None:
         """Decrypts the winners."""
         cipher, started = self._cipher(client, attempt), time.perf_counter()
-        client.plan, alone = _plan(cipher, winners.tobytes(), self.options.rest, client.ctx.zones)
+        client.plan, alone = _plan(cipher, winners.tobytes(), self.options.other_zone, client.ctx.zones)
         client.saved(alone - (time.perf_counter() - started))
 
     @at_client
@@ -145,23 +147,23 @@ class Vote(fedplug.Negotiation):
         # Once decrypted they name every class that a client has (docs/papers/insiders.md).
         opened = "each client's, by name: one colluding client decrypts the indices, which tell the classes of its data"
         return [
-            Reveals("ballots", ("aggregator",), asked=("nominate",), note=ballots),
-            Reveals("what each client voted to encrypt", ("client_and_aggregator",), voids=True, note=opened),
+            Reveals("ballots", ("server",), asked=("nominate",), note=ballots),
+            Reveals("what each client voted to encrypt", ("client_and_server",), voids=True, note=opened),
             Reveals("mask", ("client",), note="the winners follow from the clients' data; every client knows them"),
         ]
 
     def describe(self) -> str:
         decay = "" if self.options.decay == 1 else f", times {self.options.decay:g} each round"
-        return f"{self.options.ratio:.1%} encrypted{decay}, the rest {self.options.rest}; ballots under AES-256"
+        return f"{self.options.ratio:.1%} encrypted{decay}, the rest {self.options.other_zone}; ballots under AES-256"
 
 
 @functools.lru_cache(maxsize=2)
-def _plan(cipher: IndexCipher, winners: bytes, rest: str, zones: tuple[str, ...]) -> tuple[Plan, float]:
+def _plan(cipher: IndexCipher, winners: bytes, other_zone: str, zones: tuple[str, ...]) -> tuple[Plan, float]:
     """The plan of these winners, once for all clients of a process that share the permutation; nobody can change it.
     And the seconds it took.
     """
     started = time.perf_counter()
     encrypted = cipher.decrypt(np.frombuffer(winners, np.uint8))
-    plan = Plan.of(rest, len(cipher.index_of), zones, shared=zones, **{ENCRYPTED: encrypted})
+    plan = Plan.of(other_zone, len(cipher.index_of), zones, shared=zones, **{ENCRYPTED: encrypted})
     plan = dataclasses.replace(plan, labels=unchangeable(plan.labels))
     return plan, time.perf_counter() - started

@@ -196,7 +196,7 @@ class Answer:
             lines.append(f"All {runs} of this search together come to {composed}.")
         if price.partial:
             lines.append(f"Some of these epsilons price a part alone ({'; '.join(price.partial)}), and so does their "
-                         "sum: read the verdicts. --max epsilon_aggregator=8 bounds a whole view.")  # fmt: skip
+                         "sum: read the verdicts. --max epsilon_server=8 bounds a whole view.")  # fmt: skip
         if self.question.base.data.at != "here":
             lines.append("A figure on examples that sites hold out is private itself, and no epsilon covers it.")
         lines.append("Runs of other searches on the same data come on top.")

@@ -105,7 +105,7 @@ def _trials(answer: Answer) -> str:
         values = [text(value) for value in answer.question.space.shown(answer.values[number]).values()]
         status = f"<strong>{told.status}</strong>" if number in answer.front else text(told.status)
         body.append([str(number + 1), status, *_cells(answer, told), *values, text(told.reason), "<br>".join(links)])
-    header = ["trial", "came to", *answer.shown, *answer.question.space.dimensions, "why", "seed (rounds)"]
+    header = ["trial", "outcome", *answer.shown, *answer.question.space.dimensions, "why", "seed (rounds)"]
     caption = (
         "Every trial. Numbers of a pruned one are those of the rounds that it ran; refused is a recipe that fedplug "
         "check refuses. Neither counts as a result."

@@ -223,10 +223,10 @@ class Masked(Correspondent, fedplug.Sealer):
         shares = "shares of fresh secrets: together they open the sum and no upload in it; the ledger counts the sum"
         agreed = "signatures over who is in the sum, which the server has told"
         return [
-            Reveals("size of the masked zone", ("aggregator",), note=size),
+            Reveals("size of the masked zone", ("server",), note=size),
             self.correspondence(),
             *(
-                Reveals(what, ("aggregator",), covered_by="nothing to pay", asked=(asked,), note=note)
+                Reveals(what, ("server",), covered_by="nothing to pay", asked=(asked,), note=note)
                 for what, asked, note in (
                     ("public keys of the round", "advertise", keys), ("letters", "share_keys", letters),
                     ("shares", "unmask", shares),

@@ -31,7 +31,7 @@ class Consensus(fedplug.Negotiation):
 
     Client n marks the scalars whose score exceeds tau_n (eq. 14). What at least the share rho of the round's clients
     has marked is encrypted, the same positions at every client (eq. 16; `rho: 1` is the intersection, eq. 15). What
-    else a client has marked stays with it (`retained`, eq. 17), and the rest goes to the zone `rest` (eq. 18).
+    else a client has marked stays with it (`retained`, eq. 17), and the rest goes to the zone `other_zone` (eq. 18).
 
     At least one client must have marked a scalar. By the letter of eq. 16, rho = 0 would encrypt the whole model.
     """
@@ -55,7 +55,10 @@ class Consensus(fedplug.Negotiation):
             },
         )
         by: str | None = Field(None, description="scorer whose scores decide; the recipe's first if unset")
-        rest: str = Field("noised", description="zone of the scalars that a client neither encrypts nor keeps")
+        other_zone: str = Field(
+            "noised", json_schema_extra={"formerly": "rest"},
+            description="zone of the scalars that a client neither encrypts nor keeps",
+        )  # fmt: skip
 
     def __init__(self, options: Options) -> None:
         self.options: Consensus.Options = options
@@ -63,7 +66,7 @@ class Consensus(fedplug.Negotiation):
     @property
     def plans(self) -> Plans:
         """What a client retains, and so what it does not, differs from client to client; all follows from data."""
-        own = frozenset({RETAINED, self.options.rest})
+        own = frozenset({RETAINED, self.options.other_zone})
         return Plans(zones=own | {ENCRYPTED}, own=own)
 
     @property
@@ -81,8 +84,9 @@ class Consensus(fedplug.Negotiation):
         if isinstance(self.options.tau, tuple) and len(self.options.tau) != recipe.clients:
             given = f"tau has {len(self.options.tau)} thresholds"
             complaints.append(f"{given}, but data.clients={recipe.clients}; write one for each, or a single number")
-        if self.options.rest in (ENCRYPTED, RETAINED):
-            complaints.append(f"rest: {self.options.rest} is a zone of its own here; write rest: noised or rest: clear")
+        if self.options.other_zone in (ENCRYPTED, RETAINED):
+            rule = "is a zone of its own here; write other_zone: noised or other_zone: clear"
+            complaints.append(f"other_zone: {self.options.other_zone} {rule}")
         return complaints
 
     def threshold(self, client_id: int) -> float:
@@ -132,7 +136,7 @@ class Consensus(fedplug.Negotiation):
             ENCRYPTED: np.unpackbits(encrypted, count=size).view(np.bool_),
             RETAINED: np.unpackbits(marked & ~encrypted, count=size).view(np.bool_),
         }
-        client.plan = Plan.of(self.options.rest, size, zones, shared=(ENCRYPTED,), **masks)
+        client.plan = Plan.of(self.options.other_zone, size, zones, shared=(ENCRYPTED,), **masks)
 
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What the negotiation and the uploads show, to whom."""
@@ -141,13 +145,13 @@ class Consensus(fedplug.Negotiation):
         zone = "which scalars are encrypted follows from the clients' data"
         what = "which parameters each client calls sensitive"
         found = [
-            Reveals(what, ("aggregator",), asked=("mark",), voids=True, note=masks),
-            Reveals("mask", ("aggregator", "client"), note=zone),
+            Reveals(what, ("server",), asked=("mark",), voids=True, note=masks),
+            Reveals("mask", ("server", "client"), note=zone),
         ]
-        rest = uploaded(ctx.steps(self.options.rest))
+        rest = uploaded(ctx.steps(self.options.other_zone))
         if rest is None or not rest.covers_support:
-            support = f"the positions of each client's {self.options.rest} upload leave out what it retains"
-            found.append(Reveals("support of the retained zone", ("aggregator",), voids=True, note=support))
+            support = f"the positions of each client's {self.options.other_zone} upload leave out what it retains"
+            found.append(Reveals("support of the retained zone", ("server",), voids=True, note=support))
         return found
 
     def describe(self) -> str:
@@ -155,7 +159,7 @@ class Consensus(fedplug.Negotiation):
         above = f"{min(tau):g} to {max(tau):g}" if isinstance(tau, tuple) else f"{tau:g}"
         return (
             f"encrypted where {self.options.rho:.0%} of the clients score above {above}; retained where only this "
-            f"client does; the rest {self.options.rest}"
+            f"client does; the rest {self.options.other_zone}"
         )
 
 

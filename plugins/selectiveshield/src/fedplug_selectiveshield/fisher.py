@@ -23,8 +23,8 @@ class Fisher(fedplug.Scorer):
 
     The information is estimated on all training examples of the client. `per_sample` is the mean of the squared
     gradients of single examples (eq. 3). Eq. 12 prints another quantity, the square of one gradient over all examples,
-    which vanishes where gradients of examples cancel, however much each says: that is `batch_sq` (literal). Scores are
-    min-max scaled (eq. 13), so a tensor whose values are all equal, of one scalar for instance, scores 0.
+    which vanishes where gradients of examples cancel, however much each says: that is `batch_sq` (as published). Scores
+    are min-max scaled (eq. 13), so a tensor whose values are all equal, of one scalar for instance, scores 0.
 
     Batch norm is in evaluation mode, with the running statistics that the client has after training.
     """
@@ -100,12 +100,12 @@ class Fisher(fedplug.Scorer):
         if self.options.figure_client is None:
             return []
         note = f"of client {self.options.figure_client}, once, in the clear; figure_client: null avoids it"
-        return [Reveals("distribution of Fisher information", ("aggregator",), note=note)]
+        return [Reveals("distribution of Fisher information", ("server",), note=note)]
 
     def describe(self) -> str:
         kind = "mean squared per-sample gradient" if self.options.kind == "per_sample" else "squared batch gradient"
-        literal = "" if self.options.kind == "per_sample" else " (literal)"
-        return f"Fisher information: {kind}{literal} {self.options.at} training, min-max per {self.options.normalise}"
+        kind += "" if self.options.kind == "per_sample" else " (as published)"
+        return f"Fisher information: {kind} {self.options.at} training, min-max per {self.options.normalise}"
 
 
 def normalised(values: NDArray[Any], groups: Iterable[Sequence[slice]]) -> NDArray[np.float32]:

@@ -47,8 +47,8 @@ class Noise(fedplug.Protector):
     * `local` adds std C sigma. Eq. 22 then is the cost of each client's upload.
     * `distributed` adds C sigma / sqrt(K), so that the sum has C sigma. Only the sum is private to that degree, so the
       zone must be encrypted afterwards.
-    * `literal_K` adds C sigma sqrt(K), as eq. 21 prints. Uploads then cost a K-th of what eq. 22 says in Renyi DP, and
-      the mean has noise of C sigma: as if a single client had added it.
+    * `as_published` adds C sigma sqrt(K), as eq. 21 prints. Uploads then cost a K-th of what eq. 22 says in Renyi DP,
+      and the mean has noise of C sigma: as if a single client had added it.
 
     `own` gives single clients a clipping norm C_n and a sigma_n of their own, as Sec. 4.4 allows and the paper's
     analysis leaves out. They are options, hence public: chosen from a client's data they would tell of it. The ledger
@@ -60,9 +60,10 @@ class Noise(fedplug.Protector):
     class Options(NoiseOptions):
         """How much noise, for how many clients."""
 
-        choice: Literal["local", "distributed", "literal_K"] = Field(
-            "local", description="std C sigma; C sigma / sqrt(K), for sums under encryption; or C sigma sqrt(K), eq. 21"
-        )
+        choice: Literal["local", "distributed", "as_published"] = Field(
+            "local", json_schema_extra={"renamed": {"literal_K": "as_published"}},
+            description="std C sigma; C sigma / sqrt(K), for sums under encryption; or C sigma sqrt(K), eq. 21",
+        )  # fmt: skip
         calibration: Literal["exact", "rdp"] = Field(
             "exact", description="sigma from epsilon: analytic Gaussian, or the Renyi bound of Lemma 2 (needs more)"
         )
@@ -147,7 +148,7 @@ class Noise(fedplug.Protector):
             num_clients: K, unless `participants` says otherwise.
         """
         root = math.sqrt(self.options.participants or num_clients)
-        return {"local": 1.0, "distributed": 1 / root, "literal_K": root}[self.options.choice]
+        return {"local": 1.0, "distributed": 1 / root, "as_published": root}[self.options.choice]
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
@@ -167,10 +168,10 @@ class Noise(fedplug.Protector):
         note = {
             "local": "",
             "distributed": f"enough noise for sigma={sigma:.4g} in the sum of all",
-            "literal_K": f"eq. 21 as printed; eq. 22 states the cost of sigma={sigma:.4g}, K times the true one",
+            "as_published": f"eq. 21 as printed; eq. 22 states the cost of sigma={sigma:.4g}, K times the true one",
         }[options.choice]
-        literal = options.choice == "literal_K"
-        return (local_noise(options, known, ctx, self.factor(ctx.num_clients), trust, literal=literal, note=note),)
+        factor, as_published = self.factor(ctx.num_clients), options.choice == "as_published"
+        return (local_noise(options, known, ctx, factor, trust, as_published=as_published, note=note),)
 
     def _of_each(self, known: Known, ctx: Context) -> Operations:
         """Eqs. 20 and 21 where clients differ: each clips to its C_n and adds C_n sigma_n; all are charged the least.
@@ -195,7 +196,7 @@ class Noise(fedplug.Protector):
         said = options.said_of(mine)
         clip = Clip(bound, tighter=said.norm if said else None)
         noise = local_noise(
-            options.of_client(mine), known.after(clip), ctx, factor, literal=options.choice == "literal_K",
+            options.of_client(mine), known.after(clip), ctx, factor, as_published=options.choice == "as_published",
             note=f"the least of any client; {self._paid(given, ctx)}",
         )  # fmt: skip
         return clip, dataclasses.replace(noise, std=noise.std if mine is not None else None, promised=promised)
@@ -213,7 +214,7 @@ class Noise(fedplug.Protector):
 
     def describe(self) -> str:
         """One line for the plan of the run."""
-        std = {"local": "C sigma", "distributed": "C sigma / sqrt(K)", "literal_K": "C sigma sqrt(K) (literal)"}
+        std = {"local": "C sigma", "distributed": "C sigma / sqrt(K)", "as_published": "C sigma sqrt(K) (as published)"}
         lemma = ", sigma by Lemma 2" if self.options.calibration == "rdp" else ""
         own = f", {len(self.options.own)} clients with their own" if self.options.own else ""
         return f"Gaussian noise of std {std[self.options.choice]} at the client, {self.options.words()}{lemma}{own}"

@@ -13,7 +13,7 @@ class TwoServer(fedplug.Aggregator):
     """Sum ciphertexts and noised values at a server without the key; the key server opens (SelectiveShield, Sec. 4.5).
 
     All clients weigh alike. A position that some clients retain is divided by the number of those that sent it;
-    `clients` divides by all clients that sent the zone, as eq. 26 does (literal), which shrinks the mean there.
+    `clients` divides by all clients that sent the zone, as eq. 26 does (as published), which shrinks the mean there.
 
     The step is server_lr times the mean. The paper says that server_lr = K gives FedAvg; it gives the sum of all
     updates, and 1 gives FedAvg.
@@ -21,7 +21,8 @@ class TwoServer(fedplug.Aggregator):
 
     class Options(fedplug.Options):
         divide_by: Literal["contributors", "clients"] = Field(
-            "contributors", description="each position by the clients that sent it, or by all clients (eq. 26, literal)"
+            "contributors",
+            description="each position by the clients that sent it, or by all clients (eq. 26, as published)",
         )
         server_lr: float = Field(
             1.0, gt=0, allow_inf_nan=False, description="eta_g of eq. 26, factor on the mean; 1 is FedAvg"
@@ -64,6 +65,6 @@ class TwoServer(fedplug.Aggregator):
         return (WeightedSum(divided_by=by, rate=self.options.server_lr),)
 
     def describe(self) -> str:
-        divided = "those that sent it" if self.options.divide_by == "contributors" else "all clients (literal)"
+        divided = "those that sent it" if self.options.divide_by == "contributors" else "all clients (as published)"
         rate = "" if self.options.server_lr == 1 else f", times {self.options.server_lr:g}"
         return f"sums at a server without the key; every position divided by {divided}{rate}"

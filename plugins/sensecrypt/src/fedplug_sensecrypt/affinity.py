@@ -49,21 +49,21 @@ def distances(vectors: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
 
 
 def cluster(
-    apart: NDArray[np.float64], min_cluster: int, *, literal: bool = False, damping: float = 0.5, seed: int = 0
+    apart: NDArray[np.float64], min_cluster: int, *, as_published: bool = False, damping: float = 0.5, seed: int = 0
 ) -> Clustering:
     """Clusters points by their distances.
 
     Args:
         apart: Euclidean distances, (n, n).
         min_cluster: smaller clusters join the nearest one.
-        literal: maximise the distance itself, as the paper prints it.
+        as_published: maximise the distance itself, as the paper prints it.
         damping: of the messages, 0.5 to below 1.
         seed: of the tiny noise with which the messages break ties.
     """
     labels, converged = np.zeros(len(apart), np.int64), True
     pairs = apart[~np.eye(len(apart), dtype=np.bool_)]
     if pairs.size and np.ptp(pairs) > 0:  # otherwise nothing tells the points apart
-        found, converged = _affinity_propagation(apart if literal else -(apart**2), damping, seed)
+        found, converged = _affinity_propagation(apart if as_published else -(apart**2), damping, seed)
         labels = found if converged else labels
     merged = merge_small(labels, apart, min_cluster)
     return Clustering(merged, len(np.unique(merged)), len(np.unique(labels)), converged)

@@ -51,20 +51,21 @@ class Clusters(fedplug.Groups):
         norm: float | None = Field(
             0.001, gt=0, allow_inf_nan=False,
             description="G, L2 norm to which vectors are clipped; below all norms that occur, so that directions alone "
-            "count. null: as they are, as in Sec. 3.1 (literal), without noise",
+            "count. null: as they are, as in Sec. 3.1 (as published), without noise",
         )  # fmt: skip
         epsilon: float | None = Field(1.0, gt=0, description="privacy loss of a client's vector; null: no noise")
         delta: float = Field(1e-5, gt=0, lt=1, description="failure probability that epsilon is calibrated for")
         calibration: Literal["analytic", "classical"] = Field(
             "analytic",
-            description="analytic: exact, for sensitivity 2G; classical: sqrt(2 ln(1.25/delta)) G / epsilon (literal)",
+            description="analytic: exact, for sensitivity 2G; classical: sqrt(2 ln(1.25/delta)) G / epsilon (as "
+            "published)",
         )
         source: Literal["secure", "reproducible"] = Field(
             "secure", description="secure: noise from the system's randomness; reproducible: from the recipe's seed"
         )
         similarity: Literal["negative_squared_distance", "distance"] = Field(
             "negative_squared_distance",
-            description="what affinity propagation maximises; distance, as printed, groups unlike clients (literal)",
+            description="what affinity propagation maximises; distance, as published, groups unlike clients",
         )
         damping: float = Field(0.5, ge=0.5, lt=1, description="of affinity propagation")
         min_cluster: int = Field(3, description="smaller clusters join the nearest one; 3 or more")
@@ -145,8 +146,9 @@ class Clusters(fedplug.Groups):
         options, present = self.options, list(vectors)
         apart = distances([vectors.pop(client_id) for client_id in present])
         found = cluster(
-            apart, options.min_cluster, literal=options.similarity == "distance", damping=options.damping, seed=ctx.seed
-        )
+            apart, options.min_cluster, as_published=options.similarity == "distance", damping=options.damping,
+            seed=ctx.seed,
+        )  # fmt: skip
         members = [[present[index] for index in np.flatnonzero(found.labels == label)] for label in range(found.count)]
         # Whoever sent no vector that can be used must share some model: that of most.
         absent = sorted(set(range(ctx.num_clients)) - set(present))
@@ -189,13 +191,13 @@ class Clusters(fedplug.Groups):
         if round > 0 or std == 0 or options.norm is None:
             return ()
         note = "sensitivity vectors, sent once"
-        literal = options.calibration == "classical"
-        if literal:
+        as_published = options.calibration == "classical"
+        if as_published:
             note += "; the classical formula for sensitivity G, which a replaced client exceeds twofold"
         return (
             Clip(options.norm),
             Noise.gaussian(
-                std, source=options.source, literal=literal, note=note, calibrated_delta=options.delta
+                std, source=options.source, as_published=as_published, note=note, calibrated_delta=options.delta
             ),
         )  # fmt: skip
 
@@ -205,18 +207,18 @@ class Clusters(fedplug.Groups):
             paid, groups = "sent once, clipped and noised", "they follow from noised vectors"
             return [
                 Reveals(
-                    "noised sensitivity vectors", ("aggregator",), covered_by="epsilon", asked=("vector",), note=paid
+                    "noised sensitivity vectors", ("server",), covered_by="epsilon", asked=("vector",), note=paid
                 ),
-                Reveals("clusters", ("aggregator", "client"), covered_by="epsilon", note=groups),
+                Reveals("clusters", ("server", "client"), covered_by="epsilon", note=groups),
             ]
-        # Some vectors name every class that a client has: what else the aggregator cannot read does not help.
+        # Some vectors name every class that a client has: what else the server cannot read does not help.
         shown = (
             "|w * gradient| of each client, by name and without noise, which tells the classes of its data; write "
             "groups: {epsilon: 1} to add noise"
         )
         return [
-            Reveals("sensitivity vectors", ("aggregator",), asked=("vector",), voids=True, note=shown),
-            Reveals("clusters", ("aggregator", "client"), note="which clients have like data"),
+            Reveals("sensitivity vectors", ("server",), asked=("vector",), voids=True, note=shown),
+            Reveals("clusters", ("server", "client"), note="which clients have like data"),
         ]
 
     def assess(self, server: Server, truth: GroundTruth) -> dict[str, float]:
@@ -238,8 +240,8 @@ class Clusters(fedplug.Groups):
         noise = "without noise"
         if options.epsilon is not None:
             noise = f"noise for epsilon {options.epsilon:g}, delta {options.delta:g}, {options.source} source"
-            noise += " (classical formula, literal)" if options.calibration == "classical" else ""
-        sign = " on +distance (literal)" if options.similarity == "distance" else ""
+            noise += " (classical formula, as published)" if options.calibration == "classical" else ""
+        sign = " on +distance (as published)" if options.similarity == "distance" else ""
         return (
             f"affinity propagation{sign} in round 1 on sensitivities{bound}, {noise}; {options.min_cluster} clients or "
             "more a cluster"

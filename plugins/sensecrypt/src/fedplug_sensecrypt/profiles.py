@@ -72,7 +72,7 @@ class ProfileSection(Section):
     def reveals(self, recipe: Recipe) -> list[Reveals]:
         """What the clients report for the clock."""
         note = "how many examples it trains on, how many values it encrypts, and how long that took, in every round"
-        return [Reveals("operation counts of each client", ("aggregator",), note=note)]
+        return [Reveals("operation counts of each client", ("server",), note=note)]
 
 
 def profiles_of(recipe: Recipe) -> Sequence[Profile]:

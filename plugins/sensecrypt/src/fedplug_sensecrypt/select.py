@@ -38,7 +38,7 @@ class Select(fedplug.Negotiation):
         beta2: float = Field(1.0, gt=0, allow_inf_nan=False, description="weight of covering much sensitivity")
         objectives: Literal["normalised", "raw"] = Field(
             "normalised",
-            description="normalised: shares of N and of all sensitivity; raw: counts and sums, as printed (literal)",
+            description="normalised: shares of N and of all sensitivity; raw: counts and sums, as published",
         )
         mutual_information: float | None = Field(
             None, ge=0, allow_inf_nan=False,
@@ -46,16 +46,18 @@ class Select(fedplug.Negotiation):
         )  # fmt: skip
         budget: float | None = Field(None, gt=0, le=1, description="alpha of every client, instead of profiles")
         global_budget: bool = Field(
-            False, description="budgets relative to the best of all clients, as in Alg. 3 (literal), not of the group"
+            False, description="budgets relative to the best of all clients, as Alg. 3 prints, not of the group"
         )
         by: str | None = Field(None, description="scorer that gives the sensitivities; the recipe's first if unset")
-        rest: str = Field(CLEAR, description="zone of the scalars that are not encrypted")
+        other_zone: str = Field(
+            CLEAR, json_schema_extra={"formerly": "rest"}, description="zone of the scalars that are not encrypted"
+        )
 
-        @field_validator("rest")
+        @field_validator("other_zone")
         @classmethod
         def _another_zone(cls, value: str) -> str:
             if value in (ENCRYPTED, RETAINED):
-                raise ValueError(f"rest={value} must be a zone that is sent and not encrypted, such as {CLEAR}")
+                raise ValueError(f"other_zone={value} must be a zone that is sent and not encrypted, such as {CLEAR}")
             return value
 
     def __init__(self, options: Options) -> None:
@@ -64,7 +66,7 @@ class Select(fedplug.Negotiation):
     @property
     def plans(self) -> Plans:
         """Two zones, and in both each client has positions of its own: it encrypts what suits it."""
-        zones = frozenset({ENCRYPTED, self.options.rest})
+        zones = frozenset({ENCRYPTED, self.options.other_zone})
         return Plans(zones=zones, own=zones)
 
     @property
@@ -148,7 +150,7 @@ class Select(fedplug.Negotiation):
         with client.operation(f"{self.name}.solve", ctx.layout.size):
             selection = solve(gamma, problem, client.local)
         # No zone is shared: blocks travel with their positions, because every client has a mask of its own.
-        client.plan = Plan.of(options.rest, ctx.layout.size, ctx.zones, **{ENCRYPTED: selection.mask})
+        client.plan = Plan.of(options.other_zone, ctx.layout.size, ctx.zones, **{ENCRYPTED: selection.mask})
         client.log.update({f"{self.name}.{key}": value for key, value in facts(alpha, selection).items()})
 
     def reveals(self, ctx: Context) -> list[Reveals]:
@@ -162,12 +164,12 @@ class Select(fedplug.Negotiation):
         )  # fmt: skip
         union = "the positions of the sum that are opened: the union of the group's masks"
         channels = [
-            Reveals("masks", ("aggregator",), voids=single, note=mask),
+            Reveals("masks", ("server",), voids=single, note=mask),
             Reveals("union of masks", ("client", "key_holder"), note=union),
         ]
         if self.options.budget is None:
             told = "of each client, sent once; no training data goes into them"
-            channels.append(Reveals("bandwidth and CPUs", ("aggregator",), asked=("device",), note=told))
+            channels.append(Reveals("bandwidth and CPUs", ("server",), asked=("device",), note=told))
         return channels
 
     def describe(self) -> str:
@@ -179,7 +181,7 @@ class Select(fedplug.Negotiation):
         bound = "" if options.mutual_information is None else f", at most {options.mutual_information:g} bits"
         return (
             f"own masks, {whose}, at least 1 - {options.C:g} exp(-{options.B:g} alpha) of the sensitivity ({floor:.0%} "
-            f"at alpha {options.budget or 1:g}){bound}; {options.objectives} objectives, the rest {options.rest}"
+            f"at alpha {options.budget or 1:g}){bound}; {options.objectives} objectives, the rest {options.other_zone}"
         )
 
 

@@ -32,7 +32,7 @@ class Problem:
         alpha: encryption budget, share of the model that may be encrypted, in [0, 1].
         B, C: security level 1 - C exp(-B alpha), Eq. 7.
         beta1, beta2: weights of the objectives f1 (scalars encrypted) and f2 (sensitivity covered), > 0.
-        raw: f1 and f2 as counted (literal) instead of normalised to [0, 1].
+        raw: f1 and f2 as counted (as published) instead of normalised to [0, 1].
         eta: bound on the mutual information, in bits, Eq. 8; None leaves it out.
     """
 

@@ -41,7 +41,9 @@ class ByName(fedplug.Negotiation, fedplug.Opener):
         norm: str | None = Field(
             None, description="zone of normalisation layers, which are those whose weight is a vector; null: as others"
         )
-        rest: str = Field(CLEAR, description="zone of all other parameters")
+        other_zone: str = Field(
+            CLEAR, json_schema_extra={"formerly": "rest"}, description="zone of all other parameters"
+        )
 
     name: str
 
@@ -52,7 +54,7 @@ class ByName(fedplug.Negotiation, fedplug.Opener):
     def plans(self) -> Plans:
         """The zones that are named, whoever takes part and whatever the data is."""
         norm = set() if self.options.norm is None else {self.options.norm}
-        return Plans(zones=frozenset({*self.options.zones, self.options.rest, *norm}), public=True, fixed=True)
+        return Plans(zones=frozenset({*self.options.zones, self.options.other_zone, *norm}), public=True, fixed=True)
 
     def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
         """Checks that the model has what is named.
@@ -86,7 +88,7 @@ class ByName(fedplug.Negotiation, fedplug.Opener):
                 if any(fnmatch.fnmatchcase(parameter.name, pattern) for pattern in patterns)
             )
             normal = options.norm if parameter.layer in norms else None
-            found[parameter.name] = next(named, normal or options.rest)
+            found[parameter.name] = next(named, normal or options.other_zone)
         return found
 
     @hookimpl
@@ -103,7 +105,7 @@ class ByName(fedplug.Negotiation, fedplug.Opener):
             zone = placed[parameter.name]
             held.setdefault(zone, []).append(np.arange(parameter.slice.start, parameter.slice.stop))
         positions = {zone: np.concatenate(parts) for zone, parts in held.items()}
-        client.plan = Plan.of(self.options.rest, ctx.layout.size, ctx.zones, shared=ctx.zones, **positions)
+        client.plan = Plan.of(self.options.other_zone, ctx.layout.size, ctx.zones, shared=ctx.zones, **positions)
 
     @hookimpl
     def postprocess(self, known: Known, ctx: Context) -> Operations:
@@ -139,7 +141,7 @@ class ByName(fedplug.Negotiation, fedplug.Opener):
         options = self.options
         parts = [f"{', '.join(patterns)}: {zone}" for zone, patterns in options.zones.items()]
         norm = [] if options.norm is None else [f"normalisation: {options.norm}"]
-        return "; ".join([*parts, *norm, f"the rest: {options.rest}"])
+        return "; ".join([*parts, *norm, f"the rest: {options.other_zone}"])
 
 
 def _norms(layout: Layout) -> set[str]:

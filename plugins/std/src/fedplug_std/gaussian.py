@@ -234,7 +234,7 @@ def _whole(bound: Bound, known: Known) -> float:
 
 def local_noise(
     options: NoiseOptions, known: Known, ctx: Context, factor: float = 1.0,
-    trust: Literal["local", "distributed"] = "local", *, literal: bool = False, note: str = "", colluders: int = 0,
+    trust: Literal["local", "distributed"] = "local", *, as_published: bool = False, note: str = "", colluders: int = 0,
 ) -> Noise:  # fmt: skip
     """Noise at the client, scaled to the bound of the L2 norm that is known before it.
 
@@ -244,7 +244,7 @@ def local_noise(
         ctx: the round.
         factor: on the multiplier of the options.
         trust: `distributed` where it is calibrated for the sum.
-        literal: the paper's own formula, which does not give what it claims.
+        as_published: the paper's own formula, which does not give what it claims.
         note: one sentence for the ledger.
         colluders: clients whose noise does not count in a sum.
 
@@ -256,6 +256,6 @@ def local_noise(
     known.before("encryption", "noise is added to plain values; put it before the encryption")
     std = factor * options.multiplier(ctx.round, ctx.rounds) * known.need_norm(CLIP_FIRST)
     return Noise.gaussian(
-        std, source=options.source, grid=options.grid, trust=trust, literal=literal, note=note,
+        std, source=options.source, grid=options.grid, trust=trust, as_published=as_published, note=note,
         calibrated_delta=options.delta if std else None, colluders=colluders,
     )  # fmt: skip

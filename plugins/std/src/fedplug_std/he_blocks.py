@@ -174,16 +174,17 @@ class Encryption(fedplug.Sealer):
         options = self.options
         return (
             Seal(
-                scheme=self.scheme(), opened_by=options.key_holder, answers=options.answer, range=options.range,
-                step=self.step(options.max_clients or ctx.num_clients), position_block=self.position_block,
+                scheme=self.scheme(), opened_by=options.key_holder, sums_visible_to=options.sums_visible_to,
+                range=options.range, step=self.step(options.max_clients or ctx.num_clients),
+                position_block=self.position_block,
             ),
         )  # fmt: skip
 
     def check(self, recipe: Recipe) -> list[str]:
         """What stands against encrypting for that many clients, or against who is to hear of sums."""
         problems = he_keys.problems(self, recipe.clients)
-        if self.options.answer == "clients" and self.site == "client":
-            problems.append("answer: clients is what a key server does; with key_holder: clients leave it out")
+        if self.options.sums_visible_to == "clients" and self.site == "client":
+            problems.append("sums_visible_to: clients is what a key server does; with key_holder: clients leave it out")
         return problems
 
     def reveals(self, ctx: Context) -> list[Reveals]:

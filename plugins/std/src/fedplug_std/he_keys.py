@@ -43,11 +43,11 @@ class Options(fedplug.Options):
         description="who can decrypt: the key server, which opens sums only, or every client, so that one client that "
         "colludes with the server opens every upload",
     )
-    answer: Literal["server", "clients"] = Field(
-        "server",
-        description="whom the key server answers with opened sums: the aggregation server, which hands them on, or the "
-        "clients alone, so that the aggregation server relays what it cannot read",
-    )
+    sums_visible_to: Literal["server", "clients"] = Field(
+        "server", json_schema_extra={"formerly": "answer"},
+        description="who sees the sums that the key server opens: the aggregation server, which passes them on to the "
+        "clients, or the clients alone, so that the aggregation server relays what it cannot read",
+    )  # fmt: skip
     range: float = Field(
         1.0, gt=0, allow_inf_nan=False,
         description="largest |update value x weight| that is represented; larger values saturate, and the share of "
@@ -62,22 +62,22 @@ def reveals(options: Options, ctx: Context) -> list[fedplug.Reveals]:
     """What encryption leaves visible, for the ledger."""
     channels = [
         fedplug.Reveals(
-            "size of the encrypted zone", ("aggregator",), note="the number of scalars travels beside the ciphertexts"
+            "size of the encrypted zone", ("server",), note="the number of scalars travels beside the ciphertexts"
         )
     ]
     if options.key_holder == "clients":
         box = "parameters for adding, and the secret key in a box that only clients can open; made before any training"
         channels.append(
             fedplug.Reveals(
-                "locked key", ("aggregator",), covered_by="nothing to pay", asked=("make_shared_key",), note=box
+                "locked key", ("server",), covered_by="nothing to pay", asked=("make_shared_key",), note=box
             )
         )
         note = "all clients hold the one secret key; a client with an upload in hand opens that client's values"
-        channels.append(fedplug.Reveals(SINGLE_UPDATES, ("client_and_aggregator",), note=note))
+        channels.append(fedplug.Reveals(SINGLE_UPDATES, ("client_and_server",), note=note))
     else:
         note = "the public key and parameters for adding; the key server makes them before any training"
         channels.append(
-            fedplug.Reveals("public key", ("aggregator",), covered_by="nothing to pay", asked=("make_keys",), note=note)
+            fedplug.Reveals("public key", ("server",), covered_by="nothing to pay", asked=("make_keys",), note=note)
         )
     # A client that holds the key subtracts its own upload from a sum of two.
     seen_by: SeenBy = "client" if options.key_holder == "clients" else "key_holder"

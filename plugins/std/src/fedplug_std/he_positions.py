@@ -5,7 +5,7 @@ mask touches, whole, with the code of zero where the mask does not cover a posit
 whatever the masks are, and what a position's sum is to be divided by follows from the masks, which travel in clear.
 
 A position that fewer than `min_clients` clients covered is left out of the result: its sum would be the value of one of
-them, or of a few. The paper's literal form, which opens the union of the masks, is `min_clients: 1` in the recipe.
+them, or of a few. The paper's own form, which opens the union of the masks, is `min_clients: 1` in the recipe.
 What is left out of an opened ciphertext is seen by whoever decrypts it, and goes no further; the core keeps that from
 happening, by encrypting whatever is `clear` in a block that a mask touches.
 """

@@ -94,10 +94,10 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             description="t, how many clients open a sum together: a number of at least 2, or a share of the clients "
             "below 1; default: more than half of them",
         )  # fmt: skip
-        answer: Literal["server", "clients"] = Field(
-            "server",
-            description="who learns opened sums: the server, which hands them on, or the clients alone, for whom they "
-            "travel under a pad that no server knows",
+        sums_visible_to: Literal["server", "clients"] = Field(
+            "server", json_schema_extra={"formerly": "answer"},
+            description="who sees opened sums: the server, which passes them on to the clients, or the clients alone, "
+            "for whom they travel under a pad that no server knows",
         )  # fmt: skip
         bits: int | None = Field(
             None, ge=12, le=48,
@@ -126,12 +126,12 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
     @property
     def site(self) -> Site:
         """Where sums are opened."""
-        return "server" if self.options.answer == "server" else "client"
+        return "server" if self.options.sums_visible_to == "server" else "client"
 
     @property
     def cohort_secret(self) -> bool:
         """Whether pads follow from a secret of all clients."""
-        return self.options.answer == "clients"
+        return self.options.sums_visible_to == "clients"
 
     # -- what it says of itself ----------------------------------------------------------------------------------------
 
@@ -178,7 +178,8 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         return (
             Seal(
                 scheme=f"threshold BFV, {who}; {parameters.describe()}", opened_by="shares",
-                opens_with=parameters.threshold, answers=self.options.answer, range=numbers.bound, step=numbers.step,
+                opens_with=parameters.threshold, sums_visible_to=self.options.sums_visible_to, range=numbers.bound,
+                step=numbers.step,
             ),
         )  # fmt: skip
 
@@ -252,13 +253,13 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         keys = "each client's part of the joint public key, and sealed shares of its secret, which the server relays"
         taken = "who has a share of the key"
         parts = "with those of a whole set they open the sum and no upload in it; the ledger counts the sum"
-        if self.options.answer == "clients":
+        if self.options.sums_visible_to == "clients":
             parts = "with those of a whole set they are the sum under a pad that the clients know"
         return [
-            Reveals("size of the encrypted zone", ("aggregator",), note=size),
+            Reveals("size of the encrypted zone", ("server",), note=size),
             self.correspondence(),
             *(
-                Reveals(what, ("aggregator",), covered_by="nothing to pay", asked=(asked,), note=note)
+                Reveals(what, ("server",), covered_by="nothing to pay", asked=(asked,), note=note)
                 for what, asked, note in (
                     ("nonces", "draw_nonce", nonces), ("public keys and letters", "deal", keys),
                     ("holders of shares", "take_shares", taken), ("partial decryptions", "decrypt_share", parts),
@@ -597,7 +598,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         self._permit(client, inside, chosen, scheme)
         polynomials = scheme.chain.unpack(c1, f"the {zone} sum")
         # Where clients open sums at home, what they open there is noted under the zone's name.
-        noted = zone if self.options.answer == "server" else f"{zone}, by shares"
+        noted = zone if self.options.sums_visible_to == "server" else f"{zone}, by shares"
         with client.openings.once(ctx.round, noted, "", sorted(inside), c1):
             self._count_set(client, zone, chosen)
             question = _question(chosen, c1)
@@ -607,7 +608,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             with client.operation(f"{self.name}.decrypt_share", len(c1)):
                 noise = secrets.derive(memory["noise"], *purpose)
                 part = scheme.partial(share, me, chosen, polynomials, noise, masks)
-                if self.options.answer == "clients" and me == min(chosen):
+                if self.options.sums_visible_to == "clients" and me == min(chosen):
                     pad = client.secret(self, "answer", ctx.round, zone, question)[:16]
                     part = scheme.chain.plus(part, scheme.chain.uniform(pad, len(c1)))
             return scheme.chain.pack(part)

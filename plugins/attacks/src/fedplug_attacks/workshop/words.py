@@ -14,7 +14,8 @@ FORMS = ("naive", "adaptive")
 
 _TITLES = {
     "mse": "MSE", "psnr": "PSNR", "ssim": "SSIM", "mssim": "MSSIM", "ms_ssim": "MS-SSIM", "vifp": "VIFp",
-    "lpips": "LPIPS", "le_acc": "LeAcc", "ln_acc": "LnAcc", "presence_auc": "presence AUC",
+    "lpips": "LPIPS", "le_acc": "label existence accuracy (LeAcc)",
+    "ln_acc": "label number accuracy (LnAcc)", "presence_auc": "presence AUC",
     "membership_auc": "membership AUC", "tpr_at_1_fpr": "TPR at 1% FPR",
     "tpr_at_01_fpr": "TPR at 0.1% FPR",
 }  # fmt: skip

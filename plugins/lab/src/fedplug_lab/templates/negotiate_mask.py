@@ -44,6 +44,6 @@ class Thing(fedplug.Negotiation):
     def reveals(self, ctx: Context) -> list[Reveals]:
         """What becomes visible and no epsilon covers; every method that clients answer must be in it."""
         return [
-            Reveals("votes", ("aggregator",), asked=("vote",), note="sent as they are; they follow from the data"),
-            Reveals("mask", ("aggregator", "client"), note="the chosen layers follow from the votes"),
+            Reveals("votes", ("server",), asked=("vote",), note="sent as they are; they follow from the data"),
+            Reveals("mask", ("server", "client"), note="the chosen layers follow from the votes"),
         ]
