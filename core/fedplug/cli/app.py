@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedplug.cli import completion
-from fedplug.cli.commands import Commands
+from fedplug.cli.commands import INSPECT, RUN, Commands
 from fedplug.cli.options import Plugins, RecipeFile, RecipeFiles, RunFolder, Sets, WithEngine, takes
 from fedplug.runs.settings import Settings
 
@@ -42,8 +42,9 @@ def _common(version: Version = False) -> None:
 
 
 @app.command(
-    "run", cls=WithEngine, epilog="Example: fedplug run recipe.yaml --set rounds=5 --engine processes --workers 2"
-)
+    "run", cls=WithEngine, rich_help_panel=RUN,
+    epilog="Example: fedplug run recipe.yaml --set rounds=5 --engine processes --workers 2",
+)  # fmt: skip
 @takes("plugins", "engine", "workers", "max_clients_in_memory", "threads", "timeout", "device", "output", "data",
        "record_wire", "listeners", "muted", "allow_outside", "quiet")  # fmt: skip
 def run_recipe(recipe: RecipeFile, settings: Settings, sets: Sets = None) -> None:
@@ -53,7 +54,10 @@ def run_recipe(recipe: RecipeFile, settings: Settings, sets: Sets = None) -> Non
     raise typer.Exit(functions.run(recipe, sets, settings=settings, display="terminal").exit_code)
 
 
-@app.command(cls=WithEngine, epilog="Example: fedplug resume runs/paraaegis-dynamic-20260101-120000 --round 5")
+@app.command(
+    cls=WithEngine, rich_help_panel=RUN,
+    epilog="Example: fedplug resume runs/paraaegis-dynamic-20260101-120000 --round 5",
+)
 @takes("engine", "workers", "max_clients_in_memory", "threads", "timeout", "device", "data", "record_wire",
        "plugins", "listeners", "muted", "allow_outside", "trust", "quiet")  # fmt: skip
 def resume(
@@ -69,7 +73,10 @@ def resume(
     raise typer.Exit(functions.resume(run, round, settings=settings, display="terminal").exit_code)
 
 
-@app.command("list", epilog="Example: fedplug list protect std, or fedplug list --json | jq -r '.[].name'")
+@app.command(
+    "list", rich_help_panel=INSPECT,
+    epilog="Example: fedplug list protect std, or fedplug list --json | jq -r '.[].name'",
+)
 def list_command(
     words: Annotated[
         list[str] | None,
@@ -89,7 +96,7 @@ def list_command(
     raise typer.Exit(list_components(with_files(None, plugins), as_json, verify, words or []))
 
 
-@app.command(epilog="Example: fedplug show std.gaussian")
+@app.command(rich_help_panel=INSPECT, epilog="Example: fedplug show std.gaussian")
 def show(
     component: Annotated[
         str,
@@ -107,7 +114,10 @@ def show(
     raise typer.Exit(show_component(with_files(None, plugins), component))
 
 
-@app.command("recipes", epilog="Example: fedplug recipes, or fedplug recipes paraaegis-dynamic --copy")
+@app.command(
+    "recipes", rich_help_panel=RUN,
+    epilog="Example: fedplug recipes, or fedplug recipes paraaegis-dynamic --copy",
+)
 def recipes_command(
     name: Annotated[
         str | None,
@@ -129,7 +139,7 @@ def recipes_command(
         typer.echo("\n".join(list_recipes(name or "", every)))
 
 
-@app.command(epilog="Example: fedplug check recipes/*.yaml")
+@app.command(rich_help_panel=RUN, epilog="Example: fedplug check recipes/*.yaml")
 def check(
     recipes: RecipeFiles,
     sets: Sets = None,

@@ -70,7 +70,9 @@ def main() -> int:
         sys.stdout.flush()  # here, where an error can still be reported
         return code
     except FedplugError as error:
-        print(str(error) if "\n" in str(error) else f"error: {error}", file=sys.stderr)
+        from fedplug.console.lines import tell
+
+        tell(str(error) if "\n" in str(error) else f"error: {error}", sys.stderr)
         return 1
     except KeyboardInterrupt as stop:
         return _interrupted(stop)

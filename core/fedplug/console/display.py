@@ -9,9 +9,7 @@ import contextlib
 import math
 import os
 import shlex
-import shutil
 import sys
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO, TypeVar
@@ -21,6 +19,7 @@ from fedplug.api.data import ACCURACY, Figure
 from fedplug.api.events import Event, Events, Note, ReplyArrived, RowComplete, RunFinished, RunStarted, RunStopped
 from fedplug.api.rows import Row
 from fedplug.api.verdict import BRIEF, Verdict, number
+from fedplug.console.lines import folded
 
 T = TypeVar("T")
 _FEW_GROUPS = 6
@@ -158,17 +157,6 @@ def say(stream: TextIO, text: str, end: str = "\n") -> None:
             os.dup2(nowhere.fileno(), stream.fileno())
             unread = "nobody reads the standard output any more; the run goes on, and its folder has everything"
             print(f"note: {unread}", file=sys.stderr)
-
-
-def folded(text: str, stream: TextIO) -> str:
-    """A sentence for a terminal, in lines that end between words; for all else as it is.
-
-    A terminal itself would end a line inside a number.
-    """
-    if not stream.isatty():
-        return text
-    columns = shutil.get_terminal_size().columns
-    return textwrap.fill(text, columns, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
 
 
 def columns(row: Row) -> dict[str, str]:

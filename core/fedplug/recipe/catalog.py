@@ -79,6 +79,26 @@ def _by_parsing(path: Path, module: str, qualname: str, hops: int) -> str:
     return ""
 
 
+def decorator_text(module: str, function: str, keyword: str) -> str:
+    """The text that a decorator of a function at the top of a module is given as `keyword`; empty where there is none.
+
+    Imports nothing.
+    """
+    path = source_file(module)
+    try:
+        body = ast.parse(_text(path)).body if path else []
+    except (SyntaxError, ValueError):
+        return ""
+    calls = [
+        call for node in body if isinstance(node, ast.FunctionDef) and node.name == function
+        for call in node.decorator_list if isinstance(call, ast.Call)
+    ]  # fmt: skip
+    for given in (given for call in calls for given in call.keywords if given.arg == keyword):
+        if isinstance(given.value, ast.Constant) and isinstance(given.value.value, str):
+            return given.value.value
+    return ""
+
+
 def source_file(module: str) -> Path | None:
     """The source file of a module, without importing it or a package around it; None where there is none."""
     spec = _spec(module)

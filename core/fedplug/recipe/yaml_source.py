@@ -63,7 +63,7 @@ class Source:
         data: dictionaries, lists, text, numbers, booleans, None.
         marks: positions by path; `()` is the whole document.
         problems: what was refused while reading.
-        dropped: components of the recipe that this one extends, as written there, which others took the place of.
+        dropped: components that others replaced, by `extends` or `--set`, as they were written.
     """
 
     origin: str

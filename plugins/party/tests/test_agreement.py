@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import site_toys
+from fedplug.console.lines import tell
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_record import RoundsReport
 from fedplug_party.agreement import agreement, planned
@@ -14,6 +15,7 @@ from fedplug_party.program import Site
 from party_toys import Beside
 from toy_components import paraaegis, recipe_of, toy_catalog
 from toy_protocol import run_protocol
+from whole_words import Terminal, require_whole_words
 
 
 def site(plain: dict[str, Any], folder: Path, address: str = "client:0") -> Site:
@@ -136,3 +138,13 @@ def test_the_key_server_reads_what_it_opens(tmp_path: Path) -> None:
         assert "fedplug.open  Opens a sum." in text
         assert "fedplug.train " not in text
         assert "What leaves this site" not in text
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_a_terminal_breaks_no_word_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    mine = site(paraaegis(noised=None), tmp_path)
+    text = agreement(mine.recipe, mine.composition, mine.layout, mine.client(), 2)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    out = Terminal()
+    tell(text, out)
+    require_whole_words(out.getvalue(), text, columns)

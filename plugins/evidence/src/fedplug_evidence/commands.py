@@ -9,7 +9,7 @@ import typer
 from fedplug.cli.options import RunFolder, command
 
 
-@command(epilog="Example: fedplug evidence runs/bfv-fedavg-20260101-120000. More: docs/evidence.md")
+@command(group="Inspect", epilog="Example: fedplug evidence runs/bfv-fedavg-20260101-120000. More: docs/evidence.md")
 def evidence(
     run: RunFolder,
     output: Annotated[
@@ -31,7 +31,7 @@ def evidence(
     typer.echo(f"to check it: fedplug verify {folder}")
 
 
-@command(epilog="Example: fedplug verify evidence --signer engineer.pub.pem. More: docs/evidence.md")
+@command(group="Inspect", epilog="Example: fedplug verify evidence --signer engineer.pub.pem. More: docs/evidence.md")
 def verify(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of evidence.", show_default=False)],
     signer: Annotated[

@@ -12,7 +12,10 @@ from fedplug.runs.settings import Settings
 Clients = Annotated[int | None, typer.Option(min=1, metavar="N", help="So many clients; default: as in the recipe.")]
 
 
-@command(epilog="Example: fedplug federation-app recipes/bfv-fedavg.yaml app && flwr run app my-federation --stream")
+@command(
+    group="Federate",
+    epilog="Example: fedplug federation-app recipes/bfv-fedavg.yaml app && flwr run app my-federation --stream",
+)
 def federation_app(
     recipe: RecipeFile,
     folder: Annotated[
@@ -31,7 +34,10 @@ def federation_app(
     typer.echo(f"{folder} has the recipe {checked.name}, digest {checked.digest}; start it: flwr run {folder} --stream")
 
 
-@command(epilog="Example: fedplug federation-relay --state /srv/fedplug/client-0 --secret /srv/fedplug/relay.secret")
+@command(
+    group="Federate",
+    epilog="Example: fedplug federation-relay --state /srv/fedplug/client-0 --secret /srv/fedplug/relay.secret",
+)
 def federation_relay(
     secret: Annotated[
         Path,
@@ -46,7 +52,7 @@ def federation_relay(
     work(f"127.0.0.1:{port}", secret, state)
 
 
-@command(epilog="Example: fedplug federation-try recipes/bfv-fedavg.yaml --clients 2 --set rounds=2")
+@command(group="Federate", epilog="Example: fedplug federation-try recipes/bfv-fedavg.yaml --clients 2 --set rounds=2")
 @takes("timeout", "output", "data", "record_wire", "plugins", engine="flower")
 def federation_try(
     recipe: RecipeFile,

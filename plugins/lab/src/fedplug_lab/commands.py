@@ -24,7 +24,10 @@ class WithSeeds(WithEngine):
 Jobs = Annotated[int, typer.Option(min=1, metavar="N", help="How many runs at a time; their seconds suffer.")]
 
 
-@command(cls=WithSeeds, epilog="Example: fedplug sweep recipe.yaml grid.yaml --seeds 1 2 3 --output runs/grid")
+@command(
+    group="Compare", cls=WithSeeds,
+    epilog="Example: fedplug sweep recipe.yaml grid.yaml --seeds 1 2 3 --output runs/grid",
+)
 @takes("plugins", "engine", "workers", "device", "data", "quiet")
 def sweep(
     recipe: RecipeFile,
@@ -48,7 +51,10 @@ def sweep(
     raise typer.Exit(sweeps.sweep(recipe, grid, settings, sets or [], seeds or [], dry_run, jobs=jobs))
 
 
-@command(cls=WithSeeds, epilog="Example: fedplug compare recipes/fedavg.yaml recipes/fas.yaml --seeds 1 2 3")
+@command(
+    group="Compare", cls=WithSeeds,
+    epilog="Example: fedplug compare recipes/fedavg.yaml recipes/fas.yaml --seeds 1 2 3",
+)
 @takes("plugins", "engine", "workers", "device", "data", "quiet")
 def compare(
     settings: Settings,
@@ -74,7 +80,7 @@ def compare(
     raise typer.Exit(comparing.compare(what, settings.replace({"output": output}), asked))
 
 
-@command(epilog="Example: fedplug schema > recipe.schema.json")
+@command(group="Develop", epilog="Example: fedplug schema > recipe.schema.json")
 def schema() -> None:
     """Print the JSON schema of recipes, with the options of all installed components."""
     import json
@@ -90,7 +96,7 @@ def schema() -> None:
     raise typer.Exit(1 if failures else 0)
 
 
-@command(epilog="Example: fedplug sites recipes/fedavg.yaml --out trial")
+@command(group="Federate", epilog="Example: fedplug sites recipes/fedavg.yaml --out trial")
 @takes("data", "plugins")
 def sites(
     recipe: RecipeFile,
@@ -116,7 +122,7 @@ def _hooks() -> list[str]:
     return [*GROUPS]
 
 
-@command(epilog="Example: fedplug new my_rounding --role protect")
+@command(group="Develop", epilog="Example: fedplug new my_rounding --role protect")
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of the plugin: lower-case letters, digits and _.")],
     role: Annotated[str, typer.Option(
@@ -130,7 +136,7 @@ def new(
     typer.echo(f"{folder} has the plugin; go on there: pip install -e '.[test]' && pytest")
 
 
-@command(epilog="Example: fedplug report runs/fedavg-20260101-120000")
+@command(group="Inspect", epilog="Example: fedplug report runs/fedavg-20260101-120000")
 def report(run: RunFolder) -> None:
     """Draw the report of a run again, from the files in its folder."""
     from fedplug_lab.report import rewrite_report

@@ -67,24 +67,23 @@ def words(cell: Cell) -> str:
 def print_table(table: Sequence[Column]) -> None:
     """The brief table, as a terminal shows it: a row for each number, in groups."""
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
+
+    from fedplug_lab.terminal import Rows, whole
 
     console = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else _PIPE)
     room = max(1, (console.width - _TITLES) // _WIDEST)
     for piece in side_by_side(brief(table), min(MOST, room)):
-        shown = Table(box=None, pad_edge=False, header_style="bold")
-        shown.add_column("", max_width=_TITLES)
-        for cell in piece[0].cells:
-            shown.add_column(cell.text, overflow="fold", max_width=_WIDEST)
+        rows = []
         for heading, columns in grouped(piece):
             if heading:
-                shown.add_row(Text(heading, "bold"))
+                rows.append([Text(heading, "bold")])
             for column in columns:
-                shown.add_row(f"  {column.title}" if heading else column.title, *map(_in_terminal, column.cells))
-        console.print(shown)
+                title = Text(f"  {column.title}" if heading else column.title)
+                rows.append([title, *map(_in_terminal, column.cells)])
+        console.print(Rows(["", *(cell.text for cell in piece[0].cells)], rows, most=_WIDEST), crop=False)
     if any(cell.best for column in brief(table) for cell in column.cells):
-        console.print(Text(f"* {BEST}", "dim"))
+        console.print(whole(Text(f"* {BEST}", "dim")), crop=False)
 
 
 def _in_terminal(cell: Cell) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedplug.api.files import write_text
+from fedplug.console.lines import tell
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.own_files import with_files
 from fedplug.runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
@@ -57,7 +58,7 @@ def sweep(
     if dry_run:
         for number, one in enumerate(runs, 1):
             done = "  done" if records.is_done(one) else ""
-            print(f"{number}/{len(runs)} {one.label}  ({one.recipe.digest[:12]}){done}")
+            tell(f"{number}/{len(runs)} {one.label}  ({one.recipe.digest[:12]}){done}")
         return 0
     resolve_device(settings.device)
     with at_work(settings.output, "sweep"):
@@ -71,7 +72,7 @@ def sweep(
 
 def _interrupted(runner: Runner) -> int:
     _write_files(runner)
-    print(f"Interrupted; {len(runner.lines())} of {len(runner.runs)} runs are recorded in {runner.store.folder}. "
+    tell(f"Interrupted; {len(runner.lines())} of {len(runner.runs)} runs are recorded in {runner.store.folder}. "
           "The same command goes on.")  # fmt: skip
     return INTERRUPTED
 

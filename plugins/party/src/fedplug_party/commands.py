@@ -14,7 +14,7 @@ REPEATS = 3
 crashes has a round run again, and each time costs the clients what a round costs."""
 
 
-@command(epilog="Example: fedplug party recipe.yaml --client 3 --data /srv/images --state /srv/party")
+@command(group="Federate", epilog="Example: fedplug party recipe.yaml --client 3 --data /srv/images --state /srv/party")
 @takes("data", "plugins", "device")
 def party(
     settings: Settings,

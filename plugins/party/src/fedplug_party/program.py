@@ -21,6 +21,7 @@ from fedplug.api.files import open_private
 from fedplug.api.letters import Correspondent, read_signing_key
 from fedplug.api.parties import Server
 from fedplug.api.roles import Groups, Negotiation
+from fedplug.console.lines import tell
 from fedplug.engines.base import draw_apart
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
@@ -156,7 +157,7 @@ def be_party(
     recipe = load_recipe(file, sets or (), with_files(catalog, settings.plugins))
 
     def agreed(text: str) -> bool:
-        print(text)
+        tell(text)
         return yes or _asked()
 
     with contextlib.closing(State(folder)) as state:
@@ -196,7 +197,8 @@ def _asked() -> bool:
 
 
 def _with_time(text: str) -> None:
-    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}", flush=True)
+    tell(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}")
+    sys.stdout.flush()
 
 
 def run_party(
@@ -261,10 +263,10 @@ def show_status(folder: Path) -> int:
     try:
         found: dict[str, Any] = json.loads(ask(folder, STATUS, _STATUS_SECONDS))
     except PartyLost as lost:
-        print(lost)
+        tell(str(lost))
         return 1
     for name, value in found.items():
-        print(f"{name + ':':<14}{value}")
+        tell(f"{name + ':':<14}{value}")
     return 0
 
 

@@ -10,8 +10,12 @@ from fedplug.cli.options import RecipeFile, Sets, command, takes
 from fedplug.runs.settings import Settings
 from fedplug_lab.commands import Jobs, WithSeeds
 
+QUESTION = "Question"
+"""The group of options that say what to look for."""
+
 
 @command(
+    group="Compare",
     cls=WithSeeds,
     epilog=(
         "Example: fedplug search recipes/paraaegis-static.yaml --over negotiate_mask.ratio=0.05..0.5 "
@@ -25,24 +29,29 @@ def search(
     over: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="PATH=RANGE",
+            metavar="PATH=RANGE", rich_help_panel=QUESTION,
             help="What may be chosen: negotiate_mask.ratio=0.05..0.5, train.lr=1e-3..1e-1:log, rounds=[10, 20]",
         ),
     ] = None,
     least: Annotated[
-        list[str] | None, typer.Option("--min", metavar="MEASURE=BOUND", help="A constraint: accuracy=0.9")
+        list[str] | None,
+        typer.Option("--min", metavar="MEASURE=BOUND", rich_help_panel=QUESTION, help="A constraint: accuracy=0.9"),
     ] = None,
     most: Annotated[
-        list[str] | None, typer.Option("--max", metavar="MEASURE=BOUND", help="A constraint: epsilon=8, bytes=100MB")
+        list[str] | None,
+        typer.Option("--max", metavar="MEASURE=BOUND", rich_help_panel=QUESTION,
+                     help="A constraint: epsilon=8, bytes=100MB"),
     ] = None,
     objective: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="MEASURE", help="Weigh by this, or MEASURE=min, =max; default: accuracy and what constraints name."
+            metavar="MEASURE", rich_help_panel=QUESTION,
+            help="Weigh by this, or MEASURE=min, =max; default: accuracy and what constraints name."
         ),
     ] = None,
     space: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A YAML file with over, min, max and objectives.")
+        Path | None,
+        typer.Option(metavar="FILE", rich_help_panel=QUESTION, help="A YAML file with over, min, max and objectives."),
     ] = None,
     seeds: Annotated[list[int] | None, typer.Option(min=0, help="Run each trial with each seed: --seeds 1 2 3")] = None,
     sets: Sets = None,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedplug.api.errors import RecipeError, SetupError
+from fedplug.console.lines import tell
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.own_files import with_files
@@ -161,44 +162,42 @@ def _tell_plan(question: Question, plan: Plan) -> None:
     """What would be searched."""
     size = question.space.size()
     for path, dimension in question.space.dimensions.items():
-        print(f"choose {path}: {dimension}")
+        tell(f"choose {path}: {dimension}")
     for constraint in question.constraints:
-        print(f"require {constraint}")
+        tell(f"require {constraint}")
     for name, better in question.objectives.items():
-        print(f"weigh {name}: {'more' if better == 'higher' else 'less'} is better")
+        tell(f"weigh {name}: {'more' if better == 'higher' else 'less'} is better")
     every = size is not None and size <= plan.trials
     trials = f"all {size} combinations" if every else f"{plan.trials} of {size or 'countless'} combinations"
-    print(f"try {trials}, each with seed {', '.join(map(str, question.seeds))}; {PRUNE[plan.prune]}")
+    tell(f"try {trials}, each with seed {', '.join(map(str, question.seeds))}; {PRUNE[plan.prune]}")
 
 
 def _show(answer: Answer, quiet: bool) -> None:
     """Prints what it came to."""
+    from fedplug_lab.terminal import Rows
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    print(answer.headline())
+    tell(answer.headline())
     if answer.front:
         names = short_names(list(answer.question.space.dimensions))
         chosen = [path if name in answer.shown else name for path, name in names.items()]  # an option `epsilon`
-        shown = Table(box=None, pad_edge=False, header_style="bold")
-        for title in ["trial", *answer.shown, *chosen]:
-            shown.add_column(title, justify="right", overflow="fold")
-        for row in rows_of(answer):
-            shown.add_row(*map(Text, row))
-        Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 240).print(shown)
+        titles = ["trial", *answer.shown, *chosen]
+        rows = [[Text(cell) for cell in row] for row in rows_of(answer)]
+        console = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 240)
+        console.print(Rows(titles, rows, right=range(len(titles))), crop=False)
     else:
         for line in answer.shortfall():
-            print(line)
+            tell(line)
     for line in answer.unlike:
-        print(f"not comparable: {line}")
+        tell(f"not comparable: {line}")
     if not quiet:
         if luck := answer.luck():
-            print(f"note: {luck}")
+            tell(f"note: {luck}")
         for line in answer.privacy():
-            print(f"privacy: {line}")
+            tell(f"privacy: {line}")
     if failed := answer.counts.get("failed"):
-        print(f"{failed} trials failed; the same command tries them again, and the page says why", file=sys.stderr)
+        tell(f"{failed} trials failed; the same command tries them again, and the page says why", sys.stderr)
     if answer.front:
         print(f"recipe: {answer.folder / BEST}")
     print(f"page: {answer.page}")
