@@ -32,7 +32,7 @@ _COMPLETED: dict[str, Any] = {
 
 
 _PANELS = {
-    "engine": "Execution", "workers": "Execution", "resident": "Execution", "threads": "Execution",
+    "engine": "Execution", "workers": "Execution", "max_clients_in_memory": "Execution", "threads": "Execution",
     "timeout": "Execution", "device": "Execution",
     "output": "Input and output", "data": "Input and output", "record_wire": "Input and output",
     "quiet": "Input and output",
