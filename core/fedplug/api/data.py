@@ -71,11 +71,11 @@ class Examples:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class About:
-    """What a model needs to know about examples; whoever holds some hands it on with `about`.
+    """What a model needs to know about examples; `about` gives it of those at hand.
 
     Attributes:
-        classes: names of a model's outputs, whose number is theirs: of classes; of the numbers that a regression
-            predicts; of the labels of which an example may have several; of tokens.
+        classes: names of a model's outputs, one each: of classes, of the numbers that a regression predicts, of the
+            labels of which an example may have several, or of tokens.
         mean, std: per channel, in units of inputs scaled to [0, 1]; inputs are standardised with them when they
             become tensors. uint8 inputs are divided by 255 first. Both empty: inputs reach the model as they are.
         kinds: names of the labels, where they are not the classes that a model predicts (segmentation).
@@ -235,7 +235,7 @@ class Model(Protocol):
     def moved_from(self, start: NDArray[np.float32]) -> NDArray[np.float32]:
         """How far the parameters are from a vector, (P,); nobody else holds the array.
 
-        What they are afterwards is not said: whoever asks sets the model before it is used again.
+        They may change: the caller sets the model before it uses it again.
         """
         return self.get_vector() - start
 

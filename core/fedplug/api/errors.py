@@ -141,7 +141,7 @@ def of_component(name: str, what: str) -> Iterator[None]:
 
 
 def log_error(run_dir: Path | None, whose: str, error: BaseException) -> None:
-    """Appends the traceback of an error to `errors.log` of the run folder, for whoever wrote what raised it.
+    """Appends the traceback of an error to `errors.log` of the run folder, for the author of the code that raised it.
 
     Args:
         run_dir: None where there is no folder; nothing is written then.

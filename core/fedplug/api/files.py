@@ -1,7 +1,7 @@
 """The one door to a run folder: its folders have mode 0700 and its files 0600, whatever the umask says.
 
-A run folder names secret cohorts and may hold updates before their noise, and so does all that is made from it. Whoever
-writes there writes through this module. It follows no link in the last part of a path: a run folder may come from
+A run folder names secret cohorts and may hold updates before their noise, and so does all that is made from it. All
+code writes there through this module. It follows no link in the last part of a path: a run folder may come from
 somebody else, and a link in it must not have us write or shorten a file elsewhere.
 """
 
@@ -27,7 +27,7 @@ _FLAGS = {
     "a+": os.O_RDWR | os.O_CREAT | os.O_APPEND,
 }
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
-"""Whoever opens a pipe would wait for somebody at its other end."""
+"""Opening a pipe would wait for somebody at its other end."""
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | _NO_WAIT
 
 
@@ -213,8 +213,8 @@ def private_process() -> Iterator[None]:
 class Files:
     """Where an extension may write: in the run folder, and elsewhere only where this machine's user allows it.
 
-    What the command line or the config file names (`--with`) is the user's word, and may lead anywhere. What stands in
-    a recipe may have been written by somebody else: with `--allow-outside` alone it leads out of the run folder.
+    What the command line or the config file names (`--with`) is the user's word, and may lead anywhere. Somebody
+    else may have written a recipe: its paths lead out of the run folder with `--allow-outside` alone.
 
     Attributes:
         folder: of the run.

@@ -82,7 +82,7 @@ def check_exact(std: float, grid: float) -> None:
 
 
 def check_integer(std: float, grid: float) -> None:
-    """Refuses a grid beside which noise in whole numbers has no price, or which no table of its law holds.
+    """Refuses a grid on which noise in whole numbers has no price, or which no table of its law holds.
 
     Raises:
         ProtectionError: less than one step to a standard deviation, or more than 2^12.

@@ -52,7 +52,7 @@ noise, or the recipe's seed, which protects nobody."""
 
 
 class Misplaced(FedplugError):
-    """A link cannot stand where it stands; the message says why and what to do. Raised by hooks of links."""
+    """The place of a link is wrong; the message says why and what to do. Raised by hooks of links."""
 
 
 class Curve(Protocol):
@@ -200,11 +200,11 @@ class Widen(Checked):
 
 
 class NoiseKind(Checked, Record):
-    """What a noise is: of what a link states, of what the ledger enters, and in its report.
+    """The kind of a noise: in the statement of a link, in the ledger, and in its report.
 
     Attributes:
-        mechanism: `gaussian`, `discrete_gaussian`, `laplace`; `pure` (any other with an epsilon and no delta, which
-            replacing a client by another instead of zero at most doubles); or a name of the plugin's own, with a curve.
+        mechanism: `gaussian`, `discrete_gaussian`, `laplace`, `pure` (any other with an epsilon and no delta, which
+            replacing a client by another instead of zero at most doubles), or a plugin's own name, with a curve.
         trust: `local` (added before upload), `central` (added to the sum by a trusted party), or `distributed` (local,
             but calibrated for the sum).
         source: `secure`, `exact`, or `reproducible` (from the recipe's seed, which protects nobody).
@@ -221,7 +221,7 @@ class NoiseKind(Checked, Record):
 
 
 class NoiseTerms(NoiseKind, kw_only=True):
-    """The same with what its epsilon depends on beside its size.
+    """The same with what its epsilon depends on in addition to its size.
 
     Attributes:
         slack: the share of delta that the mechanism itself takes for all rounds of the recipe: delta grows by (1 +
@@ -244,7 +244,7 @@ class NoiseTerms(NoiseKind, kw_only=True):
 
 
 class Noise(NoiseTerms, kw_only=True):
-    """Random noise, independent for each scalar, which the core draws from a stream of its own; priced by the size that
+    """Random noise, independent for each scalar, which the core draws from a separate stream; priced by the size that
     is used over the bound that is enforced before it. Without such a bound it has no price, and nothing is promised.
 
     With `takes_back=(a_1, a_2, ...)` the noise n_t of round t is what is drawn anew, of `std`, less the sum of a_k
@@ -358,7 +358,7 @@ class Noise(NoiseTerms, kw_only=True):
         """A mechanism that the plugin executes; every verdict says that its price is on the component's word.
 
         Args:
-            mechanism: `gaussian` or `pure` where it costs what that does, else a name of the plugin's own.
+            mechanism: `gaussian` or `pure` where it costs the same, else a name that the plugin chooses.
             sample: see the class.
             multiplier: scale over sensitivity; of a pure mechanism 1 / epsilon.
             source: where `sample` draws from, as it says itself.
@@ -423,7 +423,7 @@ class Seal(Checked, kw_only=True):
             its answer for them; shares are put together at the server, or at each client (`Sealer.gather`).
         range: largest magnitude of a weighted value; larger ones saturate. Infinity: none does; NaN: unknown.
         step: distance of neighbouring values; values are rounded to it. 0: none is; NaN: unknown.
-        position_block: how many consecutive global positions share a ciphertext where clients have masks of their own;
+        position_block: how many consecutive global positions share a ciphertext where each client has its own mask;
             0 where they must share the mask.
     """
 

@@ -48,7 +48,7 @@ def shown(value: Any) -> str:
 def one_line(text: str, most: int = 500) -> str:
     """What another party says, as one line without control characters, and no longer than `most`.
 
-    Whoever writes to a terminal could otherwise clear it or forge lines of it, and fill a disk with one reason.
+    Otherwise its author could clear the terminal or forge lines there, and fill a disk with one reason.
     """
     line = "".join(char if char.isprintable() else " " for char in text[: most + 1]).strip()
     return line if len(text) <= most else f"{line[: most - 3]}..."
@@ -65,7 +65,7 @@ def is_number(value: Any) -> bool:
 
 
 def kind_of(value: Any) -> str:
-    """What a value is, with its article: `a set`, `an object`."""
+    """The kind of a value, with its article: `a set`, `an object`."""
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 

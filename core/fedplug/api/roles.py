@@ -41,7 +41,7 @@ Site = Literal["client", "server", "key_server"]
 
 
 class Reveals(Checked, Record):
-    """Something that follows from clients' data and is visible to somebody beside the protected values.
+    """Something that follows from clients' data and that somebody sees in addition to the protected values.
 
     Attributes:
         what: for instance `mask`, `vote histogram`, `num_examples`.
@@ -49,7 +49,7 @@ class Reveals(Checked, Record):
         covered_by: what pays for it: `epsilon` (a noise in the ledger, such as the negotiation's own), or `nothing to
             pay` where it does not follow from anybody's data, with the note saying why; None: nothing does.
         asked: names of the methods, of clients or of the key server, whose replies carry it to the server. A reply
-            that no statement names makes the guarantee of whoever reads it `none`.
+            that no statement names makes the guarantee of its readers `none`.
         voids: True where it gives so much away that no epsilon says what is lost: the guarantee of those who see it is
             `none`. The rule: what names the classes of a client's data, without noise, does. That is class counts, and
             scores, votes or chosen positions of single scalars that belong to one client and follow from its data.
@@ -67,7 +67,7 @@ class Reveals(Checked, Record):
 
 
 class Learns(Checked, kw_only=True):
-    """How an update follows from data: what the trainer says of itself, for whoever reads updates.
+    """How an update follows from data: what the trainer says of itself, for readers of updates.
 
     Attributes:
         descends: what the steps descend; `cross_entropy` where updates are sums of gradients of its mean over a batch,
@@ -413,11 +413,11 @@ _SAID_IN = (
     ("round_release", "release_problem"),
     ("load", "declares"), ("build", "refuses"),
 )  # fmt: skip
-"""Which member states what a method does."""
+"""The member that describes the effect of each method."""
 
 
 def stale_statements(cls: type) -> Iterable[str]:
-    """Methods that a class overrides while it inherits what another class states of its own, as half sentences."""
+    """Methods that a class overrides while it inherits another class's statement about them, as half sentences."""
     for method, statement in _SAID_IN:
         says = _home(cls, statement)
         if says is None or _home(says, method) in (None, _home(cls, method)):
@@ -525,7 +525,7 @@ class Component(abc.ABC):
         """
 
     def reveals(self, ctx: Context) -> Sequence[Reveals]:
-        """What it makes visible beside the protected values."""
+        """What it makes visible in addition to the protected values."""
         return ()
 
     def describe(self) -> str:
@@ -547,7 +547,7 @@ def _fixed(value: Any) -> Any:
         case set():
             return frozenset(value)
     if hasattr(value, "__array_interface__") and value.dtype.kind != "O":
-        from fedplug.api.blocks import unchangeable  # whoever has an array has imported numpy
+        from fedplug.api.blocks import unchangeable  # where there is an array, numpy is imported
 
         return unchangeable(value)
     return value
@@ -665,7 +665,7 @@ class Protector(Component, role=True):
             ctx: the round; before a run its layout may be empty and its party without memory.
 
         Raises:
-            Misplaced: it cannot stand where it stands.
+            Misplaced: its place is wrong.
         """
 
 
@@ -704,7 +704,7 @@ class Opener(Component, role=True):
         `Map(function)` there may set `client.personal`, the model that this client goes on with.
 
         Raises:
-            Misplaced: it cannot stand where it stands.
+            Misplaced: its place is wrong.
         """
 
 
@@ -805,7 +805,7 @@ class Trainer(Component, role=True):
 
 
 class AccountKeeper(Component, role=True):
-    """Protects another unit than the client, such as single records, and keeps the account of it; beside another role.
+    """Protects another unit than the client, such as single records, and keeps its account; next to another role.
 
     Every client states, before round 1, what each of its rounds will release. A client that is about to train by
     another statement than it gave refuses. The ledger keeps what every client that was asked to upload has released,
@@ -826,8 +826,8 @@ class AccountKeeper(Component, role=True):
     def release_problem(self, release: Any) -> str:
         """Why no round of any client can release this, as far as the server knows; empty if one can, the default.
 
-        Asked of what clients state, an `account.release` of finite numbers >= 0; whoever states what cannot be does not
-        join. `epsilon_of` has an answer for everything that passes.
+        Asked of what clients state, an `account.release` of finite numbers >= 0. A client that states something else
+        does not join. `epsilon_of` has an answer for everything that passes.
         """
         return ""
 
@@ -866,15 +866,15 @@ class Partition(Component, role=True):
 class Task(Component, role=True):
     """What a model is for: what its answers are, which loss its steps descend, and what it is judged by.
 
-    Whoever has a client's data has its task too, as `data.task`: trainers, scorers and models ask it, with tensors of
-    torch on the model's device. The server makes figures of the clients' counts. It keeps nothing between calls.
+    A client's data has its task, as `data.task`: trainers, scorers and models ask it, with tensors of torch on the
+    model's device. The server makes figures of the clients' counts. It keeps nothing between calls.
     """
 
     @property
     @abc.abstractmethod
     def judged_by(self) -> tuple[Figure, ...]:
-        """The figures that `figures` gives, with direction and unit; the first leads: it stands where accuracy stands
-        for classification, and a search looks for it.
+        """The figures that `figures` gives, with direction and unit; the first leads: it takes the place that accuracy
+        has for classification, and a search looks for it.
 
         One named `accuracy` is the share of right answers, for which `counts` gives `correct` and `answers`. Where none
         is, no run, report or comparison shows an accuracy.
@@ -1028,9 +1028,9 @@ class Extension(Component, role=True):
     """
 
     every_run: ClassVar[bool] = False
-    """Whether it hears every run of whoever has it installed; `--without NAME` sends it away."""
+    """Whether it hears every run where it is installed; `--without NAME` sends it away."""
     hears: ClassVar[tuple[type, ...]] = ()
-    """The events that it hears, such as `(RowComplete,)`; none named stands for all. Naming them saves copies."""
+    """The events that it hears, such as `(RowComplete,)`; none named means all. Naming them saves copies."""
 
     def observe(self, event: Event) -> Iterable[str] | None:
         """Hears the events of the run (`fedplug.api.events`), at the server, in order, before the run goes on; gives

@@ -107,7 +107,7 @@ def show(
     ],
     plugins: Plugins = None,
 ) -> None:
-    """Show what a component does, its options and where it comes from."""
+    """Show a component: its documentation, its options, and its source."""
     from fedplug.cli.catalog import show_component
     from fedplug.recipe.own_files import with_files
 

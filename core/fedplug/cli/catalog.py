@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 _ROOM = 50
-"""Characters that summaries need beside the other columns of a list."""
+"""Characters that summaries need next to the other columns of a list."""
 _BOUNDS = {
     "exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<=", "multipleOf": "multiple of",
     "minLength": "length >=", "maxLength": "length <=", "minItems": "items >=", "maxItems": "items <=",
@@ -228,7 +228,7 @@ def option_rows(model: type[BaseModel]) -> list[tuple[str, str, str, str, str]]:
 
 
 def inner_rows(component: type) -> list[tuple[str, str, str, str, str]]:
-    """The same of each component that stands within one."""
+    """The same of each component within one."""
     inner: dict[str, str] = getattr(component, "inner", {})
     return [(key, f"{group} component", "required", "", "the component within it") for key, group in inner.items()]
 

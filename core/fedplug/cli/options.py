@@ -149,8 +149,8 @@ def takes(*names: str, **fixed: Any) -> Callable[[Callable[..., None]], Callable
 
 
 class WithEngine(TyperCommand):
-    """Lets `--engine NAME --option value` stand for `--engine '{use: NAME, option: value}'`, and says how a change
-    of the recipe is written that stands there without `--set`.
+    """Reads `--engine NAME --option value` as `--engine '{use: NAME, option: value}'`, and says how to write a change
+    of the recipe that lacks its `--set`.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -138,7 +138,7 @@ class LinesDisplay(PlainDisplay):
             self._print(", ".join(f"{key} {value}" for key, value in facts.items()))
 
     def finish(self, rows: Sequence[Row], verdict: Verdict, pages: Sequence[Path], run_dir: Path) -> None:
-        """The run that is returned says what it came to."""
+        """The returned run has the results."""
 
     def interrupted(self, round: int, run_dir: Path) -> None:
         self._print(f"{interruption(round)} To go on: fedplug.resume({str(run_dir)!r})")
@@ -231,7 +231,7 @@ def filled(row: Row) -> list[str]:
 def cells(rows: Sequence[Row]) -> dict[str, list[str]]:
     """Title -> a text for each row, in the order of the columns; a dash where a row has no number."""
     given = [columns(row) for row in rows]
-    # A round that nobody evaluated has no figures; they stand where other rounds have them.
+    # A round that nobody evaluated has no figures; their columns are where other rounds have them.
     titles = dict.fromkeys(title for named in sorted(given, key=len, reverse=True) for title in named)
     return {title: [named.get(title, units.NOTHING) for named in given] for title in titles}
 
@@ -245,7 +245,7 @@ def thin_out(rows: Sequence[T], most: int, always: int | None = None) -> list[T]
 
 
 def totals(rows: Sequence[Row]) -> dict[str, str]:
-    """What a whole run came to: accuracy, bytes, time. Its privacy is in the verdict."""
+    """The results of a whole run: accuracy, bytes, time. Its privacy is in the verdict."""
     result = {"rounds": str(len(rows))}
     if grouped := [row for row in rows if row.of_groups]:
         result[grouped_title(grouped[-1])] = in_groups(grouped[-1])

@@ -113,7 +113,7 @@ def release(
     Args:
         component: whose ballot it is.
         operations: of its ballots in this round.
-        what: names the values; the noise of each name is drawn from a stream of its own.
+        what: names the values; the noise of each name is drawn from a separate stream.
         values: float32 (n,); at the server such values by client.
         party: that releases them.
         ctx: the round.
@@ -532,7 +532,7 @@ def _sum_by_layers(
     link: Link, adds: WeightedSum, blocks: dict[int, Block], weights: dict[int, float], ctx: Context
 ) -> Block:
     blocks = dict(sorted(blocks.items()))
-    add_blocks(blocks, weights, ctx)  # blames whoever sent what cannot be added
+    add_blocks(blocks, weights, ctx)  # blames the sender of what cannot be added
     assert adds.layers is not None
     if any(block.positions is None for block in blocks.values()):
         remedy = "ask for Wants(positions=True)"

@@ -47,7 +47,7 @@ class Ledger:
         encryption: of each encrypted zone, who can decrypt, and whether the aggregation server sees what is decrypted.
         accountant: states epsilon of sampled releases, and of releases that are not Gaussian; None states it without
             credit for sampling, and by Renyi DP.
-        keepers: the components that keep an account of a level of their own, by level.
+        keepers: the components that keep an account of another level, by level.
         reveals: what is visible besides the releases.
         curves: costs of mechanisms that the core does not know, by name.
         presence: the chance that a client which is drawn is there.
@@ -250,7 +250,7 @@ class Ledger:
     def epsilon(self) -> float | None:
         """Epsilon so far of the zones with noise: worst client, zero-out, at `delta`; None if no zone had noise.
 
-        Toward whoever sees the client's uploads where noise is local; toward whoever sees the released sums where it is
+        Toward observers of the client's uploads where noise is local, and of the released sums where it is
         central, with the credit for sampling that `accountant` grants.
         """
         from fedplug.privacy.views import zone_epsilons
@@ -281,7 +281,7 @@ class Ledger:
         return verdict(self)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint needs beside the log; plain data."""
+        """What a checkpoint needs in addition to the log; plain data."""
         shown = [each.to_plain() for each in self.reveals]
         return {"uncovered": self.uncovered, "unopened": self.unopened, "reveals": shown}
 

@@ -44,7 +44,7 @@ class ZoneEntry(Record):
         sum_factor, peer_factor: how much larger the multiplier is in the sum, for outsiders and for contributors. None
             in the record of a run whose cohorts are secret: both follow from how many took part.
         uncredited: why the noise of others earns no credit; empty if it does, or none is needed.
-        slack: by how much the mechanism may fail beside delta.
+        slack: by how much the mechanism may fail in addition to delta.
         freed: links whose functions had data in hand behind the noise, which counts for nothing then.
         closed: whether the sum stayed closed, which only the shares of several clients open.
         senders: of noise that clients add and that is correlated over rounds, the weights of those who surely added it
@@ -91,11 +91,11 @@ class ZoneEntry(Record):
 
 
 class RoundEntry(Record):
-    """What one round released. A round that was repeated has one entry a time; ballots have entries of their own.
+    """What one round released. A round that was repeated has one entry a time; ballots have separate entries.
 
     Attributes:
         round: 1-based.
-        charged: the clients that were asked for an upload; `all`; or `secret` in the record of a run that says nowhere
+        charged: the clients that were asked for an upload, `all`, or `secret` in the record of a run that says nowhere
             who took part.
         total: P.
         zones: those that were sent.
@@ -365,9 +365,9 @@ class ZoneCost:
     """What one zone has cost each of K clients: sums of 1/multiplier^2 over rounds, zero-out adjacency.
 
     Attributes:
-        own: toward whoever sees the client's own upload; infinite after a round with central noise alone.
-        total: toward whoever sees the sums only.
-        below: toward whoever sees the sums before noise is added to these; the same as `total` where none is.
+        own: toward observers of the client's own upload; infinite after a round with central noise alone.
+        total: toward observers of the sums only.
+        below: toward observers of the sums before noise is added to these; the same as `total` where none is.
         peer: toward other clients, as many as the ledger covers, who subtract their own uploads from the sums.
         pooled: toward the server with these, where shares open sums: as `peer`, with the sums for whose shares
             clients were asked and which stayed closed, since a client may have kept its share from the server.
@@ -616,7 +616,7 @@ def uncredited(zone: str, releases: list[Release], lightest: float) -> str:
     """Why a zone's sums get no credit for the noise of other clients; empty if they do, or need none.
 
     The sum of several clients' noise hides one of them as far as it is really in the sum: values that saturated, or
-    were rounded to a grid that is coarse beside the noise of one, carry less of it than its size says.
+    were rounded to a grid that is coarse relative to the noise of one, carry less of it than its size says.
     """
     local = [release for release in releases if release.trust != "central" and release.noise_multiplier > 0]
     if why := next((release.uncredited for release in releases if release.uncredited), ""):
@@ -646,7 +646,7 @@ def uncredited(zone: str, releases: list[Release], lightest: float) -> str:
         )
     if not in_steps and _STEPS_PER_STD * step > lightest * std:
         return (
-            f"zone {zone}: values are rounded to {step:.2g}, too coarse beside noise of {lightest * std:.3g}; "
+            f"zone {zone}: values are rounded to {step:.2g}, too coarse for noise of {lightest * std:.3g}; "
             "others' noise earns no credit"
         )
     return ""

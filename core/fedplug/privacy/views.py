@@ -166,7 +166,7 @@ def why_not_amplified(ledger: Ledger) -> str | None:
     }  # fmt: skip
     if why := next((why for why, holds in reasons.items() if holds), None):
         return why
-    # A round that is skipped or not depends on every client's coin. Its chance must vanish beside delta, also when it
+    # A round that is skipped or not depends on every client's coin. Its chance must be far below delta, also when it
     # is multiplied by the rounds and by e^epsilon.
     skipped = _chance_of_fewer(ledger.min_clients, ledger.num_clients, sampling.rate * ledger.presence)
     if skipped * ledger.rounds > 1e-6 * ledger.delta:
@@ -326,7 +326,7 @@ def view_epsilons(ledger: Ledger, headline: float | None) -> dict[str, float]:
 
 
 def _stated(ledger: Ledger, view: Guarantee, sampled: Epsilons | None) -> Epsilons:
-    """What a guarantee comes to; where sampling earns credit, with it and beside it what there is without."""
+    """The epsilons of a guarantee; where sampling earns credit, both with and without it."""
     zero_out, replace_one = ledger.epsilons_of(view.zero_out), ledger.epsilons_of(view.replace_one)
     if sampled is None:
         return Epsilons(zero_out, replace_one)
@@ -492,7 +492,7 @@ def _aggregator(ledger: Ledger) -> Guarantee | Nothing:
         zero = Spent.of(ledger.num_clients)
         return Guarantee(zero, zero, "sees ciphertexts only, as long as the encryption holds", (ENCRYPTION,))
     # Sums it cannot decrypt still shape the uploads of the next round, so they are paid for at the price of the sum.
-    # Those that it can it sees before it adds noise of its own.
+    # Those that it can decrypt it sees before it adds its own noise.
     own = ledger.priced(
         {**plain, **sealed},
         lambda zone, cost: cost.own if zone in plain else cost.below if zone in ledger.opened else cost.total,
@@ -594,7 +594,7 @@ def _covered(ledger: Ledger) -> str:
 def _fewest_shares(ledger: Ledger) -> int:
     """How many clients see an upload of some zone together with the server: by their shares, or by taking their own
     updates out of a sum. Who answers with a share is in the sum, so it holds as many updates as shares are needed. What
-    one client does alone has a line of its own.
+    one client does alone has a separate line.
     """
     needed = [closed.opens_with for zone, closed in ledger.encryption.items() if ledger.key_holders[zone] == "shares"]
     return max(2, min(shares if shares < ledger.min_clients else shares - 1 for shares in needed))
@@ -746,7 +746,7 @@ def warnings(ledger: Ledger) -> Iterator[str]:
             "the zone without noise shapes what other clients upload next; the epsilon toward the server includes "
             "that, the one of the noised zone alone does not"
         )
-    # Ballots have entries of their own, so a round with two entries was not repeated; one with a zone twice was.
+    # Ballots have separate entries, so a round with two entries was not repeated; one with a zone twice was.
     released = Counter((entry.round, zone) for entry in ledger.log for zone in entry.zones)
     if repeated := sorted({round for (round, _), count in released.items() if count > 1}):
         yield f"rounds {repeated} were repeated after an interruption; each repetition is paid for"

@@ -180,7 +180,7 @@ class Entry:
 
     @property
     def title(self) -> str:
-        """What it is, for messages."""
+        """Its group and name, for messages."""
         return f"{self.group} component {self.name}" if self.group in GROUPS else f"{self.group} {self.name}"
 
     @property

@@ -238,7 +238,7 @@ class Composition:
 
     @property
     def keepers(self) -> dict[str, AccountKeeper]:
-        """The components that keep an account of a level of their own, by level."""
+        """The components that keep an account of another level, by level."""
         keepers = (part for part in self.components.values() if isinstance(part, AccountKeeper))
         return {keeper.account.level: keeper for keeper in keepers}
 

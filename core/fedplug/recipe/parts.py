@@ -189,11 +189,11 @@ class Use:
         group: the entry-point group that this place draws from.
         options: its validated options; None in a draft, where they are wrong.
         is_reference: True where this place refers to a component that another place defines.
-        path: where it stands in the recipe, for messages.
+        path: its place in the recipe, for messages.
         place: the same for people, `file:line:column`; of a recipe that is no file, its key.
         own: the file that it is in, where that is one of the user's own.
         files: those that its options name.
-        inner: the components within it, by the key under which each stands.
+        inner: the components within it, by key.
         made_of: its class; None in a draft, where it cannot be had.
     """
 
@@ -211,7 +211,7 @@ class Use:
 
     @property
     def section(self) -> str:
-        """The key of the recipe it stands under; `partition` for that of `data`."""
+        """The key of the recipe it is under; `partition` for that of `data`."""
         return "partition" if self.path == ("data", "partition") else str(self.path[0])
 
     @property

@@ -47,13 +47,13 @@ class Around:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """One section of a recipe, as validated. A subclass declares what may stand in it, and what follows from it.
+    """One section of a recipe, as validated. A subclass declares its contents, and what follows from them.
 
     It has one of two forms: a mapping, with the keys of `Options` and those of `lists`, or a list of `Item`. A subclass
     is used as it is; give it properties that name the parts, and no `__init__`.
 
     Attributes:
-        key: under which it stands in the recipe.
+        key: its key in the recipe.
         options: the keys that are not components, an instance of `Options`.
         items: what the list holds, where the section is one.
         uses: for each key of `lists`, the places of its components.

@@ -52,7 +52,7 @@ class _Collected:
         self._named: dict[str, Any] = {}
 
     def need(self, name: str, value: Any, beside: dict[str, Any] | None = None) -> None:
-        """Adds what a name stands for; `beside` are the names of the session among which it was found."""
+        """Adds the value of a name; `beside` are the names of the session among which it was found."""
         if name in self._named:
             if self._named[name] is not value:
                 raise NotWhole(f"two different things are named {name}")
@@ -60,7 +60,7 @@ class _Collected:
         self._named[name] = value
         if isinstance(value, ModuleType):
             if not _installed(value.__name__):
-                raise NotWhole(f"it needs {name}, a module of your own")
+                raise NotWhole(f"it needs {name}, a module that is not installed")
             self.imports.add(f"import {value.__name__}" + ("" if value.__name__ == name else f" as {name}"))
         elif _is_plain(value):
             self.parts.append(f"{name} = {value!r}")

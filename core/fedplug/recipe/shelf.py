@@ -50,7 +50,7 @@ class Shipped:
 
     @property
     def kind(self) -> str:
-        """`recipe`; `grid`, which a sweep takes; or `comparison`."""
+        """`recipe`, `grid` (for a sweep), or `comparison`."""
         if self.name.endswith(_GRID):
             return "grid"
         return "comparison" if _COMPARISON.search(self.text) else "recipe"

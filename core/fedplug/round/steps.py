@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 _MACHINES = 1e-4
-"""By how much public scores may differ between machines, relative; whoever states noise by them leaves more room."""
+"""By how much public scores may differ between machines, relative; code that states noise by them leaves more room."""
 
 
 class Training(PartySteps):
@@ -544,10 +544,10 @@ class Adopting(PartySteps):
         """Evaluates the global model on this client's share of the public test set, and on test data like its own.
 
         With data at sites there is no public test set: both are the site's held-out examples, and it tells shares of
-        right answers in place of counts. Where clients have models of their own, those too.
+        right answers in place of counts. Clients with personal models evaluate those too.
 
-        Once a round, and once after the last: what a model gets right tells of the examples it is tried on, and whoever
-        could choose models without end could read them.
+        Once a round, and once after the last: a model's right answers tell of the examples it is tried on, and a party
+        that could choose models without end could read them.
 
         Raises:
             ProtectionError: it has evaluated in this round, or the recipe has no such round.
@@ -639,5 +639,5 @@ def _floats(counts: Mapping[str, float]) -> dict[str, float]:
 class Steps(Joining, Training, Protecting, Adopting, Opening):
     """All that the protocol itself runs at the clients and at the key server, in the order of the modules that say it.
 
-    Joining before round 1; training, protecting and adopting in every round at the clients; opening at the key server.
+    Clients join before round 1, and train, protect and adopt in every round. The key server opens sums.
     """

@@ -280,7 +280,7 @@ def _require_shared(upload: Upload) -> None:
     for zone, block in upload.blocks.items():
         if block.positions is not None:
             rule = "the zone lies in the same place at all clients"
-            raise MessageError(f"its {zone} block has positions of its own, and {rule}")
+            raise MessageError(f"its {zone} block has its own positions, and {rule}")
 
 
 def _largest(block: Block) -> float:

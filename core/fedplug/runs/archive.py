@@ -56,7 +56,7 @@ class Lines:
     """A file of JSON lines, which need not exist yet; each is on the disk before the run goes on where it is `synced`.
 
     Attributes:
-        mark: where it stands; what an earlier process wrote is known once it is `cut`.
+        mark: its position; what an earlier process wrote is known once it is `cut`.
     """
 
     def __init__(self, file: Path, synced: bool = False) -> None:
@@ -166,8 +166,8 @@ class Charges:
     def __init__(self, run_dir: Path) -> None:
         self.file = run_dir / "charging.jsonl"
         self._remedy = (
-            "without it the ledger would not count repeated uploads; put the file back as it was, or start a run of "
-            f"its own: fedplug run {run_dir / 'recipe.yaml'}"
+            "without it the ledger would not count repeated uploads; put the file back as it was, or start a new "
+            f"run: fedplug run {run_dir / 'recipe.yaml'}"
         )
         self._lines = Lines(self.file, synced=True)
         self._noted: list[Charge] = []
@@ -217,7 +217,7 @@ class Charges:
 
 
 class Bookkeeping:
-    """What is kept of a run beside what its parties hold. It follows from the events of a protocol about to run:
+    """What is kept of a run besides the state of its parties. It follows from the events of a protocol about to run:
     `charging` enters what was released into the ledger, `metrics` has rows.
     """
 
@@ -236,7 +236,7 @@ class Bookkeeping:
         return self.metrics.rows
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint needs beside the state of the protocol, without what lies behind; plain data."""
+        """What a checkpoint needs in addition to the state of the protocol, without what lies behind; plain data."""
         awaiting = self.metrics.awaiting
         return {"awaiting": awaiting and awaiting.to_plain(), "ledger": self.ledger.state()}
 
@@ -345,5 +345,5 @@ class Archive:
             file = self.run_dir / "recipe.yaml"
             raise CheckpointError(
                 f"{folder} belongs to recipe {digest[:12]}, but {file} is {self.recipe.digest[:12]} now; undo the "
-                f"change, or start a run of its own: fedplug run {file}"
+                f"change, or start a new run: fedplug run {file}"
             )

@@ -276,7 +276,7 @@ def listeners(
         unwanted: names of extensions for every run that are not to hear this one.
         broken: is given the error of an extension for every run that cannot be imported, and the run goes on; None
             raises.
-        recipe: of the run; each may complain about it, as an extension that stands in it does. None: nobody does.
+        recipe: of the run; each may complain about it, as an extension of the recipe does. None: nobody does.
 
     Raises:
         SetupError: a name that there is not, options that are wrong, an extension that complains, or one that wraps
@@ -318,7 +318,7 @@ def _built(catalog: Catalog, name: str, options: dict[str, Any]) -> Extension:
         raise SetupError(f"--with {name}: it wraps hooks, at every party; write extensions: [{name}] into the recipe")
     if kind.reveals is not Extension.reveals:
         raise SetupError(
-            f"--with {name}: it shows something, which the ledger lists for what stands in the recipe; write "
+            f"--with {name}: it shows something, which the ledger lists only for extensions of the recipe; write "
             f"extensions: [{name}] into the recipe"
         )
     try:
@@ -376,7 +376,7 @@ def start(
             keep(recipe.own_files, run_dir)
             if keep_data:
                 session.keep_arrays(recipe.own_files, run_dir)
-            trust.note(recipe.own_files)  # whoever starts a recipe runs what is in it
+            trust.note(recipe.own_files)  # a user who starts a recipe means to run what is in it
             return Execution(recipe, run_dir, settings, catalog, watch, stop).execute(None), run_dir
         except (FedplugError, KeyboardInterrupt) as error:
             saved = bool(Checkpoints(run_dir).rounds())

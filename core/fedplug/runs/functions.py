@@ -30,7 +30,7 @@ Sets = Iterable[str] | Mapping[str, Any]
 SETTINGS = tuple(row.name for row in TABLE)
 """The settings that `run` takes as keywords."""
 OF_SESSION = ("model", "data", "train")
-"""The sections of a recipe for which an object may stand."""
+"""The sections of a recipe that an object may replace."""
 
 
 def run(
@@ -44,20 +44,20 @@ def run(
     stop: Stop | None = None,
     **keywords: Any,
 ) -> Run:
-    """Runs a recipe from the start, in a run folder of its own: `fedplug.run("recipes/fedavg.yaml", rounds=5)`.
+    """Runs a recipe from the start, in a new run folder: `fedplug.run("recipes/fedavg.yaml", rounds=5)`.
 
     Args:
         recipe: a file or the name of a shipped one, plain data as in such a file, or a recipe.
         sets: changes of single values, applied in order.
         settings: of this machine; by default those of the user's config file.
-        display: `lines`, one a round; `terminal`, as the command line shows it; or a display of your own.
+        display: `lines`, one a round, `terminal`, as the command line shows it, or your own display.
         loss: a function of outputs and answers that gives the mean loss of a batch, where the recipe trains with
             `std.sgd` or what builds on it.
         keep_data: whether arrays that are the data are kept in the run folder, `session_data.npz`.
         stop: such as a `threading.Event`; once it is set, the run ends after the current round and is resumed like an
             interrupted one.
         keywords: single settings (`engine`, `workers`, `device`, `output`, ...: see `Settings`), where `listeners`,
-            `muted` and `plugins` are beside those of `settings`; and top-level keys of the recipe, each as a whole,
+            `muted` and `plugins` are added to those of `settings`; and top-level keys of the recipe, each as a whole,
             over `sets`: `rounds=5`. `model` may be a class, a function or a module, `data` four arrays or a function.
             `data` is the folder of data sets where it is a path. Among `listeners` may be objects with
             `observe(event)`, and functions of an event.
@@ -171,7 +171,7 @@ def check(
     if isinstance(recipe, Path | str):
         return load_recipe(recipe, changes, catalog)
     if isinstance(recipe, Recipe):
-        # Read anew in any case: whoever made a copy with other values made one that nobody has checked.
+        # Read anew in any case: nobody has checked a copy with other values.
         checked = Recipe.from_plain(recipe.to_plain(), catalog, sets=changes)
         return dataclasses.replace(checked, origin=recipe.origin)
     return Recipe.from_plain(recipe, catalog, sets=changes)

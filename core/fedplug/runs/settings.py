@@ -33,7 +33,7 @@ def _setting(kind: type, default: Any, help: str, *flags: str, key: str | None =
         default: None where somebody else decides.
         help: what the command line says of it.
         flags: its options, where they are not its name.
-        key: in the config file, where it is not its name; empty where it cannot stand there.
+        key: in the config file, where it is not its name; empty where it cannot be there.
         metavar: what the command line calls the value.
     """
     row = {"kind": kind, "help": help, "flags": flags, "key": key, "metavar": metavar or None}
@@ -54,7 +54,7 @@ class Settings:
     output: Path = _setting(Path, Path("runs"), "Folder in which the run gets its own folder.")
     data: Path | None = _setting(Path, None, "Folder of data sets; else FEDPLUG_DATA or the config file.")
     record_wire: bool = _setting(bool, False, "Keep every message.", "--record-wire/--no-record-wire")
-    quiet: bool = _setting(bool, False, "Print only warnings, and what it came to at the end.", "--quiet", "-q", key="")
+    quiet: bool = _setting(bool, False, "Print only warnings, and the results at the end.", "--quiet", "-q", key="")
     listeners: tuple[Any, ...] = _setting(
         list, (), "An extension that hears it: NAME, or '{use: NAME, option: value}'", "--with", key="with",
         metavar="NAME",
@@ -121,7 +121,7 @@ class Settings:
     def replace(self, changes: Mapping[str, Any]) -> Settings:
         """A copy in which the values that are not None are changed.
 
-        An engine may come with its options, which are set beside those of the same engine that are there.
+        An engine may come with its options, which are added to those of the same engine that are there.
 
         Raises:
             SetupError: a value that cannot be.
@@ -145,7 +145,7 @@ class Settings:
         return dataclasses.replace(self, **given)
 
     def with_words(self, changes: Mapping[str, Any]) -> Settings:
-        """A copy with what a command line or a script says of one run: its lists stand beside those that are there.
+        """A copy with what a command line or a script says of one run: its lists are added to those that are there.
 
         Raises:
             SetupError: a value that cannot be, or one that would change nothing.

@@ -26,7 +26,7 @@ def client_address(client_id: int) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Asked:
-    """A call in a message to a client or to the key server, as whoever reads the bytes can read it.
+    """A call in a message to a client or to the key server, as any reader of the bytes can read it.
 
     Attributes:
         body: its bytes: the same for every receiver.
@@ -168,7 +168,7 @@ class Wire:
 
 
 def framed(message: Message) -> bytes:
-    """A recorded message as it lies in a file, where each has a frame of its own."""
+    """A recorded message as it lies in a file, where each has a separate frame."""
     row = [message.sender, message.receiver, message.round, message.phase, message.data, dict(message.zones)]
     return codec.frame(codec.encode(row))
 

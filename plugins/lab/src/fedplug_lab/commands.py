@@ -11,7 +11,7 @@ from fedplug.runs.settings import Settings
 
 
 class WithSeeds(WithEngine):
-    """Lets `--seeds 1 2 3` stand for `--seeds 1 --seeds 2 --seeds 3`."""
+    """Reads `--seeds 1 2 3` as `--seeds 1 --seeds 2 --seeds 3`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         spread: list[str] = []
@@ -73,7 +73,7 @@ def compare(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check all, and say what is missing; run none.")] = False,
 ) -> None:
-    """Run what is not there yet, and set the runs side by side; the same command goes on after an interruption."""
+    """Run the recipes that have no run yet, and compare all runs. The same command continues after an interruption."""
     from fedplug_lab import compare as comparing
 
     asked = comparing.Asked(baseline or "", seeds or (), sets or (), jobs, dry_run, format or "")

@@ -152,8 +152,8 @@ def figure_better(everyone: Sequence[Compared], name: str) -> Better | None:
 def goal_of(everyone: Sequence[Compared]) -> tuple[str, Read, Better] | None:
     """By what the protocols are judged: its name, the number of a run, and which way it is better.
 
-    What leads in all of them; where that is not one figure, or no run has it, accuracy; else the first figure of which
-    the task says which way it is better.
+    The figure that leads in all of them. Where that is not one figure, or no run has it, accuracy, and else the first
+    figure of which the task says which way it is better.
     """
     names = dict.fromkeys(name for each in everyone for run in each.runs for name in run.result.figures)
     figures: list[tuple[str, Read, Better]] = [
@@ -232,7 +232,7 @@ def _no_interval(found: Difference, name: str) -> str:
 
 
 def _figures(everyone: Sequence[Compared]) -> list[Column]:
-    """Of the task; where groups have models, on test data like each client's own; and personal models."""
+    """Columns of the task: where groups have models, on test data like each client's own, and of personal models."""
     of_task = []
     for name in _names(everyone, lambda run: run.result.figures):
         declared = [found for each in everyone for run in each.runs
@@ -240,7 +240,7 @@ def _figures(everyone: Sequence[Compared]) -> list[Column]:
         title = f"{name} ({declared[0].unit})" if declared and declared[0].unit else name
         read: Read = lambda run, name=name: run.result.figures.get(name)  # type: ignore[misc]  # noqa: E731
         better = figure_better(everyone, name)
-        lack = "its task has no such figure" if OWN_MODELS not in name else "its clients have no models of their own"
+        lack = "its task has no such figure" if OWN_MODELS not in name else "its clients have no personal models"
         of_task.append(_column(everyone, f"figure_{name}", title, read, units.number, lack, ACCURACY, better))
     leads = leading_of(everyone)
     has_personal = any(run.result.of_personal for each in everyone for run in each.runs)
@@ -250,7 +250,7 @@ def _figures(everyone: Sequence[Compared]) -> list[Column]:
                                    "no client evaluated its model on data like its own"))  # fmt: skip
     if has_personal:
         of_task.append(_of_clients(everyone, leads, "personal", "of personal models", lambda result: result.of_personal,
-                                   "its clients have no models of their own"))  # fmt: skip
+                                   "its clients have no personal models"))  # fmt: skip
     if has_tuned:
         of_task.append(_of_clients(everyone, leads, "tuned", "fine-tuned at each client", lambda result: result.tuned,
                                    "its recipe has no fine_tune"))  # fmt: skip

@@ -125,7 +125,7 @@ def of_combinations(runs: Sequence[Combination], found: Mapping[str, Path]) -> l
 
 
 def _names(groups: Sequence[Sequence[OneRun]]) -> list[str]:
-    """A name of its own for each group."""
+    """A different name for each group."""
     names = [group[0].summary.name for group in groups]
     flat = [dict(_flat(group[0].summary.recipe)) for group in groups]
     made = []

@@ -67,7 +67,7 @@ class Contest:
     cases: tuple[Case, ...] = ()
 
     def by_case(self) -> list[Contest]:
-        """A comparison of its own for each case, with a title `comparison/case`; itself where there are no cases."""
+        """A separate comparison for each case, with a title `comparison/case`; itself where there are no cases."""
         return [
             dataclasses.replace(
                 self, title=f"{self.title}/{case.name}", cases=(),
@@ -244,7 +244,7 @@ class _Reader:
                 message = f"the case {name!r} names a folder too; it may have letters, digits, '_', '.' and '-'"
                 self.source.complain((*at, "name"), message)
             elif name in found:
-                self.source.complain((*at, "name"), f"the case {name!r} is there already; give it a name of its own")
+                self.source.complain((*at, "name"), f"the case {name!r} is there already; give it another name")
             found[name] = Case(name, self.choices(one.get("set"), (*at, "set")))
         return tuple(found.values())
 

@@ -1,4 +1,4 @@
-"""One run of many: here, or several at a time in processes of their own.
+"""One run of many: here, or several at a time in separate processes.
 
 A listener that has seen enough of a run ends it with `Enough`; what the run has is kept, and it could go on.
 """
@@ -65,7 +65,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What came of it.
+    """The outcome of a run.
 
     Attributes:
         run_dir: its folder; None where it failed.
@@ -111,7 +111,7 @@ def attempt(job: Job, catalog: Catalog, watch: Display) -> Outcome:
 
 
 class Crew:
-    """Runs that go on at the same time, each in a process of its own; a context, at whose end none goes on.
+    """Runs that go on at the same time, each in a separate process; a context, at whose end none goes on.
 
     Args:
         catalog: the components on offer.
@@ -143,7 +143,7 @@ class Crew:
         self._running[ours] = place, process, time.perf_counter()
 
     def wait(self) -> list[tuple[int, Outcome, float]]:
-        """Waits until a run or more have ended: of each its number, what came of it, and how many seconds it took."""
+        """Waits until a run or more have ended: of each its number, its outcome, and how many seconds it took."""
         ended = []
         for pipe in [found for found in wait(list(self._running)) if isinstance(found, Connection)]:
             place, process, began = self._running.pop(pipe)
@@ -158,12 +158,12 @@ class Crew:
 
 
 def several(jobs: Sequence[Job], catalog: Catalog, at_a_time: int) -> Iterator[tuple[int, Outcome, float]]:
-    """Makes the runs, so many at a time, each in a process of its own.
+    """Makes the runs, so many at a time, each in a separate process.
 
     Ctrl-C is passed on to those that run, which then save what they have.
 
     Yields:
-        The place of a job, what came of it, and how many seconds it took, as they end.
+        The place of a job, its outcome, and how many seconds it took, as they end.
     """
     waiting = list(enumerate(jobs))[::-1]
     with Crew(catalog) as crew:

@@ -1,4 +1,4 @@
-"""What attacks took from the runs that are compared, beside what a trivial guess reaches."""
+"""What attacks took from the runs that are compared, next to what a trivial guess reaches."""
 
 from __future__ import annotations
 

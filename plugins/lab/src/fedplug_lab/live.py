@@ -35,7 +35,7 @@ from fedplug_lab.terminal import Rows, whole
 _WAITING = "on its way"
 _GAP = 2  # blanks between columns
 _LAST_ROWS = 40
-"""A table of so many rounds is still read; of more, some stand in it."""
+"""A table of so many rounds is still read; of more rounds, it shows some."""
 _OPTIONAL = {"personal mean", "fine-tuned mean", "simulated"}
 """Columns that belong to few recipes; a table without a number there does without them."""
 _LEAST_FIRST = (
@@ -102,7 +102,7 @@ class Picture(abc.ABC):
             self._live.refresh()
 
     def path(self, label: str, path: str) -> None:
-        """A path or a command on a line of its own: never wrapped, so that it survives copy and paste."""
+        """A path or a command on a separate line: never wrapped, so that it survives copy and paste."""
         self._console.print(Text.assemble((label, "bold"), path), soft_wrap=True)
 
 

@@ -34,7 +34,7 @@ def page_html(
         byline: below the heading, as HTML.
         top: before the sections, as HTML.
         sections: id, heading and HTML of each; one without HTML is left out.
-        style: CSS of this kind of page, beside that of all.
+        style: CSS of this kind of page, in addition to that of all pages.
     """
     links = "".join(f'<a href="#{key}">{text(title)}</a>' for key, title, body in sections if body)
     page = [

@@ -182,7 +182,7 @@ def _pictures(pictures: Mapping[str, Mapping[str, Any]]) -> str:
 def _protocol(summary: Summary) -> str:
     plan = [[*map(text, step)] for step in summary.plan]
     body = [[f"<code>{hook}</code>", f"<code>{component}</code>", *rest] for hook, component, *rest in plan]
-    return table("What a round does, hook by hook, in order.", ["hook", "component", "what it does here"], body)
+    return table("One round, hook by hook, in order.", ["hook", "component", "what it does here"], body)
 
 
 def _ledger(ledger: LedgerReport) -> str:

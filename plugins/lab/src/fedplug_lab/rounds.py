@@ -19,7 +19,7 @@ _MOST_ROWS = 200
 
 
 def _shown(rows: Sequence[Row]) -> list[int]:
-    """Which rounds have a row of their own: of many, the first, the last, the best one and some at equal distances."""
+    """Which rounds have a row: of many, the first, the last, the best one and some at equal distances."""
     if len(rows) <= _MOST_ROWS:
         return list(range(len(rows)))
     step = math.ceil(len(rows) / (_MOST_ROWS - 2))

@@ -51,7 +51,7 @@ class Runner:
         store: what is there.
         settings: of this machine; `output` is where new runs go.
         catalog: the components on offer.
-        jobs: how many run at a time; more than one run in processes of their own.
+        jobs: how many run at a time; more than one run in separate processes.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a search came to, for whoever shows it: the front, what is closest where there is none, what it has cost."""
+"""The answer of a search: the front, what is closest where there is none, and what the search has cost."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Answer:
-    """What a search came to.
+    """The answer of a search.
 
     Attributes:
         question: what was asked.
-        told: what came of each trial, by number from 0.
+        told: the outcome of each trial, by number from 0.
         values: what each has at the paths of the space, by number.
         folder: of the search.
         facts: how it was done: `command`, `seed`, `jobs`, `prune`, `trials`, `complete`, ...
@@ -75,7 +75,7 @@ class Answer:
 
     @property
     def complete(self) -> bool:
-        """Whether it came to its end; else it was interrupted, and the same call goes on."""
+        """Whether the search has ended; else it was interrupted, and the same call goes on."""
         return bool(self.facts["complete"])
 
     @property
@@ -142,7 +142,7 @@ class Answer:
         """Where nothing meets the constraints: what is closest, and which constraint is missed most narrowly."""
         constraints, number = self.question.constraints, closest_of(self.told, self.question.constraints)
         if number is None:
-            return ["No trial came to its end."]
+            return ["No trial ran to its end."]
         told = self.told[number]
         lines = [f"Closest is trial {self.name(number)}: {told.reason}."]
         ended = {n: one for n, one in self.told.items() if one.status == MISSED}
@@ -174,8 +174,8 @@ class Answer:
         """What a reader must know of the epsilons, in sentences."""
         price = self.price
         lines = [
-            "The epsilon of a protocol here is that of one run of it, as its ledger states it. That the best of many "
-            "runs on the same private data was chosen is a release of its own, which that epsilon does not count."
+            "The epsilon of a protocol here is that of one of its runs, as the ledger states it. Choosing the best of "
+            "many runs on the same private data is another release, which that epsilon does not count."
         ]
         if not price.runs:
             return lines
@@ -189,11 +189,11 @@ class Answer:
         together = f"at most epsilon {measure('epsilon').show(price.epsilon)} at delta {price.delta:.3g}{part}"
         if price.without:
             lines.append(f"Of {runs} that released something, {price.without} {state} no epsilon, so that all together "
-                         f"promise nothing; the other {stated} come to {together}, their sum (naive composition).")
+                         f"promise nothing; the other {stated} total {together}, their sum (naive composition).")
         else:
             choice = "" if part else ": that covers the choice too, as far as it rests on what the runs released"
             composed = f"{together} by naive composition (their sum){choice}"
-            lines.append(f"All {runs} of this search together come to {composed}.")
+            lines.append(f"All {runs} of this search together total {composed}.")
         if price.partial:
             lines.append(f"Some of these epsilons price a part alone ({'; '.join(price.partial)}), and so does their "
                          "sum: read the verdicts. --max epsilon_aggregator=8 bounds a whole view.")  # fmt: skip

@@ -1,4 +1,4 @@
-"""The page of a search: the front, the picture of what it costs, every trial with what became of it, and privacy."""
+"""The page of a search: the front, the picture of what it costs, every trial with its outcome, and privacy."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _found(answer: Answer) -> str:
 def _price(answer: Answer) -> str:
     said = [*(f"Not comparable: {line}" for line in answer.unlike), *filter(None, [answer.luck()]), *answer.privacy()]
     items = "".join(f"<li>{text(line)}</li>" for line in said)
-    head = "<strong>A search has a price of its own.</strong>"
+    head = "<strong>A search has its own price.</strong>"
     return f'<div class="banner">{head}<ul class="warnings">{items}</ul></div>'
 
 
@@ -105,7 +105,7 @@ def _trials(answer: Answer) -> str:
         values = [text(value) for value in answer.question.space.shown(answer.values[number]).values()]
         status = f"<strong>{told.status}</strong>" if number in answer.front else text(told.status)
         body.append([str(number + 1), status, *_cells(answer, told), *values, text(told.reason), "<br>".join(links)])
-    header = ["trial", "came to", *answer.shown, *answer.question.space.dimensions, "why", "seed (rounds)"]
+    header = ["trial", "outcome", *answer.shown, *answer.question.space.dimensions, "why", "seed (rounds)"]
     caption = (
         "Every trial. Numbers of a pruned one are those of the rounds that it ran; refused is a recipe that fedplug "
         "check refuses. Neither counts as a result."

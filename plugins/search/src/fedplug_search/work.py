@@ -50,7 +50,7 @@ class Plan:
         trials: how many in all.
         jobs: how many at a time.
         seed: of what is chosen.
-        prune: `all`; `certain`, without the rule for a hopeless figure; `none`.
+        prune: `all`, `certain` (without the rule for a hopeless figure), or `none`.
         timeout: seconds after which no trial begins; None: no limit.
     """
 
