@@ -120,7 +120,7 @@ class PlainDisplay:
             self._print(f"{page.stem}: {page}")
 
     def interrupted(self, round: int, run_dir: Path) -> None:
-        self._print(f"{interruption(round)} To go on: {resume_command(run_dir)}")
+        self._print(f"{interruption(round)} To continue: {resume_command(run_dir)}")
 
     def close(self) -> None:
         self._stream.flush()
@@ -141,7 +141,7 @@ class LinesDisplay(PlainDisplay):
         """The returned run has the results."""
 
     def interrupted(self, round: int, run_dir: Path) -> None:
-        self._print(f"{interruption(round)} To go on: fedplug.resume({str(run_dir)!r})")
+        self._print(f"{interruption(round)} To continue: fedplug.resume({str(run_dir)!r})")
 
 
 def say(stream: TextIO, text: str, end: str = "\n") -> None:

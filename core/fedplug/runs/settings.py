@@ -46,35 +46,35 @@ class Settings:
 
     engine: str = _setting(
         str, "local",
-        "What runs the parties: local, processes, or a plugin's, whose own options fedplug show NAME lists.",
+        "The engine that runs the parties: local, processes, or one of a plugin. fedplug show NAME lists its options.",
         metavar="NAME",
     )  # fmt: skip
     workers: int | None = _setting(int, None, "Worker processes, for engines that have them.")
     device: str = _setting(str, "auto", "auto (CUDA if there is any), cpu, cuda, cuda:1, ...")
     output: Path = _setting(Path, Path("runs"), "Folder in which the run gets its own folder.")
-    data: Path | None = _setting(Path, None, "Folder of data sets; else FEDPLUG_DATA or the config file.")
-    record_wire: bool = _setting(bool, False, "Keep every message.", "--record-wire/--no-record-wire")
+    data: Path | None = _setting(Path, None, "Folder of data sets. Default: FEDPLUG_DATA, or the config file.")
+    record_wire: bool = _setting(bool, False, "Record every message.", "--record-wire/--no-record-wire")
     quiet: bool = _setting(bool, False, "Print only warnings, and the results at the end.", "--quiet", "-q", key="")
     listeners: tuple[Any, ...] = _setting(
-        list, (), "An extension that hears it: NAME, or '{use: NAME, option: value}'", "--with", key="with",
+        list, (), "Add an extension that observes the run: NAME, or '{use: NAME, option: value}'", "--with", key="with",
         metavar="NAME",
     )  # fmt: skip
     muted: tuple[str, ...] = _setting(
-        list, (), "An extension that is not to hear it.", "--without", key="without", metavar="NAME"
+        list, (), "Run without this extension.", "--without", key="without", metavar="NAME"
     )
     plugins: tuple[str, ...] = _setting(
-        list, (), "A Python file whose components count as installed: X of my.py is my.X.", "--plugin", key="",
+        list, (), "A Python file with components. Class X of my.py becomes my.X.", "--plugin", key="",
         metavar="FILE",
     )  # fmt: skip
     resident: int | None = _setting(
         int, None, "Clients in memory at a time; the others are on disk. Default: all.", metavar="N"
     )
     timeout: int | None = _setting(
-        int, None, "Leave a client that is silent for longer out of the round. Default: 1800; 0: wait for ever.",
+        int, None, "Leave a client out of the round if it is silent for longer. Default: 1800. 0: no limit.",
         metavar="SECONDS",
     )  # fmt: skip
     trust: bool = _setting(
-        bool, False, "Run the code that a run folder brings, though it has not run here before.", "--trust", key=""
+        bool, False, "Run the code in the run folder even if it has not run here before.", "--trust", key=""
     )
     allow_outside: bool = _setting(
         bool, False, "Let extensions of the recipe write outside the run folder.", "--allow-outside", key=""

@@ -1,7 +1,7 @@
 """The numbers of a comparison, in groups: accuracy, privacy, traffic, time; every gap has its reason.
 
 Each number is a mean over a protocol's runs. Of guarantees the worst of its runs is the one that is stated, since each
-run is a separate promise. A best value is marked, with all that the seeds do not tell from it.
+run is a separate promise. A best value is marked, with all that the seeds do not distinguish from it.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def mean_of(each: Compared, read: Read) -> float | None:
 
 
 def leaders(values: Sequence[Mapping[int, float | None]], better: Better) -> set[int]:
-    """The places of the best mean, and of all that the seeds do not tell from it: their interval holds 0.
+    """The places of the best mean, and of all that the seeds do not distinguish from it: their interval holds 0.
 
     With one seed each, those that are equal.
 

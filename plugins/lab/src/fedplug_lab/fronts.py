@@ -1,7 +1,7 @@
 """Pareto fronts: points between two axes with numbers and units, their names, and the front as steps.
 
 What has no number on the x axis, such as an epsilon where nothing is guaranteed, lies in a strip that says so. It is
-set against nothing: it is on no front, and beaten by nobody.
+not compared: it is on no front, and nothing beats it.
 """
 
 from __future__ import annotations

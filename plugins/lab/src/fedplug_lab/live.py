@@ -158,7 +158,7 @@ class LiveDisplay(Picture):
     def interrupted(self, round: int, run_dir: Path) -> None:
         self.close()
         self._table(self._rows)
-        self._console.print(whole(Text(f"{interruption(round)} To go on:")), crop=False)
+        self._console.print(whole(Text(f"{interruption(round)} To continue:")), crop=False)
         self.path("", f"  {resume_command(run_dir)}")
 
     def _table(self, rows: Sequence[Row]) -> None:

@@ -167,7 +167,7 @@ class Answer:
         seeds = ", ".join(map(str, self.question.seeds))
         return (
             f"Figures of the front are those by which it was chosen from {ended} trials, with seed {seeds}: the "
-            "best of many is partly luck. Other seeds measure it anew: fedplug compare FRONT... --seeds"
+            "best of many is partly luck. Measure it again with other seeds: fedplug compare FRONT... --seeds"
         )
 
     def privacy(self) -> list[str]:
@@ -198,6 +198,6 @@ class Answer:
             lines.append(f"Some of these epsilons price a part alone ({'; '.join(price.partial)}), and so does their "
                          "sum: read the verdicts. --max epsilon_aggregator=8 bounds a whole view.")  # fmt: skip
         if self.question.base.data.at != "here":
-            lines.append("A figure on examples that sites hold out is private itself, and no epsilon covers it.")
-        lines.append("Runs of other searches on the same data come on top.")
+            lines.append("A figure on examples that sites hold out is itself private, and no epsilon covers it.")
+        lines.append("Runs of other searches on the same data add to this.")
         return lines
