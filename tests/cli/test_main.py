@@ -42,7 +42,7 @@ def test_how_main_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: 
     for stop, said in (
         (KeyboardInterrupt(), "Interrupted; what was saved before stays.\n"),
         (KeyboardInterrupt("Interrupted; nothing had begun"), "Interrupted; nothing had begun\n"),
-        (KeyboardInterrupt("fedplug.resume('r') goes on"), ""),  # the display of the run has said it
+        (KeyboardInterrupt("fedplug.resume('r') continues it"), ""),  # the display of the run has said it
     ):
         fake_runs(monkeypatch, stop)
         assert call(monkeypatch, "run", "r.yaml") == 130

@@ -89,7 +89,7 @@ MOST_ELEMENTS = 1 << 20
 """Values, keys and containers that a message may hold, what is inside its blocks and arrays too. An array counts for 20
 or so, however long: send a million numbers as an array."""
 _WEIGHT = 16
-"""For so many values an array, a block or a plan counts on top, which take longer to make."""
+"""Values that each array, block or plan counts for in addition, since it takes longer to make."""
 _DEEPEST = 32
 """Containers, blocks and plans that may lie in one another."""
 _LARGEST_INTEGER = 1 << 16
@@ -399,7 +399,7 @@ class _Bytes:
 
 
 def _bytes_size(length: int) -> int:
-    """Bytes that so many bytes take in msgpack."""
+    """Bytes that a text of this many bytes takes in msgpack."""
     return length + (2 if length < 1 << 8 else 3 if length < 1 << 16 else 5)
 
 

@@ -28,7 +28,7 @@ class Office(Protocol):
 
     @property
     def min_clients(self) -> int:
-        """The fewest that a round goes on with."""
+        """The fewest clients with which a round continues."""
 
     @property
     def round(self) -> int:

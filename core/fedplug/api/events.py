@@ -1,7 +1,7 @@
 """The life of a run as a stream of typed events, synchronous and in order.
 
 The protocol tells what happens and names nobody who listens. Ledger, metrics, checkpoints and console subscribe; so
-does an extension, through its `observe`. An event is told once everything before it is done, and the run goes on when
+does an extension, through its `observe`. An event is told once everything before it is done, and the run continues when
 its listeners are done: a listener to `Asking` can still refuse.
 
 Rounds count from 0, as in `Context.round`; -1 is the set-up.
@@ -147,7 +147,7 @@ class SumWithheld(Event):
 
 
 class MessageUncovered(Event):
-    """A component had clients, or the key server, answer a question of which it says nowhere what the answer shows.
+    """A component had clients, or the key server, answer a question, and no statement says what the answer shows.
 
     Attributes:
         what: of the question, as a sentence without its subject.
@@ -226,7 +226,7 @@ class RowMade(Event):
 
 
 class RowsRestored(Event):
-    """A run goes on from a checkpoint, with these rows behind it; the last may wait for its accuracy."""
+    """A run continues from a checkpoint, after these rows; the last may wait for its accuracy."""
 
     rows: Sequence[Row]
 

@@ -183,7 +183,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def shorten(file: Path, size: int) -> None:
-    """Cuts a private file off after so many bytes."""
+    """Cuts a private file off after this many bytes."""
     with open_private(file, "r+b") as opened:
         opened.truncate(size)
 

@@ -201,7 +201,7 @@ class Link:
 
         Raises:
             Misplaced: its place is wrong, or it gives something else than operations.
-            PluginError: the hook fails by itself.
+            PluginError: the hook itself fails.
         """
         party = vars(ctx)["party"]  # not `ctx.party`: a context notes whether a hook asks for it (`fedplug.round.base`)
         try:
@@ -209,7 +209,7 @@ class Link:
                 given = self._given(known, ctx)
             else:
                 told = (
-                    f"component {self.name}, hook {self.hook}: what is done follows from public facts, from what the "
+                    f"component {self.name}, hook {self.hook}: its operations follow from public facts, from what the "
                     "component keeps in memory, and from scores where `reads` names them; what follows from data is "
                     "done in Map(function)"
                 )

@@ -1,4 +1,4 @@
-"""What is done to a zone's values: a small vocabulary of operations, which the core executes and prices.
+"""Operations on a zone's values: a small vocabulary, which the core executes and prices.
 
 A hook of a link (`protect`, `aggregate`, `postprocess`) or a ballot gives a tuple of operations, as a function of what
 is `Known` before it and of the round. The core executes that tuple (`fedplug.mechanisms`), and the same tuple is what
@@ -228,7 +228,7 @@ class NoiseTerms(NoiseKind, kw_only=True):
             e^epsilon) times this, and by as much again where rounds that are repeated make more releases.
         calibrated_delta: the delta that an epsilon among the options is meant for; None without one.
         scored: True where the scale follows from scores of a model, so that it tells of whatever moved that model.
-        colluders: so many clients know their own noise and may put their heads together, so that it does not count;
+        colluders: this many clients know their own noise and may collude, so that it does not count;
             whatever is said here, that of one client does not.
         takes_back: of noise that is correlated over rounds, how much of the noise of the round before it takes away
             again, of that before, and so on; none in the first. None where the noise of each round is independent.
@@ -459,7 +459,7 @@ class WeightedSum(Checked, kw_only=True):
 
     Attributes:
         divided_by: each position by the weight of the clients that `sent` it, or of `all` whose blocks are added.
-        rate: public factor on the mean, > 0; divisors are so many times smaller.
+        rate: public factor on the mean, > 0; divisors are smaller by this factor.
         layers: gives what the update of each client counts in each layer, and what that adds to the divisor, by
             client: two arrays (L,); of the blocks and the round. One client's values then move the weights of others,
             so that noise on the sum is measured by nothing.

@@ -367,7 +367,7 @@ class Party:
         """Values with the noise of a component's ballots in this round, which the ledger charges.
 
         Args:
-            component: whose `ballots` say what is done to them.
+            component: whose `ballots` state the operations on them.
             what: names the values: noise of each name is drawn from a separate stream.
             values: float32 (n,), of this client; at the server, which adds noise to their sum, such values by client.
 
@@ -388,7 +388,7 @@ class Party:
         simulated clock. The seconds of an operation inside another are the inner one's.
 
         Args:
-            name: what is done, `encrypt` or `train`; the same name means the same cost for each.
+            name: the work, `encrypt` or `train`; the same name means the same cost for each.
             count: how many are done inside: ciphertexts, examples.
         """
         started, before, self._inside = time.perf_counter() + self._saved, self._inside, 0.0

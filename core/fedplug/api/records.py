@@ -212,7 +212,7 @@ class Record:
         return plain
 
     def to_json(self, indent: int | None = None) -> str:
-        """JSON on one line, or indented by so many blanks; inverse of `from_json`."""
+        """JSON on one line, or indented by this many blanks; inverse of `from_json`."""
         return json.dumps(self.to_plain(for_json=True), indent=indent)
 
     @classmethod

@@ -566,7 +566,7 @@ class Scorer(Component, role=True):
 
     @abc.abstractmethod
     def score_parameters(self, client: Client, ctx: Context) -> Scores:
-        """float32, (P,) or (L,). The core keeps it as `client.scores[name]`; it is not sent anywhere by itself."""
+        """float32, (P,) or (L,). The core keeps it as `client.scores[name]`; the core does not send it."""
 
     def public_scores(self, model: Model, vector: NDArray[np.float32], ctx: Context) -> Mapping[int, Scores]:
         """Where `scoring.public`: the scores of a round by client id, as everybody works them out. By default none.
@@ -613,7 +613,7 @@ class Negotiation(Component, role=True):
         return None
 
     def ballots(self, round: int, ctx: Context) -> Operations:
-        """What is done to the values that clients release for a round's negotiation, as a clip and a noise.
+        """The operations on the values that clients release for a round's negotiation: a clip and a noise.
 
         `client.release(self, name, values)` does it, or `ctx.party.release` where the server adds the noise; the ledger
         charges everybody who was asked.
@@ -637,7 +637,7 @@ class Groups(Component, role=True):
         """
 
     def ballots(self, round: int, ctx: Context) -> Operations:
-        """What is done to the values that clients release so that groups can be formed; see `Negotiation.ballots`."""
+        """The operations on the values that clients release to form groups; see `Negotiation.ballots`."""
         return ()
 
     def assess(self, server: Server, truth: GroundTruth) -> Mapping[str, float]:
@@ -655,7 +655,7 @@ class Protector(Component, role=True):
 
     @abc.abstractmethod
     def protect(self, known: Known, ctx: Context) -> Operations:
-        """What is done to the zone's values, as operations (`fedplug.api.operations`), which the core executes.
+        """The operations on the zone's values (`fedplug.api.operations`), which the core executes.
 
         Asked before a run, at the server for the ledger, and at each client, which refuses to pay more than the server
         charges. A function alone counts as `Map(function)`.
@@ -698,10 +698,10 @@ class Opener(Component, role=True):
 
     @abc.abstractmethod
     def postprocess(self, known: Known, ctx: Context) -> Operations:
-        """What is done to the sum of a zone at this site, as operations which the core executes.
+        """The operations on the sum of a zone at this site, which the core executes.
 
         For the zone `retained` it runs at each client after the global model has moved, on the client's own values; a
-        `Map(function)` there may set `client.personal`, the model that this client goes on with.
+        `Map(function)` there may set `client.personal`, the model with which this client continues.
 
         Raises:
             Misplaced: its place is wrong.
@@ -1028,12 +1028,12 @@ class Extension(Component, role=True):
     """
 
     every_run: ClassVar[bool] = False
-    """Whether it hears every run where it is installed; `--without NAME` sends it away."""
+    """Whether it hears every run where it is installed; `--without NAME` leaves it out."""
     hears: ClassVar[tuple[type, ...]] = ()
     """The events that it hears, such as `(RowComplete,)`; none named means all. Naming them saves copies."""
 
     def observe(self, event: Event) -> Iterable[str] | None:
-        """Hears the events of the run (`fedplug.api.events`), at the server, in order, before the run goes on; gives
+        """Hears the events of the run (`fedplug.api.events`), at the server, in order, before the run continues; gives
         what people should read of it, as notes, or None.
 
         It gets a copy of each, so that nothing it does to one reaches the run.

@@ -181,7 +181,7 @@ class Reports(Record):
         evaluation: of the model before this round.
         operations: name -> count and seconds of costly operations, where they are counted.
         unopened: zone -> why its sum could not be opened.
-        failed: zone -> what its opener raised that is no refusal: its author must mend it.
+        failed: zone -> what its opener raised that is no refusal: its author must fix it.
         opened_before: zone -> rounds of which another sum was opened before.
         pictures, unpictured: what the party's components drew, as JSON, and why others are left out; see `drawn`.
         compared: what a client found of its plain values in this reply and those before; None where it did not look.

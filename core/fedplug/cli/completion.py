@@ -100,7 +100,7 @@ def answer_zsh_at_once() -> None:
     zsh reads the file at that key, and takes what it does for the answer; typer's only defines the function then, so
     that in every new shell the first key rings a bell.
     """
-    with contextlib.suppress(ImportError, AttributeError, KeyError):  # of another typer, which may have mended it
+    with contextlib.suppress(ImportError, AttributeError, KeyError):  # of another typer, which may have fixed it
         from typer import _completion_classes, _completion_shared
 
         script = _completion_shared._completion_scripts["zsh"].rstrip() + _ZSH

@@ -62,7 +62,7 @@ def main() -> int:
     """
     from fedplug.api.errors import FedplugError
 
-    # The caller closed it (`>&-`): what is printed goes nowhere, and the command does its work.
+    # The caller closed it (`>&-`): discard the output and do the work.
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open until the process ends)
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:

@@ -165,7 +165,7 @@ class WithEngine(TyperCommand):
             if changes and "--set" in known:
                 ctx.fail(f"{changes[0]} is a value of the recipe; write --set {changes[0]}")
             if changes:
-                ctx.fail(f"{changes[0]} would change the recipe, and a run goes on by its own")
+                ctx.fail(f"{changes[0]} would change the recipe, and a run continues with its own")
             raise
 
 

@@ -15,7 +15,7 @@ _ONWARD = {
     "recipe": "change it, then: fedplug run", "comparison": "change it, then: fedplug compare",
     "grid": "fedplug sweep RECIPE",
 }  # fmt: skip
-"""What is done with a copy, by its kind."""
+"""The next command for a copy, by its kind."""
 
 
 def list_recipes(word: str, every: bool) -> Iterator[str]:
@@ -44,7 +44,7 @@ def list_recipes(word: str, every: bool) -> Iterator[str]:
 
 
 def copy_recipe(name: str, out: Path | None) -> str:
-    """Writes a recipe to a file, by default with the last part of its name in the working directory; says how to go on.
+    """Writes a recipe to a file, by default with the last part of its name in the working directory; says what is next.
 
     Raises:
         SetupError: there is no such recipe, or the file is there already.

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: plain lines, and what every display says of a row.
+"""What a person sees during a run: plain lines, and what every display says of a row.
 
 A `Display` hears the events of a run. One that draws in a terminal comes from a plugin (`fedplug.runs.shown`).
 """
@@ -51,7 +51,7 @@ class Display(Protocol):
         """The run is complete; `pages` show it."""
 
     def interrupted(self, round: int, run_dir: Path) -> None:
-        """The run was stopped; says how to go on. `round` is the last round in the checkpoint, 0 if none is."""
+        """The run was stopped; says how to continue. `round` is the last round in the checkpoint, 0 if none is."""
 
     def close(self) -> None:
         """Gives the terminal back. May be called more than once, also after an error."""
@@ -147,7 +147,7 @@ class LinesDisplay(PlainDisplay):
 def say(stream: TextIO, text: str, end: str = "\n") -> None:
     """Prints at once. A log in another encoding than UTF-8 must not end a run at a sign that it cannot hold.
 
-    Nor must a reader such as `head` that has seen enough: what is printed from then on goes nowhere.
+    Nor must a reader such as `head` that has seen enough: later output is discarded.
     """
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
@@ -155,7 +155,7 @@ def say(stream: TextIO, text: str, end: str = "\n") -> None:
     except BrokenPipeError:
         with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), stream.fileno())
-            unread = "nobody reads the standard output any more; the run goes on, and its folder has everything"
+            unread = "nobody reads the standard output any more; the run continues, and its folder has everything"
             print(f"note: {unread}", file=sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""Executes the operations of links: what was folded and priced (`fedplug.api.links`) is what is done here.
+"""Executes the operations of links, exactly as they were folded and priced (`fedplug.api.links`).
 
 A plugin's functions are called here too. What they give is looked at as anything that comes from outside: its shape,
 its type, and that its values are numbers. What they must not read they are not handed.
@@ -337,7 +337,7 @@ class _Execution:
         made: dict[int, NDArray[np.float64]] = memory.setdefault("made", {})
         round, values = self.ctx.round, block.plain()
         if round in kept:
-            what = f"it has added noise in round {round + 1} already, and goes on from one round to the next"
+            what = f"it has added noise in round {round + 1} already, and continues from one round to the next"
             raise _refusal(self.link, noise, what)
         if other := next((size for each in kept.values() if (size := len(each)) != block.size), None):
             what = f"it noised {other} values before, and {block.size} now; the zone must hold the same in all rounds"
@@ -586,7 +586,7 @@ def _called(link: Link, operation: Operation, function: Callable[..., Any], *arg
     """What a plugin's function gives.
 
     Raises:
-        PluginError: it fails by itself; names the component, the hook and the operation.
+        PluginError: it fails; names the component, the hook and the operation.
     """
     try:
         return function(*arguments)

@@ -110,7 +110,7 @@ def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[R
     if recipe.buffers == "mean":
         note = "means and variances of activations, averaged in the clear; buffers: local keeps them at the client"
         everybody: tuple[Party, ...] = ("aggregator", "client", "released_model")
-        # Images come back from them however much noise the update has (docs/edges/attacks.md).
+        # Attacks recover images from them however much noise the update has (docs/edges/attacks.md).
         channels.append(Reveals("batch-norm statistics", everybody, voids=True, note=note))
     return channels
 
@@ -381,7 +381,7 @@ class Charging:
         )  # fmt: skip
 
     def _arrived(self, round: int) -> dict[int, float]:
-        """The weights of the clients whose uploads came in a round, where noise goes on from one round to the next."""
+        """The weights of the clients whose uploads came in a round, where noise continues from round to round."""
         remembered = self.server.remembered
         return {c: remembered.weights.get(c, 1.0) for c, last in remembered.noised.items() if last == round}
 

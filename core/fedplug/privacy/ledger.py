@@ -131,7 +131,7 @@ class Ledger:
             freed: for each zone, the links whose functions had data in hand behind the noise.
             closed: zones whose sums stayed closed, of those that only the shares of several clients open;
                 `contributors` says for how many updates shares were asked for.
-            repeated: the round was cut off, and all go on from before it.
+            repeated: the round was cut off, and all continue from before it.
             resting: clients that send noise alone, and pay for nothing.
             arrived: of a round that was skipped, the weights of the clients whose uploads came.
         """

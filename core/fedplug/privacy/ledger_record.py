@@ -564,7 +564,7 @@ def entry_of(
     `noise_of_others`. Of a sum that stayed `closed` the count is that of the clients for whose shares somebody was
     asked; 0 where nobody was, so that nobody has anything of it. `repeated` of a round that was cut off, and from
     before which all go on; `arrived` are the weights of the clients whose uploads came, in a round that was skipped.
-    So many `colluders` know their own noise.
+    This many `colluders` know their own noise.
     """
     why = uncredited(zone, noises, min(weights.values(), default=1.0))
     steps = next((release for release in noises if release.mechanism in INTEGER), None)
@@ -599,7 +599,7 @@ def entry_of(
 def strongest_other(releases: Iterable[Release], curves: Iterable[str]) -> tuple[str, float] | None:
     """The largest multiplier of local noise that is not Gaussian, with its mechanism.
 
-    None where Gaussian noise in the same chain is accounted for instead: either is a bound by itself.
+    None where Gaussian noise in the same chain is accounted for instead: either alone is a bound.
     """
     noises = list(releases)
     if any(r.mechanism in (*GAUSSIAN, *INTEGER) and r.noise_multiplier > 0 for r in noises):

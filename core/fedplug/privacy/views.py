@@ -559,7 +559,7 @@ def _collusion(ledger: Ledger) -> Guarantee | Nothing:
             "the server adds the noise and sees the values without it",
             f"the server adds the noise of the {listed(central)} zone itself and sees what is below it",
         )
-    # Where so many clients open uploads together, the sums alone are no matter.
+    # Where this many clients open uploads together, the sums alone do not matter.
     shared = {
         zone for zone, holder in ledger.key_holders.items()
         if holder == "shares" and ledger.encryption[zone].opens_with > ledger.colluders

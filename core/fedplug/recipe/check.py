@@ -2,7 +2,7 @@
 
 Reads only what components declare in their roles, and the operations of the same list of links that the protocol
 executes (`fedplug.api.links`), so that a wrong recipe is refused before anything runs. Works on drafts: a part that is
-wrong by itself is left out, and everything else is still judged.
+wrong is left out, and everything else is still judged.
 """
 
 from __future__ import annotations

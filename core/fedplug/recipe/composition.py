@@ -243,7 +243,7 @@ class Composition:
         return {keeper.account.level: keeper for keeper in keepers}
 
     def ballots(self, ctx: Context) -> list[tuple[str, Operations]]:
-        """Who asks clients for ballots with noise in the round of `ctx`, with what is done to them."""
+        """Who asks clients for ballots with noise in the round of `ctx`, with the operations on them."""
         asking = []
         for use in (self.recipe.groups, self.recipe.negotiate_mask):
             part = self.components[use.name] if use else None

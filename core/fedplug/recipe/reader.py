@@ -150,7 +150,7 @@ class _Reading:
             if name in taken:
                 message = f"another component is named {name} already; add name: to this one"
                 self.source.complain(place.path, message)
-                name = f"{name}#{len(taken)}"  # only so that reading can go on
+                name = f"{name}#{len(taken)}"  # only so that reading can continue
             taken[name] = place.path
         self._define(place, use, name, place.raw)
 

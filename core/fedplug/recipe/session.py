@@ -167,7 +167,7 @@ def _trained_by(own: OwnFile, name: str, trainer: str, catalog: Catalog) -> tupl
 
 
 def _file_in_memory(section: str, name: str, value: Any, reason: str) -> OwnFile:
-    """Of an object that has no source that runs by itself."""
+    """Of an object without a source that runs alone."""
     import torch
 
     token = secrets.token_hex(16)
@@ -293,7 +293,7 @@ def only_in_memory(files: Iterable[OwnFile], folder: Path | None = None) -> list
 
 
 def give_again(folder: Path, data: Any) -> None:
-    """Has a run that goes on find the arrays that it began with.
+    """Has a resumed run find the arrays that it began with.
 
     Raises:
         SetupError: it has none, or these are others.

@@ -27,7 +27,7 @@ _FUTURE = _ANNOTATIONS.compiler_flag
 
 
 class NotWhole(Exception):
-    """There is no source that runs by itself; the message says why, as half a sentence."""
+    """There is no source that runs alone; the message says why, as half a sentence."""
 
 
 def whole_source(name: str, value: Any) -> str:
@@ -131,7 +131,7 @@ class _Place:
                     and re.search(rf"(?m)^class {value.__name__}\b", "".join(held[2]))
                 ):
                     return cls(cell, None, beside)
-        raise NotWhole(f"the source of {value.__name__} is nowhere to be had")
+        raise NotWhole(f"the source of {value.__name__} cannot be found")
 
     def definition(self, value: Any) -> str:
         """The lines that define it, decorators included."""

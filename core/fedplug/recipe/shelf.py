@@ -134,7 +134,7 @@ def located(word: Path | str, seen_from: Path = Path(), folders: bool = False) -
         folders: whether a folder that is there will do as well, such as that of a run.
 
     Returns:
-        A word that names nothing comes back as a path, and reading it says what is wrong.
+        A word that names nothing is returned as a path, and reading it says what is wrong.
 
     Raises:
         PluginError: two distributions ship something of that name.

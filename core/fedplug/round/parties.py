@@ -158,7 +158,7 @@ class HostedClient(Client):
         self.vector, self.update = self._host.shared(vector), None
 
     def save(self, share: Callable[[NDArray[Any]], str]) -> bytes:
-        """Everything this client needs to go on after a restart; `share` stores an array that others may store too."""
+        """Everything this client needs after a restart; `share` stores an array that others may store too."""
         plan = self.plan and {
             "labels": share(self.plan.labels), "zones": list(self.plan.zones), "shared": sorted(self.plan.shared)
         }  # fmt: skip

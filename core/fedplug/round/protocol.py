@@ -155,7 +155,7 @@ class Skips:
             if zone not in self.recipe.zones or not all(zone in each.unopened for each in others):
                 continue
             if all(zone in each.failed for each in reports.values()):
-                raise PluginError(f"{first.failed[zone]}; so it is at all clients, in every round: mend the component")
+                raise PluginError(f"{first.failed[zone]}; so it is at all clients, in every round: fix the component")
             if not any(zone in each.opened_before for each in reports.values()):
                 self.closed(zone, self.office.round - 1, f"clients {why}")
 
@@ -417,7 +417,7 @@ class Protocol:
     def negotiate(self, cohort: Cohort, ctx: Context) -> None:
         """Forms groups, where the recipe says so, and has each negotiate its plans and prepare its uploads.
 
-        A group that loses too many clients meanwhile is left out of this round; the others go on.
+        A group that loses too many clients meanwhile is left out of this round; the others continue.
         """
         if self.recipe.groups:
             former = self.composition.part(self.recipe.groups.name, Groups)
@@ -477,7 +477,7 @@ class Protocol:
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Everything the server needs to go on after a restart; plain data, without any key that opens ciphertexts."""
+        """Everything the server needs after a restart; plain data, without any key that opens ciphertexts."""
         return {"server": self.server.to_plain(), "office": self.office.state()}
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -118,7 +118,7 @@ def _no_label(examples: Examples, about: About) -> str:
     return (
         f"labels of {int(wrong.sum())} examples are none of the {len(names)} that have a name, 0 to {len(names) - 1}: "
         f"the first is {labels[int(wrong.argmax())]}, of example {int(wrong.argmax())} (counted from 0); name all "
-        "classes, or mend the labels"
+        "classes, or correct the labels"
     )
 
 

@@ -238,7 +238,7 @@ def load_sites(
         folders: of each client.
 
     Raises:
-        DataError: says of each site whose data cannot be used what is there, and what the recipe says.
+        DataError: says of each site with unusable data what its data are, and what the recipe says.
     """
     source = composition.part(recipe.data.name, DataSource)
     found: dict[int, Holding] = {}
@@ -259,7 +259,7 @@ def _load(source: DataSource, agreed: Agreed, folder: Path) -> Holding:
         data = _by_name(source.load(str(folder)), agreed)
     if problems := list(misfits(data, agreed)):
         raise DataError(
-            f"the data in {folder} is not what the recipe says: {'; '.join(problems)}. Mend the data, or have all "
+            f"the data in {folder} is not what the recipe says: {'; '.join(problems)}. Correct the data, or have all "
             "sites agree on another recipe"
         )
     test = read_only(data.test)
@@ -290,7 +290,7 @@ def _by_name(data: Dataset, agreed: Agreed) -> Dataset:
 
 
 def misfits(data: Dataset, agreed: Agreed) -> Iterator[str]:
-    """Where a data set is not what the sites have agreed on: what is there, and what the recipe says."""
+    """Where a data set differs from what the sites have agreed on: both, as sentences."""
     for what, there, said in (
         ("classes", tuple(data.classes), agreed.classes),
         ("kinds", tuple(data.kinds), agreed.kinds),
@@ -348,7 +348,7 @@ def _told(folder: Path) -> list[str]:
     try:
         said = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {error}; mend it, or remove it to tell nothing") from error
+        raise DataError(f"{path} cannot be read: {error}; correct it, or remove it to tell nothing") from error
     told = said.pop("tell", [])
     if said or not isinstance(told, list) or any(word not in _TELL for word in told):
         raise DataError(f'{path} can say tell = ["classes"], and nothing else; remove the file to tell nothing')

@@ -7,7 +7,7 @@ round is run. The order at the end of a round is histories, messages, checkpoint
     RUN/metrics.jsonl              a row a round, for people and programs
     RUN/charging.jsonl             who was asked to upload, and pays
     RUN/wire/                      the messages of a recorded run
-    RUN/checkpoint/rows.jsonl      the rows as they were, for a run that goes on
+    RUN/checkpoint/rows.jsonl      the rows as they were, for a resumed run
     RUN/checkpoint/ledger.jsonl    the entries of the ledger, which may name secret cohorts: for their owner alone
     RUN/checkpoint/round-0007/     what each party holds, see `fedplug.round.checkpoint`
 """
@@ -53,7 +53,7 @@ START: Mark = {"lines": 0, "size": 0, "checksum": 0}
 
 
 class Lines:
-    """A file of JSON lines, which need not exist yet; each is on the disk before the run goes on where it is `synced`.
+    """A file of JSON lines, which need not exist yet. Where it is `synced`, each is on the disk before the run continues.
 
     Attributes:
         mark: its position; what an earlier process wrote is known once it is `cut`.
@@ -90,7 +90,7 @@ class Lines:
         return [json.loads(line) for line in data.splitlines()]
 
     def cut(self, mark: Mark) -> None:
-        """Forgets what was written after a mark; the file goes on from there."""
+        """Forgets what was written after a mark; the file continues from there."""
         if self.file.exists():
             shorten(self.file, mark["size"])
         self.mark = mark
@@ -275,7 +275,7 @@ class Archive:
     def end_of_round(self, books: Bookkeeping, engine: Engine, rounds: int) -> None:
         """Saves everything after `rounds` rounds."""
         started = time.perf_counter()
-        # Not for other programs: with NaN as Python writes it, so that a loss that diverged comes back as one.
+        # Not for other programs: with NaN as Python writes it, so that a loss that diverged is read as one.
         self._rows.append(*(row.to_plain() for row in books.rows[self._rows.mark["lines"] :]))
         self._ledger.append(*(entry.to_plain() for entry in books.ledger.log[self._ledger.mark["lines"] :]))
         if self.recording is not None:

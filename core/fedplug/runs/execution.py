@@ -274,7 +274,7 @@ def listeners(
         catalog: the components on offer.
         wanted: names of components, or `{use: acme.rows, file: rows.csv}`, as text or as a mapping.
         unwanted: names of extensions for every run that are not to hear this one.
-        broken: is given the error of an extension for every run that cannot be imported, and the run goes on; None
+        broken: is given the error of an extension for every run that cannot be imported, and the run continues; None
             raises.
         recipe: of the run; each may complain about it, as an extension of the recipe does. None: nobody does.
 
@@ -295,7 +295,7 @@ def listeners(
         except PluginError as error:
             if broken is None:
                 raise
-            broken(f"{error}; the run goes on without it")
+            broken(f"{error}; the run continues without it")
             continue
         if kind.every_run:
             uses.append((entry.name, {}))
@@ -451,7 +451,7 @@ class Execution:
         """Runs what is left of the recipe; gives the exit code.
 
         Raises:
-            SetupError: the run folder cannot be written; says what is safe, and how to go on.
+            SetupError: the run folder cannot be written; says what is safe, and how to continue.
             FedplugError: the run failed.
         """
         resolve_device(self.settings.device)  # which imports torch, in the way that costs least
@@ -644,7 +644,7 @@ class Execution:
         who = "Every client failed for the same reason" if alike else "A component failed"
         return (
             f"{who}, so resuming will fail again unless what caused it changes.\n"
-            f"If it lies in this machine, its data or a plugin, mend that and continue: fedplug resume {self.run_dir}\n"
+            f"If it lies in this machine, its data or a plugin, fix that and continue: fedplug resume {self.run_dir}\n"
             f"If it lies in the recipe, change a copy of {self.run_dir / 'recipe.yaml'} and run that from the start."
         )
 

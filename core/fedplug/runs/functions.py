@@ -69,7 +69,7 @@ def run(
         RecipeError: the recipe is wrong; `problems` has every mistake.
         SetupError: a keyword is neither a setting nor a key of recipes, or this machine lacks something.
         FedplugError: the run failed; the message says what to do, and `run_folder` is its folder.
-        KeyboardInterrupt: it was interrupted; everything up to the last round is saved, `resume` goes on.
+        KeyboardInterrupt: it was interrupted; everything up to the last round is saved, `resume` continues.
     """
     changes = {key: value for key, value in keywords.items() if key in SETTINGS}
     if not isinstance(changes.get("data"), str | Path | None):
@@ -109,7 +109,7 @@ def resume(
         KeyboardInterrupt: as in `run`.
     """
     settable = [key for key in SETTINGS if key not in ("output", "plugins")]
-    _require(changes, settable, "not a setting of a run that goes on")
+    _require(changes, settable, "not a setting of a resumed run")
     path = Path(folder) if isinstance(folder, Path | str) else folder.folder
     if not isinstance(changes.get("data"), str | Path | None):
         from fedplug.recipe.session import give_again
@@ -258,5 +258,5 @@ def _ended(code: int, folder: Path, settings: Settings) -> Run:
     from fedplug.runs.result import Run
 
     if code == INTERRUPTED:
-        raise KeyboardInterrupt(f"fedplug.resume({str(folder)!r}) goes on")
+        raise KeyboardInterrupt(f"fedplug.resume({str(folder)!r}) continues it")
     return Run(folder, settings, code)

@@ -85,7 +85,7 @@ class Metrics:
         self._reports, self._noted = [], set()
 
     def restore(self, rows: list[Row], awaiting: Row | None) -> None:
-        """Goes on from the rows of a checkpoint."""
+        """Continues from the rows of a checkpoint."""
         self.rows, self.awaiting = rows, awaiting
         self.events.tell(RowsRestored([*rows, *([awaiting] if awaiting else [])]))
 

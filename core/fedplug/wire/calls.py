@@ -232,7 +232,7 @@ class Receiver:
                 except OpenedBefore as error:
                     if body is question:
                         raise
-                    # It would refuse the next time too: what was told is done, and the round goes on without.
+                    # It would refuse the next time too: what was told is done, and the round continues without.
                     log_error(self.run_dir, f"{self.site}, {running}", error)
                     party.report_unopened(error.zone, error)
                 memory.done = sequence or memory.done

@@ -178,7 +178,7 @@ _ADDRESS = re.compile(rf"{SERVER}|{KEY_SERVER}|client:[0-9]{{1,9}}")
 
 
 def file_of(rounds: int) -> str:
-    """How the file of messages is called after which there are so many rounds: `round-0007.wire`."""
+    """The name of the file of messages after this many rounds: `round-0007.wire`."""
     return f"round-{rounds:04d}.wire"
 
 

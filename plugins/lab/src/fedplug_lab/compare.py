@@ -1,7 +1,7 @@
 """`fedplug compare`: runs what is not there yet, and sets the runs side by side in a table and a page.
 
 A comparison leaves a folder with `compare.html` and its table as CSV, JSON, LaTeX and Markdown next to the runs. Runs
-below the folder of runs that are complete and of the same recipe and seed are used, those that were cut off go on.
+below the folder of runs that are complete and of the same recipe and seed are used, those that were cut off continue.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Asked:
     """What the command line asks for besides what to compare.
 
     Attributes:
-        baseline: the name of the one that the others are set against; empty for that of the file, or the first.
+        baseline: the name of the one that the others are compared with; empty for that of the file, or the first.
         seeds: of all recipes; those of the file, or the recipes' own, if empty.
         sets: `path=value` for every recipe.
         jobs: how many run at a time.

@@ -50,7 +50,7 @@ class Price:
     Attributes:
         label: of the axis, with its unit.
         read: of a protocol; None where it has no such number.
-        missing: what is said of None; empty: such a protocol is left out.
+        missing: the words for None; empty: such a protocol is left out.
     """
 
     label: str

@@ -71,7 +71,7 @@ def columns(everyone: Sequence[Compared], baseline: Compared, spoiled: Collectio
 
     Args:
         everyone: what is compared.
-        baseline: the one of them that the others are set against.
+        baseline: the one of them that the others are compared with.
         spoiled: groups of numbers that do not compare, so that none of them is called the best.
     """
     goal = goal_of(everyone)

@@ -53,7 +53,7 @@ class Contest:
     Attributes:
         title: a word or two, for the folder of its pages.
         question: that it answers; may be empty.
-        baseline: the name of the one that the others are set against; empty for the first.
+        baseline: the name of the one that the others are compared with; empty for the first.
         seeds: each recipe is run with each of them; with the recipe's own if empty.
         entries: the recipes.
         cases: what the whole comparison is made under, one after the other; none: as it is.

@@ -18,7 +18,7 @@ from fedplug_lab.canvas import log_axis
 from fedplug_lab.panel import MUTED, Panel
 
 K = TypeVar("K")
-_WIDE = 3.0  # so many times the smallest is the largest where an axis is logarithmic
+_WIDE = 3.0  # an axis is logarithmic where the largest value is this many times the smallest
 
 
 @dataclasses.dataclass(frozen=True)

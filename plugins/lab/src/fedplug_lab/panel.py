@@ -159,7 +159,7 @@ class Panel:
         Args:
             x, y: the points, from the best `x` to the worst.
             colour: of the line.
-            right: whether the border goes on to the right of the last point, where `x` is worse; else to the left.
+            right: whether the border continues to the right of the last point, where `x` is worse; else to the left.
             up: whether the first point is reached from below, where `y` is worse; else from above.
         """
 

@@ -1,4 +1,4 @@
-"""What a person sees of a sweep while it goes on: a line for each run."""
+"""What a person sees during a sweep: a line for each run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Notes:
         """The sweep prints the result itself."""
 
     def interrupted(self, round: int, run_dir: Path) -> None:
-        """The sweep says how to go on."""
+        """The sweep says how to continue."""
 
     def close(self) -> None:
         """Nothing is held."""

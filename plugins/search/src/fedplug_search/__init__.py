@@ -50,7 +50,7 @@ def search(
             whose model declares no direction; accuracy and what the bounds name if empty.
         seeds: every trial is run with each; the recipe's own if empty.
         sets: changes of the recipe for every trial, as `fedplug.run` takes them.
-        trials: how many in all; more of them go on.
+        trials: how many in all; a larger number continues a search.
         jobs: how many at a time, each in a separate process.
         timeout: seconds after which no trial begins.
         prune: `all`, `certain` (without the rule for a hopeless figure), or `none`.
@@ -63,7 +63,7 @@ def search(
     Returns:
         The answer. `found` has the trials of the Pareto front, `trials` all of them, `privacy()` and `unlike` what a
         reader must know of the numbers, `page` the page. After an interruption `complete` is False, and the same call
-        goes on.
+        continues.
 
     Raises:
         RecipeError: what is asked is wrong; `problems` has every mistake. Nothing has run.

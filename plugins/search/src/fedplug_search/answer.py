@@ -75,7 +75,7 @@ class Answer:
 
     @property
     def complete(self) -> bool:
-        """Whether the search has ended; else it was interrupted, and the same call goes on."""
+        """Whether the search has ended; else it was interrupted, and the same call continues."""
         return bool(self.facts["complete"])
 
     @property

@@ -63,7 +63,7 @@ def search(
     ] = None,
     prune: Annotated[
         str,
-        typer.Option(metavar="RULE", help="End trials early: all (every rule), certain (not if merely hopeless), none."),
+        typer.Option(metavar="RULE", help="End trials early: all (every rule), certain (not if only hopeless), none."),
     ] = "all",
     search_seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the choices.")] = 0,
     jobs: Jobs = 1,

@@ -1,4 +1,4 @@
-"""A trial that goes on: the runs that it has, what they leave for the next one, and their numbers."""
+"""An unfinished trial: the runs that it has, what they leave for the next one, and their numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedplug_search.trial import PRUNED, Made, Told, judged
 
 @dataclasses.dataclass(eq=False)
 class Going:
-    """A trial that goes on."""
+    """An unfinished trial."""
 
     number: int
     values: Mapping[str, Any]
@@ -37,7 +37,7 @@ class Going:
 
 
 class Books:
-    """Keeps the runs of trials that go on.
+    """Keeps the runs of unfinished trials.
 
     Args:
         question: what is asked.
@@ -103,7 +103,7 @@ class Books:
         return told
 
     def limits(self, going: Going) -> tuple[dict[str, float], str]:
-        """The bounds of the next run of a trial, and why the trial need not go on, where earlier runs decide that."""
+        """The bounds of the next run of a trial, and why the trial may end, where earlier runs decide that."""
         count, limits = len(going.recipes), dict[str, float]()
         if self.prune == "none":
             return {}, ""

@@ -24,7 +24,7 @@ from fedplug_search.measures import FIGURE, MEASURES
 class Limits(fedplug.Extension):
     """End a run before a round begins if its epsilon, bytes or seconds are above a limit, or what leads is hopeless.
 
-    What the run has by then is kept, and `fedplug resume` without this extension goes on.
+    What the run has by then is kept, and `fedplug resume` without this extension continues it.
     """
 
     hears = (RunStarted, RowsRestored, RowMade, RowComplete, RoundStarted)
@@ -64,7 +64,7 @@ class Limits(fedplug.Extension):
             raise Enough(why, self._folder, self.known())
 
     def reason(self) -> str:
-        """Why the run need not go on; empty where it should."""
+        """Why the run need not continue; empty where it should."""
         rows = [row for _, row in sorted(self._rows.items())]
         after = f"after round {len(rows)} of {self._rounds}"
         for name, value in so_far(rows).items():

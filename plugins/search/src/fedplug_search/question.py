@@ -218,7 +218,7 @@ class _Reader:
         return tuple(found.values())
 
     def objectives(self, constraints: Sequence[Constraint], base: Recipe | None) -> dict[str, Better]:
-        """By what protocols are set against each other, and which way each is better."""
+        """By what protocols are compared, and which way each is better."""
         place, given = "--objective", list(self.asked.objectives)
         if not given and "objectives" in self.data:
             place, found = str(self.source.where(("objectives",))), self.data["objectives"]

@@ -127,7 +127,7 @@ def find(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> An
 
 
 def _checked(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> Question:
-    """What is asked, once everything that would stop every run is known not to be there."""
+    """The question, after the checks for everything that would stop every run."""
     if asked.plan.prune not in PRUNE:
         raise SetupError(f"--prune {asked.plan.prune}: {closest(asked.plan.prune, PRUNE)}")
     catalog = with_files(catalog, settings.plugins)
@@ -139,7 +139,7 @@ def _checked(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -
 
 
 def _require_unchanged(question: Question, store: Store, catalog: Catalog) -> None:
-    """Refuses to go on where trials would be of another recipe now: a file that they name, or a plugin, has changed.
+    """Refuses to continue where trials would be of another recipe now: a file that they name, or a plugin, has changed.
 
     Raises:
         SetupError: names the first.

@@ -39,7 +39,7 @@ from fedplug_search.space import Params, assignments
 from fedplug_search.store import Store
 from fedplug_search.trial import FAILED, MET, REFUSED, Told
 
-_ALIKE = 3  # so many trials in a row that fail for one reason end the search: the next would too
+_ALIKE = 3  # trials in a row that fail for one reason and end the search: the next would too
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,7 +255,7 @@ class Search:
 
 
 def _first(told: Told) -> str:
-    """Of why a trial failed, without how its run would go on."""
+    """Why a trial failed, without how to continue its run."""
     return told.reason.partition("\n")[0]
 
 
