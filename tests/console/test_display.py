@@ -161,7 +161,7 @@ def test_a_reader_that_has_seen_enough_ends_no_run(capfd: pytest.CaptureFixture[
         display.note("two")
         display.note("three")
     said = capfd.readouterr().err
-    assert said.startswith("note: nobody reads the standard output any more; the run goes on")
+    assert said.startswith("note: nobody reads the standard output any more; the run continues")
     assert said.count("note:") == 1
 
 

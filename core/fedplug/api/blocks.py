@@ -53,7 +53,7 @@ BASE_ZONES: tuple[str, ...] = (ENCRYPTED, NOISED, RETAINED, CLEAR)
 """Zones every protocol knows. `retained` never leaves the client; a recipe may add its own zones."""
 
 Scores: TypeAlias = "NDArray[np.float32]"
-"""What a scorer says: one value a scalar, shape (P,), or one value a layer, shape (L,)."""
+"""The scores of a scorer: one value a scalar, shape (P,), or one value a layer, shape (L,)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,7 +232,7 @@ class Plan:
 
     @functools.cached_property
     def _kept_sizes(self) -> dict[str, int]:
-        """Of labels that nobody can change, as those of a plan that clients share: counted once."""
+        """The counts of labels that nobody can change, as those of a plan that clients share: counted once."""
         return self._count()
 
     def _count(self) -> dict[str, int]:
@@ -460,7 +460,7 @@ def join_sums(sums: Sequence[Block], ctx: Context) -> Block:
 
 
 def other_size(who: str, block: Block, first: Block) -> ProtectionError:
-    """What is wrong where a block, or a sum of blocks, has another size or kind than the first one."""
+    """The complaint about a block, or a sum of blocks, that has another size or kind than the first one."""
     kind = f" {first.zone} scalars sealed by {first.sealed_by}"
     alike = (block.zone, block.sealed_by) == (first.zone, first.sealed_by)
     return ProtectionError(

@@ -1,4 +1,4 @@
-"""What the server asks: `cohort.ask` and `cohort.tell` of the clients, `key_server.ask` of the key server.
+"""The server's requests: `cohort.ask` and `cohort.tell` of the clients, `key_server.ask` of the key server.
 
 A `tell` needs no reply, so it is held back and travels with the next `ask`, in order. A lasting tell (the default) also
 reaches, later, the clients that are not in this round's cohort or did not answer: a client that missed the winners of a

@@ -63,7 +63,7 @@ class File(Options):
         return {"file": value} if isinstance(value, str) else value
 
     def read(self) -> bytes:
-        """What it holds, as the recipe was resolved with it.
+        """The content with which the recipe was resolved.
 
         Raises:
             SetupError: this process has not read it, nor was it sent it.

@@ -53,12 +53,12 @@ class Examples:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one example, such as (C, H, W)."""
+        """The shape of one example, such as (C, H, W)."""
         return tuple(self.inputs.shape[1:])
 
     @property
     def answers(self) -> NDArray[Any]:
-        """What a model is to predict: int64 (n,) classes, (n, H, W) classes of pixels, or float32 numbers."""
+        """The values that a model predicts: int64 (n,) classes, (n, H, W) classes of pixels, or float32 numbers."""
         if self.targets is None:
             return self.labels
         return self.targets.astype(np.float32 if self.targets.dtype.kind == "f" else np.int64, copy=False)
@@ -95,7 +95,7 @@ class About:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """What the labels are called."""
+        """The names of the labels."""
         return self.kinds or self.classes
 
     @property
@@ -140,7 +140,7 @@ class PublicData(About):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ClientData(About):
-    """What one client holds.
+    """The data of one client.
 
     Attributes:
         train: its own training examples.
@@ -184,7 +184,7 @@ OWN_MODELS = ", own models"
 
 
 class Figure(Checked, Record):
-    """What a task is judged by, and how that is read.
+    """A number by which a task is judged, and how to read it.
 
     Attributes:
         name: as `Task.figures` or `ModelSource.figures` has it, such as `IoU`.
@@ -202,7 +202,7 @@ ACCURACY = Figure("accuracy", better="higher")
 
 
 def figure_named(name: str, figures: Iterable[Figure]) -> Figure | None:
-    """What is declared of a figure of a row, of the clients' own models too; None where nothing is."""
+    """The declaration of a figure of a row, of the clients' own models too; None where there is none."""
     return next((figure for figure in figures if figure.name == name.removesuffix(OWN_MODELS)), None)
 
 

@@ -159,7 +159,7 @@ class MessageUncovered(Event):
 
 
 class Released(Event):
-    """What a round's uploads released, as the server counts it.
+    """The release of a round's uploads, as the server counts it.
 
     Attributes:
         charged: the clients that were asked for an upload.

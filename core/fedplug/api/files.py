@@ -106,7 +106,7 @@ def open_plain(file: Path) -> BinaryIO:
 
 
 def read_bytes(file: Path) -> bytes:
-    """What is in a file of a run folder. Raises as `open_plain`."""
+    """The content of a file of a run folder. Raises as `open_plain`."""
     with open_plain(file) as opened:
         return opened.read()
 

@@ -1,4 +1,4 @@
-"""What is known of one client's values at one place of a zone's chain, and what follows behind an operation.
+"""The known facts about one client's values at one place of a zone's chain, and those behind an operation.
 
 `Known.after` folds an operation (`fedplug.api.operations`) into what was known before it: from what the core does
 follows what is known behind it, and of what a plugin's function does nothing is promised.
@@ -85,7 +85,7 @@ _LOOSE = "what the sum is divided by may follow from values, which no noise on i
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Known:
-    """What is known of one client's values of a zone, or of a sum, at one place of its chain.
+    """The known facts about one client's values of a zone, or about a sum, at one place of its chain.
 
     Attributes:
         zone: the zone.
@@ -199,7 +199,7 @@ class Known:
     # -- the fold ------------------------------------------------------------------------------------------------------
 
     def after(self, *operations: Operation) -> Known:
-        """What is known behind these operations."""
+        """The known facts behind these operations."""
         known = self
         for operation in operations:
             known = known._apply(operation)

@@ -264,7 +264,7 @@ class Correspondent(Component):
         return contents
 
     def correspondence(self) -> Reveals:
-        """What the keys show, for `reveals`."""
+        """The statement about the keys, for `reveals`."""
         note = "halves of key pairs that are drawn before any training; letters under them are relayed unread"
         return Reveals("public keys", ("aggregator",), covered_by="nothing to pay", asked=("make_key",), note=note)
 

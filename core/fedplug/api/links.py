@@ -71,7 +71,7 @@ def closers(steps: Iterable[Step]) -> list[str]:
 
 
 def uploaded(steps: Iterable[Step]) -> Known | None:
-    """What is known of a zone as the server receives it; None where the zone has no link at all."""
+    """The known facts about a zone as the server receives it; None where the zone has no link at all."""
     known = None
     for step in steps:
         if step.link.hook == "protect":
@@ -110,7 +110,7 @@ def _rounded(value: Any) -> Any:
 
 
 def released(steps: Iterable[Step]) -> Known | None:
-    """What is known of a zone's sum as clients adopt it."""
+    """The known facts about a zone's sum as clients adopt it."""
     known = None
     for step in steps:
         known = step.after
@@ -197,7 +197,7 @@ class Link:
     call: Callable[..., Any] | None = None
 
     def operations(self, known: Known, ctx: Context) -> Operations:
-        """What the link does to values of which so much is known.
+        """The operations of the link on values of which this is known.
 
         Raises:
             Misplaced: its place is wrong, or it gives something else than operations.
@@ -244,12 +244,12 @@ class Step:
 
     @property
     def before(self) -> Known:
-        """What is known before the link."""
+        """The known facts before the link."""
         return self.states[0]
 
     @property
     def after(self) -> Known:
-        """What is known behind it."""
+        """The known facts behind it."""
         return self.states[-1]
 
     def has(self, *kinds: type) -> bool:
@@ -258,7 +258,7 @@ class Step:
 
 
 def fold(links: Iterable[Link], ctx: Context, misplaced: Callable[[Link, str], None] | None = None) -> tuple[Step, ...]:
-    """What each link of a zone does, and what is known before and behind each operation.
+    """The operations of each link of a zone, and the known facts before and behind each operation.
 
     Args:
         links: of one zone, in order.

@@ -84,7 +84,7 @@ class Bound(Checked):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Public:
-    """What a function of values is handed besides: facts that everybody may know, and a memory of such values.
+    """The second argument of a function of values: facts that everybody may know, and a memory of such values.
 
     Attributes:
         zone: of the values.
@@ -124,7 +124,7 @@ class Clip(Bound):
 
     @property
     def limit(self) -> float | tuple[float, ...]:
-        """What is enforced: the norm, or where that is less the client's own."""
+        """The enforced norm: this one, or the client's own where that is less."""
         own = math.inf if self.tighter is None else self.tighter
         return tuple(min(norm, own) for norm in self.norm) if isinstance(self.norm, tuple) else min(self.norm, own)
 
@@ -492,7 +492,7 @@ _KINDS = get_args(Operation)
 
 
 def as_operations(given: Any, hook: str, link: str) -> Operations:
-    """What a hook gave, as operations: one operation, or a function, counts as a tuple of it.
+    """The return value of a hook as operations: one operation, or a function, counts as a tuple of it.
 
     Raises:
         Misplaced: it is something else.

@@ -101,7 +101,7 @@ class PartyMemory(Record, eq=False):
 
 
 class CalledMemory(PartyMemory, eq=False):
-    """What is remembered of a party that answers calls.
+    """The memory of a party that answers calls.
 
     Attributes:
         done: the last lasting call it has run; 0 before any.
@@ -117,7 +117,7 @@ class CalledMemory(PartyMemory, eq=False):
 
 
 class ClientMemory(CalledMemory, eq=False):
-    """What is remembered of a client.
+    """The memory of a client.
 
     Attributes:
         trained, protected, evaluated: the last round in which it did so, from 0; -1: in none.
@@ -142,7 +142,7 @@ class ClientMemory(CalledMemory, eq=False):
 
 
 class KeyServerMemory(CalledMemory, eq=False):
-    """What is remembered of the key server.
+    """The memory of the key server.
 
     Attributes:
         answer_key: 32 bytes under which it answers to the clients alone; None where it answers to the server.
@@ -152,7 +152,7 @@ class KeyServerMemory(CalledMemory, eq=False):
 
 
 class ServerMemory(PartyMemory, eq=False):
-    """What is remembered of the aggregation server. No key that opens a ciphertext is among it.
+    """The memory of the aggregation server. No key that opens a ciphertext is in it.
 
     Attributes:
         weights: the aggregator's weight of each client; empty before the set-up.
@@ -348,7 +348,7 @@ class Party:
         return self.state.setdefault(component.name, {})  # type: ignore[no-any-return]
 
     def to_plain(self) -> dict[str, Any]:
-        """What a checkpoint keeps of every party; a client also keeps its model and its plan."""
+        """The part of every party that a checkpoint keeps; of a client, also its model and its plan."""
         return {"state": self.state, "remembered": self.remembered.to_plain()}
 
     def restore(self, plain: Any) -> None:

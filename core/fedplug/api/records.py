@@ -37,7 +37,7 @@ MOST_EXAMPLES = 2**32
 
 
 def shown(value: Any) -> str:
-    """What a malformed value is, in a few words; never the value of an array."""
+    """A malformed value in a few words; never the value of an array."""
     if isinstance(value, np.ndarray | dict | list) or dataclasses.is_dataclass(value):
         return f"a {type(value).__name__}"
     if isinstance(value, int) and value.bit_length() > 64:  # Python writes no number of more than 4,300 digits
@@ -132,7 +132,7 @@ class Checked:
 
 
 def shared(record: Any, kind: type) -> dict[str, Any]:
-    """What a record has of the fields of `kind`, which it inherits: for another record that inherits them."""
+    """The fields that a record inherits from `kind`, for another record that inherits them."""
     return {field.name: getattr(record, field.name) for field in dataclasses.fields(kind)}
 
 
@@ -255,7 +255,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 @functools.cache
 def _fields(kind: Any) -> list[tuple[str, bool]]:
-    """Of each field of a record its name, and whether it may be left out: it has a default."""
+    """The name of each field of a record, and whether it may be left out: it has a default."""
     missing = dataclasses.MISSING
     fields = dataclasses.fields(kind)
     written = [kind.whole or field.default is field.default_factory is missing for field in fields]

@@ -97,7 +97,7 @@ class Learns(Checked, kw_only=True):
 
 
 class Declares(Checked, kw_only=True):
-    """What a data set is known to hold before it is loaded: `fedplug check` asks the model whether it takes that.
+    """The known shape of a data set before it is loaded: `fedplug check` asks the model whether it takes that.
 
     Attributes:
         shape: of one example, (C, H, W); None where only the files tell.
@@ -126,7 +126,7 @@ def _length(value: Any) -> bool:
 
 
 class Scoring(Checked, kw_only=True):
-    """What a scorer's scores are.
+    """The kind of a scorer's scores.
 
     Attributes:
         per: one a `scalar`, (P,), or one a `layer`, (L,).
@@ -153,7 +153,7 @@ class Reads(Checked, kw_only=True):
 
 
 class Plans(Checked, kw_only=True):
-    """What a negotiation's plans are.
+    """The kind of a negotiation's plans.
 
     Attributes:
         zones: the zones that they can hold.
@@ -183,7 +183,7 @@ class Plans(Checked, kw_only=True):
 
 
 class Wants(Checked, kw_only=True):
-    """What an aggregator needs to work.
+    """The needs of an aggregator.
 
     Attributes:
         num_examples: clients tell how many examples they have, and weights follow from it.
@@ -228,7 +228,7 @@ class Account(Checked, kw_only=True):
 
 
 class Finds(Checked, kw_only=True):
-    """What an attack looks for, and how it is judged.
+    """The goal of an attack, and how it is judged.
 
     Attributes:
         needs: of a view; a `fedplug_attacks.Needs`.
@@ -251,7 +251,7 @@ class Finds(Checked, kw_only=True):
 
 
 class Measures(Checked, kw_only=True):
-    """What a metric compares and how to read it.
+    """The inputs of a metric, and how to read it.
 
     Attributes:
         kind: `images`, `labels`, `members` or `update`.
@@ -267,7 +267,7 @@ class Measures(Checked, kw_only=True):
 
 
 class GroundTruth(Checked, kw_only=True):
-    """What is true of the clients and no party knows: what groups of them are compared with after a run.
+    """The true groups of the clients, which no party knows. After a run, its groups are compared with them.
 
     Attributes:
         classes: names of the classes.
@@ -284,7 +284,7 @@ RECORDS: dict[str, type] = {
     "scoring": Scoring, "plans": Plans, "reads": Reads, "wants": Wants, "finds": Finds, "measures": Measures,
     "account": Account, "declares": Declares,
 }  # fmt: skip
-"""What a role declares, by the member that holds it."""
+"""The declarations of a role, by the member that holds each."""
 
 
 _CLOSE = 0.8
@@ -331,7 +331,7 @@ def roles_of(cls: type) -> list[type]:
 
 
 def misspelt(cls: type) -> Iterable[str]:
-    """What is wrong with the public names of a component class, as half sentences.
+    """The complaints about the public names of a component class, as half sentences.
 
     Names of its bases count as its own, whether these are components or plain classes: nobody else looks at those.
     """
@@ -349,7 +349,7 @@ def misspelt(cls: type) -> Iterable[str]:
 
 
 def _misused(cls: type, base: type, name: str, known: dict[str, Any]) -> Iterable[str]:
-    """What is wrong with one public name that a class has from `base`, which may be the class itself."""
+    """The complaint about one public name that a class has from `base`, which may be the class itself."""
     called = name if base is cls else f"{name} of {base.__qualname__}"
     if name in known:
         first = next(each for each in cls.__mro__ if name in vars(each) or each is base)
@@ -388,7 +388,7 @@ def _wrong_shape(defined: Any, name: str, called: str, expected: Any) -> Iterabl
 
 
 def record_problems(component: Component) -> Iterable[str]:
-    """What a built component declares that is not of its type, or fails, as half sentences."""
+    """The declarations of a built component that have a wrong type or fail, as half sentences."""
     known = {name for role in roles_of(type(component)) for name in members(role)}
     for name, kind in {**RECORDS, "site": str}.items():
         if name not in known:
@@ -447,7 +447,7 @@ def undecided(cls: type) -> list[tuple[type, str]]:
 
 
 class Component(abc.ABC):
-    """What every component is: built from typed options, named by the run, and answerable for what it shows.
+    """The base of every component: built from typed options, named by the run, and responsible for what it shows.
 
     Attributes:
         name: under which recipes, messages and state refer to it; set by the run.
@@ -561,7 +561,7 @@ class Scorer(Component, role=True):
 
     @property
     def scoring(self) -> Scoring:
-        """What its scores are; may be a plain attribute, as every record of a role."""
+        """The kind of its scores; may be a plain attribute, as every record of a role."""
         return Scoring()
 
     @abc.abstractmethod
@@ -587,7 +587,7 @@ class Negotiation(Component, role=True):
     @property
     @abc.abstractmethod
     def plans(self) -> Plans:
-        """What its plans are."""
+        """The kind of its plans."""
 
     @property
     def reads(self) -> Reads | None:
@@ -602,7 +602,7 @@ class Negotiation(Component, role=True):
         """
 
     def open_reply(self, client: Client, method: str, asked: tuple[Any, ...], reply: Any) -> Any:
-        """What a reply says, as anybody reads it who has the clients' secret: for the views of attacks. None: as it is.
+        """A reply as any party with the clients' secret reads it, for the views of attacks. None: as it is.
 
         Args:
             client: with the secret, in the round of the reply.
@@ -674,7 +674,7 @@ class Aggregator(Component, role=True):
 
     @property
     def wants(self) -> Wants:
-        """What it needs to work."""
+        """Its needs."""
         return Wants()
 
     @abc.abstractmethod
@@ -815,12 +815,12 @@ class AccountKeeper(Component, role=True):
     @property
     @abc.abstractmethod
     def account(self) -> Account:
-        """What it keeps account of."""
+        """The account that it keeps."""
 
     @abc.abstractmethod
     def round_release(self, client: Client, ctx: Context) -> tuple[float, ...]:
-        """What the round of `ctx` releases of this client, as an `account.release`; follows from the round, the options
-        and the number of examples alone.
+        """The release of this client in the round of `ctx`, as an `account.release`. It follows from the round, the
+        options and the number of examples alone.
         """
 
     def release_problem(self, release: Any) -> str:
@@ -841,7 +841,7 @@ class DataSource(Component, role=True):
 
     @property
     def declares(self) -> Declares:
-        """What it is known to hold before it is loaded; by default nothing, so that only a run tells what fits."""
+        """Its known shape before it is loaded. By default none, so that only a run tells what fits."""
         return Declares()
 
     @abc.abstractmethod
@@ -864,7 +864,7 @@ class Partition(Component, role=True):
 
 
 class Task(Component, role=True):
-    """What a model is for: what its answers are, which loss its steps descend, and what it is judged by.
+    """The purpose of a model: the kind of its answers, the loss that it minimises, and the figures that judge it.
 
     A client's data has its task, as `data.task`: trainers, scorers and models ask it, with tensors of torch on the
     model's device. The server makes figures of the clients' counts. It keeps nothing between calls.
@@ -985,7 +985,7 @@ class Attack(Component, role=True):
     @property
     @abc.abstractmethod
     def finds(self) -> Finds:
-        """What it looks for."""
+        """Its goal."""
 
     @property
     def form(self) -> Literal["adaptive", "naive"] | None:
@@ -994,7 +994,7 @@ class Attack(Component, role=True):
 
     @abc.abstractmethod
     def attack(self, view: Any, ctx: Context) -> Any:
-        """What it found in a `fedplug_attacks.View`: `fedplug_attacks.AttackReport("finished", ...)`, or `diverged` or
+        """Its result from a `fedplug_attacks.View`: `fedplug_attacks.AttackReport("finished", ...)`, or `diverged` or
         `not_applicable` with a reason.
         """
 
@@ -1009,7 +1009,7 @@ class Metric(Component, role=True):
     @property
     @abc.abstractmethod
     def measures(self) -> Measures:
-        """What it compares, and how to read it."""
+        """Its inputs, and how to read it."""
 
     @abc.abstractmethod
     def score(self, found: Any, truth: Any) -> dict[str, Any]:

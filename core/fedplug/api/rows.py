@@ -26,12 +26,12 @@ Name = Annotated[str, Field(strict=True, max_length=200), AfterValidator(_printa
 """A component's name and a word."""
 Reason = Annotated[str, Field(strict=True), AfterValidator(one_line)]
 MOST_NAMES = 1000
-"""Of each kind in one reply: rows and reports hold every name that any client has given."""
+"""The most of each kind in one reply: rows and reports hold every name that any client has given."""
 _Few = Field(max_length=MOST_NAMES)
 Numbers = Annotated[dict[Name, Number], _Few]
 """What a component gives under its own names: what a trainer returns, what is logged."""
 MOST_SECONDS = 2.0**30
-"""Of one reply, 34 years: sums over clients and rounds stay finite, and so does what is reckoned with them."""
+"""The most seconds of one reply, 34 years: sums over clients and rounds, and numbers made of them, stay finite."""
 Seconds = Annotated[Amount, Field(lt=MOST_SECONDS)]
 
 
@@ -108,7 +108,7 @@ _RIGHT = {
     "correct": "count", "own_correct": "own_count", "personal_correct": "count", "personal_own_correct": "own_count",
     "tuned_correct": "count", "tuned_own_correct": "own_count",
 }  # fmt: skip
-"""What an evaluation counts, and of how many."""
+"""The counts of an evaluation, and their total."""
 
 
 def _done(pair: list[float]) -> list[float]:

@@ -175,7 +175,7 @@ class Line(Priced, Record):
 
     @property
     def limits(self) -> str:
-        """What a guarantee rests on, and what it does not cover; empty where there is none."""
+        """The assumptions of a guarantee, and what it does not cover; empty where there is none."""
         if self.state != "guaranteed":
             return ""
         seen = f"; not covered: {', '.join(self.not_covered)}" if self.not_covered else ""

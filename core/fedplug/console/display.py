@@ -30,7 +30,7 @@ def grouped_title(row: Row) -> str:
     return f"{row.leads.name} in groups"
 
 class Display(Protocol):
-    """What the protocol tells of its progress. Every round number is 1-based."""
+    """Receives the progress of a protocol. Every round number is 1-based."""
 
     def start(self, plan: Sequence[tuple[str, str, str]], facts: Mapping[str, Any]) -> None:
         """Before anything runs: the plan as (hook, component, what it does here), and facts about the run.
@@ -297,7 +297,7 @@ def sent(rows: Sequence[Row]) -> str:
 
 
 def interruption(round: int) -> str:
-    """What an interruption cost, given the last round in the checkpoint."""
+    """The cost of an interruption, given the last round in the checkpoint."""
     return f"Interrupted; everything up to round {round} is saved." if round else "Interrupted in the first round."
 
 

@@ -1,4 +1,4 @@
-"""What every engine is given and what it must be able to do."""
+"""The input and the duties of every engine."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ longer rounds says so."""
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What a party needs to build itself: its copy of the recipe and the settings of this machine.
+    """The facts from which a party builds itself: its copy of the recipe and the settings of this machine.
 
     Attributes:
         recipe: the resolved recipe as plain data.

@@ -501,7 +501,7 @@ class _Execution:
         return kept
 
     def _values(self, operation: Operation, given: Any, block: Block) -> NDArray[np.float32]:
-        """What a function gave as values, of which nothing else is taken.
+        """The values that a function gave; nothing else of its result is used.
 
         Raises:
             ProtectionError: it is not as many numbers, or no numbers where they were.
@@ -583,7 +583,7 @@ def not_finite(block: Block) -> int:
 
 
 def _called(link: Link, operation: Operation, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a plugin's function gives.
+    """The result of a plugin's function.
 
     Raises:
         PluginError: it fails; names the component, the hook and the operation.

@@ -1,4 +1,4 @@
-"""What each round's uploads cost: the bridge from a recipe's chains to the ledger.
+"""The cost of each round's uploads: the bridge from a recipe's chains to the ledger.
 
 A client that is asked for an upload pays, also if the upload is lost, the round cut off, or the run ends in its middle.
 """

@@ -221,7 +221,7 @@ class Ledger:
 
     @property
     def noised(self) -> dict[str, ZoneCost]:
-        """What each zone has cost that was released with noise."""
+        """The cost of each zone that was released with noise."""
         return {zone: cost for zone, cost in self.costs.items() if cost.releases}
 
     @property
@@ -275,7 +275,7 @@ class Ledger:
         return other
 
     def verdict(self) -> Verdict:
-        """What each party may learn of a client, and on what that rests."""
+        """The guarantee toward each party, and its assumptions."""
         from fedplug.privacy.views import verdict
 
         return verdict(self)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class ZoneEntry(Record):
-    """What one zone released in a round.
+    """The release of one zone in a round.
 
     Attributes:
         size: scalars that were sent, mean over the clients.
@@ -91,7 +91,7 @@ class ZoneEntry(Record):
 
 
 class RoundEntry(Record):
-    """What one round released. A round that was repeated has one entry a time; ballots have separate entries.
+    """The releases of one round. A round that was repeated has one entry a time; ballots have separate entries.
 
     Attributes:
         round: 1-based.
@@ -362,7 +362,7 @@ class Spent:
 
 @dataclasses.dataclass(eq=False)
 class ZoneCost:
-    """What one zone has cost each of K clients: sums of 1/multiplier^2 over rounds, zero-out adjacency.
+    """The cost of one zone to each of K clients: sums of 1/multiplier^2 over rounds, zero-out adjacency.
 
     Attributes:
         own: toward observers of the client's own upload; infinite after a round with central noise alone.

@@ -1,4 +1,4 @@
-"""What a ledger guarantees: epsilons, each adversary's view, the record in a run's folder and the verdict.
+"""The guarantees of a ledger: epsilons, each adversary's view, the record in a run's folder and the verdict.
 
 A view is either a guarantee, as epsilon under both adjacencies, or `none` with the reason. Adversaries follow the
 protocol and look (honest but curious). A guarantee composes every zone with noise, since one client's zones come from
@@ -213,7 +213,7 @@ class Nothing:
 
 
 def verdict(ledger: Ledger) -> Verdict:
-    """What each party may learn of a client: a guarantee, or why there is none."""
+    """For each party, the guarantee toward it, or why there is none."""
     if not ledger.log:
         return Verdict("nothing_run")
     # What is stated of a secret cohort would tell how often the client with the most rounds was drawn.
@@ -270,7 +270,7 @@ def _with_levels(ledger: Ledger, line: Line, kept: dict[str, dict[str, float]]) 
 
 
 def _seen(ledger: Ledger, party: Party) -> str:
-    """What a party gets to see of the updates, in plain words, whatever is promised."""
+    """A party's view of the updates, in plain words, whatever is promised."""
     if not ledger.costs:
         return "nothing of the updates"
     totals = f"totals over {max(ledger.min_clients, 1)} or more clients"
@@ -337,7 +337,7 @@ def _stated(ledger: Ledger, view: Guarantee, sampled: Epsilons | None) -> Epsilo
 
 
 def _guaranteed(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
-    """What each adversary's view guarantees, or why there is no guarantee."""
+    """The guarantee for each adversary's view, or why there is none."""
     return {name: _with_voided(view, _voided(ledger, name)) for name, view in _of_values(ledger).items()}
 
 
@@ -350,7 +350,7 @@ def _with_voided(view: Guarantee | Nothing, voided: Nothing | None) -> Guarantee
 
 
 def _of_values(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
-    """What each adversary's view of the protected values alone guarantees, or why there is no guarantee."""
+    """The guarantee for each adversary's view of the protected values alone, or why there is none."""
     if not ledger.costs:
         nothing = Spent.of(ledger.num_clients)
         kept = Guarantee(
@@ -698,7 +698,7 @@ def _limit(ledger: Ledger, epsilon: float, level: str = "") -> str:
 
 
 def warnings(ledger: Ledger) -> Iterator[str]:
-    """What a reader of epsilon should know before using it; what holds of several rounds as often."""
+    """Warnings for readers of epsilon; one that holds for several rounds appears as often."""
     if ledger.delta >= 1 / ledger.num_clients:
         yield (
             f"delta={ledger.delta:g} must be below 1 / number of clients = {1 / ledger.num_clients:g}; with this "

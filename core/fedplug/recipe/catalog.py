@@ -1,4 +1,4 @@
-"""What is installed: components, and sections of recipes, listed from entry points without importing any plugin.
+"""The installed components and sections of recipes, listed from entry points without importing any plugin.
 
 The entry-point group is the hook (`fedplug.protect`), the name is `<plugin>.<thing>`, the value is the class. Listing
 reads the one-line summaries from the source files; a component is imported when a recipe chooses it. The group
@@ -159,7 +159,7 @@ _PREFIX = "fedplug."
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Entry:
-    """What a plugin offers under one entry point: a component, a section of recipes, a command, ...
+    """The offer of a plugin under one entry point: a component, a section of recipes, a command, ...
 
     Attributes:
         name: of a component `<plugin>.<thing>`, as recipes write it; of a section its key.
@@ -197,7 +197,7 @@ class Entry:
         return docstring_of(module.strip(), name.partition("[")[0].strip())  # "[extra]" names optional requirements
 
     def imported(self) -> Any:
-        """What the entry point names.
+        """The object that the entry point names.
 
         Raises:
             PluginError: the import fails; the message names the plugin, the entry and the cause.

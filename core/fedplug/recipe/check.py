@@ -51,7 +51,7 @@ Stated = tuple[str, Operations]
 
 
 def stated_in(chains: Iterable[Iterable[Step]]) -> list[Stated]:
-    """What the links of several zones do."""
+    """The operations of the links of several zones."""
     return [
         (f"{step.link.name} in zone {step.link.zone}", step.operations) for chain in chains for step in chain
     ]
@@ -117,7 +117,7 @@ def misfit(model: ModelSource, data: str, holds: Declares) -> str | None:
 
 
 def model_problems(draft: Draft, parts: Mapping[str, Component]) -> Iterator[tuple[KeyPath, str]]:
-    """What is wrong with the model for the shape that the data set declares, or that sites have agreed on."""
+    """The complaints about the model for the shape that the data set declares, or that sites have agreed on."""
     use, data = draft.known.get("model"), draft.known.get("data")
     if use is None or data is None or draft.split is None:
         return

@@ -1,4 +1,4 @@
-"""What a recipe is made of: its sections, the keys that are not components, and the places that name a component."""
+"""The parts of a recipe: its sections, the keys that are not components, and the places that name a component."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _Length = Annotated[int, Field(ge=1, strict=True)]
 
 
 class Agreed(Options):
-    """What the data of all sites has in common; a site whose data is otherwise cannot join."""
+    """The common facts about the data of all sites. A site with different data cannot join."""
 
     shape: tuple[_Length, ...] = Field(min_length=1, description="of one example: channels, height, width")
     classes: tuple[str, ...] = Field(min_length=1, description="their names, in the order of the labels")

@@ -295,7 +295,7 @@ def plan_of(recipe: Recipe, composition: Composition) -> list[tuple[str, str, st
 
 
 def _sites(recipe: Recipe) -> str:
-    """What the sites have agreed on."""
+    """The facts on which the sites have agreed."""
     agreed = recipe.data.agreed
     assert agreed is not None  # whatever is not split is at sites
     shape, mean, std = "x".join(map(str, agreed.shape)), agreed.mean, agreed.std

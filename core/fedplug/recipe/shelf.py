@@ -45,7 +45,7 @@ class Shipped:
 
     @functools.cached_property
     def text(self) -> str:
-        """What it holds."""
+        """Its text."""
         return self.path.read_text(encoding="utf-8")
 
     @property
@@ -109,7 +109,7 @@ def _found() -> Iterator[Shipped]:
 
 
 def named(name: str) -> Shipped | None:
-    """What is shipped under a name.
+    """The file that is shipped under a name.
 
     Raises:
         PluginError: two distributions ship something of that name.

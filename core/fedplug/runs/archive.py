@@ -53,7 +53,7 @@ START: Mark = {"lines": 0, "size": 0, "checksum": 0}
 
 
 class Lines:
-    """A file of JSON lines, which need not exist yet. Where it is `synced`, each is on the disk before the run continues.
+    """A file of JSON lines, which need not exist. Where it is `synced`, each is on disk before the run continues.
 
     Attributes:
         mark: its position; what an earlier process wrote is known once it is `cut`.

@@ -1,5 +1,5 @@
-"""What a script or a notebook calls: `fedplug.run`, `resume`, `open_run`, `check`, `components`. The commands of those
-names are these functions too.
+"""The functions for scripts and notebooks: `fedplug.run`, `resume`, `open_run`, `check`, `components`. The commands
+with these names call them too.
 
 Keywords of `run` are settings of this machine or top-level keys of the recipe. One name is both: `data` is the folder
 of data sets where it is a path, and else the recipe's section. `model`, `data` and the loss may be objects of the

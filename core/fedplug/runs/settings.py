@@ -42,7 +42,7 @@ def _setting(kind: type, default: Any, help: str, *flags: str, key: str | None =
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What the command line, a script and the config file say of a run."""
+    """The settings of a run, from the command line, a script and the config file."""
 
     engine: str = _setting(
         str, "local",
@@ -170,7 +170,7 @@ TABLE = tuple(field for field in dataclasses.fields(Settings) if field.metadata)
 
 
 def _of_file(given: Mapping[str, Any], origin: str) -> dict[str, Any]:
-    """What a config file says, by the name of the setting.
+    """The values of a config file, by the name of the setting.
 
     Raises:
         SetupError: names every key that is unknown, and every value of the wrong type.

@@ -1,4 +1,4 @@
-"""What a message to a client or to the key server holds: a list of calls, and how the receiver runs them.
+"""The content of a message to a client or to the key server: a list of calls, and how the receiver runs them.
 
 A call names a component, one of its methods marked for that site, and a payload. The receiver builds its components
 from its own copy of the recipe; a message made under another recipe is refused, so a server cannot quietly switch off

@@ -1,4 +1,4 @@
-"""What the figures of the report have in common: colours, curves of rows, bars, lines, and the axis of rounds."""
+"""The common parts of the report's figures: colours, curves of rows, bars, lines, and the axis of rounds."""
 
 from __future__ import annotations
 

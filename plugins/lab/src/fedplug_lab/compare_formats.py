@@ -26,7 +26,7 @@ from fedplug_lab.leakage import leaks_of
 MOST = 5
 """Protocols in one table: as many as fit side by side on a laptop and on paper."""
 BEST = "the best of its row, and all that the spread over seeds does not distinguish from it"
-"""What the mark on a number says."""
+"""The meaning of the mark on a number."""
 _WIDEST, _TITLES, _PIPE = 34, 36, 240  # letters of a column, of the titles, and of a line that no terminal bounds
 
 

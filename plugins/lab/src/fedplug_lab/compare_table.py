@@ -25,7 +25,7 @@ from fedplug_lab.sections import Leak
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """What one protocol has of one number.
+    """One number of one protocol.
 
     Attributes:
         text: for people.
@@ -116,7 +116,7 @@ def reasons(table: Sequence[Column]) -> list[str]:
 
 
 def verdicts_of(each: Compared) -> list[str]:
-    """What the ledgers of its runs say in a sentence, each once."""
+    """The sentences of the ledgers of its runs, each once."""
     return list(dict.fromkeys(f"{v.opening}. {v.headline}" for v in (run.ledger.verdict for run in each.runs)))
 
 

@@ -1,4 +1,4 @@
-"""What is compared: names, and the finished runs of each, read from their folders."""
+"""The compared protocols: names, and the finished runs of each, read from their folders."""
 
 from __future__ import annotations
 

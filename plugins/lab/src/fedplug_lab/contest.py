@@ -1,4 +1,4 @@
-"""What is to be compared: recipes named at the command line, or a comparison file, a YAML file with a question.
+"""The subject of a comparison: recipes named at the command line, or a comparison file, a YAML file with a question.
 
     question: What does ParaAegis buy with 10% encrypted?
     baseline: fedavg
@@ -48,7 +48,7 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True)
 class Contest:
-    """What a comparison is about.
+    """A comparison: what is compared, and how.
 
     Attributes:
         title: a word or two, for the folder of its pages.

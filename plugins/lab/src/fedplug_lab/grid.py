@@ -57,7 +57,7 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """What a grid file says.
+    """The content of a grid file.
 
     Attributes:
         cases: at least one.

@@ -42,12 +42,12 @@ _LEAST_FIRST = (
     "on all classes", "time", "simulated", "HE", "down", "up", "loss", "clients", "epsilon", "fine-tuned mean",
     "personal mean",
 )  # fmt: skip
-"""What a narrow terminal does without, in this order, and then figures of the task."""
+"""Columns that a narrow terminal drops, in this order, before figures of the task."""
 
 
 @dataclasses.dataclass
 class _Now:
-    """What is going on."""
+    """The current phase."""
 
     round: int = 0
     phase: str = "starting"

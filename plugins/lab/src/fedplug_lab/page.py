@@ -1,4 +1,4 @@
-"""What the pages of this plugin have in common: one HTML file that loads nothing, and figures with their captions."""
+"""The common parts of this plugin's pages: one HTML file that loads nothing, and figures with their captions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def page_html(
 
 
 def glossary() -> str:
-    """What the words of verdicts and ledgers mean, folded away."""
+    """The meaning of the words of verdicts and ledgers, folded away."""
     words = "".join(f"<dt>{text(word)}</dt><dd>{text(meaning)}</dd>" for word, meaning in GLOSSARY.items())
     return f'<details class="glossary"><summary>What these words mean</summary><dl class="facts">{words}</dl></details>'
 

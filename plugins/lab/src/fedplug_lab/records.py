@@ -1,4 +1,4 @@
-"""What a sweep keeps of its runs: `sweep.jsonl`, one line a run, read from the run's own folder."""
+"""A sweep's records of its runs: `sweep.jsonl`, one line a run, read from the run's own folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedplug_lab.zones import as_sent
 
 
 class Spread(Record):
-    """Of a number that each client has."""
+    """Spread of a number that each client has."""
 
     min: Number
     mean: Number

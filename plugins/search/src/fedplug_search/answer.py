@@ -98,7 +98,7 @@ class Answer:
 
     @cached_property
     def price(self) -> Price:
-        """What all runs in the folder cost together."""
+        """The cost of all runs in the folder together."""
         return price_of(spent_in(self.folder))
 
     @cached_property
@@ -160,7 +160,7 @@ class Answer:
         return lines
 
     def luck(self) -> str:
-        """What was chosen from many is in part the luckiest of them; empty where there was no choice."""
+        """A note that the best of many is partly luck; empty where there was no choice."""
         ended = sum(told.status in (MET, MISSED, PRUNED) for told in self.told.values())
         if ended < 2 or not self.front:
             return ""

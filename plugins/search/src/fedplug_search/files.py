@@ -1,4 +1,4 @@
-"""What a search leaves for programs: all trials as CSV and JSON, and recipes of the front that run as they are."""
+"""The output of a search for programs: all trials as CSV and JSON, and recipes of the front that run as they are."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ DIRECTIONS: Mapping[str, Better] = {"min": "lower", "max": "higher"}
 
 @dataclasses.dataclass(frozen=True)
 class Constraint:
-    """What a protocol has to meet.
+    """A bound that a protocol has to meet.
 
     Attributes:
         name: of the measure.
@@ -143,7 +143,7 @@ class Constraint:
 
     @property
     def measure(self) -> Measure:
-        """What is bounded."""
+        """The bounded measure."""
         return measure(self.name)
 
     def __str__(self) -> str:

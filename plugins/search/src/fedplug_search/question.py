@@ -1,4 +1,4 @@
-"""What is asked of a search: its space, constraints and objectives, from the command line and perhaps a file.
+"""The question of a search: its space, constraints and objectives, from the command line and perhaps a file.
 
     over:                                  # paths of the recipe; ranges as text, or lists of values
       negotiate_mask.ratio: 0.05..0.5
@@ -36,7 +36,7 @@ FALLBACK: Mapping[str, Better] = {"bytes": "lower"}
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What is asked.
+    """The question of a search.
 
     Attributes:
         recipe: the file that is varied.

@@ -1,4 +1,4 @@
-"""What a search keeps: a study of Optuna in a file of its folder, from which it continues, whatever ended it.
+"""The memory of a search: a study of Optuna in a file of its folder, from which it continues, whatever ended it.
 
 Every trial is written when it begins, with its values, and when it has ended, with its outcome. Trials are written
 in the order of their numbers, so that what Optuna chooses next follows from the file, not from who was faster.

@@ -158,7 +158,7 @@ class Search:
     # -- what becomes of it --------------------------------------------------------------------------------------------
 
     def _advance(self, going: Going) -> Job | None:
-        """What is to be run next of a trial; None where it has ended."""
+        """The next run of a trial; None where the trial has ended."""
         while going.number in self._going:
             if len(going.runs) == len(going.recipes):
                 self._end(going, self._books.judged(going))
