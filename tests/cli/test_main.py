@@ -50,7 +50,7 @@ def test_how_main_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: 
     fake_runs(monkeypatch, OSError(errno.ENOSPC, "No space left on device", "runs/sweep.jsonl"))
     assert call(monkeypatch, "run", "r.yaml") == 1
     assert capsys.readouterr().err == (
-        "error: No space left on device: runs/sweep.jsonl; make room there, and give the same command again\n"
+        "error: No space left on device: runs/sweep.jsonl; make room there, and repeat the command\n"
     )
     fake_runs(monkeypatch, ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):  # a fault of the program is not dressed up as the user's

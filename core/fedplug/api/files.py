@@ -42,7 +42,7 @@ def private_folder(folder: Path, exist_ok: bool = True) -> Path:
         OSError: it cannot be made.
     """
     if folder.is_symlink():
-        raise SetupError(f"{folder} is a link, and must be a folder; look who put it there, and delete it")
+        raise SetupError(f"{folder} is a link, and must be a folder; ask who put it there, and delete it")
     missing = [folder, *(above for above in folder.parents if not above.exists())]
     for each in reversed(missing[1:]):
         with contextlib.suppress(FileExistsError):
@@ -74,14 +74,14 @@ def open_private(file: Path, mode: str, buffering: int = -1, newline: str | None
         handle = os.open(file, _FLAGS[kind] | _NO_LINK, 0o600)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise SetupError(f"{file} is a link, and must be a file; look who put it there, and delete it") from error
+            raise SetupError(f"{file} is a link, and must be a file; ask who put it there, and delete it") from error
         if error.errno == errno.ENXIO:
-            raise SetupError(f"{file} is not a file; look who put it there, and delete it") from error
+            raise SetupError(f"{file} is not a file; ask who put it there, and delete it") from error
         raise
     try:
         found = os.fstat(handle).st_mode
         if not stat.S_ISREG(found):
-            raise SetupError(f"{file} is not a file; look who put it there, and delete it")
+            raise SetupError(f"{file} is not a file; ask who put it there, and delete it")
         _take_rights(file, found, lambda rights: os.fchmod(handle, rights))
         if binary:
             return open(handle, kind + "b", buffering)

@@ -83,7 +83,7 @@ def main() -> int:
     except OSError as error:
         # A full disk, a folder without permission: nothing that a traceback explains better.
         cause = error.strerror or str(error)
-        onward = "; make room there, and give the same command again" if error.errno == errno.ENOSPC else ""
+        onward = "; make room there, and repeat the command" if error.errno == errno.ENOSPC else ""
         where = f"{error.filename}{onward}" if error.filename else "perhaps of the standard output"
         print(f"error: {cause}: {where}", file=sys.stderr)
         if error.filename is None:

@@ -95,7 +95,7 @@ def add_up(step: Step, blocks: dict[int, Block], weights: dict[int, float], ctx:
         if wrong := not_finite(total):
             spoilt = next((client_id for client_id, block in blocks.items() if not_finite(block)), None)
             if spoilt is not None:
-                what = f"client {spoilt} sent values that are NaN or infinite, which no sum survives"
+                what = f"client {spoilt} sent values that are NaN or infinite, which would destroy the sum"
                 raise ProtectionError(what).blame(spoilt)
             what = f"it made {wrong} of {total.size} values NaN or infinite of uploads that are finite"
             raise _refusal(step.link, first, what)

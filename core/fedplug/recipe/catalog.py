@@ -316,7 +316,7 @@ class Catalog:
         if dot and not any(entry.name.startswith(plugin + ".") for entry in self):
             remedy = f"install the plugin, by convention fedplug-{plugin}, or name its file: --plugin {plugin}.py"
             return f"no installed plugin offers {plugin}.*; {remedy}"
-        return self.offer(group) if group else "fedplug list shows what there is"
+        return self.offer(group) if group else "fedplug list shows all components"
 
     def offer(self, group: str) -> str:
         """The names in a group, as half a sentence."""

@@ -183,7 +183,7 @@ def component(own: OwnFile, use: str, group: str) -> type:
             return made
     if isinstance(value, type):
         return value  # the check of classes says which role it lacks
-    raise PluginError(f"{use} is a {type(value).__name__}, of which nobody makes a {group} component; write a class")
+    raise PluginError(f"{use} is a {type(value).__name__}, which makes no {group} component; write a class")
 
 
 def with_files(catalog: Catalog | None, files: Iterable[Path | str] | None) -> Catalog:

@@ -201,7 +201,7 @@ class Checkpoints:
         except OSError as error:
             raise CheckpointError(
                 f"{self.folder} cannot be read ({error.strerror or error}); nothing in it was touched: make it "
-                f"readable, and go on: fedplug resume {self.folder.parent}"
+                f"readable, and continue: fedplug resume {self.folder.parent}"
             ) from error
         return sorted(int(found[1]) for name in names if (found := _NAMED.fullmatch(name)))
 

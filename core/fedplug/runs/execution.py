@@ -386,7 +386,7 @@ def start(
                 shutil.rmtree(run_dir, ignore_errors=True)
             if isinstance(error, KeyboardInterrupt):  # before the first round, or after the last
                 nothing = "nothing had begun, and nothing is left behind"
-                words = f"to go on: fedplug resume {run_dir}" if saved else nothing
+                words = f"to continue: fedplug resume {run_dir}" if saved else nothing
                 raise KeyboardInterrupt(f"Interrupted; {words}") from error
             raise
 
@@ -675,9 +675,9 @@ class Execution:
     def _what_is_safe(self) -> str:
         """What to do where the run folder cannot be written or read any more."""
         kept, folder = "Nothing was saved yet, so nothing is kept", self.run_dir.parent
-        onward = "give the same command again"
+        onward = "repeat the command"
         if rounds := self._saved():
-            many, folder, onward = rounds[-1], self.run_dir, f"go on: fedplug resume {self.run_dir}"
+            many, folder, onward = rounds[-1], self.run_dir, f"continue: fedplug resume {self.run_dir}"
             safe = f"The first {many} rounds are" if many > 1 else "Round 1 is" if many else "The set-up is"
             kept = f"{safe} safe in {self.archive.checkpoints.folder}"
         return f"{kept}; make room, or make the folder {folder} writable, and {onward}"
