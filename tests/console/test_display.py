@@ -100,7 +100,7 @@ def test_resume_command_can_be_pasted(out: io.StringIO) -> None:
 
 def test_interrupted_before_anything_was_saved(out: io.StringIO) -> None:
     PlainDisplay(out).interrupted(0, Path("r"))
-    assert out.getvalue() == "Interrupted in the first round. To go on: fedplug resume r\n"
+    assert out.getvalue() == "Interrupted in the first round. To continue: fedplug resume r\n"
 
 
 def test_figures_of_a_task_are_columns_whatever_they_are_called(out: io.StringIO) -> None:
@@ -161,7 +161,7 @@ def test_a_reader_that_has_seen_enough_ends_no_run(capfd: pytest.CaptureFixture[
         display.note("two")
         display.note("three")
     said = capfd.readouterr().err
-    assert said.startswith("note: nobody reads the standard output any more; the run goes on")
+    assert said.startswith("note: nobody reads the standard output any more; the run continues")
     assert said.count("note:") == 1
 
 
@@ -186,5 +186,5 @@ def test_where_it_is_quiet_warnings_are_left(out: io.StringIO) -> None:
 def test_an_interruption_is_continued_from_python(out: io.StringIO) -> None:
     LinesDisplay(out).interrupted(2, Path("runs/it's"))
     assert out.getvalue() == (
-        'Interrupted; everything up to round 2 is saved. To go on: fedplug.resume("runs/it\'s")\n'
+        'Interrupted; everything up to round 2 is saved. To continue: fedplug.resume("runs/it\'s")\n'
     )

@@ -48,7 +48,7 @@ def _common(version: Version = False) -> None:
 @takes("plugins", "engine", "workers", "max_clients_in_memory", "threads", "timeout", "device", "output", "data",
        "record_wire", "listeners", "muted", "allow_outside", "quiet")  # fmt: skip
 def run_recipe(recipe: RecipeFile, settings: Settings, sets: Sets = None) -> None:
-    """Run a protocol and write what happened to a new folder."""
+    """Run a recipe and write the results to a new folder."""
     from fedplug.runs import functions
 
     raise typer.Exit(functions.run(recipe, sets, settings=settings, display="terminal").exit_code)
@@ -67,7 +67,7 @@ def resume(
         int | None, typer.Option(min=0, help="Go back to the checkpoint after this many rounds; default: the last.")
     ] = None,
 ) -> None:
-    """Continue a run that was interrupted, from its last checkpoint."""
+    """Continue an interrupted run from its last checkpoint."""
     from fedplug.runs import functions
 
     raise typer.Exit(functions.resume(run, round, settings=settings, display="terminal").exit_code)
@@ -81,7 +81,7 @@ def list_command(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[WORD]...", help="Only what these choose: hooks, plugins, parts of names, words of documentation.",
+            metavar="[WORD]...", help="Filters: a hook, a plugin, a part of a name, or a word of the documentation.",
             autocompletion=completion.words, show_default=False,
         ),
     ] = None,
@@ -89,7 +89,7 @@ def list_command(
     verify: Annotated[bool, typer.Option("--verify", help="Import every component too; exit 1 if any fails.")] = False,
     plugins: Plugins = None,
 ) -> None:
-    """List the installed components, grouped by hook; with words, those that all of them fit."""
+    """List the installed components by hook. Words filter the list: a component has to match all of them."""
     from fedplug.cli.catalog import list_components
     from fedplug.recipe.own_files import with_files
 
@@ -107,7 +107,7 @@ def show(
     ],
     plugins: Plugins = None,
 ) -> None:
-    """Show what a component does, its options and where it comes from."""
+    """Show a component: its documentation, its options, and its source."""
     from fedplug.cli.catalog import show_component
     from fedplug.recipe.own_files import with_files
 
@@ -121,16 +121,16 @@ def show(
 def recipes_command(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="Print this one; or list those whose name has this in it.",
+        typer.Argument(metavar="[NAME]", help="A recipe to print, or a part of the names to list.",
                        autocompletion=completion.recipes, show_default=False),
     ] = None,
-    copy: Annotated[bool, typer.Option("--copy", help="Write it to a file in the working directory.")] = False,
+    copy: Annotated[bool, typer.Option("--copy", help="Copy the recipe to a file in the working directory.")] = False,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --copy: the file; it must not be there yet.")
+        Path | None, typer.Option(metavar="FILE", help="With --copy: the file to write. It must not exist.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="List comparisons and grids too.")] = False,
 ) -> None:
-    """List the recipes that are installed, print one, or copy one to change it."""
+    """List the installed recipes, print one, or copy one to edit it."""
     from fedplug.cli.shelf import copy_recipe, list_recipes
 
     if copy:
@@ -145,7 +145,7 @@ def check(
     sets: Sets = None,
     plugins: Plugins = None,
 ) -> None:
-    """Check recipes without running them; print every problem with file, line and column."""
+    """Check recipes without running them, and print every problem with file, line and column."""
     from fedplug.cli.catalog import check_recipes
 
     raise typer.Exit(check_recipes(recipes, sets, plugins or ()))

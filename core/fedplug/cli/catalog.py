@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 _ROOM = 50
-"""Characters that summaries need beside the other columns of a list."""
+"""Characters that summaries need next to the other columns of a list."""
 _BOUNDS = {
     "exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<=", "multipleOf": "multiple of",
     "minLength": "length >=", "maxLength": "length <=", "minItems": "items >=", "maxItems": "items <=",
@@ -86,13 +86,13 @@ def chosen(
 
     for word in parts:
         if not any(speaks(entry, word) for entry in entries):
-            nothing = f"{word!r} is neither a hook nor a plugin, and no component speaks of it"
+            nothing = f"{word!r} is not a hook or a plugin, and no component mentions it"
             known = dict.fromkeys([*GROUPS, *(entry.plugin for entry in entries), *(entry.name for entry in entries)])
             raise PluginError(f"{nothing}; {near(word, known) or 'fedplug list shows all'}")
     left = [each for each in entries if (not hooks or each.group in hooks) and (not plugins or each.plugin in plugins)]
     left = [each for each in left if all(speaks(each, word) for word in parts)]
     if words and not left:
-        raise PluginError(f"no component is all of {', '.join(words)}; with fewer words there is more")
+        raise PluginError(f"no component is all of {', '.join(words)}; give fewer words")
     return left
 
 
@@ -228,7 +228,7 @@ def option_rows(model: type[BaseModel]) -> list[tuple[str, str, str, str, str]]:
 
 
 def inner_rows(component: type) -> list[tuple[str, str, str, str, str]]:
-    """The same of each component that stands within one."""
+    """The same of each component within one."""
     inner: dict[str, str] = getattr(component, "inner", {})
     return [(key, f"{group} component", "required", "", "the component within it") for key, group in inner.items()]
 

@@ -149,8 +149,8 @@ def takes(*names: str, **fixed: Any) -> Callable[[Callable[..., None]], Callable
 
 
 class WithEngine(TyperCommand):
-    """Lets `--engine NAME --option value` stand for `--engine '{use: NAME, option: value}'`, and says how a change
-    of the recipe is written that stands there without `--set`.
+    """Reads `--engine NAME --option value` as `--engine '{use: NAME, option: value}'`, and says how to write a change
+    of the recipe that lacks its `--set`.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -165,7 +165,7 @@ class WithEngine(TyperCommand):
             if changes and "--set" in known:
                 ctx.fail(f"{changes[0]} is a value of the recipe; write --set {changes[0]}")
             if changes:
-                ctx.fail(f"{changes[0]} would change the recipe, and a run goes on by its own")
+                ctx.fail(f"{changes[0]} would change the recipe, and a run continues with its own")
             raise
 
 

@@ -1,4 +1,4 @@
-"""What is installed: components, and sections of recipes, listed from entry points without importing any plugin.
+"""The installed components and sections of recipes, listed from entry points without importing any plugin.
 
 The entry-point group is the hook (`fedplug.protect`), the name is `<plugin>.<thing>`, the value is the class. Listing
 reads the one-line summaries from the source files; a component is imported when a recipe chooses it. The group
@@ -159,7 +159,7 @@ _PREFIX = "fedplug."
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Entry:
-    """What a plugin offers under one entry point: a component, a section of recipes, a command, ...
+    """The offer of a plugin under one entry point: a component, a section of recipes, a command, ...
 
     Attributes:
         name: of a component `<plugin>.<thing>`, as recipes write it; of a section its key.
@@ -180,7 +180,7 @@ class Entry:
 
     @property
     def title(self) -> str:
-        """What it is, for messages."""
+        """Its group and name, for messages."""
         return f"{self.group} component {self.name}" if self.group in GROUPS else f"{self.group} {self.name}"
 
     @property
@@ -197,7 +197,7 @@ class Entry:
         return docstring_of(module.strip(), name.partition("[")[0].strip())  # "[extra]" names optional requirements
 
     def imported(self) -> Any:
-        """What the entry point names.
+        """The object that the entry point names.
 
         Raises:
             PluginError: the import fails; the message names the plugin, the entry and the cause.
@@ -316,7 +316,7 @@ class Catalog:
         if dot and not any(entry.name.startswith(plugin + ".") for entry in self):
             remedy = f"install the plugin, by convention fedplug-{plugin}, or name its file: --plugin {plugin}.py"
             return f"no installed plugin offers {plugin}.*; {remedy}"
-        return self.offer(group) if group else "fedplug list shows what there is"
+        return self.offer(group) if group else "fedplug list shows all components"
 
     def offer(self, group: str) -> str:
         """The names in a group, as half a sentence."""

@@ -1,4 +1,4 @@
-"""What a recipe is made of: its sections, the keys that are not components, and the places that name a component."""
+"""The parts of a recipe: its sections, the keys that are not components, and the places that name a component."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _Length = Annotated[int, Field(ge=1, strict=True)]
 
 
 class Agreed(Options):
-    """What the data of all sites has in common; a site whose data is otherwise cannot join."""
+    """The common facts about the data of all sites. A site with different data cannot join."""
 
     shape: tuple[_Length, ...] = Field(min_length=1, description="of one example: channels, height, width")
     classes: tuple[str, ...] = Field(min_length=1, description="their names, in the order of the labels")
@@ -189,11 +189,11 @@ class Use:
         group: the entry-point group that this place draws from.
         options: its validated options; None in a draft, where they are wrong.
         is_reference: True where this place refers to a component that another place defines.
-        path: where it stands in the recipe, for messages.
+        path: its place in the recipe, for messages.
         place: the same for people, `file:line:column`; of a recipe that is no file, its key.
         own: the file that it is in, where that is one of the user's own.
         files: those that its options name.
-        inner: the components within it, by the key under which each stands.
+        inner: the components within it, by key.
         made_of: its class; None in a draft, where it cannot be had.
     """
 
@@ -211,7 +211,7 @@ class Use:
 
     @property
     def section(self) -> str:
-        """The key of the recipe it stands under; `partition` for that of `data`."""
+        """The key of the recipe it is under; `partition` for that of `data`."""
         return "partition" if self.path == ("data", "partition") else str(self.path[0])
 
     @property

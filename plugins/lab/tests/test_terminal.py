@@ -62,4 +62,5 @@ def test_a_comparison(width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytes
         Column("epsilon", "toward the server", [Cell(text, {}) for text in ("no guarantee", "ε 8", "ε 3")], "privacy"),
     ]
     print_table(table)
-    require_whole_words(without_codes(capsys.readouterr().out), " ".join([*names, "toward the server no guarantee 8 3"]), width)
+    source = " ".join([*names, "toward the server no guarantee 8 3"])
+    require_whole_words(without_codes(capsys.readouterr().out), source, width)

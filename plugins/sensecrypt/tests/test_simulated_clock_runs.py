@@ -235,7 +235,7 @@ def charts_of(rows: list[Row]) -> Any:
 
 def test_the_report_draws_both_clocks(sealed: Outcome) -> None:
     chart = charts_of(sealed.rows)
-    assert chart.title == "Simulated clock beside the wall clock"
+    assert chart.title == "Simulated clock and wall clock"
     assert "In 3 of 3 rounds it waits for client 2" in chart.alt
     assert [label for label, _, _ in chart.legend][-1] == "wall clock"
     nobody = SimulatedTime(0.0, None, 0.0, 0.0, 0.0, 0.0, {})

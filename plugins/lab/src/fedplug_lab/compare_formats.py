@@ -24,14 +24,14 @@ from fedplug_lab.intervals import LEVEL
 from fedplug_lab.leakage import leaks_of
 
 MOST = 5
-"""Protocols in one table: so many fit side by side on a laptop and on paper."""
-BEST = "the best of its row, with all that the spread over seeds does not tell from it"
-"""What the mark on a number says."""
+"""Protocols in one table: as many as fit side by side on a laptop and on paper."""
+BEST = "the best of its row, and all that the spread over seeds does not distinguish from it"
+"""The meaning of the mark on a number."""
 _WIDEST, _TITLES, _PIPE = 34, 36, 240  # letters of a column, of the titles, and of a line that no terminal bounds
 
 
 def side_by_side(table: Sequence[Column], most: int = MOST) -> list[list[Column]]:
-    """The table in pieces of at most so many protocols, each about as wide as the others."""
+    """The table in pieces of at most `most` protocols, each about as wide as the others."""
     count = len(table[0].cells)
     size = math.ceil(count / math.ceil(count / most))
     return [

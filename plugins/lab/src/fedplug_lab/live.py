@@ -35,19 +35,19 @@ from fedplug_lab.terminal import Rows, whole
 _WAITING = "on its way"
 _GAP = 2  # blanks between columns
 _LAST_ROWS = 40
-"""A table of so many rounds is still read; of more, some stand in it."""
+"""A table of so many rounds is still read; of more rounds, it shows some."""
 _OPTIONAL = {"personal mean", "fine-tuned mean", "simulated"}
 """Columns that belong to few recipes; a table without a number there does without them."""
 _LEAST_FIRST = (
     "on all classes", "time", "simulated", "HE", "down", "up", "loss", "clients", "epsilon", "fine-tuned mean",
     "personal mean",
 )  # fmt: skip
-"""What a narrow terminal does without, in this order, and then figures of the task."""
+"""Columns that a narrow terminal drops, in this order, before figures of the task."""
 
 
 @dataclasses.dataclass
 class _Now:
-    """What is going on."""
+    """The current phase."""
 
     round: int = 0
     phase: str = "starting"
@@ -102,7 +102,7 @@ class Picture(abc.ABC):
             self._live.refresh()
 
     def path(self, label: str, path: str) -> None:
-        """A path or a command on a line of its own: never wrapped, so that it survives copy and paste."""
+        """A path or a command on a separate line: never wrapped, so that it survives copy and paste."""
         self._console.print(Text.assemble((label, "bold"), path), soft_wrap=True)
 
 
@@ -158,7 +158,7 @@ class LiveDisplay(Picture):
     def interrupted(self, round: int, run_dir: Path) -> None:
         self.close()
         self._table(self._rows)
-        self._console.print(whole(Text(f"{interruption(round)} To go on:")), crop=False)
+        self._console.print(whole(Text(f"{interruption(round)} To continue:")), crop=False)
         self.path("", f"  {resume_command(run_dir)}")
 
     def _table(self, rows: Sequence[Row]) -> None:

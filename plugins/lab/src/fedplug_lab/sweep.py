@@ -1,7 +1,7 @@
 """`fedplug sweep`: runs every combination of a grid, one after the other, and keeps a line for each.
 
 The folder of a sweep holds a run folder for each combination, `sweep.jsonl`, one line a run, and a page, `sweep.html`.
-The same command goes on where the last one stopped: what has its line is skipped, a run that was cut off is resumed
+The same command continues where the last one stopped: what has its line is skipped, a run that was cut off is resumed
 from its checkpoint, a run that failed is tried again.
 """
 

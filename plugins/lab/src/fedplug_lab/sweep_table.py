@@ -76,7 +76,7 @@ def columns_of(lines: Sequence[Line]) -> list[Column]:
 
 
 def _least(results: Sequence[Result], party: str) -> str:
-    """What all these runs guarantee toward a party: the largest of their epsilons, or that one of them has none."""
+    """The guarantee of all these runs toward a party: the largest of their epsilons, or that one of them has none."""
     stated = [result.guarantees[party] for result in results if party in result.guarantees]
     if not stated:
         return units.NOTHING
@@ -85,7 +85,7 @@ def _least(results: Sequence[Result], party: str) -> str:
 
 
 def parameter_words(line: Line) -> str:
-    """What a run sets otherwise than its recipe: `epsilon 8, norm 0.5`."""
+    """The values that a run sets over its recipe: `epsilon 8, norm 0.5`."""
     names = short_names(_paths([line]))
     return ", ".join(f"{name} {_as_text(line.parameters[path])}" for path, name in names.items())
 

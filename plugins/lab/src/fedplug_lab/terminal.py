@@ -42,7 +42,7 @@ class Rows:
                 yield from self._record(row)
 
     def widths(self, room: int) -> list[int] | None:
-        """The width of each column in a terminal of so many; None: the longest words do not fit."""
+        """The width of each column in a terminal with this room; None: the longest words do not fit."""
         columns, solid = self._columns(), {*self.solid}
         wished = [max(map(len, column), default=0) for column in columns]
         widths = [wish if place in solid else longest_word(column)

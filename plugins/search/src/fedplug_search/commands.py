@@ -30,7 +30,7 @@ def search(
         list[str] | None,
         typer.Option(
             metavar="PATH=RANGE", rich_help_panel=QUESTION,
-            help="What may be chosen: negotiate_mask.ratio=0.05..0.5, train.lr=1e-3..1e-1:log, rounds=[10, 20]",
+            help="Values to search: negotiate_mask.ratio=0.05..0.5, train.lr=1e-3..1e-1:log, rounds=[10, 20]",
         ),
     ] = None,
     least: Annotated[
@@ -46,7 +46,7 @@ def search(
         list[str] | None,
         typer.Option(
             metavar="MEASURE", rich_help_panel=QUESTION,
-            help="Weigh by this, or MEASURE=min, =max; default: accuracy and what constraints name."
+            help="A measure to optimise, with =min or =max. Default: accuracy, and the measures of constraints."
         ),
     ] = None,
     space: Annotated[
@@ -55,21 +55,26 @@ def search(
     ] = None,
     seeds: Annotated[list[int] | None, typer.Option(min=0, help="Run each trial with each seed: --seeds 1 2 3")] = None,
     sets: Sets = None,
-    trials: Annotated[int, typer.Option(min=1, metavar="N", help="How many trials in all; more of them go on.")] = 20,
+    trials: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of trials in all. A larger number continues a search.")
+    ] = 20,
     timeout: Annotated[
         str | None, typer.Option(metavar="TIME", help="Begin no trial after this time: 90s, 30min, 2h.")
     ] = None,
     prune: Annotated[
-        str, typer.Option(metavar="RULE", help="End trials early: all; certain, not what is hopeless; none.")
+        str,
+        typer.Option(metavar="RULE", help="End trials early: all (every rule), certain (not if only hopeless), none."),
     ] = "all",
-    search_seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of what is chosen.")] = 0,
+    search_seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the choices.")] = 0,
     jobs: Jobs = 1,
     output: Annotated[
-        Path | None, typer.Option(help="Folder of the search; default: search-RECIPE in the folder of runs.")
+        Path | None, typer.Option(help="Folder of the search. Default: search-RECIPE in the folder of runs.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check all, and say what would be searched.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check all and print the search without running it.")
+    ] = False,
 ) -> None:
-    """Look for options with which a recipe meets constraints; the same command goes on after an interruption."""
+    """Search for options with which a recipe meets constraints. The same command continues an interrupted search."""
     from fedplug_search import searching
     from fedplug_search.work import Plan
 

@@ -38,7 +38,7 @@ PRUNE = {
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """The command line beside the recipe and the settings.
+    """The command line apart from the recipe and the settings.
 
     Attributes:
         over: `path=range`.
@@ -63,7 +63,7 @@ class Asked:
 
 
 def search(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog | None = None) -> int:
-    """The command: searches, or goes on with a search, and says what it came to.
+    """The command: searches, or continues a search, and prints the answer.
 
     Returns:
         The exit code: 1 where nothing meets the constraints, 130 where it was interrupted.
@@ -89,7 +89,7 @@ def search(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog | No
 
 
 def find(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> Answer:
-    """Searches, or goes on with a search, and writes what it came to; also where it was interrupted.
+    """Searches, or continues a search, and writes the answer, also after an interruption.
 
     Args:
         recipe: the file that is varied.
@@ -127,7 +127,7 @@ def find(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> An
 
 
 def _checked(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> Question:
-    """What is asked, once everything that would stop every run is known not to be there."""
+    """The question, after the checks for everything that would stop every run."""
     if asked.plan.prune not in PRUNE:
         raise SetupError(f"--prune {asked.plan.prune}: {closest(asked.plan.prune, PRUNE)}")
     catalog = with_files(catalog, settings.plugins)
@@ -139,7 +139,7 @@ def _checked(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -
 
 
 def _require_unchanged(question: Question, store: Store, catalog: Catalog) -> None:
-    """Refuses to go on where trials would be of another recipe now: a file that they name, or a plugin, has changed.
+    """Refuses to continue where trials would be of another recipe now: a file that they name, or a plugin, has changed.
 
     Raises:
         SetupError: names the first.
@@ -173,7 +173,7 @@ def _tell_plan(question: Question, plan: Plan) -> None:
 
 
 def _show(answer: Answer, quiet: bool) -> None:
-    """Prints what it came to."""
+    """Prints the answer."""
     from fedplug_lab.terminal import Rows
     from rich.console import Console
     from rich.text import Text

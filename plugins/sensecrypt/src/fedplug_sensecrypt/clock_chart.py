@@ -78,7 +78,7 @@ def chart(rows: Rows) -> Chart | None:
     both = f"{duration(np.nansum(simulated))} on the simulated clock and {duration(np.nansum(wall))} on the wall clock"
     alt = f"The run takes {both}. {_slowest([one for one in parts if one])}"
     key = "simulated"
-    return Chart(key, "Simulated clock beside the wall clock", note, alt, legend, drawing.svg(key, alt))
+    return Chart(key, "Simulated clock and wall clock", note, alt, legend, drawing.svg(key, alt))
 
 
 def _slowest(rounds: Sequence[SimulatedTime]) -> str:
