@@ -50,7 +50,8 @@ class Mlflow(Tracker):
     class Options(Common):
         uri: str = Field(
             "",
-            description="http://HOST:5000 or sqlite:///FILE; default: MLFLOW_TRACKING_URI or mlflow.db next to the runs",
+            description="http://HOST:5000 or sqlite:///FILE; default: MLFLOW_TRACKING_URI, otherwise mlflow.db next to "
+            "the runs",
         )
         experiment: str = Field("fedplug", min_length=1, description="the experiment of the run; created if missing")
 
