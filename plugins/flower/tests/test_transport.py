@@ -29,11 +29,11 @@ def node(name: str, node_id: int, key: bytes = b"key") -> Any:
 
 
 class FakeGrid:
-    """A grid with nodes that answer as a test says.
+    """A grid with nodes that give the answers of a test.
 
     Args:
-        nodes: that are connected.
-        answer: gives the replies to a message, at each look until there are some.
+        nodes: the connected nodes.
+        answer: returns the replies to a message; called at each poll until there are some.
     """
 
     def __init__(self, nodes: list[Any], answer: Callable[[Message], list[Message]]) -> None:

@@ -49,10 +49,10 @@ class Beside:
     """A transport to parties in this process, one after the other, for tests that need no other process.
 
     Args:
-        folder: where each has its state.
+        folder: contains the state of each party.
         plain: the recipe.
-        repeats: that every site allows.
-        sites: with data at sites, where they lie.
+        repeats: the number that every site allows.
+        sites: with data at sites, the folder of the data.
     """
 
     def __init__(
@@ -118,9 +118,9 @@ class Parties:
     """All parties of a recipe, each in a separate process.
 
     Args:
-        folder: where each has its state.
+        folder: contains the state of each party.
         plain: the recipe.
-        repeats: that every site allows.
+        repeats: the number that every site allows.
     """
 
     def __init__(self, folder: Path, plain: Mapping[str, Any], repeats: int = 3) -> None:

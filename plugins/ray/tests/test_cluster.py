@@ -158,7 +158,7 @@ def test_two_nodes_give_the_model_of_local_and_a_third_takes_over_from_one_that_
     checkpoints = Checkpoints(tmp_path)
     try:
         where = [raylet(pid) for pid in pids(engine).values()]
-        assert len(set(where[:2])) == 2, "two workers, each on a node of its own"
+        assert len(set(where[:2])) == 2, "two workers, each on a separate node"
         protocol.setup()
         checkpoints.write(0, protocol.state(), engine)
         protocol.round(0)
@@ -176,11 +176,11 @@ def test_two_nodes_give_the_model_of_local_and_a_third_takes_over_from_one_that_
         engine.close()
     answered = [row.clients.answered for row in protocol.rows]
     assert answered[0] == answered[2] == 4, [row.clients.dropped for row in protocol.rows]
-    assert answered[1] in (2, 4), "4, if the death was noticed before the round began"
+    assert answered[1] in (2, 4), "4 if the engine noticed the death before the round began"
     if answered[1] == 4:
         assert np.array_equal(vectors[0], local.vector)
     assert all(np.array_equal(vectors[0], vectors[client_id]) for client_id in range(4))
-    assert not ray.is_initialized(), "the engine joined, and left"
+    assert not ray.is_initialized(), "the engine must join the Ray and leave it"
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def test_ray_gives_the_model_and_the_messages_of_local(monkeypatch: pytest.Monke
 
     local = run_protocol(plain)
     far = run_protocol(plain, RayEngine, prepare=prepare)
-    assert len({*started, os.getpid()}) == 4, "two workers, the key server and the server are processes of their own"
+    assert len({*started, os.getpid()}) == 4, "two workers, the key server and the server are separate processes"
     assert gone(started)
     assert np.array_equal(local.vector, far.vector)
     assert all(np.array_equal(local.vectors[client_id], far.vectors[client_id]) for client_id in range(5))
@@ -241,7 +241,7 @@ def test_a_silent_actor_costs_its_clients_the_round_and_they_are_back_in_the_nex
         assert pids(engine)["worker-1"] != stopped[0]
     finally:
         engine.close()
-    assert gone(stopped), "Ray ends a stopped process too"
+    assert gone(stopped), "Ray must end a stopped process too"
     assert [sorted(row.clients.dropped) for row in protocol.rows] == [[], [1, 3], [], []]
     assert [row.clients.answered for row in protocol.rows] == [4, 2, 4, 4]
     assert set(protocol.rows[1].clients.dropped.values()) == {
@@ -300,7 +300,7 @@ def test_what_the_server_does_meanwhile_is_no_silence_and_a_large_message_passes
         large = b"x" * 2**29
         for _, answer in engine.exchange({"client:0": large, "client:1": large}):
             assert isinstance(answer, bytes)
-            assert read_reply(answer)[0].error is not None, "it was read, and refused"
+            assert read_reply(answer)[0].error is not None, "it must be read and refused"
     finally:
         engine.close()
 

@@ -21,4 +21,4 @@ def test_two_nodes_give_the_model_of_one_process() -> None:
         done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "the two models are equal, bit for bit" in done.stdout
-        assert list(Path(folder).iterdir()) == [], "nothing of it stays"
+        assert list(Path(folder).iterdir()) == [], "the trial must leave nothing behind"

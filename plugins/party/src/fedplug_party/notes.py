@@ -87,7 +87,7 @@ class Notes:
             try:
                 if file.write(data) != len(data):
                     raise OSError(None, "the line could not be written completely", str(self.file))
-                os.fsync(file.fileno())  # the answer leaves next, and a power failure must not lose its note
+                os.fsync(file.fileno())  # the server learns about it next, so a power failure must not lose the note
             except OSError:
                 file.truncate(before)
                 raise
@@ -112,7 +112,7 @@ def _read(file: Path) -> list[dict[str, Any]]:
     with open(open_own(file, os.O_RDONLY), "rb") as opened:
         data = opened.read()
     whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):  # cut off while it was written, so the answer has not left
+    if len(whole) < len(data):  # cut off while it was written, before the server learned anything
         shorten(file, len(whole))
     found = []
     for number, text in enumerate(whole.splitlines(), 1):
