@@ -116,7 +116,7 @@ def selectiveshield(axes: Sequence[Any]) -> None:
 def sensecrypt(axes: Sequence[Any]) -> None:
     rows = rows_of("sensecrypt-clusters")
     _curves(axes[0], range(len(rows)), rows, {
-        "Fashion-MNIST, honest": "honest noise", "Fashion-MNIST, printed": "the paper's formula",
+        "Fashion-MNIST, calibrated": "calibrated noise", "Fashion-MNIST, printed": "the paper's formula",
     })  # fmt: skip
     axes[0].set_xticks(range(len(rows)), [row["epsilon"] for row in rows], rotation=45)
     axes[0].set_xlabel("epsilon")
