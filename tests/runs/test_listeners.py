@@ -238,7 +238,7 @@ def test_one_that_fails_is_noted_once_and_the_run_goes_on(
 ) -> None:
     folder = run(catalog, "ear.clumsy", "ear.one")
     shown = capsys.readouterr().out
-    assert shown.count("extension ear.clumsy hears no more: ValueError: no space left") == 1
+    assert shown.count("extension ear.clumsy has stopped: ValueError: no space left") == 1
     assert [event.row.round for event in Ear.log if isinstance(event, RowComplete)] == [1, 2]
     log = (folder / "errors.log").read_text()
     assert "-- extension ear.clumsy, RowComplete" in log

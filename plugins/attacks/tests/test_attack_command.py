@@ -264,5 +264,5 @@ def test_an_interruption_that_spoils_the_report_too_is_still_an_interruption(
     monkeypatch.setattr(sys, "argv", ["fedplug", "attack", str(folder), "--attack", "echo"])
     assert main() == 130
     said = capsys.readouterr().out
-    assert "extension lab.report hears no more: KeyError" in said
+    assert "extension lab.report has stopped: KeyError" in said
     assert "fedplug attack" in said

@@ -62,7 +62,7 @@ def reveals(options: Options, ctx: Context) -> list[fedplug.Reveals]:
     """What encryption leaves visible, for the ledger."""
     channels = [
         fedplug.Reveals(
-            "size of the encrypted zone", ("server",), note="the number of scalars travels beside the ciphertexts"
+            "size of the encrypted zone", ("server",), note="the number of scalars is sent with the ciphertexts"
         )
     ]
     if options.key_holder == "clients":

@@ -95,8 +95,8 @@ class Worker:
         """Ends the process, which was silent for too long; whoever reads from it finds that it has ended."""
         given = f"--timeout {self._timeout}"
         self._silent = (
-            f"was silent for longer than {given} allows and was ended; if a client needs more time, raise it "
-            "(seconds; 0: no limit)"
+            f"was silent for longer than {given} allows, so the run ended it; if a client needs more time, use a "
+            "larger --timeout (seconds; 0: no limit)"
         )
         self.process.kill()
 
