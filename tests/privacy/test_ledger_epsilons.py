@@ -106,7 +106,7 @@ def test_no_party_that_is_shown_what_gives_records_away_has_a_guarantee_of_them(
     verdict = ledger.verdict()
     assert verdict.status == "protected_from_some"
     assert {line.party for line in verdict.lines if line.state == "none"} == {"server", "client_and_server"}
-    assert verdict.toward("server").reason == "sees vectors, which reveal data"
+    assert verdict.toward("server").reason == "sees vectors, which no noise covers"
     assert verdict.toward("released_model").guarantee == "epsilon 0.50 for each record"
     assert "the server: sees vectors" in ledger.report().levels["record"].covers
     vague = records_of([dict.fromkeys(range(3), (2.0, 0.1, 500.0))], reveals=[vectors]).verdict()

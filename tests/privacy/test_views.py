@@ -130,7 +130,7 @@ def test_no_view_of_sums_costs_more_than_the_upload_itself(weights: list[float])
 def test_a_voided_view_is_named_beside_zones_without_noise() -> None:
     ledger = ledger_of(key_holders={"encrypted": "clients"}, reveals=[VECTORS])
     enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
-    assert ledger.verdict().toward("server").reason == "sees vectors, which reveal data"
+    assert ledger.verdict().toward("server").reason == "sees vectors, which no noise covers"
     assert ledger.verdict().toward("client").reason == "sees sums over clients of the encrypted zone, without noise"
 
 
@@ -157,7 +157,7 @@ def test_who_is_shown_what_voids_has_no_guarantee_and_nobody_else_loses_one(
 def test_an_aggregator_that_reads_ciphertexts_only_has_a_view_to_lose() -> None:
     ledger = ledger_of(key_holders={"encrypted": "clients"}, reveals=[VECTORS])
     enter(ledger, {"encrypted": 1000}, {"encrypted": [held(108.0, 2.0**-17)]})
-    assert ledger.verdict().toward("server").reason == "sees vectors, which reveal data"
+    assert ledger.verdict().toward("server").reason == "sees vectors, which no noise covers"
 
 
 @pytest.mark.parametrize("release", [LOCAL, CENTRAL])

@@ -177,4 +177,4 @@ def test_a_function_that_asks_for_the_examples_takes_the_guarantee_of_the_accoun
     stated = outcome.protocol.ledger.report()
     assert stated.verdict.status == "no_protection"
     assert not any(line.stated for line in stated.verdict.lines)
-    assert stated.views["server"].reason.startswith("sees what toy.peeks takes from examples: ")
+    assert stated.views["server"].reason.startswith("sees what toy.peeks takes from examples, ")

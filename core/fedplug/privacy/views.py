@@ -397,9 +397,9 @@ def _voided(ledger: Ledger, name: Party) -> Nothing | None:
     if not voiding:
         return None
     what, note = voiding[0].what, voiding[0].note
-    few = f"sees {what}, which reveal data"
+    few = f"sees {what}, which no noise covers"
     if len(few.split()) > MOST_WORDS:
-        few = "sees values that reveal data; the ledger names them"
+        few = "sees values that no noise covers; the ledger names them"
     return Nothing(few, f"sees {what}: {note}")
 
 
