@@ -1,4 +1,4 @@
-"""Privacy preferences: the pixels that each way of naming regions marks, and what is wrong with bad ones."""
+"""Privacy preferences: the pixels that each way of naming regions marks, and the errors of invalid ones."""
 
 from __future__ import annotations
 
