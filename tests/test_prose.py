@@ -26,7 +26,7 @@ RULES = {
     r"[^.|:]*;[^.|]*;[^.|]*": "one semicolon a sentence at most: split it",
 }  # fmt: skip
 LONGEST = 45
-"""Words of a sentence. The style asks for 20; this catches those that nobody would defend."""
+"""Most words in a sentence. The style asks for 20; this limit catches only clear violations."""
 _LEFT = ("<!-- numbers: ", "<!-- end of numbers -->")
 
 
@@ -49,7 +49,7 @@ def prose(text: str) -> list[tuple[int, str]]:
 
 
 def problems(text: str) -> list[str]:
-    """What the rules find, each with its line."""
+    """The violations of the rules, each with its line."""
     found = []
     for number, said in prose(text):
         for rule, remedy in RULES.items():

@@ -1,4 +1,4 @@
-"""Whether the model takes what the data set declares: said by `check` and by a run, with the line of `model`."""
+"""Whether the model fits the declared data set. `check` and a run report it with the line of `model`."""
 
 from __future__ import annotations
 
