@@ -1,10 +1,10 @@
-"""Runs a recipe, and draws what the terminal showed as a moving picture: docs/pictures/run.svg.
+"""Runs a recipe, and draws the terminal's output as a moving picture: docs/pictures/run.svg.
 
     python docs/terminal.py
     python docs/terminal.py secagg-digits --seconds 9
 
-Times are those of the run, scaled to so many seconds; rounds take each other's place on one line. Readers who want no
-motion see the end.
+Times are those of the run, scaled to the given seconds. Rounds replace each other on one line. Readers who prefer no
+motion see the last state.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _LEFT_OUT = ("rounds: ", "run folder: ", "  train", "  partition", "  negotiate"
 
 
 def _kept(line: str) -> tuple[str, str]:
-    """What the picture has of a line, and its kind: the plan in part, of each party its guarantee and what it sees."""
+    """The part of a line in the picture, and its kind: part of the plan, and for each party its guarantee and view."""
     words = line.strip()
     if line.startswith(_LEFT_OUT) or words.startswith("rests on") or "no such party" in line:
         return "", ""
@@ -102,7 +102,7 @@ def _cut(line: str) -> str:
 
 
 def _row(at: int, line: str, kind: str, since: float, lasts: float | None = None) -> str:
-    """A line of text that appears, and stays or passes."""
+    """A line of text that appears, and stays or disappears."""
     words = "passing" if lasts is not None else f"shown {kind}".strip()
     moves = f"animation-delay:{since:.2f}s" + (f";animation-duration:{lasts:.2f}s" if lasts is not None else "")
     y = AROUND + (at + 0.75) * HIGH
