@@ -127,14 +127,14 @@ REFUSED: list[tuple[str, dict[str, tuple[str, ...]]]] = [
         "negotiation": ("baselines.fedml_he",), "sealed": SHARED,
         "aggregator": ("std.mean", "fedre.pda_pam"),
     }),
-    ("it packs every tensor by itself", {"sealed": ("baselines.ckks",), "negotiation": PARTIAL}),
+    ("it packs every tensor separately", {"sealed": ("baselines.ckks",), "negotiation": PARTIAL}),
     ("needs a zone that lies alike at all clients, but sensecrypt.select lets each have", {
         "negotiation": ("sensecrypt.select",), "sealed": ("baselines.ckks", "baselines.batchcrypt", *SHARED),
     }),
     ("fedre.layer_budgets clips each layer itself", {
         "negotiation": ("baselines.adaptive_clip",), "plain": ("fedre.layer_budgets",),
     }),
-    ("it clips the weights itself; take the clip of the update out", {
+    ("it clips the weights itself; remove the clip of the update", {
         "negotiation": ("baselines.adaptive_clip",), "plain": ("baselines.nbafl",),
     }),
     ("cannot work on the noised sum, which fas.scramble has closed", {

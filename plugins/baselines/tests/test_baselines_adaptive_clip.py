@@ -141,7 +141,7 @@ def test_no_update_exceeds_the_norm_that_was_sent() -> None:
     ("changes", "said"),
     [
         ({"postprocess": {}}, "postprocess.noised too"),
-        ({"sampling": {"scheme": "poisson", "rate": 0.5}}, "take sampling out"),
+        ({"sampling": {"scheme": "poisson", "rate": 0.5}}, "remove sampling"),
         ({"protect": {"noised": [{"use": "std.clip", "norm": 1.0}, NAME]}}, "must not come after clip"),
     ],
 )

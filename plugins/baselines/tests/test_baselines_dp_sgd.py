@@ -229,7 +229,7 @@ def test_a_module_that_lets_examples_meet_is_refused(make_client: Any, keeps: st
         trainer().train(client, client.ctx)
         return
     where = "its batch" if keeps == "batch" else "later batches"
-    with pytest.raises(SetupError, match=f"what Mixes answers to one changes with others in {where}"):
+    with pytest.raises(SetupError, match=f"the answer of Mixes to one changes with others in {where}"):
         trainer().train(client, client.ctx)
 
 
@@ -342,7 +342,7 @@ def test_the_protection_of_little_noise_is_never_overstated(release: tuple[float
 @pytest.mark.parametrize(
     ("release", "rule"),
     [
-        ((2.0, 5.0, 10.0), "10 steps at sampling_rate=5 must be what 2 epochs of batches of 32 take"),
+        ((2.0, 5.0, 10.0), "10 steps at sampling_rate=5 must be those of 2 epochs of batches of 32"),
         ((2.0, 0.0, 10.0), "sampling_rate=0 must"), ((2.0, 1e-300, 5.0), "sampling_rate=1e-300 must"),
         ((2.0, 32 / 100, 9.0), "9 steps"), ((2.0, 32 / 100, 8.5), "8.5 steps"), ((2.0, 1.0, 1e300), "1e.300 steps"),
         ((2.0, 32 / 100.5, 8.0), "0.318408 must"), ((2.0, 32 / 2**33, 2.0**29), "some number of examples, 4294967296"),

@@ -225,7 +225,7 @@ def test_it_clips_and_noises_by_itself(make_client: Callable[..., Client]) -> No
     component, ctx = uplink(), server_of(uplink())
     known = Known(zone=ZONE, link=component.name, layers=(4000,))
     noise, seal = Noise.gaussian(1.0), Seal(scheme="x", opened_by="clients", range=1.0, step=0.0)
-    for before, says in ((Clip(1.0), "take the clip of the update out"), (noise, "keep one noise"), (seal, "before")):
+    for before, says in ((Clip(1.0), "remove the clip of the update"), (noise, "keep one noise"), (seal, "before")):
         with pytest.raises(Misplaced, match=says):
             component.protect(known.after(before), ctx)
 
