@@ -5,10 +5,10 @@
 Twenty clients in four categories train once, as in round 1 of `recipes/sensecrypt.yaml`; their sensitivity vectors are
 taken from the run, before the clip and without noise. Then, for each epsilon and draw of the noise, the vectors are
 clipped and noised as `sensecrypt.clusters` does and clustered: by affinity propagation and the merging of small
-clusters as there, and by k-means with the true number of clusters, as the paper compares them. `honest` is the analytic
-Gaussian mechanism for the sensitivity 2G, `printed` the formula of App. G. G is below the norms of all vectors, so the
-ratio of noise to vector, and with it the result, does not depend on G. Both use the same draws, scaled, so columns of
-one row can be compared. Rows have different draws.
+clusters as there, and by k-means with the true number of clusters, as the paper compares them. `calibrated` is the
+analytic Gaussian mechanism for the sensitivity 2G, `printed` the formula of App. G. G is below the norms of all
+vectors, so the ratio of noise to vector, and with it the result, does not depend on G. Both use the same draws, scaled,
+so columns of one row can be compared. Rows have different draws.
 
 Prints a Markdown table for each data set: the adjusted Rand index against the categories, where 1 is perfect and 0 is
 chance, and the silhouette, each as mean ± standard deviation over the draws.
@@ -121,8 +121,8 @@ def cells(results: Vectors) -> list[str]:
 def table(vectors: NDArray[np.float32], draws: int) -> str:
     """The Markdown table of one data set."""
     lines = [
-        "| epsilon | AP honest: ARI | silhouette | clusters | AP printed: ARI | silhouette | clusters "
-        "| k-means honest: ARI | silhouette | k-means printed: ARI | silhouette |",
+        "| epsilon | AP calibrated: ARI | silhouette | clusters | AP printed: ARI | silhouette | clusters "
+        "| k-means calibrated: ARI | silhouette | k-means printed: ARI | silhouette |",
         "|" + " --- |" * 11,
     ]
     for epsilon in EPSILONS:

@@ -15,6 +15,7 @@ import functools
 import inspect
 import os
 import re
+import runpy
 import sys
 import textwrap
 import tomllib
@@ -37,6 +38,8 @@ DOCS = Path(__file__).parent
 REFERENCE = DOCS / "reference"
 ROOMS = DOCS / "pictures/rooms.svg"
 NUMBERS = DOCS / "numbers"
+GALLERY = "gallery"
+"""The file of numbers that is shown as cards."""
 CORE = DOCS.parent / "core/fedplug"
 LICENCES = DOCS / "licences.md"
 LOCKS = DOCS.parent / "locks"
@@ -259,10 +262,12 @@ def numbers_table(name: str, page: Path) -> str:
         sys.exit(f"{page} shows the numbers of {name}, and {path} is not there; write it, or take the marker away")
     with path.open(encoding="utf-8", newline="") as file:
         head, *rows = csv.reader(file)
-    kept = [column for column in head if not _belongs(column, head)]
-    found = [dict(zip(head, row, strict=True)) for row in rows]
-    lines = [kept, ["---"] * len(kept), *([_cell(row, key) for key in kept] for row in found)]
     link = os.path.relpath(path, page.parent)
+    found = [dict(zip(head, row, strict=True)) for row in rows]
+    if name == GALLERY:
+        return f"{runpy.run_path(str(DOCS / 'gallery.py'))['cards'](found)}\n[Data]({link})\n"
+    kept = [column for column in head if not _belongs(column, head)]
+    lines = [kept, ["---"] * len(kept), *([_cell(row, key) for key in kept] for row in found)]
     table = "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
     return f"{table}\n[Data]({link})\n"
 

@@ -72,11 +72,20 @@ def picture(recipe: str, lines: list[tuple[float, str]], seconds: float) -> str:
         if kept:
             rows.append(_row(at, _cut(kept), kind, begin))
             at += 1
-    width, height = COLUMNS * WIDE + 2 * AROUND, at * HIGH + 2 * AROUND
-    told = html.escape(f"fedplug run {recipe}: rounds, then what each party can learn, and the report")
+    return _frame(rows, at, f"fedplug run {recipe}: rounds, then what each party can learn, and the report")
+
+
+def still(command: str, lines: list[tuple[str, str]], told: str) -> str:
+    """A picture that does not move: a command and what it printed, each line with its kind."""
+    shown = [_row(at + 1, _cut(line), kind) for at, (line, kind) in enumerate(lines)]
+    return _frame([_row(0, f"$ {command}", "typed"), *shown], len(lines) + 1, told)
+
+
+def _frame(rows: list[str], high: int, told: str) -> str:
+    width, height = COLUMNS * WIDE + 2 * AROUND, high * HIGH + 2 * AROUND
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
-        f'aria-label="{told}" '
+        f'aria-label="{html.escape(told)}" '
         'font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, \'DejaVu Sans Mono\', monospace" font-size="13">\n'
         f"<style>{STYLE}</style>\n"
         f'<rect class="ground" x="0.5" y="0.5" width="{width - 1:.0f}" height="{height - 1:.0f}" rx="8"/>\n'
@@ -101,15 +110,17 @@ def _cut(line: str) -> str:
     return line if len(line) <= COLUMNS else line[: COLUMNS - 1] + "…"
 
 
-def _row(at: int, line: str, kind: str, since: float, lasts: float | None = None) -> str:
-    """A line of text that appears, and stays or disappears."""
-    words = "passing" if lasts is not None else f"shown {kind}".strip()
-    moves = f"animation-delay:{since:.2f}s" + (f";animation-duration:{lasts:.2f}s" if lasts is not None else "")
+def _row(at: int, line: str, kind: str, since: float | None = None, lasts: float | None = None) -> str:
+    """A line of text that appears after `since`, and stays or disappears. Without `since` it is there from the start."""
+    words = "passing" if lasts is not None else kind if since is None else f"shown {kind}".strip()
+    moves = "" if since is None else f"animation-delay:{since:.2f}s"
+    moves += f";animation-duration:{lasts:.2f}s" if lasts is not None else ""
     y = AROUND + (at + 0.75) * HIGH
     # The same width in any font.
     length = f' textLength="{len(line) * WIDE:.1f}" lengthAdjust="spacingAndGlyphs"' if line else ""
+    style = f' style="{moves}"' if moves else ""
     return (
-        f'<text class="{words}" style="{moves}" x="{AROUND:.0f}" y="{y:.1f}" xml:space="preserve"{length}>'
+        f'<text class="{words}"{style} x="{AROUND:.0f}" y="{y:.1f}" xml:space="preserve"{length}>'
         f"{html.escape(line)}</text>"
     )
 

@@ -76,15 +76,17 @@ def test_pages_name_no_machine_and_leave_nothing_open(page: Path) -> None:
 
 def test_the_dependency_table_is_complete() -> None:
     text = (ROOT / "docs/decisions.md").read_text(encoding="utf-8").partition("## Dependencies")[2]
-    rows = re.findall(r"^\| ([^|`]+?) \| `([^`]+)` \|", text, re.MULTILINE)
-    table = {(who.partition(",")[0], name) for who, name in rows}
+    rows = re.findall(r"^\| (`[^|]+`) \| ([^|`]+) \| [^|]+ \|$", text, re.MULTILINE)
+    table = {(who, name) for names, of in rows for name in re.findall(r"`([^`]+)`", names) for who in of.split(", ")}
+    assert len(table) == sum(len(re.findall("`", names)) // 2 * len(of.split(", ")) for names, of in rows), "said twice"
     declared: set[tuple[str, str]] = set()
     plugins = {path.parent.name: str(path.parent.relative_to(ROOT)) for path in ROOT.glob("plugins/*/pyproject.toml")}
     for who, path in {"core": ".", **plugins}.items():
         project = tomllib.loads((ROOT / path / "pyproject.toml").read_text())["project"]
-        more = project.get("optional-dependencies", {})
-        extras = [name for extra, names in more.items() if extra != "all" for name in names]
-        declared |= {(who, re.split(r"[\[<>=~! ]", name)[0]) for name in [*project["dependencies"], *extras]}
+        extras = {f"{who} [{extra}]": names for extra, names in project.get("optional-dependencies", {}).items()}
+        needs = {who: project["dependencies"], **extras}
+        needs.pop("core [all]", None)
+        declared |= {(of, re.split(r"[\[<>=~! ]", name)[0]) for of, names in needs.items() for name in names}
     assert table == declared
 
 

@@ -229,7 +229,7 @@ class ScaleFromData(fedplug.Protector):
 
 def test_a_scale_that_follows_from_data_cannot_be_foretold(toys: Any) -> None:
     toys("protect", ScaleFromData)
-    assert "toy.odd, hook protect: what is done follows from public facts" in refusal_of(CLIP, ODD)
+    assert "toy.odd, hook protect: its operations follow from public facts" in refusal_of(CLIP, ODD)
 
 
 class Feedback(fedplug.Protector):

@@ -93,10 +93,12 @@ def test_nothing_is_fetched_to_open_the_site() -> None:
     assert "offline" in found["plugins"]
     ours = [*found["extra_css"], *found.get("extra_javascript", [])]
     look = ROOT / found["theme"]["custom_dir"]
-    sources = [path.read_text(encoding="utf-8") for path in look.iterdir()]
+    sources = [path.read_text(encoding="utf-8") for path in look.rglob("*.*")]
     assert not [path for path in ours if path.startswith("http")]
     assert all((DOCS / path).is_file() for path in ours)
     assert not [text for text in sources if re.search(r"(?:src|href|import|url)\W{1,3}https?:", text)]
+    # The builder's own template asks GitHub for stars and forks.
+    assert 'data-md-component="source"' not in (look / "partials/source.html").read_text(encoding="utf-8")
     # The builder's template would load a script from a network, to search pages that are opened as files.
     assert "block libs" in (look / "main.html").read_text(encoding="utf-8")
 

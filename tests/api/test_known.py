@@ -193,7 +193,7 @@ def test_noise_of_a_size_for_each_layer_is_one_release_of_all_of_them() -> None:
     """(sum of (C_l / s_l)^2)^(-1/2), without credit for the noise of others."""
     release = only(behind(Clip((3.0, 4.0), per="layer"), gaussian((6.0, 16.0))))
     assert release.noise_multiplier == pytest.approx(1 / math.hypot(0.5, 0.25))
-    assert "sizes of its own, so others' noise earns no credit" in release.uncredited
+    assert "each client's noise has different sizes, so others' noise earns no credit" in release.uncredited
     assert only(behind(Clip((3.0, 4.0), per="layer"), gaussian((6.0, 0.0)))).noise_multiplier == 0
     # A bound of the whole update may lie in the layer with the least noise.
     assert only(behind(Clip(2.0), gaussian((6.0, 16.0)))).noise_multiplier == 3.0
@@ -202,7 +202,7 @@ def test_noise_of_a_size_for_each_layer_is_one_release_of_all_of_them() -> None:
 def test_what_is_promised_is_the_price_where_nobody_knows_the_size() -> None:
     release = only(behind(Clip(1.0), gaussian(None, promised=2.5)))
     assert release.noise_multiplier == 2.5
-    assert "sizes of its own" in release.uncredited
+    assert "different sizes" in release.uncredited
     assert only(behind(Clip(1.0), gaussian(None))).noise_multiplier == 0
     assert only(behind(gaussian(None, promised=2.5))).noise_multiplier == 0  # no bound, no price
     assert math.isnan(only(behind(Clip(1.0), gaussian(None, promised=math.nan))).noise_multiplier)

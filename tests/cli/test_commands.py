@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,18 @@ import pytest
 from cli_calls import call
 from fedplug.cli import commands
 
-ENTRY = "[fedplug.command]\ngreet = greeter.words:greet\nbroken = greeter.absent:gone\n"
+ENTRY = (
+    "[fedplug.command]\ngreet = greeter.words:greet\nbroken = greeter.absent:gone\nwave = greeter.words:wave\n"
+    "bow = greeter.words:bow\n"
+)
 WORDS = '''
+from fedplug.cli.options import command
+@command(group="Compare", epilog="Example: fedplug wave")
+def wave() -> None:
+    """Wave at everybody."""
+@command(group="Manners")
+def bow() -> None:
+    """Bow to everybody."""
 def greet(name: str) -> None:
     """Greet somebody."""
     print(f"hello {name}")
@@ -39,6 +50,47 @@ def test_a_command_of_a_plugin_is_listed_and_called(monkeypatch: pytest.MonkeyPa
     assert "Greet somebody." in capsys.readouterr().out
     assert call(monkeypatch, "greet", "you") == 0
     assert capsys.readouterr().out == "hello you\n"
+
+
+def _groups(shown: str) -> dict[str, list[str]]:
+    """The commands of each panel of `fedplug --help`."""
+    groups: dict[str, list[str]] = {}
+    for line in shown.splitlines():
+        if title := re.match(r"╭─ (.+?) ─+╮$", line):
+            names = groups.setdefault(title[1], [])
+        elif name := re.match(r"│ ([a-z][\w-]*) ", line):
+            names.append(name[1])
+    return groups
+
+
+@pytest.mark.usefixtures("greeter")
+def test_help_groups_commands(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    assert call(monkeypatch, "--help") == 0
+    groups = _groups(capsys.readouterr().out)
+    assert list(groups) == ["Options", *commands.PANELS, "Manners", commands.OTHER]
+    assert groups["Run"] == ["run", "resume", "recipes", "check"]
+    assert {"list", "show", "report", "attack"} <= {*groups["Inspect"]}
+    assert {"compare", "sweep", "wave"} <= {*groups["Compare"]}
+    assert {"party", "sites"} <= {*groups["Federate"]}
+    assert {"new", "schema"} <= {*groups["Develop"]}
+    assert groups["Manners"] == ["bow"]
+    # A plugin that names no group, and one whose source cannot be read.
+    assert groups[commands.OTHER] == ["broken", "greet"]
+    assert call(monkeypatch, "wave", "--help") == 0
+    assert "Example: fedplug wave" in capsys.readouterr().out
+
+
+def test_every_command_of_this_project_names_its_group() -> None:
+    for name, entry in commands.offered().items():
+        assert entry.distribution not in commands.OFFERED or commands.panel(entry) in commands.PANELS, name
+
+
+def test_help_of_a_command_with_many_options_groups_them(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    assert call(monkeypatch, "run", "--help") == 0
+    titles = [*_groups(capsys.readouterr().out)]
+    assert titles == ["Arguments", "Options", "Extensions", "Execution", "Input and output"]
+    assert call(monkeypatch, "list", "--help") == 0
+    assert [*_groups(capsys.readouterr().out)] == ["Arguments", "Options"]
 
 
 @pytest.mark.usefixtures("greeter")

@@ -42,7 +42,7 @@ def test_how_main_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: 
     for stop, said in (
         (KeyboardInterrupt(), "Interrupted; what was saved before stays.\n"),
         (KeyboardInterrupt("Interrupted; nothing had begun"), "Interrupted; nothing had begun\n"),
-        (KeyboardInterrupt("fedplug.resume('r') goes on"), ""),  # the run's display has shown it
+        (KeyboardInterrupt("fedplug.resume('r') continues it"), ""),  # the run's display has shown it
     ):
         fake_runs(monkeypatch, stop)
         assert call(monkeypatch, "run", "r.yaml") == 130
@@ -50,7 +50,7 @@ def test_how_main_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: 
     fake_runs(monkeypatch, OSError(errno.ENOSPC, "No space left on device", "runs/sweep.jsonl"))
     assert call(monkeypatch, "run", "r.yaml") == 1
     assert capsys.readouterr().err == (
-        "error: No space left on device: runs/sweep.jsonl; make room there, and give the same command again\n"
+        "error: No space left on device: runs/sweep.jsonl; make room there, and repeat the command\n"
     )
     fake_runs(monkeypatch, ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):  # a fault of the program is not presented as the user's

@@ -51,7 +51,7 @@ def test_a_change_of_the_recipe_without_set_says_how_it_is_written(
     for words, said in (
         (("run", "r.yaml", "rounds=3"), "rounds=3 is a value of the recipe; write --set rounds=3"),
         (("run", "r.yaml", "--set", "rounds=3", "data.clients=2"), "write --set data.clients=2"),
-        (("resume", "runs/x", "rounds=3"), "rounds=3 would change the recipe, and a run goes on by its own"),
+        (("resume", "runs/x", "rounds=3"), "rounds=3 would change the recipe, and a run continues with its own"),
         (("run", "r.yaml", "more.yaml"), "Got unexpected extra argument (more.yaml)"),
     ):
         assert call(monkeypatch, *words) == 2

@@ -85,7 +85,7 @@ def test_a_run_says_what_its_recipe_has_lost(
     child.write_text(f"extends: {recipe.name}\nrounds: 1\ntrain: {{use: baselines.blur, lr: 0.05, norm: 2}}\n")
     recipe.write_text(RECIPE.replace("epochs: 1", "epochs: 3"))
     assert fedplug(monkeypatch, "run", child, "--output", tmp_path / "runs") == 0
-    assert f"note: {child}:3:8: baselines.blur is without the options" in capsys.readouterr().out
+    assert f"note: {child}:3:8: baselines.blur does not take over the options" in capsys.readouterr().out
 
 
 def test_the_last_epsilon_is_the_one_that_was_asked_for(

@@ -40,7 +40,7 @@ def test_options_come_from_text_as_well_as_from_values() -> None:
     ("engine", "given", "complaints"),
     [
         (Far, {"hots": "x", "cores": 0}, ["unknown option 'hots' of engine e; did you mean host?", "cores=0 must"]),
-        (LocalEngine, {"host": "x"}, ["engine e has no options of its own: leave out host"]),
+        (LocalEngine, {"host": "x"}, ["engine e has no options: leave out host"]),
     ],
     ids=["wrong ones", "of an engine without"],
 )  # fmt: skip

@@ -841,7 +841,7 @@ def test_noise_in_whole_numbers_is_added_on_its_grid(mechanism: Any) -> None:
     ((Clip(1.0), Round(2.0**-20), Noise.integer("skellam_sum", 1.0, grid=2.0**-20)), "must be between std / 4096"),
     ((Clip(1.0), Round(0.25), Noise.integer("skellam_sum", 1.0, grid=0.25, source="exact")), "write source: secure"),
     ((Clip(1.0), Noise.own("skellam_sum", lambda v, p, s: v, multiplier=1.0, source="secure", order=2)),
-     "calls a sampler of its own skellam_sum, a name of the core; rename it"),
+     "calls its own sampler skellam_sum, a name of the core; rename it"),
 ])  # fmt: skip
 def test_noise_in_whole_numbers_that_has_no_price_is_refused(chain: Any, said: str) -> None:
     with pytest.raises((Misplaced, ProtectionError), match=said):

@@ -26,7 +26,7 @@ from scipy import stats
         (held(108.0, 2.0**-17), None),
         (held(math.inf, 0.0), None),
         (held(107.0, 2.0**-17), "saturates at 107, .* from range: 108 on"),
-        (held(108.0, 6.0), "rounded to 6, too coarse beside noise of 11.8"),
+        (held(108.0, 6.0), "rounded to 6, too coarse for noise of 11.8"),
         (dataclasses.replace(held(108.0, 0.0), clipping_norm=math.nan), "names no single clipping norm"),
         (dataclasses.replace(LOCAL, uncredited="odd.link states no effect"), "odd.link states no effect"),
     ],

@@ -77,12 +77,12 @@ def zones(plain: dict[str, Any], **chains: Any) -> dict[str, Any]:
         ),
         (
             {"postprocess": {"encrypted": ["std.ckks", "std.clip"]}},
-            "recipe.postprocess.encrypted.1: std.clip (std.clip) cannot stand under postprocess: it is not an Opener; "
+            "recipe.postprocess.encrypted.1: std.clip (std.clip) cannot be under postprocess: it is not an Opener; "
             "name a component of the group postprocess",
         ),
         (
             {"aggregate": "std.ckks"},
-            "recipe.aggregate: std.ckks (std.ckks) cannot stand under aggregate: it is not an Aggregator; name a "
+            "recipe.aggregate: std.ckks (std.ckks) cannot be under aggregate: it is not an Aggregator; name a "
             "component of the group aggregate",
         ),
     ],

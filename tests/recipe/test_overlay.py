@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.overlay import extend
+from fedplug.recipe.overlay import Change, extend, override
 from fedplug.recipe.recipe import load_recipe
 from fedplug.recipe.yaml_source import Source
 from recipe_texts import GOOD, problems, write
@@ -51,7 +51,7 @@ def test_options_that_went_with_another_component_are_noted(tmp_path: Path, fake
     for use in ("{use: std.small}", "{use: mlp}", "std.mlp"):
         (note,) = notes(f"model: {use}")
         assert note.startswith("r.yaml:2:8: std.")
-        assert "std.mlp has in the recipe which this one extends: hidden is [8], not [16, 8]; write" in note
+        assert note.endswith("the options of std.mlp: hidden is [8], not [16, 8]; set the ones that you need")
         assert not notes(f"model: {use}", "model={use: std.mlp, hidden: [8]}")
     assert not notes("model: {use: std.small, hidden: [4]}")
     assert not notes("model: {use: std.small}", "model.hidden=[8]")
@@ -61,6 +61,39 @@ def test_options_that_went_with_another_component_are_noted(tmp_path: Path, fake
     # Options unknown to the new component belonged to the replaced one.
     assert not notes("negotiate_mask: {use: std.single_zone, zone: noised}\nprotect: {encrypted: null}\n"
                      "postprocess: {encrypted: null}")  # fmt: skip
+
+
+def test_set_of_use_drops_the_options_of_the_old_component(tmp_path: Path, fake_catalog: Catalog) -> None:
+    (mlp,) = (entry.load() for entry in fake_catalog if entry.name == "std.mlp")
+    fake_catalog.groups["model"] |= Catalog.of({"model": {"std.small": mlp}}).groups["model"]
+    path = write(tmp_path, GOOD)
+
+    def model(*sets: Change) -> tuple[str, list[int]]:
+        recipe = load_recipe(path, sets, fake_catalog)
+        assert recipe.model is not None
+        return recipe.model.use, recipe.model.options.model_dump()["hidden"]
+
+    assert model() == ("std.mlp", [16, 8])
+    assert model("model.use=std.small") == model(("model.use", "std.small")) == ("std.small", [8])
+    assert model("model.use=std.mlp") == ("std.mlp", [16, 8])
+    # What the command line gives stays, in either order.
+    assert model("model.use=std.small", "model.hidden=[4]") == ("std.small", [4])
+    assert model("model.hidden=[4]", "model.use=std.small") == ("std.small", [4])
+    assert model("model={use: std.mlp, hidden: [4]}", "model.use=std.small") == ("std.small", [8])
+    (note,) = load_recipe(path, ["model.use=std.small"], fake_catalog).notes
+    assert "std.small does not take over the options of std.mlp: hidden is [8], not [16, 8]; set" in note
+    # A name alone is short for a mapping.
+    write(tmp_path, GOOD.replace("model: {use: std.mlp, hidden: [16, 8]}", "model: std.mlp"))
+    assert model("model.use=std.small", "model.hidden=[4]") == ("std.small", [4])
+
+
+def test_set_of_use_keeps_what_belongs_to_the_recipe() -> None:
+    source = Source("r", {"data": {"use": "a.set", "size": 3, "clients": 2}, "protect": {"noised": [
+        {"use": "a.clip", "norm": 1}, {"use": "a.noise", "scale": 2}]}})  # fmt: skip
+    override(source, ["data.use=b.set", "protect.noised.1.use=b.noise"])
+    assert source.data["data"] == {"use": "b.set", "clients": 2}
+    assert source.data["protect"]["noised"] == [{"use": "a.clip", "norm": 1}, {"use": "b.noise"}]
+    assert source.dropped[("protect", "noised", 1)] == {"use": "a.noise", "scale": 2}
 
 
 def test_extends_points_into_the_file_that_is_wrong(tmp_path: Path, fake_catalog: Catalog) -> None:

@@ -84,7 +84,7 @@ def test_names_refer_to_it(folder: Path) -> None:
     [
         ("Gone", "halve.py has no Gone; it has Halve, Median"),
         ("Median", "is not a component; its class must inherit from its role, such as fedplug.Protector"),
-        ("number", "halve.py:number is a int, of which nobody makes a protect component; write a class"),
+        ("number", "halve.py:number is a int, which makes no protect component; write a class"),
     ],
 )
 def test_names_that_do_not_fit_are_refused(folder: Path, name: str, why: str) -> None:

@@ -65,7 +65,8 @@ def test_a_recipe_names_a_class_of_the_file_and_is_resolved_to_it(folder: Path) 
     (use,) = recipe.protect["clear"]
     assert (use.use, use.name, use.options.model_dump()) == ("halve.py:Halve", "halve.Halve", {"factor": 0.25})
     # As if it had named the file, and in a different process without the file.
-    assert fedplug.check("mine.yaml", {"protect.clear.0.use": "files/halve.py:Halve"}).digest == recipe.digest
+    named = {"protect.clear.0.use": "files/halve.py:Halve", "protect.clear.0.factor": 0.25}
+    assert fedplug.check("mine.yaml", named).digest == recipe.digest
     built, composition = Job(recipe.to_plain(), own_files=recipe.own_files).build()
     assert built.digest == recipe.digest
     assert "halve.Halve" in composition.components

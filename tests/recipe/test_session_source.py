@@ -94,10 +94,10 @@ def test_what_is_nothing_without_the_session() -> None:
     with pytest.raises(NotWhole, match="inner is not defined at the top of its file or cell"):
         whole_source("inner", made["inner"])
     made.cell("def gone(x):\n    return x\n", kept=False)
-    with pytest.raises(NotWhole, match="the source of gone is nowhere to be had"):
+    with pytest.raises(NotWhole, match="the source of gone cannot be found"):
         whole_source("gone", made["gone"])
     made.cell("import notebook_cells\ndef g(x):\n    return notebook_cells.arrays()\n")
-    with pytest.raises(NotWhole, match="it needs notebook_cells, a module of your own"):
+    with pytest.raises(NotWhole, match="it needs notebook_cells, a module that is not installed"):
         whole_source("g", made["g"])
     made.cell("def place():\n    return __file__\n")
     with pytest.raises(NotWhole, match="where its file is"):

@@ -132,7 +132,7 @@ def test_positions_where_a_zone_is_shared_cost_their_senders_the_round() -> None
 
     outcome = run_protocol({**many(PLAIN), "rounds": 1}, prepare=scattered)
     assert sorted(outcome.rows[0].clients.dropped) == [1, 4]
-    assert "has positions of its own" in outcome.rows[0].clients.dropped[1]
+    assert "has its own positions" in outcome.rows[0].clients.dropped[1]
 
 
 @pytest.mark.usefixtures("_pieces_of_two")

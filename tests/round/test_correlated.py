@@ -204,7 +204,7 @@ def shared(seal: Any = MASKS, noise: dict[str, Any] = SHARED, **changes: Any) ->
         min_clients=4, negotiate_mask={"use": "std.single_zone", "zone": "encrypted"},
         protect={"encrypted": [{"use": "std.clip", "norm": 1.0}, noise, seal]},
         postprocess={"encrypted": [seal["use"]]},
-        sampling={"scheme": "cyclic", "rate": 1 / TURNS, "rest": "noise"},
+        sampling={"scheme": "cyclic", "rate": 1 / TURNS, "resting": "noise"},
     )  # fmt: skip
     return plain | changes
 
@@ -242,7 +242,7 @@ def test_everybody_is_protected_where_nobody_opens_uploads() -> None:
     assert views["client_and_server"].epsilon == pytest.approx(gaussian_epsilon(2.0, 1e-5))
     for party in ("released_model", "server"):
         assert views[party].epsilon == pytest.approx(gaussian_epsilon(2.0 * math.sqrt(6 / 5), 1e-5))
-    assert report.sampling.rest == "noise"
+    assert report.sampling.resting == "noise"
 
 
 def test_a_client_that_drops_out_takes_its_noise_along_and_one_that_comes_back_brings_none() -> None:
@@ -313,9 +313,9 @@ def test_where_a_client_holds_the_key_its_own_noise_alone_counts() -> None:
 def test_the_check_names_obstacles_to_sharing_it_out() -> None:
     away = shared(sampling={"scheme": "cyclic", "rate": 1 / TURNS}, min_clients=2)
     assert "only the client that added noise can take it back" in problems(away)
-    assert "write sampling: {scheme: cyclic, rate: 0.333333, rest: noise}" in problems(away)
-    poisson = shared(sampling={"scheme": "poisson", "rate": 0.5, "rest": "noise"})
-    assert "rest=noise is for clients that take part in turn, not poisson" in problems(poisson)
+    assert "write sampling: {scheme: cyclic, rate: 0.333333, resting: noise}" in problems(away)
+    poisson = shared(sampling={"scheme": "poisson", "rate": 0.5, "resting": "noise"})
+    assert "resting=noise is for clients that take part in turn, not poisson" in problems(poisson)
     assert "shared_by=9 counts on more than the 6 clients" in problems(shared(noise=SHARED | {"shared_by": 9}))
     open_ = recipe(protect={"noised": [{"use": "std.clip", "norm": 1.0}, SHARED]}, postprocess={})
     assert "is enough for a sum, not for an upload" in problems(open_)

@@ -100,7 +100,7 @@ def test_retained_values_of_a_personal_model_are_in_no_message() -> None:
     [
         (
             {"postprocess": {RETAINED: [{"use": "std.central_gaussian", "noise_multiplier": 1, "norm": 1}]}},
-            "std.central_gaussian cannot stand here: zone retained never leaves the client",
+            "std.central_gaussian cannot be here: zone retained never leaves the client",
         ),
         (
             {"negotiate_mask": {"use": "std.single_zone", "zone": CLEAR}},

@@ -42,7 +42,7 @@ def test_a_full_disk_says_what_is_safe_and_how_to_go_on(
     assert Checkpoints(folder).rounds()[-1] == 1
     assert f"({text}" in str(caught.value)
     assert f"Round 1 is safe in {folder / 'checkpoint'}" in str(caught.value)
-    assert f"the folder {folder} writable, and go on: fedplug resume {folder}" in str(caught.value)
+    assert f"the folder {folder} writable, and continue: fedplug resume {folder}" in str(caught.value)
     assert resume(folder) == 0
     recorded = [row for row in rows_of(whole) if row.pop("compared")]
     assert rows_of(folder) == recorded
@@ -55,7 +55,7 @@ def test_nothing_saved_promises_no_folder(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Execution, "_execute", full)
-    with pytest.raises(SetupError, match=f"make the folder {tmp_path} writable, and give the same command again"):
+    with pytest.raises(SetupError, match=f"make the folder {tmp_path} writable, and repeat the command"):
         start(tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -85,7 +85,7 @@ def test_ctrl_c_outside_the_rounds_says_what_is_left(
     with pytest.raises(KeyboardInterrupt) as caught:
         start(tmp_path)
     if saved:
-        assert str(caught.value) == f"Interrupted; to go on: fedplug resume {next(tmp_path.iterdir())}"
+        assert str(caught.value) == f"Interrupted; to continue: fedplug resume {next(tmp_path.iterdir())}"
     else:
         assert str(caught.value) == "Interrupted; nothing had begun, and nothing is left behind"
         assert not list(tmp_path.iterdir())

@@ -56,7 +56,7 @@ def test_an_interrupted_run_is_saved_and_goes_on(tmp_path: Path, capsys: pytest.
     with stopped(lambda _, round: round == 1), pytest.raises(KeyboardInterrupt, match=r"fedplug\.resume"):
         fedplug.run(PLAIN, output=tmp_path, device="cpu")
     (folder,) = tmp_path.glob("small-*")
-    assert f"everything up to round 1 is saved. To go on: fedplug.resume({str(folder)!r})" in capsys.readouterr().out
+    assert f"everything up to round 1 is saved. To continue: fedplug.resume({str(folder)!r})" in capsys.readouterr().out
     cut_off = fedplug.open_run(folder)
     assert not cut_off.complete
     assert isinstance(cut_off.model, torch.nn.Module)

@@ -1,7 +1,7 @@
 """The data that travels between links: layout, plan, block and scores; and how blocks add up.
 
 Everything here is plain: numpy arrays, numbers, strings. No torch, no keys, no behaviour beyond what keeps the data
-consistent. The words are those of `docs/architecture.md`.
+consistent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def is_unchangeable(array: NDArray[Any]) -> bool:
     """Whether the array lies in `bytes`, as one that was decoded does.
 
-    A read-only mark is not enough: whoever owns the memory can take it away, or holds a view without it.
+    A read-only mark is not enough: the owner of the memory can remove it, or may hold a view without it.
     """
     below: Any = array
     while isinstance(below, np.ndarray):
@@ -50,10 +50,10 @@ def unchangeable(array: NDArray[Any]) -> NDArray[Any]:
 
 ENCRYPTED, NOISED, RETAINED, CLEAR = "encrypted", "noised", "retained", "clear"
 BASE_ZONES: tuple[str, ...] = (ENCRYPTED, NOISED, RETAINED, CLEAR)
-"""Zones every protocol knows. `retained` never leaves the client; a recipe may add zones of its own."""
+"""Zones every protocol knows. `retained` never leaves the client; a recipe may add its own zones."""
 
 Scores: TypeAlias = "NDArray[np.float32]"
-"""What a scorer says: one value a scalar, shape (P,), or one value a layer, shape (L,)."""
+"""The scores of a scorer: one value a scalar, shape (P,), or one value a layer, shape (L,)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,7 +232,7 @@ class Plan:
 
     @functools.cached_property
     def _kept_sizes(self) -> dict[str, int]:
-        """Of labels that nobody can change, as those of a plan that clients share: counted once."""
+        """The counts of labels that nobody can change, as those of a plan that clients share: counted once."""
         return self._count()
 
     def _count(self) -> dict[str, int]:
@@ -286,7 +286,7 @@ class Block:
         return dataclasses.replace(self, **changes)
 
     def apart(self) -> Block:
-        """A copy of which whoever is handed it may change whatever can be changed, while this block stays as it is."""
+        """A copy that its holder may change without changing this block."""
         arrays = {
             name: array.copy() if isinstance(array, np.ndarray) and not is_unchangeable(array) else array
             for name, array in (("values", self.values), ("positions", self.positions), ("divisor", self.divisor))
@@ -304,7 +304,7 @@ class Block:
         total = self.plain().astype(np.float64)
         divisor = np.asarray(self.divisor, np.float64)
         there = divisor > 0
-        with np.errstate(over="ignore"):  # whoever uses a mean looks whether it is finite
+        with np.errstate(over="ignore"):  # users of a mean check that it is finite
             np.divide(total, divisor, out=total, where=there)
             total[~np.broadcast_to(there, total.shape)] = 0
             return total.astype(np.float32)
@@ -313,7 +313,7 @@ class Block:
 def block_problem(block: Any) -> str:
     """Which field of a `Block` that arrived is not of its type, and the rule; empty if all are.
 
-    Whether the values are finite is seen where they are summed, which costs no pass of its own.
+    The sum checks that the values are finite, which costs no separate pass.
     """
     if not isinstance(block.zone, str):
         return f"its zone is {shown(block.zone)}, which must be a name"
@@ -378,7 +378,7 @@ def add_blocks(blocks: dict[int, Block], weights: dict[int, float], ctx: Context
     """The weighted sum of one zone's blocks, with `divisor` the total weight at each position.
 
     Encrypted blocks are added by the component that sealed them. Plain blocks without positions are added scalar by
-    scalar; plain blocks with positions of their own are added into the union of their positions, each divided by the
+    scalar; plain blocks with their own positions are added into the union of their positions, each divided by the
     weight of those clients that really sent it. Clients are added in ascending id, so the sum does not depend on who
     answered first.
 
@@ -431,7 +431,7 @@ def join_sums(sums: Sequence[Block], ctx: Context) -> Block:
     plain values to float32 once more.
 
     Args:
-        sums: not empty; without positions of their own, where the fewest updates behind a value cannot be known.
+        sums: not empty; without their own positions where the fewest updates behind a value cannot be known.
         ctx: the server's context.
 
     Raises:
@@ -443,7 +443,7 @@ def join_sums(sums: Sequence[Block], ctx: Context) -> Block:
             raise other_size("some clients", block, first)
         if block.positions is not None or first.positions is not None:
             raise ProtectionError(
-                f"sums of the {block.zone} zone came with positions of their own and cannot be joined; the negotiation "
+                f"sums of the {block.zone} zone came with their own positions and cannot be joined; the negotiation "
                 "must name the zone in Plans.own"
             )
     if len(sums) == 1:
@@ -460,7 +460,7 @@ def join_sums(sums: Sequence[Block], ctx: Context) -> Block:
 
 
 def other_size(who: str, block: Block, first: Block) -> ProtectionError:
-    """What is wrong where a block, or a sum of blocks, has another size or kind than the first one."""
+    """The complaint about a block, or a sum of blocks, that has another size or kind than the first one."""
     kind = f" {first.zone} scalars sealed by {first.sealed_by}"
     alike = (block.zone, block.sealed_by) == (first.zone, first.sealed_by)
     return ProtectionError(
@@ -485,7 +485,7 @@ def share_divisors(blocks: dict[str, Block]) -> dict[str, Block]:
 
     Every such position is divided by the weight of all who sent it, in whichever zone, so that the means of the zones
     add up to the weighted mean. Zones without positions are the same at every client and overlap with nothing. Where an
-    aggregator divides by one number, whoever sent what, it stays.
+    aggregator divides by one number for all senders, it stays.
 
     Args:
         blocks: by zone; plain or sealed sums.

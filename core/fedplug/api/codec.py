@@ -1,7 +1,7 @@
 """The one codec through which everything between parties passes: msgpack, plus arrays, big integers, blocks and plans.
 
-Inside one process a message may stay `Packed`: what `encode` gives, except that large arrays and ciphertexts lie beside
-it, where nobody can change them. It counts as many bytes as if it had been sent, and reads as if it had arrived.
+Inside one process a message may stay `Packed`: the output of `encode`, with large arrays and ciphertexts held apart,
+where nobody can change them. It counts as many bytes as if it had been sent, and reads as if it had arrived.
 
 No pickle: decoding bytes from another party never runs code, and takes memory only for what was counted before. A
 message is a frame of 16 bytes (magic, length, CRC-32) and a body; whatever was cut off or damaged on the way is refused
@@ -57,7 +57,7 @@ def unpack_positions(packed: Any, size: Any) -> Any:
         size: how many positions there must be.
 
     Raises:
-        MessageError: they are no bitmap that it gives; of a list whoever makes a block says what is wrong.
+        MessageError: they are no bitmap that it gives. A wrong list is reported where the block is made.
     """
     if not isinstance(packed, dict):
         return packed
@@ -81,15 +81,15 @@ def unpack_positions(packed: Any, size: Any) -> Any:
 
 _FRAME, _MAGIC = struct.Struct(">4sQI"), b"FPM1"
 FRAME_SIZE = _FRAME.size  # bytes before the body
-_ARRAY, _INTEGER, _BLOCK, _PLAN, _BESIDE = 1, 2, 3, 4, 5
+_ARRAY, _INTEGER, _BLOCK, _PLAN, _APART = 1, 2, 3, 4, 5
 _DTYPE_KINDS = "biuf"
 _LARGE = 4096
-"""Bytes from which on something lies beside a packed message."""
+"""Bytes from which on something is held outside a packed message."""
 MOST_ELEMENTS = 1 << 20
 """Values, keys and containers that a message may hold, what is inside its blocks and arrays too. An array counts for 20
-or so, however long: whoever has a million numbers sends an array."""
+or so, however long: send a million numbers as an array."""
 _WEIGHT = 16
-"""For so many values an array, a block or a plan counts on top, which take longer to make."""
+"""Values that each array, block or plan counts for in addition, since it takes longer to make."""
 _DEEPEST = 32
 """Containers, blocks and plans that may lie in one another."""
 _LARGEST_INTEGER = 1 << 16
@@ -104,15 +104,15 @@ class Packed:
     """A value as a reader in the same process is handed it; it never leaves that process.
 
     Attributes:
-        body: the encoded value, with a number in place of everything that lies beside it.
-        beside: arrays that nobody can change, ciphertexts, and values that were packed before.
+        body: the encoded value, with a number in place of everything that is held separately.
+        apart: arrays that nobody can change, ciphertexts, and values that were packed before.
         size: bytes that `encode` gives of the value, and that its frame takes.
         zones: how many of them each zone's blocks take.
         framed: whether it has a frame.
     """
 
     body: bytes
-    beside: tuple[Any, ...]
+    apart: tuple[Any, ...]
     size: int
     zones: Counter[str]
     framed: bool = False
@@ -154,7 +154,7 @@ def pack(value: Any) -> Packed:
     """
     writer = _Writer(Counter(), [])
     body = writer.write(value)
-    return Packed(body, tuple(writer.beside or ()), len(body) + writer.larger, writer.zones or Counter())
+    return Packed(body, tuple(writer.apart or ()), len(body) + writer.larger, writer.zones or Counter())
 
 
 def encode(value: Any, zones: Counter[str] | None = None) -> bytes:
@@ -184,21 +184,21 @@ def decode(data: bytes | Packed, zones: Counter[str] | None = None, most: int = 
     Raises:
         MessageError: the bytes are not what `encode` gives, or hold more than that, or more deeply than 32 levels.
     """
-    beside: tuple[Any, ...] = ()
+    apart: tuple[Any, ...] = ()
     if not isinstance(data, Packed | bytes):
         raise MessageError(f"{shown(data)} in place of an encoded value")
     if isinstance(data, Packed):
         data.require_bounded()
         if zones is not None:
             zones.update(data.zones)
-        beside, zones, data = data.beside, None, data.body
+        apart, zones, data = data.apart, None, data.body
     else:
         _require_bounded(data, most)
 
     def revive(code: int, body: bytes, inside: bool = False) -> Any:
-        if code == _BESIDE:
-            return beside[int.from_bytes(body, "big")]  # in a message that arrived as bytes there is none
-        if inside and code in (_BLOCK, _PLAN):  # without end, they would overflow the stack of whoever reads
+        if code == _APART:
+            return apart[int.from_bytes(body, "big")]  # in a message that arrived as bytes there is none
+        if inside and code in (_BLOCK, _PLAN):  # without end, they would overflow the reader's stack
             raise MessageError("a block or a plan lies in another, which holds plain data and arrays only")
         item = _revive(code, body, functools.partial(revive, inside=True))
         if zones is not None and isinstance(item, Block):
@@ -237,7 +237,7 @@ can find thousands with one hash, which make a dictionary as slow as a list."""
 def _require_bounded(data: bytes, most: int) -> None:
     """Walks over a message without making anything of it, into its blocks, plans and arrays as well.
 
-    What it cannot follow it leaves to whoever decodes it, who gets no further either.
+    It leaves what it cannot follow to the decoder, which gets no further either.
 
     Raises:
         MessageError: it has more than `most` values, more than 32 levels, a key that is none, or too long a number.
@@ -296,7 +296,7 @@ def frame(body: Packed) -> Packed: ...
 def frame(body: Message) -> Message:
     """Puts length and checksum before a body; one that stays in this process needs no more than their size."""
     if isinstance(body, Packed):
-        return Packed(body.body, body.beside, body.size + FRAME_SIZE, body.zones, framed=True)
+        return Packed(body.body, body.apart, body.size + FRAME_SIZE, body.zones, framed=True)
     return _FRAME.pack(_MAGIC, len(body), zlib.crc32(body)) + body
 
 
@@ -316,7 +316,7 @@ def unframe(data: Message) -> Message:
         MessageError: the message was truncated or damaged, or is of another format.
     """
     if isinstance(data, Packed):
-        return Packed(data.body, data.beside, data.size - FRAME_SIZE, data.zones)
+        return Packed(data.body, data.apart, data.size - FRAME_SIZE, data.zones)
     if len(data) < FRAME_SIZE or data[:4] != _MAGIC:
         raise MessageError(f"{len(data)} bytes that are not a fedplug message (they must begin with {_MAGIC!r})")
     _, length, checksum = _FRAME.unpack_from(data)
@@ -333,11 +333,11 @@ class _Writer:
 
     Args:
         zones: if given, the bytes that each zone's blocks take are added to it.
-        beside: if given, what is large is put there, and `larger` says how many bytes it would take beyond its number.
+        apart: if given, what is large is put there, and `larger` says how many bytes it would take beyond its number.
     """
 
-    def __init__(self, zones: Counter[str] | None, beside: list[Any] | None) -> None:
-        self.zones, self.beside, self.larger = zones, beside, 0
+    def __init__(self, zones: Counter[str] | None, apart: list[Any] | None) -> None:
+        self.zones, self.apart, self.larger = zones, apart, 0
 
     def write(self, value: Any) -> bytes:
         """The encoded value."""
@@ -350,13 +350,13 @@ class _Writer:
         if isinstance(item, np.ndarray):
             if item.dtype.kind not in _DTYPE_KINDS:
                 raise MessageError(f"an array of {item.dtype} cannot travel; send bool, integer or float arrays")
-            if self.beside is not None and item.nbytes >= _LARGE:
+            if self.apart is not None and item.nbytes >= _LARGE:
                 described = len(msgpack.packb([item.dtype.str, list(item.shape)]))
-                return self._put_beside(unchangeable(item), _extension_size(described + _bytes_size(item.nbytes)))
+                return self._put_apart(unchangeable(item), _extension_size(described + _bytes_size(item.nbytes)))
             return msgpack.ExtType(_ARRAY, msgpack.packb([item.dtype.str, item.shape, np.ascontiguousarray(item).data]))
         if isinstance(item, Block):
             fields = _block_fields(item)
-            if self.beside is not None and item.ciphertexts:
+            if self.apart is not None and item.ciphertexts:
                 fields["ciphertexts"] = [_Bytes(p) if isinstance(p, bytes) else p for p in item.ciphertexts]
             body, size = self._nested(fields)
             if self.zones is not None:
@@ -365,10 +365,10 @@ class _Writer:
         if isinstance(item, Plan):
             return msgpack.ExtType(_PLAN, self._nested([item.labels, list(item.zones), sorted(item.shared)])[0])
         if isinstance(item, Packed):
-            return item.to_bytes() if self.beside is None else self._put_beside(item, _bytes_size(item.size))
+            return item.to_bytes() if self.apart is None else self._put_apart(item, _bytes_size(item.size))
         if isinstance(item, _Bytes):
             size = len(item.data)
-            return item.data if size < _LARGE else self._put_beside(item.data, _bytes_size(size))
+            return item.data if size < _LARGE else self._put_apart(item.data, _bytes_size(size))
         if isinstance(item, np.generic):
             return item.item()
         if isinstance(item, int):  # beyond 64 bits
@@ -383,23 +383,23 @@ class _Writer:
         self.larger = before + _extension_size(size) - _extension_size(len(body))
         return body, size
 
-    def _put_beside(self, item: Any, size: int) -> Any:
-        assert self.beside is not None
-        self.beside.append(item)
-        number = (len(self.beside) - 1).to_bytes(4, "big")
+    def _put_apart(self, item: Any, size: int) -> Any:
+        assert self.apart is not None
+        self.apart.append(item)
+        number = (len(self.apart) - 1).to_bytes(4, "big")
         self.larger += size - _extension_size(len(number))
-        return msgpack.ExtType(_BESIDE, number)
+        return msgpack.ExtType(_APART, number)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Bytes:
-    """Bytes that lie beside a message where they are many."""
+    """Bytes that are held outside a message where they are many."""
 
     data: bytes
 
 
 def _bytes_size(length: int) -> int:
-    """Bytes that so many bytes take in msgpack."""
+    """Bytes that a text of this many bytes takes in msgpack."""
     return length + (2 if length < 1 << 8 else 3 if length < 1 << 16 else 5)
 
 

@@ -1,8 +1,8 @@
-"""What the server asks: `cohort.ask` and `cohort.tell` of the clients, `key_server.ask` of the key server.
+"""The server's requests: `cohort.ask` and `cohort.tell` of the clients, `key_server.ask` of the key server.
 
 A `tell` needs no reply, so it is held back and travels with the next `ask`, in order. A lasting tell (the default) also
-reaches, later, the clients that are not in this round's cohort or did not answer: whoever missed the winners of a vote
-or an aggregate catches up before it is asked anything.
+reaches, later, the clients that are not in this round's cohort or did not answer: a client that missed the winners of a
+vote or an aggregate catches up before it is asked anything.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Office(Protocol):
 
     @property
     def min_clients(self) -> int:
-        """The fewest that a round goes on with."""
+        """The fewest clients with which a round continues."""
 
     @property
     def round(self) -> int:

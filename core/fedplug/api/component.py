@@ -52,7 +52,7 @@ class Options(BaseModel):
 class File(Options):
     """A file that a component needs, such as weights. In a recipe its path is enough: `base: weights.pt`.
 
-    It is looked for beside the recipe that names it, in the working directory, and where distributions ship recipes.
+    fedplug looks for it next to the recipe that names it, in the working directory, and among shipped recipes.
     The resolved recipe has its name and its SHA-256; the run folder has a copy, and worker processes are sent it.
     """
 
@@ -65,7 +65,7 @@ class File(Options):
         return {"file": value} if isinstance(value, str) else value
 
     def read(self) -> bytes:
-        """What it holds, as the recipe was resolved with it.
+        """The content with which the recipe was resolved.
 
         Raises:
             SetupError: this process has not read it, nor was it sent it.
@@ -90,7 +90,7 @@ def _holds_bool(value: Any) -> bool:
 
 
 def _mentions(annotation: Any, *wanted: Any) -> bool:
-    """Whether one of these stands somewhere in an annotation: int in `list[int] | None`, True in `Literal[True]`."""
+    """Whether an annotation contains one of these: int in `list[int] | None`, True in `Literal[True]`."""
     return any(annotation is one for one in wanted) or any(_mentions(part, *wanted) for part in get_args(annotation))
 
 

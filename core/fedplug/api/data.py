@@ -53,12 +53,12 @@ class Examples:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one example, such as (C, H, W)."""
+        """The shape of one example, such as (C, H, W)."""
         return tuple(self.inputs.shape[1:])
 
     @property
     def answers(self) -> NDArray[Any]:
-        """What a model is to predict: int64 (n,) classes, (n, H, W) classes of pixels, or float32 numbers."""
+        """The values that a model predicts: int64 (n,) classes, (n, H, W) classes of pixels, or float32 numbers."""
         if self.targets is None:
             return self.labels
         return self.targets.astype(np.float32 if self.targets.dtype.kind == "f" else np.int64, copy=False)
@@ -71,11 +71,11 @@ class Examples:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class About:
-    """What a model needs to know about examples; whoever holds some hands it on with `about`.
+    """What a model needs to know about examples; `about` gives it of those at hand.
 
     Attributes:
-        classes: names of a model's outputs, whose number is theirs: of classes; of the numbers that a regression
-            predicts; of the labels of which an example may have several; of tokens.
+        classes: names of a model's outputs, one each: of classes, of the numbers that a regression predicts, of the
+            labels of which an example may have several, or of tokens.
         mean, std: per channel, in units of inputs scaled to [0, 1]; inputs are standardised with them when they
             become tensors. uint8 inputs are divided by 255 first. Both empty: inputs reach the model as they are.
         kinds: names of the labels, where they are not the classes that a model predicts (segmentation).
@@ -95,7 +95,7 @@ class About:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """What the labels are called."""
+        """The names of the labels."""
         return self.kinds or self.classes
 
     @property
@@ -140,7 +140,7 @@ class PublicData(About):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ClientData(About):
-    """What one client holds.
+    """The data of one client.
 
     Attributes:
         train: its own training examples.
@@ -184,7 +184,7 @@ OWN_MODELS = ", own models"
 
 
 class Figure(Checked, Record):
-    """What a task is judged by, and how that is read.
+    """A number by which a task is judged, and how to read it.
 
     Attributes:
         name: as `Task.figures` or `ModelSource.figures` has it, such as `IoU`.
@@ -202,7 +202,7 @@ ACCURACY = Figure("accuracy", better="higher")
 
 
 def figure_named(name: str, figures: Iterable[Figure]) -> Figure | None:
-    """What is declared of a figure of a row, of the clients' own models too; None where nothing is."""
+    """The declaration of a figure of a row, of the clients' own models too; None where there is none."""
     return next((figure for figure in figures if figure.name == name.removesuffix(OWN_MODELS)), None)
 
 
@@ -235,7 +235,7 @@ class Model(Protocol):
     def moved_from(self, start: NDArray[np.float32]) -> NDArray[np.float32]:
         """How far the parameters are from a vector, (P,); nobody else holds the array.
 
-        What they are afterwards is not said: whoever asks sets the model before it is used again.
+        They may change: the caller sets the model before it uses it again.
         """
         return self.get_vector() - start
 

@@ -17,7 +17,7 @@ class FedplugError(Exception):
     """Base of every error whose message names the place, the value, the rule and the remedy.
 
     Attributes:
-        client_id: the one client whose upload is to blame; the round goes on without it. None where nobody is.
+        client_id: the one client whose upload is to blame; the round continues without it. None where nobody is.
         run_folder: of the run that it ended, with what is saved of it; None where nothing is.
     """
 
@@ -81,7 +81,7 @@ class ProtectionError(FedplugError):
 class OpenedBefore(ProtectionError):
     """Another sum of the same round and zone was opened, as far back as the party that opens remembers.
 
-    A round that is repeated after a resume goes on without that sum, whichever party refuses it, and in whatever
+    A round that is repeated after a resume continues without that sum, whichever party refuses it, and in whatever
     method: a client that raises it stays in the round.
 
     Attributes:
@@ -115,7 +115,7 @@ class PartyLost(FedplugError):
 def cause_of(error: BaseException) -> str:
     """An error that is not fedplug's own, in one line: its type, its message, and the line that raised it.
 
-    Where a user's own file is on the way there, its line: that is what its author can mend.
+    Where a user's own file is on the way there, its line, which its author can fix.
     """
     frames = list(traceback.extract_tb(error.__traceback__))
     own = [frame for frame in frames if frame.filename.endswith(".py") and not PurePath(frame.filename).is_absolute()]
@@ -141,7 +141,7 @@ def of_component(name: str, what: str) -> Iterator[None]:
 
 
 def log_error(run_dir: Path | None, whose: str, error: BaseException) -> None:
-    """Appends the traceback of an error to `errors.log` of the run folder, for whoever wrote what raised it.
+    """Appends the traceback of an error to `errors.log` of the run folder, for the author of the code that raised it.
 
     Args:
         run_dir: None where there is no folder; nothing is written then.

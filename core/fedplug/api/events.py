@@ -1,8 +1,8 @@
 """The life of a run as a stream of typed events, synchronous and in order.
 
 The protocol tells what happens and names nobody who listens. Ledger, metrics, checkpoints and console subscribe; so
-does an extension, through its `observe`. An event is told once everything before it is done, and what a listener does
-is done before the run goes on: whoever hears `Asking` can still refuse.
+does an extension, through its `observe`. An event is told once everything before it is done, and the run continues when
+its listeners are done: a listener to `Asking` can still refuse.
 
 Rounds count from 0, as in `Context.round`; -1 is the set-up.
 """
@@ -39,7 +39,7 @@ class RunStarted(Event):
         folder: of the run.
         recipe, digest: the recipe as plain data, with every default written out, and its digest.
         versions: of Python, numpy, fedplug and the plugins that take part.
-        files: where whoever hears this may write; of an extension that stands in the recipe, the run folder alone.
+        files: where listeners may write; an extension that the recipe names may write to the run folder alone.
     """
 
     plan: Sequence[tuple[str, str, str]]
@@ -67,7 +67,7 @@ class Asking(Event):
     Attributes:
         clients: who will be asked, and pays, also if the reply is then lost; of an `opening`, whose updates are in the
             sum for which shares are asked for.
-        what: `ballots` where a negotiation's ballots carry noise; `upload`; `opening` of a sum that nobody can open
+        what: `ballots` where a negotiation's ballots carry noise, `upload`, or `opening` of a sum that nobody can open
             alone.
     """
 
@@ -147,7 +147,7 @@ class SumWithheld(Event):
 
 
 class MessageUncovered(Event):
-    """A component had clients, or the key server, answer a question of which it says nowhere what the answer shows.
+    """A component had clients, or the key server, answer a question, and no statement says what the answer shows.
 
     Attributes:
         what: of the question, as a sentence without its subject.
@@ -159,14 +159,14 @@ class MessageUncovered(Event):
 
 
 class Released(Event):
-    """What a round's uploads released, as the server counts it.
+    """The release of a round's uploads, as the server counts it.
 
     Attributes:
         charged: the clients that were asked for an upload.
         weights: of those whose upload is in the sums; empty in a round that is skipped after uploads came.
         zone_sizes: scalars of each zone, mean over the uploads.
         contributors: for each zone that was opened, the fewest clients behind any of its values.
-        exposed: whether something beside the values shows who took part.
+        exposed: whether something other than the values shows who took part.
     """
 
     round: int
@@ -226,7 +226,7 @@ class RowMade(Event):
 
 
 class RowsRestored(Event):
-    """A run goes on from a checkpoint, with these rows behind it; the last may wait for its accuracy."""
+    """A run continues from a checkpoint, after these rows; the last may wait for its accuracy."""
 
     rows: Sequence[Row]
 
@@ -244,7 +244,7 @@ class Note(Event):
 
 
 class ResultsWritten(Event):
-    """The run folder holds what the run came to, complete or not: metrics, ledger, summary."""
+    """The run folder holds the results of the run, complete or not: metrics, ledger, summary."""
 
     folder: Path
 
@@ -285,16 +285,16 @@ class Events:
         self._first = 0
 
     def subscribe(self, kind: type[E], listener: Callable[[E], None], *, first: bool = False) -> None:
-        """From here on, calls `listener` with every event of this kind; `Event` stands for all.
+        """From here on, calls `listener` with every event of this kind; `Event` means all.
 
-        What a listener raises stops the run, and those behind it do not hear the event: whoever must hear of what has
-        happened already subscribes as `first`.
+        If a listener raises, the run stops, and later listeners do not hear the event. A listener that must hear of
+        everything that has happened subscribes as `first`.
         """
         self._listeners.insert(self._first if first else len(self._listeners), (kind, listener))
         self._first += first
 
     def tell(self, event: Event) -> None:
-        """Calls whoever subscribed to events of this kind."""
+        """Calls the listeners to events of this kind."""
         for kind, listener in self._listeners:
             if isinstance(event, kind):
                 listener(event)

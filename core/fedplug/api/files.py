@@ -1,7 +1,7 @@
 """The one door to a run folder: its folders have mode 0700 and its files 0600, whatever the umask says.
 
-A run folder names secret cohorts and may hold updates before their noise, and so does all that is made from it. Whoever
-writes there writes through this module. It follows no link in the last part of a path: a run folder may come from
+A run folder names secret cohorts and may hold updates before their noise, and so does all that is made from it. All
+code writes there through this module. It follows no link in the last part of a path: a run folder may come from
 somebody else, and a link in it must not have us write or shorten a file elsewhere.
 """
 
@@ -27,7 +27,7 @@ _FLAGS = {
     "a+": os.O_RDWR | os.O_CREAT | os.O_APPEND,
 }
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
-"""Whoever opens a pipe would wait for somebody at its other end."""
+"""Opening a pipe would wait for somebody at its other end."""
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | _NO_WAIT
 
 
@@ -42,7 +42,7 @@ def private_folder(folder: Path, exist_ok: bool = True) -> Path:
         OSError: it cannot be made.
     """
     if folder.is_symlink():
-        raise SetupError(f"{folder} is a link, and must be a folder; look who put it there, and delete it")
+        raise SetupError(f"{folder} is a link, and must be a folder; ask who put it there, and delete it")
     missing = [folder, *(above for above in folder.parents if not above.exists())]
     for each in reversed(missing[1:]):
         with contextlib.suppress(FileExistsError):
@@ -74,14 +74,14 @@ def open_private(file: Path, mode: str, buffering: int = -1, newline: str | None
         handle = os.open(file, _FLAGS[kind] | _NO_LINK, 0o600)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise SetupError(f"{file} is a link, and must be a file; look who put it there, and delete it") from error
+            raise SetupError(f"{file} is a link, and must be a file; ask who put it there, and delete it") from error
         if error.errno == errno.ENXIO:
-            raise SetupError(f"{file} is not a file; look who put it there, and delete it") from error
+            raise SetupError(f"{file} is not a file; ask who put it there, and delete it") from error
         raise
     try:
         found = os.fstat(handle).st_mode
         if not stat.S_ISREG(found):
-            raise SetupError(f"{file} is not a file; look who put it there, and delete it")
+            raise SetupError(f"{file} is not a file; ask who put it there, and delete it")
         _take_rights(file, found, lambda rights: os.fchmod(handle, rights))
         if binary:
             return open(handle, kind + "b", buffering)
@@ -106,7 +106,7 @@ def open_plain(file: Path) -> BinaryIO:
 
 
 def read_bytes(file: Path) -> bytes:
-    """What is in a file of a run folder. Raises as `open_plain`."""
+    """The content of a file of a run folder. Raises as `open_plain`."""
     with open_plain(file) as opened:
         return opened.read()
 
@@ -183,7 +183,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def shorten(file: Path, size: int) -> None:
-    """Cuts a private file off after so many bytes."""
+    """Cuts a private file off after this many bytes."""
     with open_private(file, "r+b") as opened:
         opened.truncate(size)
 
@@ -213,8 +213,8 @@ def private_process() -> Iterator[None]:
 class Files:
     """Where an extension may write: in the run folder, and elsewhere only where this machine's user allows it.
 
-    What the command line or the config file names (`--with`) is the user's word, and may lead anywhere. What stands in
-    a recipe may have been written by somebody else: with `--allow-outside` alone it leads out of the run folder.
+    What the command line or the config file names (`--with`) is the user's word, and may lead anywhere. Somebody
+    else may have written a recipe: its paths lead out of the run folder with `--allow-outside` alone.
 
     Attributes:
         folder: of the run.

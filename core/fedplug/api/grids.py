@@ -62,7 +62,7 @@ def power_of_two(grid: float | None) -> float | None:
 
 
 def too_fine(grid: float, least: float) -> ProtectionError:
-    """What is wrong with a grid that is finer than the finest."""
+    """The complaint about a grid that is finer than the finest."""
     return ProtectionError(
         f"grid={grid!r} must be at least {least!r}, or float32 cannot hold the results; use that, or leave grid out"
     )
@@ -82,7 +82,7 @@ def check_exact(std: float, grid: float) -> None:
 
 
 def check_integer(std: float, grid: float) -> None:
-    """Refuses a grid beside which noise in whole numbers has no price, or which no table of its law holds.
+    """Refuses a grid on which noise in whole numbers has no price, or which no table of its law holds.
 
     Raises:
         ProtectionError: less than one step to a standard deviation, or more than 2^12.
@@ -106,7 +106,7 @@ def exact_slack(std_in_steps: float, samples: float) -> float:
 
 
 def note_of(source: str, mechanism: str, slack: float) -> str:
-    """What a reader of the ledger should know of a source, as a sentence; empty if nothing."""
+    """A note on a source for readers of the ledger, as a sentence; empty if there is none."""
     if source == "reproducible":
         return "anyone who knows the seed can subtract this noise"
     if mechanism in ("skellam_sum", "discrete_gaussian_sum"):

@@ -1,4 +1,4 @@
-"""What is known of one client's values at one place of a zone's chain, and what follows behind an operation.
+"""The known facts about one client's values at one place of a zone's chain, and those behind an operation.
 
 `Known.after` folds an operation (`fedplug.api.operations`) into what was known before it: from what the core does
 follows what is known behind it, and of what a plugin's function does nothing is promised.
@@ -41,8 +41,8 @@ class Release(NoiseTerms):
     """One noise of a zone's chain as the ledger enters it: what it costs each client in one round.
 
     Attributes:
-        noise_multiplier: of Gaussian noise its standard deviation over the L2 sensitivity (zero-out); of Laplace noise
-            its scale over the L1 sensitivity; of a pure mechanism 1 / epsilon. 0 where no bound was known.
+        noise_multiplier: of Gaussian noise its standard deviation over the L2 sensitivity (zero-out), of Laplace noise
+            its scale over the L1 sensitivity, of a pure mechanism 1 / epsilon. 0 where no bound was known.
         clipping_norm: the sensitivity; NaN where it is not one number.
         range, step: what the values can hold and how they are rounded from this noise on, of one client's weighted
             values.
@@ -65,7 +65,7 @@ class Release(NoiseTerms):
 
 @dataclasses.dataclass(frozen=True)
 class Clipped:
-    """A public bound that a client's values were scaled down to, for whoever reads them.
+    """A public bound that a client's values were scaled down to, for their readers.
 
     Attributes:
         link: who clipped.
@@ -85,7 +85,7 @@ _LOOSE = "what the sum is divided by may follow from values, which no noise on i
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Known:
-    """What is known of one client's values of a zone, or of a sum, at one place of its chain.
+    """The known facts about one client's values of a zone, or about a sum, at one place of its chain.
 
     Attributes:
         zone: the zone.
@@ -199,7 +199,7 @@ class Known:
     # -- the fold ------------------------------------------------------------------------------------------------------
 
     def after(self, *operations: Operation) -> Known:
-        """What is known behind these operations."""
+        """The known facts behind these operations."""
         known = self
         for operation in operations:
             known = known._apply(operation)
@@ -408,14 +408,14 @@ class Known:
         if noise.sample is not None:
             why = why or f"the draws of {self.link} do not add up as the noise of the core does"
         elif noise.mechanism in GAUSSIAN and not isinstance(noise.std, int | float):
-            why = why or "each client's noise has sizes of its own, so others' noise earns no credit"
+            why = why or "each client's noise has different sizes, so others' noise earns no credit"
         grid = noise.grid or 0.0
         release = Release(
             noise_multiplier=float(multiplier), clipping_norm=math.nan if norm is None else norm, uncredited=why,
             step=grid, size=float(self.size) if in_steps else 0.0, link=self.link, word=noise.word,
             **shared(noise, NoiseTerms),
         )  # fmt: skip
-        # Whoever adds no noise leaves values and bounds as they were; noise that is worth nothing still moves them.
+        # Without noise, values and bounds stay as they were; noise that is worth nothing still moves them.
         silent = noise.std == 0
         clips = self.clips if silent else tuple(dataclasses.replace(clip, noised=True) for clip in self.clips)
         beneath = norms.apart(self.bounds or self.beneath, grid, self.layers) if noise.sample is None else ()

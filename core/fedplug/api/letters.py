@@ -11,7 +11,7 @@ A component whose `signers` gives something has clients sign their keys (Ed25519
 signature is whose comes from one of two places:
 
     a list     of all clients' public keys, a file of the recipe: every site holds its own copy, and the digest of the
-               recipe binds it, so the server cannot change it. Each site has the private half of its own client
+               recipe binds it, so the server cannot change it. Each site has the private half for its client
     the run    clients make their key pairs in it, and keep the first public key that the server shows them of another
                client. A server that lies from the start, about all keys, is not noticed
 """
@@ -52,8 +52,8 @@ class Correspondent(Component):
     """
 
     def signers(self) -> Mapping[int, bytes] | None:
-        """By client, the Ed25519 public keys, 32 bytes, that all sites know; empty: those of the run; None: nothing is
-        signed, as is the default. See `read_signers`.
+        """By client, the Ed25519 public keys, 32 bytes, that all sites know. Empty: those of the run. None, as by
+        default: nothing is signed. See `read_signers`.
         """
         return None
 
@@ -92,7 +92,7 @@ class Correspondent(Component):
         its signing key and the signature over both.
 
         Raises:
-            ProtectionError: the recipe lists signing keys, and this client has not the private half of its own.
+            ProtectionError: the recipe lists signing keys, and this client does not have the private half of its key.
         """
         memory, signers = client.memory(self), self.signers()
         if _PRIVATE not in memory:
@@ -264,7 +264,7 @@ class Correspondent(Component):
         return contents
 
     def correspondence(self) -> Reveals:
-        """What the keys show, for `reveals`."""
+        """The statement about the keys, for `reveals`."""
         note = "halves of key pairs that are drawn before any training; letters under them are relayed unread"
         return Reveals("public keys", ("server",), covered_by="nothing to pay", asked=("make_key",), note=note)
 

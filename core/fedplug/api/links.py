@@ -1,6 +1,6 @@
-"""The one list of links: what a zone's values pass, in order, with the party at which each link runs, and what it does.
+"""The one list of links that a zone's values pass, in order, with the party and the operations of each.
 
-Each link gives operations; the protocol executes them; the check, the ledger, the plan of a run and the views of
+Each link gives operations, and the protocol executes them. The check, the ledger, the plan of a run and the views of
 attacks read the same operations, folded the same way. Nobody else works out who comes after whom.
 """
 
@@ -71,7 +71,7 @@ def closers(steps: Iterable[Step]) -> list[str]:
 
 
 def uploaded(steps: Iterable[Step]) -> Known | None:
-    """What is known of a zone as the server receives it; None where the zone has no link at all."""
+    """The known facts about a zone as the server receives it; None where the zone has no link at all."""
     known = None
     for step in steps:
         if step.link.hook == "protect":
@@ -110,7 +110,7 @@ def _rounded(value: Any) -> Any:
 
 
 def released(steps: Iterable[Step]) -> Known | None:
-    """What is known of a zone's sum as clients adopt it."""
+    """The known facts about a zone's sum as clients adopt it."""
     known = None
     for step in steps:
         known = step.after
@@ -145,7 +145,7 @@ def is_client(party: Any) -> bool:
 
 @contextlib.contextmanager
 def without(party: Party, told: str, *, scores: bool = False, update: bool = False) -> Iterator[None]:
-    """Inside, a client has no examples, and unless they are left to it no scores, no update and no model of its own.
+    """Inside, a client has no examples, and unless they are left to it no scores, no update and no personal model.
 
     Args:
         party: a client; of other parties nothing is taken.
@@ -184,7 +184,7 @@ class Link:
         name: of the component.
         component: the instance.
         site: the party at which it runs.
-        path: where in the recipe it stands.
+        path: its place in the recipe.
         call: calls a hook of a component by name, as a run does, so that extensions see it; None: the method alone.
     """
 
@@ -197,11 +197,11 @@ class Link:
     call: Callable[..., Any] | None = None
 
     def operations(self, known: Known, ctx: Context) -> Operations:
-        """What the link does to values of which so much is known.
+        """The operations of the link on values of which this is known.
 
         Raises:
-            Misplaced: it cannot stand here, or gives something else than operations.
-            PluginError: the hook fails by itself.
+            Misplaced: its place is wrong, or it gives something else than operations.
+            PluginError: the hook itself fails.
         """
         party = vars(ctx)["party"]  # not `ctx.party`: a context notes whether a hook asks for it (`fedplug.round.base`)
         try:
@@ -209,7 +209,7 @@ class Link:
                 given = self._given(known, ctx)
             else:
                 told = (
-                    f"component {self.name}, hook {self.hook}: what is done follows from public facts, from what the "
+                    f"component {self.name}, hook {self.hook}: its operations follow from public facts, from what the "
                     "component keeps in memory, and from scores where `reads` names them; what follows from data is "
                     "done in Map(function)"
                 )
@@ -230,11 +230,11 @@ class Link:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Step:
-    """A link with what is known before it, what it does, and what is known behind it.
+    """A link with its operations, and what is known before and behind it.
 
     Attributes:
         link: the link.
-        operations: what it does, as it is executed and priced.
+        operations: as they are executed and priced.
         states: what is known before each of the operations, and behind the last one.
     """
 
@@ -244,12 +244,12 @@ class Step:
 
     @property
     def before(self) -> Known:
-        """What is known before the link."""
+        """The known facts before the link."""
         return self.states[0]
 
     @property
     def after(self) -> Known:
-        """What is known behind it."""
+        """The known facts behind it."""
         return self.states[-1]
 
     def has(self, *kinds: type) -> bool:
@@ -258,16 +258,16 @@ class Step:
 
 
 def fold(links: Iterable[Link], ctx: Context, misplaced: Callable[[Link, str], None] | None = None) -> tuple[Step, ...]:
-    """What each link of a zone does, and what is known before and behind each operation.
+    """The operations of each link of a zone, and the known facts before and behind each operation.
 
     Args:
         links: of one zone, in order.
         ctx: of the round; before a run its layout may be empty.
-        misplaced: called with links that cannot stand where they stand, which then count as if they did nothing.
+        misplaced: called with links whose place is wrong, which then count as if they did nothing.
             None: the first one raises.
 
     Raises:
-        Misplaced: a link cannot stand where it stands.
+        Misplaced: the place of a link is wrong.
     """
     steps: list[Step] = []
     known: Known | None = None
@@ -325,7 +325,7 @@ def settled(noise: Noise, known: Known, ctx: Context) -> Noise:
         )
     if noise.sample is not None:
         if noise.mechanism in INTEGER:
-            raise Misplaced(f"{known.link} calls a sampler of its own {noise.mechanism}, a name of the core; rename it")
+            raise Misplaced(f"{known.link} calls its own sampler {noise.mechanism}, a name of the core; rename it")
         return dataclasses.replace(noise, word=known.link)
     if noise.mechanism in INTEGER:
         return _settled_in_steps(noise, known)
@@ -361,8 +361,8 @@ def settled(noise: Noise, known: Known, ctx: Context) -> Noise:
         # A view of a sum rests on the samples of all clients in it, so each of theirs may be off.
         slack = grids.exact_slack(noise.std / grid, float(ctx.layout.size) * ctx.rounds * ctx.num_clients)
     elif noise.source == "exact" and noise.promised is not None and noise.promised > 0:
-        # The layer, or client, with the least noise has the coarsest grid beside it; the default grid may be half as
-        # fine, and one of the recipe's own is as coarse as may be.
+        # The layer, or client, with the least noise has the coarsest grid relative to it. The default grid may be half
+        # as fine, and a grid that the recipe sets may be as coarse as allowed.
         coarsest = 2 * grids.finest(1.0, noise.promised, noise.mechanism)
         grids.check_exact(noise.promised, coarsest)
         steps = grids.FEWEST_EXACT if noise.grid else noise.promised / coarsest
@@ -376,7 +376,7 @@ def _settled_in_steps(noise: Noise, known: Known) -> Noise:
 
     Raises:
         Misplaced: values do not lie on its grid, or it is added to a sum.
-        ProtectionError: it is too small, or too large, beside its grid.
+        ProtectionError: it is too small, or too large, for its grid.
     """
     if known.summed:
         raise Misplaced(
@@ -536,7 +536,7 @@ def _check_place(link: Link, known: Known, operation: Operation) -> None:
 
 
 def misplaced_links(links: tuple[Link, ...], ctx: Context) -> list[tuple[Link, str]]:
-    """Every link that cannot run, or cannot stand, where it stands, with a sentence; folded without stopping."""
+    """Every link that cannot run in its place, with a sentence; folded without stopping."""
     problems: list[tuple[Link, str]] = []
     steps = fold(links, ctx, lambda link, message: problems.append((link, message)))
     at_clients: Link | None = None

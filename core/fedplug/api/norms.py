@@ -114,7 +114,7 @@ def behind_clip(bounds: tuple[Bound, ...], clip: Bound, layers: Layers) -> tuple
     """Bounds of how far values lie apart that did so by these, once both were scaled down by a clip.
 
     Cutting magnitudes off brings values no further apart in any norm, and scaling down to an L2 norm not in L2. Scaling
-    down to an L1 norm does: values 1 apart may come to lie sqrt(n) apart. So may in L1 those behind an L2 clip.
+    down to an L1 norm does: values 1 apart may end up sqrt(n) apart. So may in L1 those behind an L2 clip.
     """
     if of_scalars(clip):
         return bounds

@@ -1,4 +1,4 @@
-"""What is done to a zone's values: a small vocabulary of operations, which the core executes and prices.
+"""Operations on a zone's values: a small vocabulary, which the core executes and prices.
 
 A hook of a link (`protect`, `aggregate`, `postprocess`) or a ballot gives a tuple of operations, as a function of what
 is `Known` before it and of the round. The core executes that tuple (`fedplug.mechanisms`), and the same tuple is what
@@ -52,7 +52,7 @@ noise, or the recipe's seed, which protects nobody."""
 
 
 class Misplaced(FedplugError):
-    """A link cannot stand where it stands; the message says why and what to do. Raised by hooks of links."""
+    """The place of a link is wrong; the message says why and what to do. Raised by hooks of links."""
 
 
 class Curve(Protocol):
@@ -84,7 +84,7 @@ class Bound(Checked):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Public:
-    """What a function of values is handed besides: facts that everybody may know, and a memory of such values.
+    """The second argument of a function of values: facts that everybody may know, and a memory of such values.
 
     Attributes:
         zone: of the values.
@@ -124,7 +124,7 @@ class Clip(Bound):
 
     @property
     def limit(self) -> float | tuple[float, ...]:
-        """What is enforced: the norm, or where that is less the client's own."""
+        """The enforced norm: this one, or the client's own where that is less."""
         own = math.inf if self.tighter is None else self.tighter
         return tuple(min(norm, own) for norm in self.norm) if isinstance(self.norm, tuple) else min(self.norm, own)
 
@@ -200,11 +200,11 @@ class Widen(Checked):
 
 
 class NoiseKind(Checked, Record):
-    """What a noise is: of what a link states, of what the ledger enters, and in its report.
+    """The kind of a noise: in the statement of a link, in the ledger, and in its report.
 
     Attributes:
-        mechanism: `gaussian`, `discrete_gaussian`, `laplace`; `pure` (any other with an epsilon and no delta, which
-            replacing a client by another instead of zero at most doubles); or a name of the plugin's own, with a curve.
+        mechanism: `gaussian`, `discrete_gaussian`, `laplace`, `pure` (any other with an epsilon and no delta, which
+            replacing a client by another instead of zero at most doubles), or a plugin's own name, with a curve.
         trust: `local` (added before upload), `central` (added to the sum by a trusted party), or `distributed` (local,
             but calibrated for the sum).
         source: `secure`, `exact`, or `reproducible` (from the recipe's seed, which protects nobody).
@@ -221,14 +221,14 @@ class NoiseKind(Checked, Record):
 
 
 class NoiseTerms(NoiseKind, kw_only=True):
-    """The same with what its epsilon depends on beside its size.
+    """The same with what its epsilon depends on in addition to its size.
 
     Attributes:
         slack: the share of delta that the mechanism itself takes for all rounds of the recipe: delta grows by (1 +
             e^epsilon) times this, and by as much again where rounds that are repeated make more releases.
         calibrated_delta: the delta that an epsilon among the options is meant for; None without one.
         scored: True where the scale follows from scores of a model, so that it tells of whatever moved that model.
-        colluders: so many clients know their own noise and may put their heads together, so that it does not count;
+        colluders: this many clients know their own noise and may collude, so that it does not count;
             whatever is said here, that of one client does not.
         takes_back: of noise that is correlated over rounds, how much of the noise of the round before it takes away
             again, of that before, and so on; none in the first. None where the noise of each round is independent.
@@ -244,7 +244,7 @@ class NoiseTerms(NoiseKind, kw_only=True):
 
 
 class Noise(NoiseTerms, kw_only=True):
-    """Random noise, independent for each scalar, which the core draws from a stream of its own; priced by the size that
+    """Random noise, independent for each scalar, which the core draws from a separate stream; priced by the size that
     is used over the bound that is enforced before it. Without such a bound it has no price, and nothing is promised.
 
     With `takes_back=(a_1, a_2, ...)` the noise n_t of round t is what is drawn anew, of `std`, less the sum of a_k
@@ -358,7 +358,7 @@ class Noise(NoiseTerms, kw_only=True):
         """A mechanism that the plugin executes; every verdict says that its price is on the component's word.
 
         Args:
-            mechanism: `gaussian` or `pure` where it costs what that does, else a name of the plugin's own.
+            mechanism: `gaussian` or `pure` where it costs the same, else a name that the plugin chooses.
             sample: see the class.
             multiplier: scale over sensitivity; of a pure mechanism 1 / epsilon.
             source: where `sample` draws from, as it says itself.
@@ -423,7 +423,7 @@ class Seal(Checked, kw_only=True):
             locks its answer for them; shares are put together at the server, or at each client (`Sealer.gather`).
         range: largest magnitude of a weighted value; larger ones saturate. Infinity: none does; NaN: unknown.
         step: distance of neighbouring values; values are rounded to it. 0: none is; NaN: unknown.
-        position_block: how many consecutive global positions share a ciphertext where clients have masks of their own;
+        position_block: how many consecutive global positions share a ciphertext where each client has its own mask;
             0 where they must share the mask.
     """
 
@@ -459,7 +459,7 @@ class WeightedSum(Checked, kw_only=True):
 
     Attributes:
         divided_by: each position by the weight of the clients that `sent` it, or of `all` whose blocks are added.
-        rate: public factor on the mean, > 0; divisors are so many times smaller.
+        rate: public factor on the mean, > 0; divisors are smaller by this factor.
         layers: gives what the update of each client counts in each layer, and what that adds to the divisor, by
             client: two arrays (L,); of the blocks and the round. One client's values then move the weights of others,
             so that noise on the sum is measured by nothing.
@@ -492,7 +492,7 @@ _KINDS = get_args(Operation)
 
 
 def as_operations(given: Any, hook: str, link: str) -> Operations:
-    """What a hook gave, as operations: one operation, or a function, counts as a tuple of it.
+    """The return value of a hook as operations: one operation, or a function, counts as a tuple of it.
 
     Raises:
         Misplaced: it is something else.

@@ -48,7 +48,7 @@ def _philox() -> Callable[[NDArray[np.uint64]], np.random.Philox]:
 
 
 def stream(seed: int, *purpose: object) -> np.random.Generator:
-    """A reproducible random stream of its own for each purpose.
+    """A separate, reproducible random stream for each purpose.
 
     Philox keyed by a hash of the seed and the purpose, so that streams do not depend on the order in which parties
     run. Not a source of secret randomness.
@@ -101,7 +101,7 @@ class PartyMemory(Record, eq=False):
 
 
 class CalledMemory(PartyMemory, eq=False):
-    """What is remembered of a party that answers calls.
+    """The memory of a party that answers calls.
 
     Attributes:
         done: the last lasting call it has run; 0 before any.
@@ -117,13 +117,13 @@ class CalledMemory(PartyMemory, eq=False):
 
 
 class ClientMemory(CalledMemory, eq=False):
-    """What is remembered of a client.
+    """The memory of a client.
 
     Attributes:
         trained, protected, evaluated: the last round in which it did so, from 0; -1: in none.
         weight: the aggregator's weight of this client, in (0, 1]; 1 before the server says otherwise.
         buffers: the batch-norm statistics of its model, by name.
-        retained: the zone it kept to itself in the last round, where the recipe makes a model of its own of it.
+        retained: the zone it kept to itself in the last round, where the recipe makes a personal model of it.
         accounts: by level, what a component that keeps an account there stated before round 1 that each round releases;
             empty where none does.
         cohort_secret: 32 bytes that all clients share and no server knows; None where nobody needs them.
@@ -142,7 +142,7 @@ class ClientMemory(CalledMemory, eq=False):
 
 
 class KeyServerMemory(CalledMemory, eq=False):
-    """What is remembered of the key server.
+    """The memory of the key server.
 
     Attributes:
         answer_key: 32 bytes under which it answers to the clients alone; None where it answers to the server.
@@ -152,7 +152,7 @@ class KeyServerMemory(CalledMemory, eq=False):
 
 
 class ServerMemory(PartyMemory, eq=False):
-    """What is remembered of the aggregation server. No key that opens a ciphertext is among it.
+    """The memory of the aggregation server. No key that opens a ciphertext is in it.
 
     Attributes:
         weights: the aggregator's weight of each client; empty before the set-up.
@@ -289,7 +289,7 @@ class Openings:
 def _remedy(file: Path) -> str:
     recipe = file.parent.parent / "recipe.yaml"
     return (
-        "without it sums could be opened twice; put the file back as it was, or start a run of its own: "
+        "without it sums could be opened twice; put the file back as it was, or start a new run: "
         f"fedplug run {recipe}"
     )
 
@@ -348,7 +348,7 @@ class Party:
         return self.state.setdefault(component.name, {})  # type: ignore[no-any-return]
 
     def to_plain(self) -> dict[str, Any]:
-        """What a checkpoint keeps of every party; a client keeps its model and its plan beside it."""
+        """The part of every party that a checkpoint keeps; of a client, also its model and its plan."""
         return {"state": self.state, "remembered": self.remembered.to_plain()}
 
     def restore(self, plain: Any) -> None:
@@ -367,8 +367,8 @@ class Party:
         """Values with the noise of a component's ballots in this round, which the ledger charges.
 
         Args:
-            component: whose `ballots` say what is done to them.
-            what: names the values: noise of each name is drawn from a stream of its own.
+            component: whose `ballots` state the operations on them.
+            what: names the values: noise of each name is drawn from a separate stream.
             values: float32 (n,), of this client; at the server, which adds noise to their sum, such values by client.
 
         Raises:
@@ -388,7 +388,7 @@ class Party:
         simulated clock. The seconds of an operation inside another are the inner one's.
 
         Args:
-            name: what is done, `encrypt` or `train`; the same name means the same cost for each.
+            name: the work, `encrypt` or `train`; the same name means the same cost for each.
             count: how many are done inside: ciphertexts, examples.
         """
         started, before, self._inside = time.perf_counter() + self._saved, self._inside, 0.0
@@ -453,7 +453,7 @@ class Client(Party):
         data: its examples.
         model: the trainable model; after training it holds the local model.
         vector: float32 (P,), the global model this client last adopted.
-        personal: float32 (P,), the model of its own that this client trains from and uses, where the recipe's
+        personal: float32 (P,), the personal model that this client trains from and uses, where the recipe's
             `postprocess.retained` makes one; None where it uses the global model.
         update: float32 (P,), local model minus the one training started from: from training until it is protected; None
             before and after.
@@ -461,7 +461,7 @@ class Client(Party):
         plan: this round's plan; set by the negotiation.
         said: what sections of the recipe say of this client, by key; see `fedplug.Section.of_client`.
         data_root: the folder of data sets at this client, or None.
-        openings: the sums it has opened with a key or a share of its own, also before a restart.
+        openings: the sums it has opened with its own key or share, also before a restart.
         signing_key: the private half, 32 bytes, of the Ed25519 key by which others know this client beforehand; None
             where its site was given none. For `fedplug.api.letters`.
     """
@@ -523,7 +523,7 @@ class Client(Party):
         return stream(self.ctx.seed, self.client_id, self.ctx.round, component.name, *purpose)
 
     def secret(self, component: Any, *purpose: object) -> bytes:
-        """32 secret bytes that all clients share and no server knows, of its own for each component and purpose.
+        """32 secret bytes that all clients share and no server knows, different for each component and purpose.
 
         Derived with HKDF from the cohort secret that the clients agreed on before round 1 (`fedplug.api.secrets`).
 
@@ -578,7 +578,7 @@ class Context:
         """The links of a zone with what they do in this round, and what is known before and behind each operation.
 
         Raises:
-            Misplaced: a link cannot stand where it stands.
+            Misplaced: the place of a link is wrong.
         """
         from fedplug.api.links import fold
 

@@ -37,7 +37,7 @@ MOST_EXAMPLES = 2**32
 
 
 def shown(value: Any) -> str:
-    """What a malformed value is, in a few words; never the value of an array."""
+    """A malformed value in a few words; never the value of an array."""
     if isinstance(value, np.ndarray | dict | list) or dataclasses.is_dataclass(value):
         return f"a {type(value).__name__}"
     if isinstance(value, int) and value.bit_length() > 64:  # Python writes no number of more than 4,300 digits
@@ -48,7 +48,7 @@ def shown(value: Any) -> str:
 def one_line(text: str, most: int = 500) -> str:
     """What another party says, as one line without control characters, and no longer than `most`.
 
-    Whoever writes to a terminal could otherwise clear it or forge lines of it, and fill a disk with one reason.
+    Otherwise its author could clear the terminal or forge lines there, and fill a disk with one reason.
     """
     line = "".join(char if char.isprintable() else " " for char in text[: most + 1]).strip()
     return line if len(text) <= most else f"{line[: most - 3]}..."
@@ -65,7 +65,7 @@ def is_number(value: Any) -> bool:
 
 
 def kind_of(value: Any) -> str:
-    """What a value is, with its article: `a set`, `an object`."""
+    """The kind of a value, with its article: `a set`, `an object`."""
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
@@ -132,7 +132,7 @@ class Checked:
 
 
 def shared(record: Any, kind: type) -> dict[str, Any]:
-    """What a record has of the fields of `kind`, which it inherits: for another record that inherits them."""
+    """The fields that a record inherits from `kind`, for another record that inherits them."""
     return {field.name: getattr(record, field.name) for field in dataclasses.fields(kind)}
 
 
@@ -212,7 +212,7 @@ class Record:
         return plain
 
     def to_json(self, indent: int | None = None) -> str:
-        """JSON on one line, or indented by so many blanks; inverse of `from_json`."""
+        """JSON on one line, or indented by this many blanks; inverse of `from_json`."""
         return json.dumps(self.to_plain(for_json=True), indent=indent)
 
     @classmethod
@@ -255,7 +255,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 @functools.cache
 def _fields(kind: Any) -> list[tuple[str, bool]]:
-    """Of each field of a record its name, and whether it may be left out: it has a default."""
+    """The name of each field of a record, and whether it may be left out: it has a default."""
     missing = dataclasses.MISSING
     fields = dataclasses.fields(kind)
     written = [kind.whole or field.default is field.default_factory is missing for field in fields]

@@ -41,7 +41,7 @@ Site = Literal["client", "server", "key_server"]
 
 
 class Reveals(Checked, Record):
-    """Something that follows from clients' data and is visible to somebody beside the protected values.
+    """Something that follows from clients' data and that somebody sees in addition to the protected values.
 
     Attributes:
         what: for instance `mask`, `vote histogram`, `num_examples`.
@@ -49,7 +49,7 @@ class Reveals(Checked, Record):
         covered_by: what pays for it: `epsilon` (a noise in the ledger, such as the negotiation's own), or `nothing to
             pay` where it does not follow from anybody's data, with the note saying why; None: nothing does.
         asked: names of the methods, of clients or of the key server, whose replies carry it to the server. A reply
-            that no statement names makes the guarantee of whoever reads it `none`.
+            that no statement names makes the guarantee of its readers `none`.
         voids: True where it gives so much away that no epsilon says what is lost: the guarantee of those who see it is
             `none`. The rule: what names the classes of a client's data, without noise, does. That is class counts, and
             scores, votes or chosen positions of single scalars that belong to one client and follow from its data.
@@ -67,7 +67,7 @@ class Reveals(Checked, Record):
 
 
 class Learns(Checked, kw_only=True):
-    """How an update follows from data: what the trainer says of itself, for whoever reads updates.
+    """How an update follows from data: what the trainer says of itself, for readers of updates.
 
     Attributes:
         descends: what the steps descend; `cross_entropy` where updates are sums of gradients of its mean over a batch,
@@ -97,7 +97,7 @@ class Learns(Checked, kw_only=True):
 
 
 class Declares(Checked, kw_only=True):
-    """What a data set is known to hold before it is loaded: `fedplug check` asks the model whether it takes that.
+    """The known shape of a data set before it is loaded: `fedplug check` asks the model whether it takes that.
 
     Attributes:
         shape: of one example, (C, H, W); None where only the files tell.
@@ -126,7 +126,7 @@ def _length(value: Any) -> bool:
 
 
 class Scoring(Checked, kw_only=True):
-    """What a scorer's scores are.
+    """The kind of a scorer's scores.
 
     Attributes:
         per: one a `scalar`, (P,), or one a `layer`, (L,).
@@ -153,7 +153,7 @@ class Reads(Checked, kw_only=True):
 
 
 class Plans(Checked, kw_only=True):
-    """What a negotiation's plans are.
+    """The kind of a negotiation's plans.
 
     Attributes:
         zones: the zones that they can hold.
@@ -183,7 +183,7 @@ class Plans(Checked, kw_only=True):
 
 
 class Wants(Checked, kw_only=True):
-    """What an aggregator needs to work.
+    """The needs of an aggregator.
 
     Attributes:
         num_examples: clients tell how many examples they have, and weights follow from it.
@@ -228,7 +228,7 @@ class Account(Checked, kw_only=True):
 
 
 class Finds(Checked, kw_only=True):
-    """What an attack looks for, and how it is judged.
+    """The goal of an attack, and how it is judged.
 
     Attributes:
         needs: of a view; a `fedplug_attacks.Needs`.
@@ -251,7 +251,7 @@ class Finds(Checked, kw_only=True):
 
 
 class Measures(Checked, kw_only=True):
-    """What a metric compares and how to read it.
+    """The inputs of a metric, and how to read it.
 
     Attributes:
         kind: `images`, `labels`, `members` or `update`.
@@ -267,7 +267,7 @@ class Measures(Checked, kw_only=True):
 
 
 class GroundTruth(Checked, kw_only=True):
-    """What is true of the clients and no party knows: what groups of them are compared with after a run.
+    """The true groups of the clients, which no party knows. After a run, its groups are compared with them.
 
     Attributes:
         classes: names of the classes.
@@ -284,7 +284,7 @@ RECORDS: dict[str, type] = {
     "scoring": Scoring, "plans": Plans, "reads": Reads, "wants": Wants, "finds": Finds, "measures": Measures,
     "account": Account, "declares": Declares,
 }  # fmt: skip
-"""What a role declares, by the member that holds it."""
+"""The declarations of a role, by the member that holds each."""
 
 
 _CLOSE = 0.8
@@ -331,7 +331,7 @@ def roles_of(cls: type) -> list[type]:
 
 
 def misspelt(cls: type) -> Iterable[str]:
-    """What is wrong with the public names of a component class, as half sentences.
+    """The complaints about the public names of a component class, as half sentences.
 
     Names of its bases count as its own, whether these are components or plain classes: nobody else looks at those.
     """
@@ -349,7 +349,7 @@ def misspelt(cls: type) -> Iterable[str]:
 
 
 def _misused(cls: type, base: type, name: str, known: dict[str, Any]) -> Iterable[str]:
-    """What is wrong with one public name that a class has from `base`, which may be the class itself."""
+    """The complaint about one public name that a class has from `base`, which may be the class itself."""
     called = name if base is cls else f"{name} of {base.__qualname__}"
     if name in known:
         first = next(each for each in cls.__mro__ if name in vars(each) or each is base)
@@ -388,7 +388,7 @@ def _wrong_shape(defined: Any, name: str, called: str, expected: Any) -> Iterabl
 
 
 def record_problems(component: Component) -> Iterable[str]:
-    """What a built component declares that is not of its type, or fails, as half sentences."""
+    """The declarations of a built component that have a wrong type or fail, as half sentences."""
     known = {name for role in roles_of(type(component)) for name in members(role)}
     for name, kind in {**RECORDS, "site": str}.items():
         if name not in known:
@@ -413,11 +413,11 @@ _SAID_IN = (
     ("round_release", "release_problem"),
     ("load", "declares"), ("build", "refuses"),
 )  # fmt: skip
-"""Which member states what a method does."""
+"""The member that describes the effect of each method."""
 
 
 def stale_statements(cls: type) -> Iterable[str]:
-    """Methods that a class overrides while it inherits what another class states of its own, as half sentences."""
+    """Methods that a class overrides while it inherits another class's statement about them, as half sentences."""
     for method, statement in _SAID_IN:
         says = _home(cls, statement)
         if says is None or _home(says, method) in (None, _home(cls, method)):
@@ -447,7 +447,7 @@ def undecided(cls: type) -> list[tuple[type, str]]:
 
 
 class Component(abc.ABC):
-    """What every component is: built from typed options, named by the run, and answerable for what it shows.
+    """The base of every component: built from typed options, named by the run, and responsible for what it shows.
 
     Attributes:
         name: under which recipes, messages and state refer to it; set by the run.
@@ -525,7 +525,7 @@ class Component(abc.ABC):
         """
 
     def reveals(self, ctx: Context) -> Sequence[Reveals]:
-        """What it makes visible beside the protected values."""
+        """What it makes visible in addition to the protected values."""
         return ()
 
     def describe(self) -> str:
@@ -547,7 +547,7 @@ def _fixed(value: Any) -> Any:
         case set():
             return frozenset(value)
     if hasattr(value, "__array_interface__") and value.dtype.kind != "O":
-        from fedplug.api.blocks import unchangeable  # whoever has an array has imported numpy
+        from fedplug.api.blocks import unchangeable  # where there is an array, numpy is imported
 
         return unchangeable(value)
     return value
@@ -561,12 +561,12 @@ class Scorer(Component, role=True):
 
     @property
     def scoring(self) -> Scoring:
-        """What its scores are; may be a plain attribute, as every record of a role."""
+        """The kind of its scores; may be a plain attribute, as every record of a role."""
         return Scoring()
 
     @abc.abstractmethod
     def score_parameters(self, client: Client, ctx: Context) -> Scores:
-        """float32, (P,) or (L,). The core keeps it as `client.scores[name]`; it is not sent anywhere by itself."""
+        """float32, (P,) or (L,). The core keeps it as `client.scores[name]`; the core does not send it."""
 
     def public_scores(self, model: Model, vector: NDArray[np.float32], ctx: Context) -> Mapping[int, Scores]:
         """Where `scoring.public`: the scores of a round by client id, as everybody works them out. By default none.
@@ -587,7 +587,7 @@ class Negotiation(Component, role=True):
     @property
     @abc.abstractmethod
     def plans(self) -> Plans:
-        """What its plans are."""
+        """The kind of its plans."""
 
     @property
     def reads(self) -> Reads | None:
@@ -602,7 +602,7 @@ class Negotiation(Component, role=True):
         """
 
     def open_reply(self, client: Client, method: str, asked: tuple[Any, ...], reply: Any) -> Any:
-        """What a reply says, as anybody reads it who has the clients' secret: for the views of attacks. None: as it is.
+        """A reply as any party with the clients' secret reads it, for the views of attacks. None: as it is.
 
         Args:
             client: with the secret, in the round of the reply.
@@ -613,7 +613,7 @@ class Negotiation(Component, role=True):
         return None
 
     def ballots(self, round: int, ctx: Context) -> Operations:
-        """What is done to the values that clients release for a round's negotiation, as a clip and a noise.
+        """The operations on the values that clients release for a round's negotiation: a clip and a noise.
 
         `client.release(self, name, values)` does it, or `ctx.party.release` where the server adds the noise; the ledger
         charges everybody who was asked.
@@ -637,7 +637,7 @@ class Groups(Component, role=True):
         """
 
     def ballots(self, round: int, ctx: Context) -> Operations:
-        """What is done to the values that clients release so that groups can be formed; see `Negotiation.ballots`."""
+        """The operations on the values that clients release to form groups; see `Negotiation.ballots`."""
         return ()
 
     def assess(self, server: Server, truth: GroundTruth) -> Mapping[str, float]:
@@ -655,7 +655,7 @@ class Protector(Component, role=True):
 
     @abc.abstractmethod
     def protect(self, known: Known, ctx: Context) -> Operations:
-        """What is done to the zone's values, as operations (`fedplug.api.operations`), which the core executes.
+        """The operations on the zone's values (`fedplug.api.operations`), which the core executes.
 
         Asked before a run, at the server for the ledger, and at each client, which refuses to pay more than the server
         charges. A function alone counts as `Map(function)`.
@@ -665,7 +665,7 @@ class Protector(Component, role=True):
             ctx: the round; before a run its layout may be empty and its party without memory.
 
         Raises:
-            Misplaced: it cannot stand where it stands.
+            Misplaced: its place is wrong.
         """
 
 
@@ -674,7 +674,7 @@ class Aggregator(Component, role=True):
 
     @property
     def wants(self) -> Wants:
-        """What it needs to work."""
+        """Its needs."""
         return Wants()
 
     @abc.abstractmethod
@@ -698,13 +698,13 @@ class Opener(Component, role=True):
 
     @abc.abstractmethod
     def postprocess(self, known: Known, ctx: Context) -> Operations:
-        """What is done to the sum of a zone at this site, as operations which the core executes.
+        """The operations on the sum of a zone at this site, which the core executes.
 
         For the zone `retained` it runs at each client after the global model has moved, on the client's own values; a
-        `Map(function)` there may set `client.personal`, the model that this client goes on with.
+        `Map(function)` there may set `client.personal`, the model with which this client continues.
 
         Raises:
-            Misplaced: it cannot stand where it stands.
+            Misplaced: its place is wrong.
         """
 
 
@@ -806,7 +806,7 @@ class Trainer(Component, role=True):
 
 
 class AccountKeeper(Component, role=True):
-    """Protects another unit than the client, such as single records, and keeps the account of it; beside another role.
+    """Protects another unit than the client, such as single records, and keeps its account; next to another role.
 
     Every client states, before round 1, what each of its rounds will release. A client that is about to train by
     another statement than it gave refuses. The ledger keeps what every client that was asked to upload has released,
@@ -816,19 +816,19 @@ class AccountKeeper(Component, role=True):
     @property
     @abc.abstractmethod
     def account(self) -> Account:
-        """What it keeps account of."""
+        """The account that it keeps."""
 
     @abc.abstractmethod
     def round_release(self, client: Client, ctx: Context) -> tuple[float, ...]:
-        """What the round of `ctx` releases of this client, as an `account.release`; follows from the round, the options
-        and the number of examples alone.
+        """The release of this client in the round of `ctx`, as an `account.release`. It follows from the round, the
+        options and the number of examples alone.
         """
 
     def release_problem(self, release: Any) -> str:
         """Why no round of any client can release this, as far as the server knows; empty if one can, the default.
 
-        Asked of what clients state, an `account.release` of finite numbers >= 0; whoever states what cannot be does not
-        join. `epsilon_of` has an answer for everything that passes.
+        Asked of what clients state, an `account.release` of finite numbers >= 0. A client that states something else
+        does not join. `epsilon_of` has an answer for everything that passes.
         """
         return ""
 
@@ -842,7 +842,7 @@ class DataSource(Component, role=True):
 
     @property
     def declares(self) -> Declares:
-        """What it is known to hold before it is loaded; by default nothing, so that only a run tells what fits."""
+        """Its known shape before it is loaded. By default none, so that only a run tells what fits."""
         return Declares()
 
     @abc.abstractmethod
@@ -865,17 +865,17 @@ class Partition(Component, role=True):
 
 
 class Task(Component, role=True):
-    """What a model is for: what its answers are, which loss its steps descend, and what it is judged by.
+    """The purpose of a model: the kind of its answers, the loss that it minimises, and the figures that judge it.
 
-    Whoever has a client's data has its task too, as `data.task`: trainers, scorers and models ask it, with tensors of
-    torch on the model's device. The server makes figures of the clients' counts. It keeps nothing between calls.
+    A client's data has its task, as `data.task`: trainers, scorers and models ask it, with tensors of torch on the
+    model's device. The server makes figures of the clients' counts. It keeps nothing between calls.
     """
 
     @property
     @abc.abstractmethod
     def judged_by(self) -> tuple[Figure, ...]:
-        """The figures that `figures` gives, with direction and unit; the first leads: it stands where accuracy stands
-        for classification, and a search looks for it.
+        """The figures that `figures` gives, with direction and unit; the first leads: it takes the place that accuracy
+        has for classification, and a search looks for it.
 
         One named `accuracy` is the share of right answers, for which `counts` gives `correct` and `answers`. Where none
         is, no run, report or comparison shows an accuracy.
@@ -986,7 +986,7 @@ class Attack(Component, role=True):
     @property
     @abc.abstractmethod
     def finds(self) -> Finds:
-        """What it looks for."""
+        """Its goal."""
 
     @property
     def form(self) -> Literal["adaptive", "naive"] | None:
@@ -995,7 +995,7 @@ class Attack(Component, role=True):
 
     @abc.abstractmethod
     def attack(self, view: Any, ctx: Context) -> Any:
-        """What it found in a `fedplug_attacks.View`: `fedplug_attacks.AttackReport("finished", ...)`, or `diverged` or
+        """Its result from a `fedplug_attacks.View`: `fedplug_attacks.AttackReport("finished", ...)`, or `diverged` or
         `not_applicable` with a reason.
         """
 
@@ -1010,7 +1010,7 @@ class Metric(Component, role=True):
     @property
     @abc.abstractmethod
     def measures(self) -> Measures:
-        """What it compares, and how to read it."""
+        """Its inputs, and how to read it."""
 
     @abc.abstractmethod
     def score(self, found: Any, truth: Any) -> dict[str, Any]:
@@ -1029,12 +1029,12 @@ class Extension(Component, role=True):
     """
 
     every_run: ClassVar[bool] = False
-    """Whether it hears every run of whoever has it installed; `--without NAME` sends it away."""
+    """Whether it hears every run where it is installed; `--without NAME` leaves it out."""
     hears: ClassVar[tuple[type, ...]] = ()
-    """The events that it hears, such as `(RowComplete,)`; none named stands for all. Naming them saves copies."""
+    """The events that it hears, such as `(RowComplete,)`; none named means all. Naming them saves copies."""
 
     def observe(self, event: Event) -> Iterable[str] | None:
-        """Hears the events of the run (`fedplug.api.events`), at the server, in order, before the run goes on; gives
+        """Hears the events of the run (`fedplug.api.events`), at the server, in order, before the run continues; gives
         what people should read of it, as notes, or None.
 
         It gets a copy of each, so that nothing it does to one reaches the run.

@@ -26,25 +26,25 @@ Name = Annotated[str, Field(strict=True, max_length=200), AfterValidator(_printa
 """A component's name and a word."""
 Reason = Annotated[str, Field(strict=True), AfterValidator(one_line)]
 MOST_NAMES = 1000
-"""Of each kind in one reply: rows and reports hold every name that any client has given."""
+"""The most of each kind in one reply: rows and reports hold every name that any client has given."""
 _Few = Field(max_length=MOST_NAMES)
 Numbers = Annotated[dict[Name, Number], _Few]
-"""What a component gives under names of its own: what a trainer returns, what is logged."""
+"""What a component gives under its own names: what a trainer returns, what is logged."""
 MOST_SECONDS = 2.0**30
-"""Of one reply, 34 years: sums over clients and rounds stay finite, and so does what is reckoned with them."""
+"""The most seconds of one reply, 34 years: sums over clients and rounds, and numbers made of them, stay finite."""
 Seconds = Annotated[Amount, Field(lt=MOST_SECONDS)]
 
 
 class Evaluated(Record):
-    """Counts of a client's evaluation of the global model, and of its own where it has one.
+    """Counts of a client's evaluation of the global model, and of its personal model where it has one.
 
     Attributes:
         correct, count, loss: on its share of the public test set; the loss is a sum, in nats. With data at sites, on
             the site's held-out examples.
         own_correct, own_count: on test data like its own.
-        personal_correct, personal_own_correct: of its own model, on the same; None where it has none.
-        task: what the model counted beside these, on its share of the public test set; see `Evaluation.task`.
-        personal_task: the same of its own model.
+        personal_correct, personal_own_correct: of its personal model, on the same; None where it has none.
+        task: what else the model counted, on its share of the public test set; see `Evaluation.task`.
+        personal_task: the same of its personal model.
         own_task, personal_own_task: the same of both models on test data like its own.
         tuned_correct, tuned_own_correct, tuned_task, tuned_own_task: of the global model, fine-tuned on its own
             training examples; None and empty where the recipe asks for none.
@@ -108,7 +108,7 @@ _RIGHT = {
     "correct": "count", "own_correct": "own_count", "personal_correct": "count", "personal_own_correct": "own_count",
     "tuned_correct": "count", "tuned_own_correct": "own_count",
 }  # fmt: skip
-"""What an evaluation counts, and of how many."""
+"""The counts of an evaluation, and their total."""
 
 
 def _done(pair: list[float]) -> list[float]:
@@ -123,7 +123,7 @@ def _done(pair: list[float]) -> list[float]:
 MOST_PICTURES = 16
 """How many pictures one reply may carry."""
 Picture = Annotated[str, Field(strict=True, max_length=2_000_000)]
-"""JSON of what a component has drawn, for whoever draws reports: nothing here looks into it."""
+"""JSON of what a component has drawn, for the plugin that draws reports: nothing here looks into it."""
 
 
 def drawn(figures: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
@@ -181,7 +181,7 @@ class Reports(Record):
         evaluation: of the model before this round.
         operations: name -> count and seconds of costly operations, where they are counted.
         unopened: zone -> why its sum could not be opened.
-        failed: zone -> what its opener raised that is no refusal: its author must mend it.
+        failed: zone -> what its opener raised that is no refusal: its author must fix it.
         opened_before: zone -> rounds of which another sum was opened before.
         pictures, unpictured: what the party's components drew, as JSON, and why others are left out; see `drawn`.
         compared: what a client found of its plain values in this reply and those before; None where it did not look.
@@ -304,7 +304,7 @@ class Row(Record):
         level_epsilons: spent so far of units other than the client, by level, such as `record`; see `Account`.
         groups: by group, where there are several.
         group_members: clients of each group, where there are several.
-        personal_accuracy: by client, of models of their own, on test data as for `client_accuracy`.
+        personal_accuracy: by client, of personal models, on test data as for `client_accuracy`.
         personal_public_accuracy: of the same models, each on its client's share of the public test set.
         client_leading, personal_leading, personal_public_leading: the figure that leads, by client, as the three above;
             empty where that is accuracy. `of_clients`, `of_personal` and `of_personal_public` are the one or the other.
@@ -399,7 +399,7 @@ class Row(Record):
     def from_json(cls, text: str) -> Self:
         """Reads what `to_json` gave. Raises as there."""
         row = super().from_json(text)
-        if row.leading is not None and row.loss is None:  # whoever counts answers has a loss: JSON has no NaN
+        if row.leading is not None and row.loss is None:  # a row with counts has a loss: JSON has no NaN
             row.loss = math.nan
         return row
 

@@ -18,14 +18,14 @@ def of_a_party() -> int:
 
 
 def set_of_a_party(count: int) -> None:
-    """From here on parties of this process compute with so many threads; for a process that has no other use."""
+    """From here on parties of this process compute with this many threads; for a process that has no other use."""
     global _threads
     _threads = count
 
 
 @contextlib.contextmanager
 def parties_compute_with(count: int) -> Iterator[None]:
-    """Inside, parties compute with so many threads. Afterwards torch has as many as before, and so has a notebook.
+    """Inside, parties compute with this many threads. Afterwards torch has as many as before, and so has a notebook.
 
     torch is imported already, or is so inside; then it has as many as it begins with.
     """

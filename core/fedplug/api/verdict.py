@@ -100,8 +100,8 @@ class Line(Priced, Record):
 
     Attributes:
         party: in the word of the ledger.
-        state: `guaranteed`; `beyond`: an epsilon is stated that promises too little; `none`: nothing is promised;
-            `absent`: there is no such party.
+        state: `guaranteed`, `beyond` (an epsilon is stated that promises too little), `none` (nothing is promised), or
+            `absent` (there is no such party).
         reason: why there is no guarantee, or no such party, in at most twelve words; empty where there is one.
         detail: the same, or on what the guarantee rests, in a whole sentence.
         unit: whose data the guarantee is about: `client`, or a level of which a component keeps account.
@@ -175,7 +175,7 @@ class Line(Priced, Record):
 
     @property
     def limits(self) -> str:
-        """What a guarantee rests on, and what it does not cover; empty where there is none."""
+        """The assumptions of a guarantee, and what it does not cover; empty where there is none."""
         if self.state != "guaranteed":
             return ""
         seen = f"; not covered: {', '.join(self.not_covered)}" if self.not_covered else ""

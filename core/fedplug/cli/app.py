@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedplug.cli import completion
-from fedplug.cli.commands import Commands
+from fedplug.cli.commands import INSPECT, RUN, Commands
 from fedplug.cli.options import Plugins, RecipeFile, RecipeFiles, RunFolder, Sets, WithEngine, takes
 from fedplug.runs.settings import Settings
 
@@ -42,18 +42,22 @@ def _common(version: Version = False) -> None:
 
 
 @app.command(
-    "run", cls=WithEngine, epilog="Example: fedplug run recipe.yaml --set rounds=5 --engine processes --workers 2"
-)
+    "run", cls=WithEngine, rich_help_panel=RUN,
+    epilog="Example: fedplug run recipe.yaml --set rounds=5 --engine processes --workers 2",
+)  # fmt: skip
 @takes("plugins", "engine", "workers", "max_clients_in_memory", "threads", "timeout", "device", "output", "data",
        "record_wire", "listeners", "muted", "allow_outside", "quiet")  # fmt: skip
 def run_recipe(recipe: RecipeFile, settings: Settings, sets: Sets = None) -> None:
-    """Run a protocol and write what happened to a new folder."""
+    """Run a recipe and write the results to a new folder."""
     from fedplug.runs import functions
 
     raise typer.Exit(functions.run(recipe, sets, settings=settings, display="terminal").exit_code)
 
 
-@app.command(cls=WithEngine, epilog="Example: fedplug resume runs/paraaegis-dynamic-20260101-120000 --round 5")
+@app.command(
+    cls=WithEngine, rich_help_panel=RUN,
+    epilog="Example: fedplug resume runs/paraaegis-dynamic-20260101-120000 --round 5",
+)
 @takes("engine", "workers", "max_clients_in_memory", "threads", "timeout", "device", "data", "record_wire",
        "plugins", "listeners", "muted", "allow_outside", "trust", "quiet")  # fmt: skip
 def resume(
@@ -63,18 +67,21 @@ def resume(
         int | None, typer.Option(min=0, help="Go back to the checkpoint after this many rounds; default: the last.")
     ] = None,
 ) -> None:
-    """Continue a run that was interrupted, from its last checkpoint."""
+    """Continue an interrupted run from its last checkpoint."""
     from fedplug.runs import functions
 
     raise typer.Exit(functions.resume(run, round, settings=settings, display="terminal").exit_code)
 
 
-@app.command("list", epilog="Example: fedplug list protect std, or fedplug list --json | jq -r '.[].name'")
+@app.command(
+    "list", rich_help_panel=INSPECT,
+    epilog="Example: fedplug list protect std, or fedplug list --json | jq -r '.[].name'",
+)
 def list_command(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[WORD]...", help="Only what these choose: hooks, plugins, parts of names, words of documentation.",
+            metavar="[WORD]...", help="Filters: a hook, a plugin, a part of a name, or a word of the documentation.",
             autocompletion=completion.words, show_default=False,
         ),
     ] = None,
@@ -82,14 +89,14 @@ def list_command(
     verify: Annotated[bool, typer.Option("--verify", help="Import every component too; exit 1 if any fails.")] = False,
     plugins: Plugins = None,
 ) -> None:
-    """List the installed components, grouped by hook; with words, those that all of them fit."""
+    """List the installed components by hook. Words filter the list: a component has to match all of them."""
     from fedplug.cli.catalog import list_components
     from fedplug.recipe.own_files import with_files
 
     raise typer.Exit(list_components(with_files(None, plugins), as_json, verify, words or []))
 
 
-@app.command(epilog="Example: fedplug show std.gaussian")
+@app.command(rich_help_panel=INSPECT, epilog="Example: fedplug show std.gaussian")
 def show(
     component: Annotated[
         str,
@@ -100,27 +107,30 @@ def show(
     ],
     plugins: Plugins = None,
 ) -> None:
-    """Show what a component does, its options and where it comes from."""
+    """Show a component: its documentation, its options, and its source."""
     from fedplug.cli.catalog import show_component
     from fedplug.recipe.own_files import with_files
 
     raise typer.Exit(show_component(with_files(None, plugins), component))
 
 
-@app.command("recipes", epilog="Example: fedplug recipes, or fedplug recipes paraaegis-dynamic --copy")
+@app.command(
+    "recipes", rich_help_panel=RUN,
+    epilog="Example: fedplug recipes, or fedplug recipes paraaegis-dynamic --copy",
+)
 def recipes_command(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="Print this one; or list those whose name has this in it.",
+        typer.Argument(metavar="[NAME]", help="A recipe to print, or a part of the names to list.",
                        autocompletion=completion.recipes, show_default=False),
     ] = None,
-    copy: Annotated[bool, typer.Option("--copy", help="Write it to a file in the working directory.")] = False,
+    copy: Annotated[bool, typer.Option("--copy", help="Copy the recipe to a file in the working directory.")] = False,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --copy: the file; it must not be there yet.")
+        Path | None, typer.Option(metavar="FILE", help="With --copy: the file to write. It must not exist.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="List comparisons and grids too.")] = False,
 ) -> None:
-    """List the recipes that are installed, print one, or copy one to change it."""
+    """List the installed recipes, print one, or copy one to edit it."""
     from fedplug.cli.shelf import copy_recipe, list_recipes
 
     if copy:
@@ -129,13 +139,13 @@ def recipes_command(
         typer.echo("\n".join(list_recipes(name or "", every)))
 
 
-@app.command(epilog="Example: fedplug check recipes/*.yaml")
+@app.command(rich_help_panel=RUN, epilog="Example: fedplug check recipes/*.yaml")
 def check(
     recipes: RecipeFiles,
     sets: Sets = None,
     plugins: Plugins = None,
 ) -> None:
-    """Check recipes without running them; print every problem with file, line and column."""
+    """Check recipes without running them, and print every problem with file, line and column."""
     from fedplug.cli.catalog import check_recipes
 
     raise typer.Exit(check_recipes(recipes, sets, plugins or ()))

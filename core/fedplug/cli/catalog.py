@@ -6,14 +6,13 @@ import dataclasses
 import json
 import os
 import re
-import shutil
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import PluginError, RecipeError
+from fedplug.console.lines import GAP, aligned, documented, tell, width_of
 from fedplug.recipe.catalog import GROUPS, SECTION, Catalog, Entry, near
 from fedplug.runs import functions
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 _ROOM = 50
-"""Characters that summaries need beside the other columns of a list."""
+"""Characters that summaries need next to the other columns of a list."""
 _BOUNDS = {
     "exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<=", "multipleOf": "multiple of",
     "minLength": "length >=", "maxLength": "length <=", "minItems": "items >=", "maxItems": "items <=",
@@ -87,13 +86,13 @@ def chosen(
 
     for word in parts:
         if not any(speaks(entry, word) for entry in entries):
-            nothing = f"{word!r} is neither a hook nor a plugin, and no component speaks of it"
+            nothing = f"{word!r} is not a hook or a plugin, and no component mentions it"
             known = dict.fromkeys([*GROUPS, *(entry.plugin for entry in entries), *(entry.name for entry in entries)])
             raise PluginError(f"{nothing}; {near(word, known) or 'fedplug list shows all'}")
     left = [each for each in entries if (not hooks or each.group in hooks) and (not plugins or each.plugin in plugins)]
     left = [each for each in left if all(speaks(each, word) for word in parts)]
     if words and not left:
-        raise PluginError(f"no component is all of {', '.join(words)}; with fewer words there is more")
+        raise PluginError(f"no component is all of {', '.join(words)}; give fewer words")
     return left
 
 
@@ -101,29 +100,15 @@ def _table(entries: Sequence[functions.ComponentRecord]) -> Iterator[str]:
     """A line for each; in a terminal without room for all columns, below each hook its components and summaries."""
     rows = [(e.group, e.name, e.plugin, e.version, e.summary) for e in entries]
     head = ("hook", "component", "plugin", "version", "summary")
+    columns = width_of(sys.stdout)
     widths = [max(map(len, column)) for column in list(zip(head, *rows, strict=True))[:-1]]
-    if not sys.stdout.isatty() or shutil.get_terminal_size().columns - sum(widths) - 2 * len(widths) >= _ROOM:
-        yield from _lines([head, *rows])
+    if columns is None or columns - sum(widths) - GAP * len(widths) >= _ROOM:
+        yield from aligned(head, rows, columns)
         return
     longest = max((len(entry.name) for entry in entries), default=0)
     for group in dict.fromkeys(entry.group for entry in entries):
         yield _bold(group)
-        yield from _lines([("", f"{e.name:<{longest}}", e.summary) for e in entries if e.group == group])
-
-
-def _lines(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Columns, the last as wide as the terminal leaves room; whole lines where the output is not a terminal.
-
-    Not by rich, which takes longer for a table than everything else in `fedplug list`.
-    """
-    widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    indent = sum(widths) + 2 * len(widths)
-    for *cells, last in rows:
-        line = "".join(f"{cell:<{width + 2}}" for cell, width in zip(cells, widths, strict=True)) + last
-        yield line.rstrip() if len(line) <= columns else textwrap.fill(
-            line, columns, subsequent_indent=" " * min(indent, columns // 2), break_on_hyphens=False
-        )
+        yield from aligned((), [(f"  {e.name:<{longest}}", e.summary) for e in entries if e.group == group], columns)
 
 
 def _verify(catalog: Catalog) -> int:
@@ -179,16 +164,18 @@ def _show(component: type, entry: Entry, groups: list[str]) -> None:
 
     from fedplug.engines.choice import options_class
 
-    print(f"{_bold(entry.name)}  ({', '.join(groups)})\n\n{inspect.getdoc(component) or '(no documentation)'}\n")
+    columns = width_of(sys.stdout)
+    documentation = documented(inspect.getdoc(component) or "(no documentation)", columns)
+    print(f"{_bold(entry.name)}  ({', '.join(groups)})\n\n{documentation}\n")
     where = entry.value if entry.own else f"{component.__module__}:{component.__qualname__}"
     facts = [("plugin", f"{entry.distribution} {entry.version}"), ("class", where), ("source", _source(component))]
     for label, text in (*facts, *_declared(component)):
-        print(f"{label + ':':<21}{text}")
+        print("\n".join(aligned((), [(f"{label + ':':<19}", text)], columns)))
     kind = options_class(component)
     rows = [*(option_rows(kind) if kind else []), *inner_rows(component)]
     print()
     if rows:
-        print("\n".join(_lines([("option", "type", "default", "bounds", "meaning"), *rows])))
+        print("\n".join(aligned(("option", "type", "default", "bounds", "meaning"), rows, columns)))
     else:
         print("It has no options.")
 
@@ -241,7 +228,7 @@ def option_rows(model: type[BaseModel]) -> list[tuple[str, str, str, str, str]]:
 
 
 def inner_rows(component: type) -> list[tuple[str, str, str, str, str]]:
-    """The same of each component that stands within one."""
+    """The same of each component within one."""
     inner: dict[str, str] = getattr(component, "inner", {})
     return [(key, f"{group} component", "required", "", "the component within it") for key, group in inner.items()]
 
@@ -285,10 +272,10 @@ def check_recipes(
     for path in map(Path, recipes):
         try:
             recipe = functions.check(path, sets, catalog=catalog)
-            print("\n".join([f"{path}: ok ({recipe.digest[:12]})", *(f"note: {note}" for note in recipe.notes)]))
+            tell("\n".join([f"{path}: ok ({recipe.digest[:12]})", *(f"note: {note}" for note in recipe.notes)]))
         except RecipeError as error:
             problems += len(error.problems)
-            print("\n".join(error.problems))
+            tell("\n".join(error.problems))
     if problems:
         print(f"{problems} problem{'s' if problems > 1 else ''}", file=sys.stderr)
     return 1 if problems else 0

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from fedplug.recipe.catalog import COMMAND, Entry, installed
+from fedplug.recipe.catalog import COMMAND, Entry, decorator_text, installed
 
 OFFERED = {
     "fedplug-attacks": ("attack",),
@@ -22,25 +22,42 @@ OFFERED = {
 """Commands of this project's own plugins, by distribution: one that is not installed cannot say what it would offer."""
 
 
+RUN, INSPECT, COMPARE, FEDERATE, DEVELOP, OTHER = "Run", "Inspect", "Compare", "Federate", "Develop", "Other plugins"
+PANELS = (RUN, INSPECT, COMPARE, FEDERATE, DEVELOP)
+"""Groups of commands in `fedplug --help`, in this order; then groups that plugins name, and `OTHER` for the rest."""
+
+
 @functools.cache
 def offered() -> dict[str, Entry]:
     """The commands of plugins, by name."""
     return installed(COMMAND)
 
 
+def panel(entry: Entry) -> str:
+    """The group that a plugin's command names: `@command(group="Compare")`."""
+    module, _, function = entry.value.partition(":")
+    return decorator_text(module.strip(), function.partition("[")[0].strip(), "group") or OTHER
+
+
 class Commands(TyperGroup):
-    """The core's own commands, and those of plugins beside them."""
+    """The core's commands and those of plugins, by group."""
 
     # The types of contexts and commands are those of click, which newer releases of typer hold inside themselves.
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*super().list_commands(ctx), *(name for name in offered() if name not in self.commands)]
+        """Names by group: typer shows groups in the order of their first commands."""
+        own = {name: str(getattr(command, "rich_help_panel", OTHER)) for name, command in self.commands.items()}
+        panels = own | {name: panel(entry) for name, entry in offered().items() if name not in own}
+        order = dict.fromkeys((*PANELS, *sorted({*panels.values()} - {OTHER}), OTHER))
+        return [name for group in order for name, its in panels.items() if its == group]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         own = super().get_command(ctx, cmd_name)
         if own is not None or cmd_name not in offered():
             return own
-        return TyperCommand(cmd_name, help=offered()[cmd_name].summary)  # for the list, which imports nothing
+        # For the list, which imports nothing.
+        entry = offered()[cmd_name]
+        return TyperCommand(cmd_name, help=entry.summary, rich_help_panel=panel(entry))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         if not ctx.resilient_parsing and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:

@@ -1,4 +1,4 @@
-"""What a shell completes beside commands, options and files: names of components, keys of a recipe behind `--set`.
+"""What a shell completes in addition to commands, options and files: names of components, keys of a recipe in `--set`.
 
 A shell asks by starting the program anew at every press of the key, so nothing heavy is imported here, nor by what is
 called. Whatever goes wrong completes nothing: a person is in the middle of a line.
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 Answers = Iterator[str | tuple[str, str]]
-"""What may stand there, each perhaps with a word of help."""
+"""The possible words, each perhaps with a word of help."""
 
 _HELP = 70  # longer help would be broken into lines, of which each would be taken for an answer
 _ZSH = """
@@ -28,7 +28,7 @@ fi
 
 
 def _named(group: str | None) -> Callable[[str], Answers]:
-    """Completes names of installed components of one group, or of all, with what each is."""
+    """Completes names of installed components of one group, or of all, with their summaries."""
 
     def complete(incomplete: str) -> Answers:
         from fedplug.recipe.catalog import Catalog
@@ -100,7 +100,7 @@ def answer_zsh_at_once() -> None:
     zsh reads the file at that key, and takes what it does for the answer; typer's only defines the function then, so
     that in every new shell the first key rings a bell.
     """
-    with contextlib.suppress(ImportError, AttributeError, KeyError):  # of another typer, which may have mended it
+    with contextlib.suppress(ImportError, AttributeError, KeyError):  # of another typer, which may have fixed it
         from typer import _completion_classes, _completion_shared
 
         script = _completion_shared._completion_scripts["zsh"].rstrip() + _ZSH
@@ -111,7 +111,7 @@ def answer_zsh_at_once() -> None:
 def _keys(data: Any, incomplete: str) -> list[str]:
     """Dotted paths that begin so, one part further than what is written.
 
-    A shell takes a single answer for the end of the word, so instead of one section alone stands what is in it.
+    A shell takes a single answer for the end of the word, so the keys of a section replace a section that is alone.
     """
     fitting = {}
     for path, value in _paths(data):

@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Later(ModuleType):
-    """Stands where a library will be. `import numpy as np` gives this; asking it for anything imports the library."""
+    """A placeholder for a library. `import numpy as np` gives this; asking it for anything imports the library."""
 
     def __getattr__(self, name: str) -> Any:
         if name == "__file__":  # `inspect` asks every module there is for its file, and wants nothing of it

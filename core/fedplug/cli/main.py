@@ -17,7 +17,7 @@ _BRIEF = ("list", "show", "check")
 
 
 def program() -> NoReturn:
-    """`fedplug` as a process of its own."""
+    """`fedplug` as a process."""
     try:
         if sys.argv[1:2] and sys.argv[1] in _BRIEF:
             import gc
@@ -25,7 +25,7 @@ def program() -> NoReturn:
             from fedplug.cli.later import put_off
 
             put_off("numpy")
-            # Pydantic looks through every installed distribution for plugins of its own, a tenth of `check`'s time.
+            # Pydantic looks through every installed distribution for its plugins, a tenth of `check`'s time.
             os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
             gc.disable()  # almost all that they make are modules, which stay: there is hardly any garbage to look for
         code = main()
@@ -62,7 +62,7 @@ def main() -> int:
     """
     from fedplug.api.errors import FedplugError
 
-    # Closed by whoever started us (`>&-`): what is printed goes nowhere, and the command does its work.
+    # The caller closed it (`>&-`): discard the output and do the work.
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open until the process ends)
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
@@ -70,7 +70,9 @@ def main() -> int:
         sys.stdout.flush()  # here, where an error can still be reported
         return code
     except FedplugError as error:
-        print(str(error) if "\n" in str(error) else f"error: {error}", file=sys.stderr)
+        from fedplug.console.lines import tell
+
+        tell(str(error) if "\n" in str(error) else f"error: {error}", sys.stderr)
         return 1
     except KeyboardInterrupt as stop:
         return _interrupted(stop)
@@ -81,7 +83,7 @@ def main() -> int:
     except OSError as error:
         # A full disk, a folder without permission: nothing that a traceback explains better.
         cause = error.strerror or str(error)
-        onward = "; make room there, and give the same command again" if error.errno == errno.ENOSPC else ""
+        onward = "; make room there, and repeat the command" if error.errno == errno.ENOSPC else ""
         where = f"{error.filename}{onward}" if error.filename else "perhaps of the standard output"
         print(f"error: {cause}: {where}", file=sys.stderr)
         if error.filename is None:

@@ -31,10 +31,24 @@ _COMPLETED: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _option(name: str) -> Any:
+_PANELS = {
+    "engine": "Execution", "workers": "Execution", "max_clients_in_memory": "Execution", "threads": "Execution",
+    "timeout": "Execution", "device": "Execution",
+    "output": "Input and output", "data": "Input and output", "record_wire": "Input and output",
+    "quiet": "Input and output",
+    "plugins": "Extensions", "listeners": "Extensions", "muted": "Extensions", "allow_outside": "Extensions",
+    "trust": "Extensions",
+}  # fmt: skip
+"""The group of an option in the help of a command with many options."""
+_MANY = 12
+"""Parameters from which on a command's help shows its settings in groups."""
+
+
+def _option(name: str, grouped: bool = False) -> Any:
     """A setting as an option."""
     row = _ROWS[name]
-    return typer.Option(*row["flags"], metavar=row["metavar"], help=row["help"], autocompletion=_COMPLETED.get(name))
+    return typer.Option(*row["flags"], metavar=row["metavar"], help=row["help"], autocompletion=_COMPLETED.get(name),
+                        rich_help_panel=_PANELS.get(name) if grouped else None)  # fmt: skip
 
 
 def _whole(sets: list[str] | None) -> list[str] | None:
@@ -95,7 +109,11 @@ Sets = Annotated[
     typer.Option(
         "--set",
         metavar="PATH=VALUE",
-        help="Change one value of the recipe: --set protect.noised.0.norm=0.5",
+        help=(
+            "Change one value of the recipe: --set rounds=5. Numbers count list items from 0: protect.noised.0.norm=1. "
+            "With model.use=NAME, and any other use, the new component starts from its defaults: options that the "
+            "recipe gives the old one are dropped."
+        ),
         autocompletion=completion.values,
         callback=_whole,
     ),
@@ -120,7 +138,8 @@ def takes(*names: str, **fixed: Any) -> Callable[[Callable[..., None]], Callable
         parameters = [own[name].replace(kind=keyword) for name in own if name != "settings"]
         for name in names:
             kind = _ROWS[name]["kind"]
-            hint = Annotated[(list[str] if kind is list else kind) | None, _option(name)]  # type: ignore[valid-type]
+            option = _option(name, grouped=len(names) + len(own) >= _MANY)
+            hint = Annotated[(list[str] if kind is list else kind) | None, option]  # type: ignore[valid-type]
             parameters.append(inspect.Parameter(name, keyword, default=None, annotation=hint))
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -130,8 +149,8 @@ def takes(*names: str, **fixed: Any) -> Callable[[Callable[..., None]], Callable
 
 
 class WithEngine(TyperCommand):
-    """Lets `--engine NAME --option value` stand for `--engine '{use: NAME, option: value}'`, and says how a change
-    of the recipe is written that stands there without `--set`.
+    """Reads `--engine NAME --option value` as `--engine '{use: NAME, option: value}'`, and says how to write a change
+    of the recipe that lacks its `--set`.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -146,7 +165,7 @@ class WithEngine(TyperCommand):
             if changes and "--set" in known:
                 ctx.fail(f"{changes[0]} is a value of the recipe; write --set {changes[0]}")
             if changes:
-                ctx.fail(f"{changes[0]} would change the recipe, and a run goes on by its own")
+                ctx.fail(f"{changes[0]} would change the recipe, and a run continues with its own")
             raise
 
 
@@ -216,11 +235,17 @@ def _require_no_keys(strange: list[str]) -> None:
             raise SetupError(f"{option} is a value of the recipe; write --set {key}={value or 'VALUE'}")
 
 
-def command(**keywords: Any) -> Callable[[F], F]:
-    """Marks a function with what typer's `command` takes besides the name: `epilog`, `cls`."""
+def command(*, group: str = "", **keywords: Any) -> Callable[[F], F]:
+    """Marks a function as a command.
+
+    Args:
+        group: under which `fedplug --help` lists it: Run, Inspect, Compare, Federate, Develop, or another title. Write
+            it as a literal: the list reads it from the source, without importing the plugin.
+        keywords: for typer's `command`, such as `epilog` and `cls`.
+    """
 
     def mark(function: F) -> F:
-        function.__fedplug_command__ = keywords  # type: ignore[attr-defined]
+        function.__fedplug_command__ = {"rich_help_panel": group or None, **keywords}  # type: ignore[attr-defined]
         return function
 
     return mark

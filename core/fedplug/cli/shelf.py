@@ -15,7 +15,7 @@ _ONWARD = {
     "recipe": "change it, then: fedplug run", "comparison": "change it, then: fedplug compare",
     "grid": "fedplug sweep RECIPE",
 }  # fmt: skip
-"""What is done with a copy, by its kind."""
+"""The next command for a copy, by its kind."""
 
 
 def list_recipes(word: str, every: bool) -> Iterator[str]:
@@ -44,7 +44,7 @@ def list_recipes(word: str, every: bool) -> Iterator[str]:
 
 
 def copy_recipe(name: str, out: Path | None) -> str:
-    """Writes a recipe to a file, by default with the last part of its name in the working directory; says how to go on.
+    """Writes a recipe to a file, by default with the last part of its name in the working directory; says what is next.
 
     Raises:
         SetupError: there is no such recipe, or the file is there already.
@@ -56,19 +56,19 @@ def copy_recipe(name: str, out: Path | None) -> str:
         raise _unknown(name)
     file = out or Path(f"{name.rpartition('/')[2]}{ENDING}")
     if not file.parent.is_dir():
-        raise SetupError(f"{file.parent} is no folder; make it, or name another file: --out FILE")
+        raise SetupError(f"{file.parent} is not a folder; create it, or name another file: --out FILE")
     try:
         with file.open("x", encoding="utf-8") as written:
             written.write(found.copied())
     except FileExistsError:
-        raise SetupError(f"{file} is there already, and stays as it is; name another file: --out FILE") from None
+        raise SetupError(f"{file} exists already and was not changed; name another file: --out FILE") from None
     return f"{file} has {found}; {_ONWARD[found.kind]} {file}"
 
 
 def _require_any() -> None:
     if not shipped():
         raise SetupError(
-            "nothing that is installed ships recipes; those of this project are in fedplug-recipes: "
+            "no installed package has recipes; those of this project are in fedplug-recipes: "
             "pip install fedplug-recipes"
         )
 

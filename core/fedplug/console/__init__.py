@@ -1,5 +1,5 @@
-"""What a person sees while a run goes on: plain lines, unless a plugin draws in the terminal.
+"""What a person sees during a run: plain lines, unless a plugin draws in the terminal.
 
-A display hears the events of a run; whoever starts a run may hand it one of their own.
+A display hears the events of a run. The caller of a run may hand it another display.
 It imports `api`.
 """

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: plain lines, and what every display says of a row.
+"""What a person sees during a run: plain lines, and what every display says of a row.
 
 A `Display` hears the events of a run. One that draws in a terminal comes from a plugin (`fedplug.runs.shown`).
 """
@@ -9,9 +9,7 @@ import contextlib
 import math
 import os
 import shlex
-import shutil
 import sys
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO, TypeVar
@@ -21,6 +19,7 @@ from fedplug.api.data import ACCURACY, Figure
 from fedplug.api.events import Event, Events, Note, ReplyArrived, RowComplete, RunFinished, RunStarted, RunStopped
 from fedplug.api.rows import Row
 from fedplug.api.verdict import BRIEF, Verdict, number
+from fedplug.console.lines import folded
 
 T = TypeVar("T")
 _FEW_GROUPS = 6
@@ -31,7 +30,7 @@ def grouped_title(row: Row) -> str:
     return f"{row.leads.name} in groups"
 
 class Display(Protocol):
-    """What the protocol tells of its progress. Every round number is 1-based."""
+    """Receives the progress of a protocol. Every round number is 1-based."""
 
     def start(self, plan: Sequence[tuple[str, str, str]], facts: Mapping[str, Any]) -> None:
         """Before anything runs: the plan as (hook, component, what it does here), and facts about the run.
@@ -52,7 +51,7 @@ class Display(Protocol):
         """The run is complete; `pages` show it."""
 
     def interrupted(self, round: int, run_dir: Path) -> None:
-        """The run was stopped; says how to go on. `round` is the last round in the checkpoint, 0 if none is."""
+        """The run was stopped; says how to continue. `round` is the last round in the checkpoint, 0 if none is."""
 
     def close(self) -> None:
         """Gives the terminal back. May be called more than once, also after an error."""
@@ -121,7 +120,7 @@ class PlainDisplay:
             self._print(f"{page.stem}: {page}")
 
     def interrupted(self, round: int, run_dir: Path) -> None:
-        self._print(f"{interruption(round)} To go on: {resume_command(run_dir)}")
+        self._print(f"{interruption(round)} To continue: {resume_command(run_dir)}")
 
     def close(self) -> None:
         self._stream.flush()
@@ -139,16 +138,16 @@ class LinesDisplay(PlainDisplay):
             self._print(", ".join(f"{key} {value}" for key, value in facts.items()))
 
     def finish(self, rows: Sequence[Row], verdict: Verdict, pages: Sequence[Path], run_dir: Path) -> None:
-        """The run that is returned says what it came to."""
+        """The returned run has the results."""
 
     def interrupted(self, round: int, run_dir: Path) -> None:
-        self._print(f"{interruption(round)} To go on: fedplug.resume({str(run_dir)!r})")
+        self._print(f"{interruption(round)} To continue: fedplug.resume({str(run_dir)!r})")
 
 
 def say(stream: TextIO, text: str, end: str = "\n") -> None:
     """Prints at once. A log in another encoding than UTF-8 must not end a run at a sign that it cannot hold.
 
-    Nor must a reader such as `head` that has seen enough: what is printed from then on goes nowhere.
+    Nor must a reader such as `head` that has seen enough: later output is discarded.
     """
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
@@ -156,19 +155,8 @@ def say(stream: TextIO, text: str, end: str = "\n") -> None:
     except BrokenPipeError:
         with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), stream.fileno())
-            unread = "nobody reads the standard output any more; the run goes on, and its folder has everything"
+            unread = "nobody reads the standard output any more; the run continues, and its folder has everything"
             print(f"note: {unread}", file=sys.stderr)
-
-
-def folded(text: str, stream: TextIO) -> str:
-    """A sentence for a terminal, in lines that end between words; for all else as it is.
-
-    A terminal itself would end a line inside a number.
-    """
-    if not stream.isatty():
-        return text
-    columns = shutil.get_terminal_size().columns
-    return textwrap.fill(text, columns, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
 
 
 def columns(row: Row) -> dict[str, str]:
@@ -243,7 +231,7 @@ def filled(row: Row) -> list[str]:
 def cells(rows: Sequence[Row]) -> dict[str, list[str]]:
     """Title -> a text for each row, in the order of the columns; a dash where a row has no number."""
     given = [columns(row) for row in rows]
-    # A round that nobody evaluated has no figures; they stand where other rounds have them.
+    # A round that nobody evaluated has no figures; their columns are where other rounds have them.
     titles = dict.fromkeys(title for named in sorted(given, key=len, reverse=True) for title in named)
     return {title: [named.get(title, units.NOTHING) for named in given] for title in titles}
 
@@ -257,7 +245,7 @@ def thin_out(rows: Sequence[T], most: int, always: int | None = None) -> list[T]
 
 
 def totals(rows: Sequence[Row]) -> dict[str, str]:
-    """What a whole run came to: accuracy, bytes, time. Its privacy is in the verdict."""
+    """The results of a whole run: accuracy, bytes, time. Its privacy is in the verdict."""
     result = {"rounds": str(len(rows))}
     if grouped := [row for row in rows if row.of_groups]:
         result[grouped_title(grouped[-1])] = in_groups(grouped[-1])
@@ -309,7 +297,7 @@ def sent(rows: Sequence[Row]) -> str:
 
 
 def interruption(round: int) -> str:
-    """What an interruption cost, given the last round in the checkpoint."""
+    """The cost of an interruption, given the last round in the checkpoint."""
     return f"Interrupted; everything up to round {round} is saved." if round else "Interrupted in the first round."
 
 

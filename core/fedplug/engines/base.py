@@ -1,4 +1,4 @@
-"""What every engine is given and what it must be able to do."""
+"""The input and the duties of every engine."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ longer rounds says so."""
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What a party needs to build itself: its copy of the recipe and the settings of this machine.
+    """The facts from which a party builds itself: its copy of the recipe and the settings of this machine.
 
     Attributes:
         recipe: the resolved recipe as plain data.
@@ -104,7 +104,7 @@ class Job:
 class Engine(Protocol):
     """Runs the parties. An engine moves bytes and keeps parties alive; it knows nothing of the protocol.
 
-    One with settings of its own has a nested class `Options`, as components have, and finds them in `job.options`.
+    An engine with its own settings has a nested class `Options`, as components have, and finds them in `job.options`.
 
     Attributes:
         in_process: whether all parties run in its own process; it moves packed messages then.
@@ -128,7 +128,7 @@ class Engine(Protocol):
         """Has every party read its own state from the folder."""
 
     def overhead(self) -> dict[str, int]:
-        """Bytes that were sent beside the messages, by what added them; empty where nothing was."""
+        """Bytes that were sent in addition to the messages, by what added them; empty where nothing was."""
 
     def close(self) -> None:
         """Ends every process at once."""

@@ -1,4 +1,4 @@
-"""Which engine a run uses, and the options that this engine has beside the settings of all."""
+"""Which engine a run uses, and the options that this engine has in addition to the common settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def engine_entry(name: str, catalog: Catalog | None = None) -> Entry:
 
 
 def options_class(kind: type) -> type[Options] | None:
-    """The options of a component, or those that an engine has beside the settings of all; None of an engine without."""
+    """The options of a component, or those that an engine adds to the common settings; None of an engine without."""
     own: type[Options] | None = getattr(kind, "Options", None)
     return own
 
@@ -46,7 +46,7 @@ def options_of(name: str, engine: type, given: Mapping[str, Any]) -> Options:
     kind = options_class(engine)
     if kind is None:
         if given:
-            raise SetupError(f"engine {name} has no options of its own: leave out {', '.join(given)}")
+            raise SetupError(f"engine {name} has no options: leave out {', '.join(given)}")
         return Options()
     try:
         return kind.model_validate(dict(given))

@@ -1,1 +1,1 @@
-"""What the core does to values itself: clips, noise, sums. It imports `api`."""
+"""The operations that the core executes: clips, noise, sums. It imports `api`."""

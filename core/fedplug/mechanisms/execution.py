@@ -1,4 +1,4 @@
-"""Executes the operations of links: what was folded and priced (`fedplug.api.links`) is what is done here.
+"""Executes the operations of links, exactly as they were folded and priced (`fedplug.api.links`).
 
 A plugin's functions are called here too. What they give is looked at as anything that comes from outside: its shape,
 its type, and that its values are numbers. What they must not read they are not handed.
@@ -95,7 +95,7 @@ def add_up(step: Step, blocks: dict[int, Block], weights: dict[int, float], ctx:
         if wrong := not_finite(total):
             spoilt = next((client_id for client_id, block in blocks.items() if not_finite(block)), None)
             if spoilt is not None:
-                what = f"client {spoilt} sent values that are NaN or infinite, which no sum survives"
+                what = f"client {spoilt} sent values that are NaN or infinite, which would destroy the sum"
                 raise ProtectionError(what).blame(spoilt)
             what = f"it made {wrong} of {total.size} values NaN or infinite of uploads that are finite"
             raise _refusal(step.link, first, what)
@@ -113,7 +113,7 @@ def release(
     Args:
         component: whose ballot it is.
         operations: of its ballots in this round.
-        what: names the values; the noise of each name is drawn from a stream of its own.
+        what: names the values; the noise of each name is drawn from a separate stream.
         values: float32 (n,); at the server such values by client.
         party: that releases them.
         ctx: the round.
@@ -337,7 +337,7 @@ class _Execution:
         made: dict[int, NDArray[np.float64]] = memory.setdefault("made", {})
         round, values = self.ctx.round, block.plain()
         if round in kept:
-            what = f"it has added noise in round {round + 1} already, and goes on from one round to the next"
+            what = f"it has added noise in round {round + 1} already, and continues from one round to the next"
             raise _refusal(self.link, noise, what)
         if other := next((size for each in kept.values() if (size := len(each)) != block.size), None):
             what = f"it noised {other} values before, and {block.size} now; the zone must hold the same in all rounds"
@@ -501,7 +501,7 @@ class _Execution:
         return kept
 
     def _values(self, operation: Operation, given: Any, block: Block) -> NDArray[np.float32]:
-        """What a function gave as values, of which nothing else is taken.
+        """The values that a function gave; nothing else of its result is used.
 
         Raises:
             ProtectionError: it is not as many numbers, or no numbers where they were.
@@ -532,7 +532,7 @@ def _sum_by_layers(
     link: Link, adds: WeightedSum, blocks: dict[int, Block], weights: dict[int, float], ctx: Context
 ) -> Block:
     blocks = dict(sorted(blocks.items()))
-    add_blocks(blocks, weights, ctx)  # blames whoever sent what cannot be added
+    add_blocks(blocks, weights, ctx)  # blames the sender of what cannot be added
     assert adds.layers is not None
     if any(block.positions is None for block in blocks.values()):
         remedy = "ask for Wants(positions=True)"
@@ -583,10 +583,10 @@ def not_finite(block: Block) -> int:
 
 
 def _called(link: Link, operation: Operation, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a plugin's function gives.
+    """The result of a plugin's function.
 
     Raises:
-        PluginError: it fails by itself; names the component, the hook and the operation.
+        PluginError: it fails; names the component, the hook and the operation.
     """
     try:
         return function(*arguments)

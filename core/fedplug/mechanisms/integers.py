@@ -98,11 +98,11 @@ class Table:
         return places
 
     def draw(self, size: int, words: Callable[[int], NDArray[np.uint64]]) -> NDArray[np.float64]:
-        """So many samples, each the number whose part of the uniform numbers below 2^128 one of these falls into.
+        """A number of samples, each the number whose part of the uniform numbers below 2^128 one of these falls into.
 
         Args:
             size: how many.
-            words: gives so many uniform words of 64 bits.
+            words: gives a number of uniform words of 64 bits.
         """
         upper = np.array(words(size))
         places = self._places(upper)
@@ -150,7 +150,7 @@ def _discrete_gaussian(std: float) -> NDArray[np.float64]:
 
 
 def _reach(std: float) -> int:
-    """Beyond so many steps lie less than 2^-100, for either law: a Skellam tail is that of a Poisson one."""
+    """Beyond this many steps lies less than 2^-100, for either law: a Skellam tail is that of a Poisson one."""
     return math.ceil(13 * std + 80)
 
 

@@ -1,6 +1,6 @@
-"""What each round's uploads cost: the bridge from a recipe's chains to the ledger.
+"""The cost of each round's uploads: the bridge from a recipe's chains to the ledger.
 
-Whoever is asked for an upload pays, also if the upload is lost, the round cut off, or the run ends in the middle of it.
+A client that is asked for an upload pays, also if the upload is lost, the round cut off, or the run ends in its middle.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
     """An empty ledger that knows who holds keys, who gets sums, and what is visible besides.
 
     Raises:
-        Misplaced: a link cannot stand where it stands, or states a cost that another has under the same name.
+        Misplaced: the place of a link is wrong, or it states a cost that another has under the same name.
     """
     ctx = make_context(recipe, composition, layout, 0, Server())
     ctx.party.ctx = ctx
@@ -110,7 +110,7 @@ def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[R
     if recipe.buffers == "mean":
         note = "means and variances of activations, averaged in the clear; buffers: local keeps them at the client"
         everybody: tuple[Party, ...] = ("server", "client", "released_model")
-        # Images come back from them however much noise the update has (docs/edges/attacks.md).
+        # Attacks recover images from them however much noise the update has (docs/edges/attacks.md).
         channels.append(Reveals("batch-norm statistics", everybody, voids=True, note=note))
     return channels
 
@@ -136,9 +136,9 @@ def _plans(composition: Composition, ctx: Context) -> list[Reveals]:
 
 
 def _divisors(composition: Composition, ctx: Context) -> list[Reveals]:
-    """What closed sums show beside their values where clients chose the positions: what each is divided by.
+    """What closed sums show in addition to their values where clients chose the positions: their divisors.
 
-    Whoever opens such a sum, and whoever hands it on, gets the total weight of the clients behind each position. The
+    Each party that opens such a sum or hands it on gets the total weight of the clients behind each position. The
     aggregation server, which sees the masks themselves, divides the sums that it can read before it hands them on.
     """
     to: dict[Party, list[str]] = {}
@@ -159,7 +159,7 @@ def _divisors(composition: Composition, ctx: Context) -> list[Reveals]:
 
 
 def _senders(composition: Composition, ctx: Context) -> list[Reveals]:
-    """What noised means show beside their values where clients chose the positions: how many sent each.
+    """What noised means show in addition to their values where clients chose the positions: how many sent each.
 
     A sum on a public grid, divided by a number of clients, gives that number away to the bit. It is public where every
     sum is divided by all clients, or where clients cover what they keep and share all other positions.
@@ -232,12 +232,12 @@ class Charging:
             self.ledger.reveals.append(Reveals("class counts", ("server",), voids=True, note=note))
 
     def _withheld(self, event: SumWithheld) -> None:
-        """Whoever says that it opened another sum before can be right of a round that was repeated, and of no other."""
+        """A party that says that it opened another sum before can be right of a repeated round, and of no other."""
         if event.round in self.server.remembered.repeated and event.zone in self.ledger.sealed:
             self.ledger.note_unopened(event.round, event.zone)
 
     def _asking(self, event: Asking) -> None:
-        """Whoever is asked pays: for ballots at once, for an upload when its zones' sizes are known."""
+        """Clients that are asked pay: for ballots at once, for an upload when its zones' sizes are known."""
         if event.what == "ballots":
             self.charge_ballots(event.round, event.clients)
         elif event.what == "opening":
@@ -291,7 +291,7 @@ class Charging:
         self._begun = event.round
 
     def charge_ballots(self, round: int, charged: Sequence[int], again: bool = False) -> None:
-        """Enters what clients send with noise before their uploads; whoever is asked for it pays.
+        """Enters what clients send with noise before their uploads; those that are asked for it pay.
 
         Reproducible noise repeats the very same ballots, which cost nothing more where a round is run `again`.
         """
@@ -372,7 +372,7 @@ class Charging:
             accounts = self.accounts(round, self.server.remembered.accounts if secret else charged)
         freed = {zone: known.freed for zone, known in self._behind(round).items()}
         resting = self.recipe.resting(round)
-        if remembered(self._at(round)):  # whoever took part before may be in what is released now
+        if remembered(self._at(round)):  # clients that took part before may be in what is released now
             charged, resting = range(ledger.num_clients), frozenset()
         ledger.record(
             round, charged=charged, zone_sizes=sizes, total=self.size, releases=self.releases(round),
@@ -381,7 +381,7 @@ class Charging:
         )  # fmt: skip
 
     def _arrived(self, round: int) -> dict[int, float]:
-        """The weights of the clients whose uploads came in a round, where noise goes on from one round to the next."""
+        """The weights of the clients whose uploads came in a round, where noise continues from round to round."""
         remembered = self.server.remembered
         return {c: remembered.weights.get(c, 1.0) for c, last in remembered.noised.items() if last == round}
 

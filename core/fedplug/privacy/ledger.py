@@ -47,7 +47,7 @@ class Ledger:
         encryption: of each encrypted zone, who can decrypt, and whether the aggregation server sees what is decrypted.
         accountant: states epsilon of sampled releases, and of releases that are not Gaussian; None states it without
             credit for sampling, and by Renyi DP.
-        keepers: the components that keep an account of a level of their own, by level.
+        keepers: the components that keep an account of another level, by level.
         reveals: what is visible besides the releases.
         curves: costs of mechanisms that the core does not know, by name.
         presence: the chance that a client which is drawn is there.
@@ -131,7 +131,7 @@ class Ledger:
             freed: for each zone, the links whose functions had data in hand behind the noise.
             closed: zones whose sums stayed closed, of those that only the shares of several clients open;
                 `contributors` says for how many updates shares were asked for.
-            repeated: the round was cut off, and all go on from before it.
+            repeated: the round was cut off, and all continue from before it.
             resting: clients that send noise alone, and pay for nothing.
             arrived: of a round that was skipped, the weights of the clients whose uploads came.
         """
@@ -221,7 +221,7 @@ class Ledger:
 
     @property
     def noised(self) -> dict[str, ZoneCost]:
-        """What each zone has cost that was released with noise."""
+        """The cost of each zone that was released with noise."""
         return {zone: cost for zone, cost in self.costs.items() if cost.releases}
 
     @property
@@ -250,7 +250,7 @@ class Ledger:
     def epsilon(self) -> float | None:
         """Epsilon spent of the zones with noise: worst client, zero-out, at `delta`; None if no zone had noise.
 
-        Toward whoever sees the client's uploads where noise is local; toward whoever sees the released sums where it is
+        Toward observers of the client's uploads where noise is local, and of the released sums where it is
         central, with the credit for sampling that `accountant` grants.
         """
         from fedplug.privacy.views import zone_epsilons
@@ -275,13 +275,13 @@ class Ledger:
         return other
 
     def verdict(self) -> Verdict:
-        """What each party may learn of a client, and on what that rests."""
+        """The guarantee toward each party, and its assumptions."""
         from fedplug.privacy.views import verdict
 
         return verdict(self)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint needs beside the log; plain data."""
+        """What a checkpoint needs in addition to the log; plain data."""
         shown = [each.to_plain() for each in self.reveals]
         return {"uncovered": self.uncovered, "unopened": self.unopened, "reveals": shown}
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class ZoneEntry(Record):
-    """What one zone released in a round.
+    """The release of one zone in a round.
 
     Attributes:
         size: scalars that were sent, mean over the clients.
@@ -44,7 +44,7 @@ class ZoneEntry(Record):
         sum_factor, peer_factor: how much larger the multiplier is in the sum, for outsiders and for contributors. None
             in the record of a run whose cohorts are secret: both follow from how many took part.
         uncredited: why the noise of others earns no credit; empty if it does, or none is needed.
-        slack: by how much the mechanism may fail beside delta.
+        slack: by how much the mechanism may fail in addition to delta.
         freed: links whose functions had data in hand behind the noise, which counts for nothing then.
         closed: whether the sum stayed closed, which only the shares of several clients open.
         senders: of noise that clients add and that is correlated over rounds, the weights of those who surely added it
@@ -91,11 +91,11 @@ class ZoneEntry(Record):
 
 
 class RoundEntry(Record):
-    """What one round released. A round that was repeated has one entry a time; ballots have entries of their own.
+    """The releases of one round. A round that was repeated has one entry a time; ballots have separate entries.
 
     Attributes:
         round: 1-based.
-        charged: the clients that were asked for an upload; `all`; or `secret` in the record of a run that says nowhere
+        charged: the clients that were asked for an upload, `all`, or `secret` in the record of a run that says nowhere
             who took part.
         total: P.
         zones: those that were sent.
@@ -172,7 +172,7 @@ class SamplingReport(Record):
     why: Text
     rate: Number | None = None
     source: Text = ""
-    rest: Text = ""
+    resting: Text = ""
 
 
 class RoundsReport(Record):
@@ -362,12 +362,12 @@ class Spent:
 
 @dataclasses.dataclass(eq=False)
 class ZoneCost:
-    """What one zone has cost each of K clients: sums of 1/multiplier^2 over rounds, zero-out adjacency.
+    """The cost of one zone to each of K clients: sums of 1/multiplier^2 over rounds, zero-out adjacency.
 
     Attributes:
-        own: toward whoever sees the client's own upload; infinite after a round with central noise alone.
-        total: toward whoever sees the sums only.
-        below: toward whoever sees the sums before noise is added to these; the same as `total` where none is.
+        own: toward observers of the client's own upload; infinite after a round with central noise alone.
+        total: toward observers of the sums only.
+        below: toward observers of the sums before noise is added to these; the same as `total` where none is.
         peer: toward other clients, as many as the ledger covers, who subtract their own uploads from the sums.
         pooled: toward the server with these, where shares open sums: as `peer`, with the sums for whose shares
             clients were asked and which stayed closed, since a client may have kept its share from the server.
@@ -564,7 +564,7 @@ def entry_of(
     `noise_of_others`. Of a sum that stayed `closed` the count is that of the clients for whose shares somebody was
     asked; 0 where nobody was, so that nobody has anything of it. `repeated` of a round that was cut off, and from
     before which all go on; `arrived` are the weights of the clients whose uploads came, in a round that was skipped.
-    So many `colluders` know their own noise.
+    This many `colluders` know their own noise.
     """
     why = uncredited(zone, noises, min(weights.values(), default=1.0))
     steps = next((release for release in noises if release.mechanism in INTEGER), None)
@@ -599,7 +599,7 @@ def entry_of(
 def strongest_other(releases: Iterable[Release], curves: Iterable[str]) -> tuple[str, float] | None:
     """The largest multiplier of local noise that is not Gaussian, with its mechanism.
 
-    None where Gaussian noise in the same chain is accounted for instead: either is a bound by itself.
+    None where Gaussian noise in the same chain is accounted for instead: either alone is a bound.
     """
     noises = list(releases)
     if any(r.mechanism in (*GAUSSIAN, *INTEGER) and r.noise_multiplier > 0 for r in noises):
@@ -616,7 +616,7 @@ def uncredited(zone: str, releases: list[Release], lightest: float) -> str:
     """Why a zone's sums get no credit for the noise of other clients; empty if they do, or need none.
 
     The sum of several clients' noise hides one of them as far as it is really in the sum: values that saturated, or
-    were rounded to a grid that is coarse beside the noise of one, carry less of it than its size says.
+    were rounded to a grid that is coarse relative to the noise of one, carry less of it than its size says.
     """
     local = [release for release in releases if release.trust != "central" and release.noise_multiplier > 0]
     if why := next((release.uncredited for release in releases if release.uncredited), ""):
@@ -646,7 +646,7 @@ def uncredited(zone: str, releases: list[Release], lightest: float) -> str:
         )
     if not in_steps and _STEPS_PER_STD * step > lightest * std:
         return (
-            f"zone {zone}: values are rounded to {step:.2g}, too coarse beside noise of {lightest * std:.3g}; "
+            f"zone {zone}: values are rounded to {step:.2g}, too coarse for noise of {lightest * std:.3g}; "
             "others' noise earns no credit"
         )
     return ""

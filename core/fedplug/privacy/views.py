@@ -1,4 +1,4 @@
-"""What a ledger guarantees: epsilons, each adversary's view, the record in a run's folder and the verdict.
+"""The guarantees of a ledger: epsilons, each adversary's view, the record in a run's folder and the verdict.
 
 A view is either a guarantee, as epsilon under both adjacencies, or `none` with the reason. Adversaries follow the
 protocol and look (honest but curious). A guarantee composes every zone with noise, since one client's zones come from
@@ -166,7 +166,7 @@ def why_not_amplified(ledger: Ledger) -> str | None:
     }  # fmt: skip
     if why := next((why for why, holds in reasons.items() if holds), None):
         return why
-    # A round that is skipped or not depends on every client's coin. Its chance must vanish beside delta, also when it
+    # A round that is skipped or not depends on every client's coin. Its chance must be far below delta, also when it
     # is multiplied by the rounds and by e^epsilon.
     skipped = _chance_of_fewer(ledger.min_clients, ledger.num_clients, sampling.rate * ledger.presence)
     if skipped * ledger.rounds > 1e-6 * ledger.delta:
@@ -213,7 +213,7 @@ class Nothing:
 
 
 def verdict(ledger: Ledger) -> Verdict:
-    """What each party may learn of a client: a guarantee, or why there is none."""
+    """For each party, the guarantee toward it, or why there is none."""
     if not ledger.log:
         return Verdict("nothing_run")
     # What is stated of a secret cohort would tell how often the client with the most rounds was drawn.
@@ -270,7 +270,7 @@ def _with_levels(ledger: Ledger, line: Line, kept: dict[str, dict[str, float]]) 
 
 
 def _seen(ledger: Ledger, party: Party) -> str:
-    """What a party gets to see of the updates, in plain words, whatever is promised."""
+    """A party's view of the updates, in plain words, whatever is promised."""
     if not ledger.costs:
         return "nothing of the updates"
     totals = f"totals over {max(ledger.min_clients, 1)} or more clients"
@@ -326,7 +326,7 @@ def view_epsilons(ledger: Ledger, headline: float | None) -> dict[str, float]:
 
 
 def _stated(ledger: Ledger, view: Guarantee, sampled: Epsilons | None) -> Epsilons:
-    """What a guarantee comes to; where sampling earns credit, with it and beside it what there is without."""
+    """The epsilons of a guarantee; where sampling earns credit, both with and without it."""
     zero_out, replace_one = ledger.epsilons_of(view.zero_out), ledger.epsilons_of(view.replace_one)
     if sampled is None:
         return Epsilons(zero_out, replace_one)
@@ -337,7 +337,7 @@ def _stated(ledger: Ledger, view: Guarantee, sampled: Epsilons | None) -> Epsilo
 
 
 def _guaranteed(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
-    """What each adversary's view guarantees, or why there is no guarantee."""
+    """The guarantee for each adversary's view, or why there is none."""
     return {name: _with_voided(view, _voided(ledger, name)) for name, view in _of_values(ledger).items()}
 
 
@@ -350,7 +350,7 @@ def _with_voided(view: Guarantee | Nothing, voided: Nothing | None) -> Guarantee
 
 
 def _of_values(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
-    """What each adversary's view of the protected values alone guarantees, or why there is no guarantee."""
+    """The guarantee for each adversary's view of the protected values alone, or why there is none."""
     if not ledger.costs:
         nothing = Spent.of(ledger.num_clients)
         kept = Guarantee(
@@ -492,7 +492,7 @@ def _server(ledger: Ledger) -> Guarantee | Nothing:
         zero = Spent.of(ledger.num_clients)
         return Guarantee(zero, zero, "sees ciphertexts only, as long as the encryption holds", (ENCRYPTION,))
     # Sums it cannot decrypt still shape the uploads of the next round, so they are paid for at the price of the sum.
-    # Those that it can it sees before it adds noise of its own.
+    # Those that it can decrypt it sees before it adds its own noise.
     own = ledger.priced(
         {**plain, **sealed},
         lambda zone, cost: cost.own if zone in plain else cost.below if zone in ledger.opened else cost.total,
@@ -559,7 +559,7 @@ def _collusion(ledger: Ledger) -> Guarantee | Nothing:
             "the server adds the noise and sees the values without it",
             f"the server adds the noise of the {listed(central)} zone itself and sees what is below it",
         )
-    # Where so many clients open uploads together, the sums alone are no matter.
+    # Where this many clients open uploads together, the sums alone do not matter.
     shared = {
         zone for zone, holder in ledger.key_holders.items()
         if holder == "shares" and ledger.encryption[zone].opens_with > ledger.colluders
@@ -594,7 +594,7 @@ def _covered(ledger: Ledger) -> str:
 def _fewest_shares(ledger: Ledger) -> int:
     """How many clients see an upload of some zone together with the server: by their shares, or by taking their own
     updates out of a sum. Who answers with a share is in the sum, so it holds as many updates as shares are needed. What
-    one client does alone has a line of its own.
+    one client does alone has a separate line.
     """
     needed = [closed.opens_with for zone, closed in ledger.encryption.items() if ledger.key_holders[zone] == "shares"]
     return max(2, min(shares if shares < ledger.min_clients else shares - 1 for shares in needed))
@@ -698,7 +698,7 @@ def _limit(ledger: Ledger, epsilon: float, level: str = "") -> str:
 
 
 def warnings(ledger: Ledger) -> Iterator[str]:
-    """What a reader of epsilon should know before using it; what holds of several rounds as often."""
+    """Warnings for readers of epsilon; one that holds for several rounds appears as often."""
     if ledger.delta >= 1 / ledger.num_clients:
         yield (
             f"delta={ledger.delta:g} must be below 1 / number of clients = {1 / ledger.num_clients:g}; with this "
@@ -746,7 +746,7 @@ def warnings(ledger: Ledger) -> Iterator[str]:
             "the zone without noise shapes what other clients upload next; the epsilon toward the server includes "
             "that, the one of the noised zone alone does not"
         )
-    # Ballots have entries of their own, so a round with two entries was not repeated; one with a zone twice was.
+    # Ballots have separate entries, so a round with two entries was not repeated; one with a zone twice was.
     released = Counter((entry.round, zone) for entry in ledger.log for zone in entry.zones)
     if repeated := sorted({round for (round, _), count in released.items() if count > 1}):
         yield f"rounds {repeated} were repeated after an interruption; each repetition is paid for"

@@ -1,4 +1,4 @@
-"""What is installed: components, and sections of recipes, listed from entry points without importing any plugin.
+"""The installed components and sections of recipes, listed from entry points without importing any plugin.
 
 The entry-point group is the hook (`fedplug.protect`), the name is `<plugin>.<thing>`, the value is the class. Listing
 reads the one-line summaries from the source files; a component is imported when a recipe chooses it. The group
@@ -79,6 +79,26 @@ def _by_parsing(path: Path, module: str, qualname: str, hops: int) -> str:
     return ""
 
 
+def decorator_text(module: str, function: str, keyword: str) -> str:
+    """The text that a decorator of a function at the top of a module is given as `keyword`; empty where there is none.
+
+    Imports nothing.
+    """
+    path = source_file(module)
+    try:
+        body = ast.parse(_text(path)).body if path else []
+    except (SyntaxError, ValueError):
+        return ""
+    calls = [
+        call for node in body if isinstance(node, ast.FunctionDef) and node.name == function
+        for call in node.decorator_list if isinstance(call, ast.Call)
+    ]  # fmt: skip
+    for given in (given for call in calls for given in call.keywords if given.arg == keyword):
+        if isinstance(given.value, ast.Constant) and isinstance(given.value.value, str):
+            return given.value.value
+    return ""
+
+
 def source_file(module: str) -> Path | None:
     """The source file of a module, without importing it or a package around it; None where there is none."""
     spec = _spec(module)
@@ -139,7 +159,7 @@ _PREFIX = "fedplug."
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Entry:
-    """What a plugin offers under one entry point: a component, a section of recipes, a command, ...
+    """The offer of a plugin under one entry point: a component, a section of recipes, a command, ...
 
     Attributes:
         name: of a component `<plugin>.<thing>`, as recipes write it; of a section its key.
@@ -160,7 +180,7 @@ class Entry:
 
     @property
     def title(self) -> str:
-        """What it is, for messages."""
+        """Its group and name, for messages."""
         return f"{self.group} component {self.name}" if self.group in GROUPS else f"{self.group} {self.name}"
 
     @property
@@ -177,7 +197,7 @@ class Entry:
         return docstring_of(module.strip(), name.partition("[")[0].strip())  # "[extra]" names optional requirements
 
     def imported(self) -> Any:
-        """What the entry point names.
+        """The object that the entry point names.
 
         Raises:
             PluginError: the import fails; the message names the plugin, the entry and the cause.
@@ -296,7 +316,7 @@ class Catalog:
         if dot and not any(entry.name.startswith(plugin + ".") for entry in self):
             remedy = f"install the plugin, by convention fedplug-{plugin}, or name its file: --plugin {plugin}.py"
             return f"no installed plugin offers {plugin}.*; {remedy}"
-        return self.offer(group) if group else "fedplug list shows what there is"
+        return self.offer(group) if group else "fedplug list shows all components"
 
     def offer(self, group: str) -> str:
         """The names in a group, as half a sentence."""

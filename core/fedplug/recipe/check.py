@@ -1,8 +1,8 @@
-"""The rules between the parts of a recipe: zones, the order of links, what must be undone, who may stand where.
+"""The rules between the parts of a recipe: zones, the order of links, what must be undone, which links may be where.
 
 Reads only what components declare in their roles, and the operations of the same list of links that the protocol
 executes (`fedplug.api.links`), so that a wrong recipe is refused before anything runs. Works on drafts: a part that is
-wrong by itself is left out, and everything else is still judged.
+wrong is left out, and everything else is still judged.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Stated = tuple[str, Operations]
 
 
 def stated_in(chains: Iterable[Iterable[Step]]) -> list[Stated]:
-    """What the links of several zones do."""
+    """The operations of the links of several zones."""
     return [
         (f"{step.link.name} in zone {step.link.zone}", step.operations) for chain in chains for step in chain
     ]
@@ -76,7 +76,7 @@ def curve_problems(stated: Iterable[Stated], curves: Mapping[str, Curve]) -> lis
                 problems.append((
                     who,
                     f"{who} gives a curve for {name} noise, whose cost is known here, and other noise of that name "
-                    "would get it too; give the mechanism a name of its own (mechanism=self.name)",
+                    "would get it too; give the mechanism a different name (mechanism=self.name)",
                 ))
         elif name in curves and not _alike(noise.curve, curves[name]):
             other = "no curve" if noise.curve is None else "another curve"
@@ -117,7 +117,7 @@ def misfit(model: ModelSource, data: str, holds: Declares) -> str | None:
 
 
 def model_problems(draft: Draft, parts: Mapping[str, Component]) -> Iterator[tuple[KeyPath, str]]:
-    """What is wrong with the model for the shape that the data set declares, or that sites have agreed on."""
+    """The complaints about the model for the shape that the data set declares, or that sites have agreed on."""
     use, data = draft.known.get("model"), draft.known.get("data")
     if use is None or data is None or draft.split is None:
         return
@@ -230,7 +230,7 @@ class _Rules:
         return server.ctx
 
     def steps(self, zone: str, round: int = 0) -> tuple[Step, ...]:
-        """The links of a zone with what they do in a round; what cannot stand is complained about by `order`."""
+        """The links of a zone with their operations in a round; `order` complains about misplaced ones."""
         ctx = self.context(round)
         return fold(ctx.links[zone], ctx, lambda link, message: None)
 
@@ -241,7 +241,7 @@ class _Rules:
                 for problem in hook_problems(use.made_of, use.group):
                     lacks = problem.partition(";")[0]
                     remedy = f"name a component of the group {use.group}"
-                    yield use.path, f"{use.name} ({use.use}) cannot stand under {use.section}: it {lacks}; {remedy}"
+                    yield use.path, f"{use.name} ({use.use}) cannot be under {use.section}: it {lacks}; {remedy}"
 
     def clients(self) -> Iterator[Complaint]:
         """The cohort is never smaller than `min_clients` by design."""
@@ -252,7 +252,7 @@ class _Rules:
             rule = f"must be <= data.clients={clients}"
             yield ("min_clients",), f"min_clients={general.min_clients} {rule}; lower it, or split the data among more"
         elif (
-            general.sampling and general.sampling.rest == "away"
+            general.sampling and general.sampling.resting == "away"
             and general.sampling.rate * clients < general.min_clients
         ):  # fmt: skip
             expected = f"{general.sampling.rate * clients:g} of {clients} clients a round"
@@ -262,9 +262,10 @@ class _Rules:
                 f"raise it to {general.min_clients / clients:g} or more",
             )
         chosen = self.negotiation()
-        if general.sampling and general.sampling.rest == "noise" and chosen and not chosen[1].plans.public:
+        if general.sampling and general.sampling.resting == "noise" and chosen and not chosen[1].plans.public:
             rule = "plans follow from data, and clients with noise alone have none"
-            yield ("sampling", "rest"), f"rest=noise: {chosen[0].name}'s {rule}; write negotiate_mask: std.single_zone"
+            problem = f"resting=noise: {chosen[0].name}'s {rule}; write negotiate_mask: std.single_zone"
+            yield ("sampling", "resting"), problem
 
     def zones(self) -> Iterator[Complaint]:
         """Zones of the plans, of `protect` and of `postprocess` agree."""
@@ -274,7 +275,7 @@ class _Rules:
         for use in postprocess.get(RETAINED, []):
             part = self.parts.get(use.name)
             if isinstance(part, Sealer) or (isinstance(part, Opener) and part.site != "client"):
-                message = f"{use.name} cannot stand here: zone retained never leaves the client"
+                message = f"{use.name} cannot be here: zone retained never leaves the client"
                 yield use.path, f"{message}; put a component that merges models at the client, or remove it"
         for zone in postprocess:
             if zone not in protect and zone != RETAINED:
@@ -295,7 +296,7 @@ class _Rules:
             yield ("protect", zone), f"no plan of {negotiation.name} can hold zone {zone}; {hint}"
 
     def order(self) -> Iterator[Complaint]:
-        """Every link can stand, and can run, where it stands, in the first round and the last."""
+        """Every link is in a valid place and can run there, in the first round and the last."""
         for zone in self.foldable:
             for round in dict.fromkeys((0, self.last)):
                 ctx = self.context(round)
@@ -328,7 +329,7 @@ class _Rules:
         for zone in self.readable:
             sealed = [use.name for use in self.sealers(self.protect[zone])][::-1]
             if not sealed and zone in self.foldable:
-                continue  # `order` says so of whoever opens what nothing has closed
+                continue  # `order` complains about links that open what nothing has closed
             opening = self.postprocess.get(zone, [])
             opened = self.sealers(opening)
             remedy = f"write postprocess: {{{zone}: [{', '.join(sealed)}]}}"
@@ -354,11 +355,11 @@ class _Rules:
                 draws = link.hook == "protect" and len(step.after.releases) > len(step.before.releases)
                 if draws and seen.setdefault(link.name, zone) != zone:
                     use = next(use for use in self.draft.uses if use.path == link.path)
-                    remedy = f"write {{use: {use.use}, ...}} to get one of its own"
+                    remedy = f"write {{use: {use.use}, ...}} to get a separate one"
                     yield link.path, f"{link.name} draws the noise of zone {seen[link.name]} already; {remedy}"
 
     def masks(self) -> Iterator[Complaint]:
-        """Encryptions that need a zone to lie alike at all clients stand where it does."""
+        """Encryptions that need a zone to lie alike at all clients are only where it does."""
         chosen = self.negotiation()
         own = chosen[1].plans.own if chosen else frozenset()
         for zone in self.foldable if chosen else ():
@@ -367,10 +368,10 @@ class _Rules:
                 if step.link.hook == "protect" and any(not seal.position_block for seal in seals) and chosen:
                     message = f"{step.link.name} needs a zone that lies alike at all clients, but {chosen[0].name} lets"
                     remedy = "choose another negotiation or protector"
-                    yield step.link.path, f"{message} each have a zone {zone} of its own; {remedy}"
+                    yield step.link.path, f"{message} each have a different zone {zone}; {remedy}"
 
     def scores(self) -> Iterator[Complaint]:
-        """Whoever reads scores is given some, and one a layer or a scalar as it needs."""
+        """Each reader of scores gets some, one a layer or a scalar as it needs."""
         found = ((use.name, part) for use, part in self.placed if use.section == "score_parameters")
         scorers = {name: part for name, part in found if isinstance(part, Scorer)}
         for use, part in self.defined:

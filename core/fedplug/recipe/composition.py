@@ -238,12 +238,12 @@ class Composition:
 
     @property
     def keepers(self) -> dict[str, AccountKeeper]:
-        """The components that keep an account of a level of their own, by level."""
+        """The components that keep an account of another level, by level."""
         keepers = (part for part in self.components.values() if isinstance(part, AccountKeeper))
         return {keeper.account.level: keeper for keeper in keepers}
 
     def ballots(self, ctx: Context) -> list[tuple[str, Operations]]:
-        """Who asks clients for ballots with noise in the round of `ctx`, with what is done to them."""
+        """Who asks clients for ballots with noise in the round of `ctx`, with the operations on them."""
         asking = []
         for use in (self.recipe.groups, self.recipe.negotiate_mask):
             part = self.components[use.name] if use else None

@@ -34,7 +34,7 @@ class OptionProblem(NamedTuple):
 
 
 def validated(source: Source, model: type[BaseModel], data: Any, path: KeyPath, owner: str) -> Any:
-    """The model with this data, which stands at `path`; None after complaints to the source. As in `explain`."""
+    """The model with this data, which is at `path`; None after complaints to the source. As in `explain`."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -62,7 +62,7 @@ def explain(error: ValidationError, model: type[BaseModel], data: Any, owner: st
     messages: dict[tuple[tuple[str | int, ...], bool, str], list[str]] = {}
     for item in error.errors(include_url=False):
         path, value = _inside(item["loc"], data)
-        missing = ""  # every missing key is a mistake of its own, though all are missing at the same place
+        missing = ""  # every missing key is a separate mistake, though all are missing at the same place
         field, around = _around(model, item["loc"])
         if item["type"] == "extra_forbidden":
             path, on_key = item["loc"], True

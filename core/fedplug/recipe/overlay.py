@@ -33,9 +33,8 @@ def _merge(parent: Any, child: Any, path: KeyPath, dropped: dict[KeyPath, Mappin
         dropped[path] = parent
     if not isinstance(parent, Mapping) or not isinstance(child, Mapping):
         return child
-    if "use" in child and "use" in parent and child["use"] != parent["use"]:
-        dropped[path] = parent
-        parent = {key: value for key, value in parent.items() if path == ("data",) and key in OF_DATA}
+    if "use" in child:
+        parent = _under_another(parent, child["use"], path, dropped)
     merged = {
         key: _merge(value, child[key], (*path, key), dropped) if key in child else value
         for key, value in parent.items()
@@ -43,14 +42,24 @@ def _merge(parent: Any, child: Any, path: KeyPath, dropped: dict[KeyPath, Mappin
     return merged | {key: value for key, value in child.items() if key not in parent}
 
 
-def dropped_options(source: Source, uses: Iterable[Use]) -> Iterator[str]:
-    """A note on each component that another took the place of, where both have an option that only the base set.
+def _under_another(
+    before: Mapping[str, Any], use: Any, path: KeyPath, dropped: dict[KeyPath, Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """The part of a mapping that remains when its component becomes `use`; all of it where that is the same one."""
+    if before.get("use", use) == use:
+        return before
+    dropped[path] = before
+    return {key: value for key, value in before.items() if path == ("data",) and key in OF_DATA}
 
-    Whoever names another trainer may well have meant the base's epochs and batch size to hold on.
+
+def dropped_options(source: Source, uses: Iterable[Use]) -> Iterator[str]:
+    """A note on each component that another replaced, where both have an option that only the old one set.
+
+    Somebody who names another trainer may expect it to keep the epochs and the batch size of the old one.
 
     Args:
         source: what `extend` and `override` gave.
-        uses: the places of the recipe that came of it.
+        uses: the places of the resulting recipe.
     """
     for use in uses:
         before = source.dropped.get(use.path)
@@ -65,8 +74,8 @@ def dropped_options(source: Source, uses: Iterable[Use]) -> Iterator[str]:
         ]
         if lost:
             yield (
-                f"{source.where(use.path)}: {use.use} is without the options that {before['use']} has in the recipe "
-                f"which this one extends: {', '.join(lost)}; write what you mean"
+                f"{source.where(use.path)}: {use.use} does not take over the options of {before['use']}: "
+                f"{', '.join(lost)}; set the ones that you need"
             )
 
 
@@ -86,7 +95,12 @@ def _at(data: Any, path: KeyPath) -> Any:
 
 def override(source: Source, assignments: Iterable[Change]) -> None:
     """Applies `--set a.b.0.c=value`, or a path and its value, in place, in order. Values in text are YAML; numbers in a
-    path count list items from 0."""
+    path count list items from 0.
+
+    `a.use=value` drops the options that the recipe gives the old component, as in `extend`. It keeps those that other
+    assignments give.
+    """
+    given: set[KeyPath] = set()
     for assignment in assignments:
         if isinstance(assignment, str):
             dotted, equals, text = assignment.partition("=")
@@ -102,21 +116,24 @@ def override(source: Source, assignments: Iterable[Change]) -> None:
         elif keys[0] == "extends":
             message = "extends takes effect in a file only; write a recipe that says extends: and give that"
         else:
-            message = None if value.problems else _assign(source, keys, value.data, origin)
+            message = None if value.problems else _assign(source, keys, value.data, origin, given)
         if message:
             source.problems.append(Problem(Position(origin), message))
 
 
-def _assign(source: Source, keys: tuple[str, ...], value: Any, origin: str) -> str | None:
-    """Puts one value in place, which `origin` gave; returns the complaint if it cannot."""
+def _assign(source: Source, keys: tuple[str, ...], value: Any, origin: str, given: set[KeyPath]) -> str | None:
+    """Puts one value of `origin` in place and adds its path to `given`; returns the complaint if it cannot."""
     if not isinstance(source.data, dict):
         return None  # the file itself is unusable, which is reported already
     mark = Position(origin)
     here: Any = source.data
+    outer: Any = None
     path: KeyPath = ()
     for depth, key in enumerate(keys):
         shown = ".".join(keys[:depth])
         step: Key = key
+        if keys[depth:] == ("use",) and isinstance(here, str):  # `train: std.sgd` is short for a mapping
+            outer[path[-1]] = here = {"use": here}
         if isinstance(here, list):
             if not key.isascii() or not key.isdigit() or int(key) >= len(here):
                 last = f"0 to {len(here) - 1}" if here else "none: it is empty"
@@ -126,12 +143,26 @@ def _assign(source: Source, keys: tuple[str, ...], value: Any, origin: str) -> s
             return f"{shown} is {here!r}, not a mapping; set it as a whole, for instance --set '{shown}={{use: ...}}'"
         path = (*path, step)
         if depth == len(keys) - 1:
+            if step == "use":
+                _change_use(source, path[:-1], here, value, given)
             here[step] = value
         elif isinstance(here, dict) and here.get(key) is None:
             here[key] = {}
             source.marks[path] = Marks(mark, mark)
-        here = here[step]
+        outer, here = here, here[step]
+    given.add(path)
     for old in [old for old in source.marks if old[: len(path)] == path]:
         del source.marks[old]
     source.marks[path] = Marks(mark, mark)
     return None
+
+
+def _change_use(source: Source, path: KeyPath, here: dict[str, Any], use: Any, given: set[KeyPath]) -> None:
+    """Drops from a mapping what belongs to its old component, unless an assignment gave it."""
+    before = dict(here)
+    kept = _under_another(before, use, path, source.dropped)
+    kept = {key: value for key, value in before.items()
+            if key in kept or any(each[: len(path) + 1] == (*path, key) for each in given)}  # fmt: skip
+    here.clear()
+    here.update(kept)
+    source.marks = {at: mark for at, mark in source.marks.items() if at[: len(path)] != path or _has(source.data, at)}

@@ -1,6 +1,6 @@
-"""Components out of a file of one's own, without a package around it: `use: my_model.py:Net`, or `--plugin my.py`.
+"""Components from a user's file, without a package around it: `use: my_model.py:Net`, or `--plugin my.py`.
 
-The file is looked for beside the recipe that names it, then in the working directory. What counts is what it holds:
+fedplug looks for the file next to the recipe, then in the working directory. What counts is what it holds:
 the resolved recipe has its SHA-256, a run folder has a copy, and a file that holds something else is refused. Its class
 goes through the checks of any component. What is not a component yet, such as a torch module, becomes one through an
 adapter of a plugin: an entry point of the group `fedplug.adapter`, named after a group of components, whose value is a
@@ -95,7 +95,7 @@ _SEEN: dict[tuple[str, str], OwnFile] = {}
 
 
 def remember(files: Iterable[OwnFile]) -> None:
-    """From here on, a recipe that names these files reads back in this process, wherever it stands."""
+    """From here on, a recipe that names these files reads back in this process, in any folder."""
     for own in files:
         _SEEN[own.name, own.sha256] = own
         if not own.is_code:
@@ -178,20 +178,20 @@ def component(own: OwnFile, use: str, group: str) -> type:
         try:
             made: type | None = point.load()(value, parts(use)[1])
         except Exception as error:
-            raise PluginError(f"{use} cannot stand for a {group} component: {type(error).__name__}: {error}") from error
+            raise PluginError(f"{use} cannot be a {group} component: {type(error).__name__}: {error}") from error
         if made is not None:
             return made
     if isinstance(value, type):
-        return value  # whoever looks at classes says which role it lacks
-    raise PluginError(f"{use} is a {type(value).__name__}, of which nobody makes a {group} component; write a class")
+        return value  # the check of classes says which role it lacks
+    raise PluginError(f"{use} is a {type(value).__name__}, which makes no {group} component; write a class")
 
 
 def with_files(catalog: Catalog | None, files: Iterable[Path | str] | None) -> Catalog:
-    """A catalog with the components of these files beside its own; None: beside what is installed.
+    """A catalog with the components of these files added; None: added to what is installed.
 
     Raises:
-        PluginError: a file is missing, cannot be run, or has no component or two of a name; two files have one name; a
-            name is that of an installed component.
+        PluginError: a file is missing, cannot be run, or has no component or two of a name. Or two files have one name,
+            or a name is that of an installed component.
     """
     catalog = catalog or Catalog.discover()
     groups = {group: dict(entries) for group, entries in catalog.groups.items()}

@@ -1,4 +1,4 @@
-"""What a recipe is made of: its sections, the keys that are not components, and the places that name a component."""
+"""The parts of a recipe: its sections, the keys that are not components, and the places that name a component."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _Length = Annotated[int, Field(ge=1, strict=True)]
 
 
 class Agreed(Options):
-    """What the data of all sites has in common; a site whose data is otherwise cannot join."""
+    """The common facts about the data of all sites. A site with different data cannot join."""
 
     shape: tuple[_Length, ...] = Field(min_length=1, description="of one example: channels, height, width")
     classes: tuple[str, ...] = Field(min_length=1, description="their names, in the order of the labels")
@@ -128,21 +128,21 @@ class Sampling(Options):
         "secure", description="secure: drawn from the system's randomness; reproducible: follows from the seed"
     )
 
-    rest: Literal["away", "noise"] = Field(
-        "away",
+    resting: Literal["away", "noise"] = Field(
+        "away", json_schema_extra={"formerly": "rest"},
         description="what clients do in the rounds of others: away: nothing; noise (cyclic): they send zeros with the "
         "noise that all clients share out among them",
-    )
+    )  # fmt: skip
 
     @model_validator(mode="after")
     def _in_turn(self) -> Self:
-        if self.rest == "noise" and self.scheme != "cyclic":
-            raise ValueError(f"rest=noise is for clients that take part in turn, not {self.scheme}; leave it out")
+        if self.resting == "noise" and self.scheme != "cyclic":
+            raise ValueError(f"resting=noise is for clients that take part in turn, not {self.scheme}; leave it out")
         return self
 
     def to_plain(self) -> dict[str, Any]:
-        """Plain data; without `rest` where that is away, as in recipes from before there was any."""
-        return self.model_dump(mode="json", exclude={"rest"} if self.rest == "away" else None)
+        """Plain data; without `resting` where that is away, as in recipes from before there was any."""
+        return self.model_dump(mode="json", exclude={"resting"} if self.resting == "away" else None)
 
     @property
     def turns(self) -> int:
@@ -189,11 +189,11 @@ class Use:
         group: the entry-point group that this place draws from.
         options: its validated options; None in a draft, where they are wrong.
         is_reference: True where this place refers to a component that another place defines.
-        path: where it stands in the recipe, for messages.
+        path: its place in the recipe, for messages.
         place: the same for people, `file:line:column`; of a recipe that is no file, its key.
         own: the file that it is in, where that is one of the user's own.
         files: those that its options name.
-        inner: the components within it, by the key under which each stands.
+        inner: the components within it, by key.
         made_of: its class; None in a draft, where it cannot be had.
     """
 
@@ -211,7 +211,7 @@ class Use:
 
     @property
     def section(self) -> str:
-        """The key of the recipe it stands under; `partition` for that of `data`."""
+        """The key of the recipe it is under; `partition` for that of `data`."""
         return "partition" if self.path == ("data", "partition") else str(self.path[0])
 
     @property

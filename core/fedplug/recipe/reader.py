@@ -41,7 +41,7 @@ def places(source: Source, offered: Mapping[str, type[Section]]) -> dict[str, An
 
     Returns:
         For each section that is there a place, a list of places, or a list for each zone or name; zones by label. The
-        partition of the data stands behind it, as a section of its own.
+        partition of the data follows it, as a separate section.
     """
     found: dict[str, Any] = {}
     for section, form in SECTIONS.items():
@@ -111,7 +111,7 @@ _RESERVED = ("use", "name")
 def defined(source: Source, catalog: Catalog, places: Mapping[str, Any]) -> dict[str, Any]:
     """The places of a recipe, as `places` gives them, with what is known of each in its place; complains to the source.
 
-    None stands where it is not known which component that is; a `Use` is without class or options that are wrong.
+    None means that the component is not known; a `Use` lacks a class or options that are wrong.
     """
     reading = _Reading(source, catalog)
     reading.read([*leaves(places)])
@@ -150,7 +150,7 @@ class _Reading:
             if name in taken:
                 message = f"another component is named {name} already; add name: to this one"
                 self.source.complain(place.path, message)
-                name = f"{name}#{len(taken)}"  # only so that reading can go on
+                name = f"{name}#{len(taken)}"  # only so that reading can continue
             taken[name] = place.path
         self._define(place, use, name, place.raw)
 
@@ -314,7 +314,7 @@ def _automatic(use: str) -> str:
 
 
 def _unusable(component_class: type, group: str, reserved: tuple[str, ...]) -> str:
-    """Why a class cannot stand in a recipe; empty if it can."""
+    """Why a recipe cannot use a class; empty if it can."""
     if not issubclass(component_class, Component):
         return f"is not a component; its class must inherit from its role, such as fedplug.{ROLES[group].__name__}"
     model: Any = component_class.Options
@@ -424,7 +424,7 @@ class Draft:
     # -- sections of plugins -------------------------------------------------------------------------------------------
 
     def _offered(self) -> dict[str, type[Section]]:
-        """The classes of the plugins' sections that the recipe has; null and [] stand for none."""
+        """The classes of the plugins' sections that the recipe has; null and [] mean none."""
         classes = {}
         for key, entry in sorted(self.catalog.sections.items()):
             if self.data.get(key) not in (None, [], ()):

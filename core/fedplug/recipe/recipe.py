@@ -3,11 +3,11 @@
 Every mistake is reported at once, with its place. How components get their names, under which state, messages and
 noise streams are filed:
 
-* `name:` if written; else the name of the component, `std.clip`;
-* a second `{use: std.clip}` elsewhere is a component of its own, named after its place: `std.clip@noised`. Zones are
+* `name:` if written, else the name of the component, `std.clip`;
+* a second `{use: std.clip}` elsewhere is a separate component, named after its place: `std.clip@noised`. Zones are
   counted in the order of `Recipe.zones`, not of the file, so the order of keys in a file changes nothing;
 * plain text such as `std.ckks` refers to the component of that name anywhere in the recipe; if there is none, it
-  stands for `{use: std.ckks}`.
+  means `{use: std.ckks}`.
 
 A name without a dot that no plugin offers means the plugin `std`: `dirichlet` is `std.dirichlet`.
 """
@@ -48,7 +48,7 @@ class Recipe:
         protect, postprocess: the components under that key, in order, by zone.
         sections: what plugins' sections say, by key, sorted; those that say nothing are left out. `Section.of(recipe)`
             gives one by its class.
-        notes: what whoever wrote it should know, though nothing is wrong; not part of the recipe.
+        notes: what its author should know, though nothing is wrong; not part of the recipe.
         origin: where it was read: a path, or `NAME (DISTRIBUTION VERSION)` where it was found by name; empty where it
             was not read from a file. Not part of the recipe either.
     """
@@ -107,7 +107,7 @@ class Recipe:
             plain[field] = value.to_plain() if isinstance(value, Sampling) else value
         for section in SECTIONS:
             plain[section] = mapped(getattr(self, section), lambda use: use.to_plain(), list)
-        # As in recipes from before there were these, whose digests stay what they are.
+        # As in recipes from before these keys existed, whose digests stay the same.
         for key in ("task", "fine_tune", "clusters"):
             if not plain[key]:
                 del plain[key]
@@ -116,7 +116,7 @@ class Recipe:
     def resting(self, round: int) -> frozenset[int]:
         """The clients that are in a 0-based round with noise alone, since it is not their turn."""
         sampling, everybody = self.sampling, range(self.data.clients)
-        if sampling is None or sampling.rest != "noise" or not 0 <= round < self.rounds:
+        if sampling is None or sampling.resting != "noise" or not 0 <= round < self.rounds:
             return frozenset()
         return frozenset(everybody) - frozenset(sampling.cohort(self.seed, everybody, round))
 
@@ -295,7 +295,7 @@ def plan_of(recipe: Recipe, composition: Composition) -> list[tuple[str, str, st
 
 
 def _sites(recipe: Recipe) -> str:
-    """What the sites have agreed on."""
+    """The facts on which the sites have agreed."""
     agreed = recipe.data.agreed
     assert agreed is not None  # whatever is not split is at sites
     shape, mean, std = "x".join(map(str, agreed.shape)), agreed.mean, agreed.std

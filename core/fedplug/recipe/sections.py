@@ -47,13 +47,13 @@ class Around:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """One section of a recipe, as validated. A subclass declares what may stand in it, and what follows from it.
+    """One section of a recipe, as validated. A subclass declares its contents, and what follows from them.
 
     It has one of two forms: a mapping, with the keys of `Options` and those of `lists`, or a list of `Item`. A subclass
     is used as it is; give it properties that name the parts, and no `__init__`.
 
     Attributes:
-        key: under which it stands in the recipe.
+        key: its key in the recipe.
         options: the keys that are not components, an instance of `Options`.
         items: what the list holds, where the section is one.
         uses: for each key of `lists`, the places of its components.
@@ -62,7 +62,7 @@ class Section:
     Options: ClassVar[type[component.Options]] = component.Options
     """The plain keys of the mapping."""
     Item: ClassVar[type[component.Options] | None] = None
-    """What the list holds, where the section is a list of plain items instead."""
+    """The item of the list, where the section is a list of plain items instead."""
     lists: ClassVar[Mapping[str, str]] = {}
     """Keys of the mapping that hold lists of components, and the group of each. Where the section is written as a plain
     list, that is the first of them, and all else has its default."""
@@ -87,7 +87,7 @@ class Section:
 
     @classmethod
     def summary(cls) -> str:
-        """What the section is for: the first line of its docstring, without the full stop."""
+        """The purpose of the section: the first line of its docstring, without the full stop."""
         return (cls.__doc__ or "").strip().partition("\n")[0].removesuffix(".")
 
     @property
@@ -96,11 +96,11 @@ class Section:
         return not self.items and not any(self.uses.values()) and not self.options.model_dump(exclude_defaults=True)
 
     def check(self, around: Around) -> Iterable[tuple[KeyPath, str]]:
-        """What is wrong between the section and the recipe, each with its path inside the section."""
+        """The conflicts of the section with the recipe, each with its path inside the section."""
         return ()
 
     def reveals(self, recipe: Recipe) -> Sequence[Reveals]:
-        """What a run makes visible because of this section; the ledger lists it."""
+        """The values that a run makes visible because of this section; the ledger lists them."""
         return ()
 
     keeps_messages: ClassVar[bool] = False
@@ -115,7 +115,7 @@ class Section:
         return 1.0
 
     def of_client(self, client_id: int) -> Any:
-        """What the section says of one client, which the client has as `said[key]`; None: nothing."""
+        """The section's facts about one client, which the client has as `said[key]`; None: nothing."""
         return None
 
     def attach(self, protocol: Protocol) -> None:

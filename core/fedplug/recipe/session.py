@@ -43,7 +43,7 @@ _held: dict[str, Any] = {}
 
 
 def held(token: str, why: str) -> Any:
-    """The object of this process that a file stands for. Raises a SetupError in any other process."""
+    """The object of this process that a file represents. Raises a SetupError in any other process."""
     if token not in _held:
         raise SetupError(why)
     return _held[token]
@@ -82,12 +82,12 @@ def sections(
     written: Callable[[], Mapping[str, Any]], values: Mapping[str, Any], loss: Any = None,
     catalog: Catalog | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """`values`, sections of a recipe, with the files that stand for objects in place of these.
+    """`values`, sections of a recipe, with files in place of the objects that they represent.
 
     Args:
         written: gives the recipe as plain data, without `values`: where only the data or the loss is an object, the
             split of the data and the options of the trainer stay.
-        values: by section; an object may stand for the section, or for its `use` with options.
+        values: by section; an object may replace the section, or its `use` with options.
         loss: a function of outputs and answers, for the trainer of the recipe.
         catalog: the components on offer; by default those installed.
 
@@ -122,7 +122,7 @@ def sections(
 
 
 def _written(section: str, value: Any) -> Any:
-    """A place of a recipe, with the files that stand for objects in it and in what is within it."""
+    """A place of a recipe, with files in place of objects, also within it."""
     if isinstance(value, Mapping):
         within = {key: _written(section, held) for key, held in value.items()}
         use = within.get("use")
@@ -135,7 +135,7 @@ def _written(section: str, value: Any) -> Any:
 
 
 def _file(section: str, value: Any) -> tuple[OwnFile, str]:
-    """The file that stands for an object, and the name in it."""
+    """The file that represents an object, and the name in it."""
     if section == "data" and not callable(value):
         return _file_of_arrays(value), "data"
     if not callable(value):
@@ -167,7 +167,7 @@ def _trained_by(own: OwnFile, name: str, trainer: str, catalog: Catalog) -> tupl
 
 
 def _file_in_memory(section: str, name: str, value: Any, reason: str) -> OwnFile:
-    """Of an object that has no source that runs by itself."""
+    """Of an object without a source that runs alone."""
     import torch
 
     token = secrets.token_hex(16)
@@ -188,7 +188,7 @@ def _file_in_memory(section: str, name: str, value: Any, reason: str) -> OwnFile
             continue
         default = parameter.default
         if default is not parameter.empty and type(default) not in (bool, int, float, str, type(None)):
-            continue  # stays what it is
+            continue  # stays the same
         of_kind = f": {type(default).__name__}" if default is not parameter.empty and default is not None else ""
         asked.append(parameter.name + of_kind + ("" if default is parameter.empty else f" = {default!r}"))
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in asked:
@@ -199,7 +199,7 @@ def _file_in_memory(section: str, name: str, value: Any, reason: str) -> OwnFile
         f"alone, since {reason}; write it in a file, with all that it needs, and name that: use: my_{section}.py:NAME"
     )
     text = (
-        f'"""Stands for {name} of a Python session."""\n\nfrom fedplug.recipe.session import held as _held\n\n'
+        f'"""Represents {name} of a Python session."""\n\nfrom fedplug.recipe.session import held as _held\n\n'
         f"ONLY_IN_MEMORY = {why!r}\n\n\n"
         f"def {name}({', '.join(asked)}):\n"
         f"    return _held({token!r}, ONLY_IN_MEMORY)({', '.join(handed)})\n"
@@ -293,7 +293,7 @@ def only_in_memory(files: Iterable[OwnFile], folder: Path | None = None) -> list
 
 
 def give_again(folder: Path, data: Any) -> None:
-    """Has a run that goes on find the arrays that it began with.
+    """Has a resumed run find the arrays that it began with.
 
     Raises:
         SetupError: it has none, or these are others.

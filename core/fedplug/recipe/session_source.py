@@ -27,7 +27,7 @@ _FUTURE = _ANNOTATIONS.compiler_flag
 
 
 class NotWhole(Exception):
-    """There is no source that runs by itself; the message says why, as half a sentence."""
+    """There is no source that runs alone; the message says why, as half a sentence."""
 
 
 def whole_source(name: str, value: Any) -> str:
@@ -52,7 +52,7 @@ class _Collected:
         self._named: dict[str, Any] = {}
 
     def need(self, name: str, value: Any, beside: dict[str, Any] | None = None) -> None:
-        """Adds what a name stands for; `beside` are the names of the session among which it was found."""
+        """Adds the value of a name; `beside` are the names of the session among which it was found."""
         if name in self._named:
             if self._named[name] is not value:
                 raise NotWhole(f"two different things are named {name}")
@@ -60,7 +60,7 @@ class _Collected:
         self._named[name] = value
         if isinstance(value, ModuleType):
             if not _installed(value.__name__):
-                raise NotWhole(f"it needs {name}, a module of your own")
+                raise NotWhole(f"it needs {name}, a module that is not installed")
             self.imports.add(f"import {value.__name__}" + ("" if value.__name__ == name else f" as {name}"))
         elif _is_plain(value):
             self.parts.append(f"{name} = {value!r}")
@@ -131,7 +131,7 @@ class _Place:
                     and re.search(rf"(?m)^class {value.__name__}\b", "".join(held[2]))
                 ):
                     return cls(cell, None, beside)
-        raise NotWhole(f"the source of {value.__name__} is nowhere to be had")
+        raise NotWhole(f"the source of {value.__name__} cannot be found")
 
     def definition(self, value: Any) -> str:
         """The lines that define it, decorators included."""

@@ -45,12 +45,12 @@ class Shipped:
 
     @functools.cached_property
     def text(self) -> str:
-        """What it holds."""
+        """Its text."""
         return self.path.read_text(encoding="utf-8")
 
     @property
     def kind(self) -> str:
-        """`recipe`; `grid`, which a sweep takes; or `comparison`."""
+        """`recipe`, `grid` (for a sweep), or `comparison`."""
         if self.name.endswith(_GRID):
             return "grid"
         return "comparison" if _COMPARISON.search(self.text) else "recipe"
@@ -109,7 +109,7 @@ def _found() -> Iterator[Shipped]:
 
 
 def named(name: str) -> Shipped | None:
-    """What is shipped under a name.
+    """The file that is shipped under a name.
 
     Raises:
         PluginError: two distributions ship something of that name.
@@ -134,7 +134,7 @@ def located(word: Path | str, seen_from: Path = Path(), folders: bool = False) -
         folders: whether a folder that is there will do as well, such as that of a run.
 
     Returns:
-        A word that names nothing comes back as a path, and reading it says what is wrong.
+        A word that names nothing is returned as a path, and reading it says what is wrong.
 
     Raises:
         PluginError: two distributions ship something of that name.

@@ -1,6 +1,6 @@
 """Which files of somebody's own may run out of a run folder: those that this user ran here before, or says yes to.
 
-Whoever names a recipe to `fedplug run` means to run what is in it. A run folder is attacked and resumed as well, and
+A user who names a recipe to `fedplug run` means to run what is in it. A run folder is attacked and resumed as well, and
 may come from somebody else; the copies of own files in it are code with all rights of this user. What was run here is
 noted by its SHA-256 in `fedplug/own-files` under `$XDG_STATE_HOME` (or `~/.local/state`), a line a file, so that nobody
 is asked about own runs, wherever their folders are moved. Any change of a file makes it an unknown one.
@@ -70,7 +70,7 @@ def only_trusted(folder: Path, trusted: bool, ask: bool) -> Callable[[Source], N
         brings = f"{folder} brings code that has not run here before: {named}. It would run with all your rights"
         if not trusted and not (ask and _says_yes(brings)):
             where = " and ".join(str(own.path or own.name) for own in files.values())
-            raise SetupError(f"{brings}; read {where}, and if you trust whoever made it, add --trust (trust=True)")
+            raise SetupError(f"{brings}; read {where}, and if you trust its author, add --trust (trust=True)")
         note(files.values())
 
     return look

@@ -59,11 +59,11 @@ class Source:
     """Plain data, where each part of it was written, and what was wrong with the text.
 
     Attributes:
-        origin: the file, or what stands for it in messages.
+        origin: the file, or its name in messages.
         data: dictionaries, lists, text, numbers, booleans, None.
         marks: positions by path; `()` is the whole document.
         problems: what was refused while reading.
-        dropped: components of the recipe that this one extends, as written there, which others took the place of.
+        dropped: components that others replaced, by `extends` or `--set`, as they were written.
     """
 
     origin: str

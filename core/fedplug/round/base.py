@@ -94,7 +94,7 @@ def make_context(
         round: 0-based; -1 for the set-up.
         party: whose they are.
         public: the examples that everybody has.
-        folded: what the links of each zone come to in this round, for all parties of a process; filled as it is asked.
+        folded: the folded links of each zone in this round, for all parties of a process; filled on demand.
             None: for this party alone.
     """
     ctx = _PartyContext(
@@ -119,7 +119,7 @@ def make_context(
 class _PartyContext(Context):
     """One that folds links once for all parties of its process, unless what one states may follow from its party."""
 
-    # Not an argument: whoever makes one with other facts, by `dataclasses.replace`, folds anew.
+    # Not an argument: a copy with other facts, by `dataclasses.replace`, folds anew.
     folded: dict[str, tuple[Step, ...]] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     def steps(self, zone: str) -> tuple[Step, ...]:

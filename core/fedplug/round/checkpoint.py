@@ -3,7 +3,7 @@
     RUN/checkpoint/round-0007/   server.state, clients-0.state, ..., key_server.state, framed with checksums
 
 Each party writes its own state, those of a process into one file: neither model nor keys of a client pass through the
-server. The last two checkpoints are kept; a damaged one is reported together with the round to go on from.
+server. The last two checkpoints are kept; a damaged one is reported together with the round to continue from.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class Checkpoints:
         except OSError as error:
             raise CheckpointError(
                 f"{self.folder} cannot be read ({error.strerror or error}); nothing in it was touched: make it "
-                f"readable, and go on: fedplug resume {self.folder.parent}"
+                f"readable, and continue: fedplug resume {self.folder.parent}"
             ) from error
         return sorted(int(found[1]) for name in names if (found := _NAMED.fullmatch(name)))
 
@@ -225,7 +225,7 @@ class Checkpoints:
         return final
 
     def forget_after(self, round: int) -> None:
-        """Forgets the checkpoints of later rounds, the latest first: a run goes on from this one."""
+        """Forgets the checkpoints of later rounds, the latest first: a run continues from this one."""
         for later in reversed(self.rounds()):
             if later > round:
                 self._forget(later)

@@ -3,8 +3,8 @@
 Nobody else could look: the server has no plain values, and neither has the record. So each client does it itself,
 before a message leaves, and says how many values it looked for and how many it found.
 
-A value is found in three forms, at any byte, in either order of bytes: as float32 beside its neighbour in the zone, as
-float32 beside its neighbour in the model, and alone as float64. One float32 alone is too short: 4 bytes agree by
+A value is found in three forms, at any byte, in either order of bytes: as float32 next to its neighbour in the zone, as
+float32 next to its neighbour in the model, and alone as float64. One float32 alone is too short: 4 bytes agree by
 chance. The values are those of the update, and those between the links of a zone before they are hidden, such as
 clipped ones. Zeros and numbers of few significant bits, such as 0.5, are left out for the same reason, and so are pairs
 of equal values. What is scaled, rounded or encoded otherwise before it is sent is not found.
@@ -101,7 +101,7 @@ class Comparison:
 
     A message that leaves before the values of its round are cut into zones, such as a ballot, waits until they are.
     What leaves in a later round is compared with the values before it too, where this process still has them; it counts
-    as compared once it was compared with those of its own round.
+    as compared after a comparison with the values of its round.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Clients and the key server in a process: the hosts that hold them, run their messages and save their state.
 
 A host holds some parties of one process. The local engine has one host for the clients and one for the key server;
-each worker of the process engine has a host of its own. The parties themselves are in `fedplug.round.parties`, what the
+each worker of the process engine has a separate host. The parties themselves are in `fedplug.round.parties`, what the
 protocol asks of them in `fedplug.round.steps`.
 """
 
@@ -158,7 +158,7 @@ class HostedClient(Client):
         self.vector, self.update = self._host.shared(vector), None
 
     def save(self, share: Callable[[NDArray[Any]], str]) -> bytes:
-        """Everything this client needs to go on after a restart; `share` stores an array that others may store too."""
+        """Everything this client needs after a restart; `share` stores an array that others may store too."""
         plan = self.plan and {
             "labels": share(self.plan.labels), "zones": list(self.plan.zones), "shared": sorted(self.plan.shared)
         }  # fmt: skip
@@ -279,7 +279,7 @@ class Residents:
     def _written(self, held: list[Array], starts: list[int], size: int) -> tuple[mmap.mmap, int]:
         """Writes arrays behind what the file holds, and gives what maps it and where they begin.
 
-        Every client begins on a page of its own: one that it writes to is its alone, and no longer the file's.
+        Every client begins on a separate page: a page that it writes to becomes private, and no longer the file's.
         """
         if self._file is None or self._there is None or self._filled + size > len(self._there):
             with contextlib.ExitStack() as opened:
@@ -507,7 +507,7 @@ class ClientHost:
 
 
 class KeyServerHost:
-    """The key server in a process of its own: keys, no data, no single update.
+    """The key server in a separate process: keys, no data, no single update.
 
     Args:
         recipe, composition: this process' own copies.

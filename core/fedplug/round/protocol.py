@@ -3,11 +3,11 @@
     round:  tell train                      at every client of the cohort: train, score
             groups                          at the server, where the recipe forms groups with a model each
             negotiate_mask, per group       at the server, driving the clients; every client has a plan
-            prepare, per group              at the server: what uploads need beside a plan, such as fresh keys
+            prepare, per group              at the server: what uploads need in addition to a plan, such as fresh keys
             ask protect                     at every client: cut the update into zones, protect each
             aggregate, per group and zone   at the server, which holds no secret key
             postprocess                     at the key server or the server; at each client with the next message
-            tell adopt                      at every client: move the global model, and merge a model of its own
+            tell adopt                      at every client: move the global model, and merge the personal model
             tell evaluate                   travels with the next round's first message, as does adopt
 
 What the server knows of the model is what came in messages; accuracy is counted by the clients. What happens is told as
@@ -71,7 +71,7 @@ def sample(recipe: Recipe, client_ids: Sequence[int], round: int) -> list[int]:
     if sampling is None:
         return list(client_ids)
     if sampling.scheme == "cyclic":
-        return list(client_ids) if sampling.rest == "noise" else sampling.cohort(recipe.seed, client_ids, round)
+        return list(client_ids) if sampling.resting == "noise" else sampling.cohort(recipe.seed, client_ids, round)
     # Amplification needs a cohort that nobody can predict, so the system's randomness is the default.
     secure = sampling.source == "secure"
     rng = random.SystemRandom() if secure else stream(recipe.seed, "cohort", round)
@@ -104,8 +104,8 @@ class Skips:
         """Counts a round that fell short, once; gives the reason without those of single clients.
 
         Raises:
-            TooFewClients: waiting does not help: all clients failed alike, where no process was lost; the groups that
-                round 1 forms are missing; or this is the last round in a row that may fall short.
+            TooFewClients: waiting does not help: all clients failed alike, where no process was lost, the groups that
+                round 1 forms are missing, or this is the last round in a row that may fall short.
         """
         memory, round = self.server.remembered, self.office.round
         # What is wrong with a recipe is wrong in every round; a lost process is started again.
@@ -155,12 +155,12 @@ class Skips:
             if zone not in self.recipe.zones or not all(zone in each.unopened for each in others):
                 continue
             if all(zone in each.failed for each in reports.values()):
-                raise PluginError(f"{first.failed[zone]}; so it is at all clients, in every round: mend the component")
+                raise PluginError(f"{first.failed[zone]}; so it is at all clients, in every round: fix the component")
             if not any(zone in each.opened_before for each in reports.values()):
                 self.closed(zone, self.office.round - 1, f"clients {why}")
 
     def held(self, round: int) -> None:
-        """A round has come to its end; it ends the row of those before, unless some of its clients were missing."""
+        """A round has ended; it ends the row of those before, unless some of its clients were missing."""
         if round != self.last:
             self.server.remembered.short = 0
 
@@ -207,7 +207,7 @@ class Delivery:
         """Opens each group's sums and has its clients adopt them.
 
         Returns:
-            For each zone that was opened, the fewest clients behind any value; whether something beside the values
+            For each zone that was opened, the fewest clients behind any value; whether something other than the values
             shows who took part.
         """
         server, arrived = arrivals.server, arrivals.arrived
@@ -299,7 +299,7 @@ class Protocol:
         self.begin(-1, "setup")
         ctx = self.context(-1)
         SetUp(self.composition, self.steps, self.office, self.key_server).run(self.cohort(self.client_ids), ctx)
-        # Now: the checkpoint of the set-up must hold it, since whoever goes on from there does not ask again.
+        # Now: the checkpoint of the set-up must hold it, since a resumed run does not ask again.
         self._note_uncovered(dataclasses.replace(ctx, round=0))
         self.events.tell(SetUpDone())
 
@@ -319,7 +319,7 @@ class Protocol:
         self.events.tell(RoundStarted(round))
         try:
             self._plan(cohort, ctx, clock)
-            charged = cohort.client_ids  # whoever is asked to upload pays, also if the upload is then lost
+            charged = cohort.client_ids  # clients that are asked to upload pay, also if the upload is then lost
             arrivals, sums = self._collect(cohort, ctx, clock)
         except (TooFewClients, OpenedBefore) as error:
             why = one_line(str(error)) if isinstance(error, OpenedBefore) else self.skips.fell_short(error)
@@ -417,7 +417,7 @@ class Protocol:
     def negotiate(self, cohort: Cohort, ctx: Context) -> None:
         """Forms groups, where the recipe says so, and has each negotiate its plans and prepare its uploads.
 
-        A group that loses too many clients meanwhile is left out of this round; the others go on.
+        A group that loses too many clients meanwhile is left out of this round; the others continue.
         """
         if self.recipe.groups:
             former = self.composition.part(self.recipe.groups.name, Groups)
@@ -477,7 +477,7 @@ class Protocol:
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Everything the server needs to go on after a restart; plain data, without any key that opens ciphertexts."""
+        """Everything the server needs after a restart; plain data, without any key that opens ciphertexts."""
         return {"server": self.server.to_plain(), "office": self.office.state()}
 
     def restore(self, state: dict[str, Any]) -> None:

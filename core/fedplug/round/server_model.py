@@ -37,7 +37,7 @@ class ServerModel:
     """Keeps `server.vector`: the public initial weights, moved by what the server sees of every opened sum.
 
     Values that stay sealed, and values whose positions the server is not told, do not move it; there it stays behind
-    what the clients have. Every group of clients has a vector of its own.
+    what the clients have. Every group of clients has a separate vector.
 
     Args:
         server: remembers the vectors.

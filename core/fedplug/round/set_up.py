@@ -156,7 +156,7 @@ def _own_copy(client: HostedClient, sealed: bytes, what: str) -> bytes:
 
 
 def _purpose(what: str, digest: str, client_id: int) -> bytes:
-    """Binds a sealed copy to what it is, to the recipe and to its receiver."""
+    """Binds a sealed copy to its kind, to the recipe and to its receiver."""
     return f"{what} of {digest} for client {client_id}".encode()
 
 

@@ -1,6 +1,6 @@
 """What is wrong with examples, and what is odd about them, in words that name the column: asked before the first round.
 
-What it says may hold numbers of the data, so it stays with whoever has the data: with data at sites, at the site.
+Its text may hold numbers of the data, so it stays with the party that has the data: with data at sites, at the site.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def doubts(examples: Examples, about: About, scales: bool = False) -> list[str]:
 
 
 def ranges(examples: Examples, about: About) -> str:
-    """From where to where the inputs and the answers go, for whoever looks why training diverged."""
+    """The ranges of the inputs and of the answers, to find out why training diverged."""
     said = []
     table = _table(examples)
     if about.mean or table is None or not table.size:
@@ -118,7 +118,7 @@ def _no_label(examples: Examples, about: About) -> str:
     return (
         f"labels of {int(wrong.sum())} examples are none of the {len(names)} that have a name, 0 to {len(names) - 1}: "
         f"the first is {labels[int(wrong.argmax())]}, of example {int(wrong.argmax())} (counted from 0); name all "
-        "classes, or mend the labels"
+        "classes, or correct the labels"
     )
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 _MACHINES = 1e-4
-"""By how much public scores may differ between machines, relative; whoever states noise by them leaves more room."""
+"""By how much public scores may differ between machines, relative; code that states noise by them leaves more room."""
 
 
 class Training(PartySteps):
@@ -137,7 +137,7 @@ class Protecting(PartySteps):
 
     @at_client
     def goes_on(self, client: HostedClient, last: int) -> None:
-        """Refuses to add noise that does not go on from all that this client has added before.
+        """Refuses to add noise that does not continue all that this client has added before.
 
         A client whose process was started again from a checkpoint does not know what it has added since, and cannot
         take it back: as if it had dropped out, for good, it is in no later sum.
@@ -462,7 +462,7 @@ class _Tests:
     Attributes:
         share: of the public test set.
         sets: that share, and the client's own test examples; at a site these alone.
-        kept: where the model may keep what it makes of them; None: nowhere.
+        kept: where the model may keep what it makes of them; None: it may not.
     """
 
     share: slice
@@ -489,7 +489,7 @@ class Adopting(PartySteps):
         """Opens the aggregate as far as this client must, and moves the global model by its mean.
 
         A zone that does not open is left as it was, and reported: the sum will be no better the next time, and a client
-        that waited for it would never go on. So are batch-norm buffers that cannot be the mean of those of the model.
+        that waited for it would wait forever. So are batch-norm buffers that cannot be the mean of those of the model.
 
         Args:
             client: this party.
@@ -544,10 +544,10 @@ class Adopting(PartySteps):
         """Evaluates the global model on this client's share of the public test set, and on test data like its own.
 
         With data at sites there is no public test set: both are the site's held-out examples, and it tells shares of
-        right answers in place of counts. Where clients have models of their own, those too.
+        right answers in place of counts. Clients with personal models evaluate those too.
 
-        Once a round, and once after the last: what a model gets right tells of the examples it is tried on, and whoever
-        could choose models without end could read them.
+        Once a round, and once after the last: a model's right answers tell of the examples it is tried on, and a party
+        that could choose models without end could read them.
 
         Raises:
             ProtectionError: it has evaluated in this round, or the recipe has no such round.
@@ -582,7 +582,7 @@ class Adopting(PartySteps):
     def _evaluate_tuned(self, client: HostedClient, tests: _Tests, counts: Evaluated) -> None:
         """Adds how the global model does once this client has trained it on its own examples; nobody keeps that model.
 
-        Training goes on as if it had not been made: `check` lets no trainer be used here that keeps an account or sets
+        Training continues as if it did not exist: `check` lets no trainer be used here that keeps an account or sets
         models of the clients' own, and what it remembers is dropped.
         """
         assert self.recipe.fine_tune is not None
@@ -639,5 +639,5 @@ def _floats(counts: Mapping[str, float]) -> dict[str, float]:
 class Steps(Joining, Training, Protecting, Adopting, Opening):
     """All that the protocol itself runs at the clients and at the key server, in the order of the modules that say it.
 
-    Joining before round 1; training, protecting and adopting in every round at the clients; opening at the key server.
+    Clients join before round 1, and train, protect and adopt in every round. The key server opens sums.
     """

@@ -280,7 +280,7 @@ def _require_shared(upload: Upload) -> None:
     for zone, block in upload.blocks.items():
         if block.positions is not None:
             rule = "the zone lies in the same place at all clients"
-            raise MessageError(f"its {zone} block has positions of its own, and {rule}")
+            raise MessageError(f"its {zone} block has its own positions, and {rule}")
 
 
 def _largest(block: Block) -> float:
@@ -318,7 +318,7 @@ class Sums:
         self._seen: set[str] = set()
 
     def skip(self, what: str, why: str) -> None:
-        """Says that something is left out of this round, which goes on without it."""
+        """Says that something is left out of this round, which continues without it."""
         least = self.recipe.min_clients
         self.events.note(f"round {self.office.round + 1}: {what} is skipped: {why}; min_clients is {least}")
 
@@ -459,7 +459,7 @@ class Sums:
                     opened = self.key_server.ask(self.steps.open, step.link.name, block, plain, group, senders)
                 except (Refusal, OpenedBefore) as error:
                     if isinstance(error, Refusal) and error.kind == PluginError.__name__:
-                        raise PluginError(f"{error}; so it is in every round: mend the component") from error
+                        raise PluginError(f"{error}; so it is in every round: fix the component") from error
                     self._close(zone, error)
                     return None
                 if not isinstance(opened, Block) or opened.zone != zone or (not plain and opened.size != block.size):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 BUFFERS = "batch-norm buffers"
-"""What stands for them where zones are named."""
+"""Their name in lists of zones."""
 Buffers = Mapping[str, NDArray[Any]]
 """Arrays by the names that they have in the model."""
 
@@ -130,7 +130,7 @@ def read_hello(
     Args:
         hello: what the client sent.
         wants_secret, wants_size: whether it must hold a public key, and the number of examples.
-        keepers: the components that keep an account of a level of their own, by level.
+        keepers: the components that keep an account of another level, by level.
         rounds: for how many rounds it must say what these release.
         classes: how many classes it may count its examples of; 0: it may not.
 
@@ -324,5 +324,5 @@ def _odd(features: Mapping[int, Hashable]) -> dict[int, Any]:
 
 
 def _said(shape: Shape) -> str:
-    size = "positions of its own" if shape[0] is None else f"{shape[0]} scalars"
+    size = "its own positions" if shape[0] is None else f"{shape[0]} scalars"
     return f"{size}{', weighted' if shape[1] else ''}"

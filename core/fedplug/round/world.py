@@ -48,7 +48,7 @@ class Holding:
 
 
 def read_only(examples: Examples) -> Examples:
-    """The same examples, in arrays that cannot be written to; whoever wants to makes a copy."""
+    """The same examples, in arrays that cannot be written to; make a copy to change them."""
     fields = ((field.name, getattr(examples, field.name)) for field in dataclasses.fields(examples))
     return dataclasses.replace(examples, **{name: _locked(array) for name, array in fields if array is not None})
 
@@ -88,7 +88,7 @@ def client_data(
 def load_data(recipe: Recipe, components: Mapping[str, Any], root: str | None) -> tuple[Dataset, PublicData | None]:
     """The data set that is split among the clients, and the public examples, which none of them owns.
 
-    Public examples are a data set of their own (section `public`), or training examples set aside (`data.public`),
+    Public examples are a separate data set (section `public`), or training examples set aside (`data.public`),
     chosen by the recipe's seed; everybody who loads them gets the same.
 
     Raises:
@@ -208,14 +208,14 @@ _TELL = ("classes",)
 
 
 def site_folders(root: str | None, client_ids: list[int]) -> dict[int, Path]:
-    """The folder of each client, on a machine that stands for all sites.
+    """The folder of each client, on a machine that plays all sites.
 
     Raises:
         DataError: nobody named the folder that holds them, or some are missing.
     """
     if root is None:
         raise DataError(
-            "with data at sites each client reads a folder of its own; name the folder that holds client-0, client-1 "
+            "with data at sites each client reads its own folder; name the folder that holds client-0, client-1 "
             "and so on: --data DIR"
         )
     folders = {client_id: Path(root) / f"client-{client_id}" for client_id in client_ids}
@@ -238,7 +238,7 @@ def load_sites(
         folders: of each client.
 
     Raises:
-        DataError: says of each site whose data cannot be used what is there, and what the recipe says.
+        DataError: says of each site with unusable data what its data are, and what the recipe says.
     """
     source = composition.part(recipe.data.name, DataSource)
     found: dict[int, Holding] = {}
@@ -259,7 +259,7 @@ def _load(source: DataSource, agreed: Agreed, folder: Path) -> Holding:
         data = _by_name(source.load(str(folder)), agreed)
     if problems := list(misfits(data, agreed)):
         raise DataError(
-            f"the data in {folder} is not what the recipe says: {'; '.join(problems)}. Mend the data, or have all "
+            f"the data in {folder} is not what the recipe says: {'; '.join(problems)}. Correct the data, or have all "
             "sites agree on another recipe"
         )
     test = read_only(data.test)
@@ -290,7 +290,7 @@ def _by_name(data: Dataset, agreed: Agreed) -> Dataset:
 
 
 def misfits(data: Dataset, agreed: Agreed) -> Iterator[str]:
-    """Where a data set is not what the sites have agreed on: what is there, and what the recipe says."""
+    """Where a data set differs from what the sites have agreed on: both, as sentences."""
     for what, there, said in (
         ("classes", tuple(data.classes), agreed.classes),
         ("kinds", tuple(data.kinds), agreed.kinds),
@@ -348,7 +348,7 @@ def _told(folder: Path) -> list[str]:
     try:
         said = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {error}; mend it, or remove it to tell nothing") from error
+        raise DataError(f"{path} cannot be read: {error}; correct it, or remove it to tell nothing") from error
     told = said.pop("tell", [])
     if said or not isinstance(told, list) or any(word not in _TELL for word in told):
         raise DataError(f'{path} can say tell = ["classes"], and nothing else; remove the file to tell nothing')
@@ -371,8 +371,8 @@ class World:
             holds a folder for each client.
 
     Attributes:
-        data: the examples that are split among the clients; only who stands for the clients may look at them. None with
-            data at sites.
+        data: the examples that are split among the clients; only code that acts as the clients may look at them. None
+            with data at sites.
         public: the examples that everybody has; None where the recipe names none.
         assignment: for each client, the indices of its training examples; empty with data at sites.
         shape, classes, label_names, mean: of the clients' data, as in `Dataset`.
@@ -454,7 +454,7 @@ class World:
         return load_public(self._recipe, components, self._root, self.shape, len(self.classes), of_all)
 
     def holdings(self, client_ids: list[int]) -> dict[int, Holding]:
-        """What these clients have; for who stands for them alone.
+        """What these clients have; only for code that acts as them.
 
         Raises:
             DataError: with data at sites, a folder is missing, or what lies there is not what the recipe says.
@@ -480,7 +480,7 @@ class World:
         }
 
     def model(self, device: str) -> Model:
-        """A model of one's own, with the initial weights; built once a device and copied from then on.
+        """A separate model with the initial weights; built once a device and copied from then on.
 
         Raises:
             DataError: it takes no examples of this shape; names the place of `model` in the recipe.

@@ -7,7 +7,7 @@ round is run. The order at the end of a round is histories, messages, checkpoint
     RUN/metrics.jsonl              a row a round, for people and programs
     RUN/charging.jsonl             who was asked to upload, and pays
     RUN/wire/                      the messages of a recorded run
-    RUN/checkpoint/rows.jsonl      the rows as they were, for a run that goes on
+    RUN/checkpoint/rows.jsonl      the rows as they were, for a resumed run
     RUN/checkpoint/ledger.jsonl    the entries of the ledger, which may name secret cohorts: for their owner alone
     RUN/checkpoint/round-0007/     what each party holds, see `fedplug.round.checkpoint`
 """
@@ -53,10 +53,10 @@ START: Mark = {"lines": 0, "size": 0, "checksum": 0}
 
 
 class Lines:
-    """A file of JSON lines, which need not exist yet; each is on the disk before the run goes on where it is `synced`.
+    """A file of JSON lines, which need not exist. Where it is `synced`, each is on disk before the run continues.
 
     Attributes:
-        mark: where it stands; what an earlier process wrote is known once it is `cut`.
+        mark: its position; what an earlier process wrote is known once it is `cut`.
     """
 
     def __init__(self, file: Path, synced: bool = False) -> None:
@@ -90,7 +90,7 @@ class Lines:
         return [json.loads(line) for line in data.splitlines()]
 
     def cut(self, mark: Mark) -> None:
-        """Forgets what was written after a mark; the file goes on from there."""
+        """Forgets what was written after a mark; the file continues from there."""
         if self.file.exists():
             shorten(self.file, mark["size"])
         self.mark = mark
@@ -166,8 +166,8 @@ class Charges:
     def __init__(self, run_dir: Path) -> None:
         self.file = run_dir / "charging.jsonl"
         self._remedy = (
-            "without it the ledger would not count repeated uploads; put the file back as it was, or start a run of "
-            f"its own: fedplug run {run_dir / 'recipe.yaml'}"
+            "without it the ledger would not count repeated uploads; put the file back as it was, or start a new "
+            f"run: fedplug run {run_dir / 'recipe.yaml'}"
         )
         self._lines = Lines(self.file, synced=True)
         self._noted: list[Charge] = []
@@ -217,7 +217,7 @@ class Charges:
 
 
 class Bookkeeping:
-    """What is kept of a run beside what its parties hold. It follows from the events of a protocol about to run:
+    """What is kept of a run besides the state of its parties. It follows from the events of a protocol about to run:
     `charging` enters what was released into the ledger, `metrics` has rows.
     """
 
@@ -236,7 +236,7 @@ class Bookkeeping:
         return self.metrics.rows
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint needs beside the state of the protocol, without what lies behind; plain data."""
+        """What a checkpoint needs in addition to the state of the protocol, without what lies behind; plain data."""
         awaiting = self.metrics.awaiting
         return {"awaiting": awaiting and awaiting.to_plain(), "ledger": self.ledger.state()}
 
@@ -275,7 +275,7 @@ class Archive:
     def end_of_round(self, books: Bookkeeping, engine: Engine, rounds: int) -> None:
         """Saves everything after `rounds` rounds."""
         started = time.perf_counter()
-        # Not for other programs: with NaN as Python writes it, so that a loss that diverged comes back as one.
+        # Not for other programs: with NaN as Python writes it, so that a loss that diverged is read as one.
         self._rows.append(*(row.to_plain() for row in books.rows[self._rows.mark["lines"] :]))
         self._ledger.append(*(entry.to_plain() for entry in books.ledger.log[self._ledger.mark["lines"] :]))
         if self.recording is not None:
@@ -345,5 +345,5 @@ class Archive:
             file = self.run_dir / "recipe.yaml"
             raise CheckpointError(
                 f"{folder} belongs to recipe {digest[:12]}, but {file} is {self.recipe.digest[:12]} now; undo the "
-                f"change, or start a run of its own: fedplug run {file}"
+                f"change, or start a new run: fedplug run {file}"
             )

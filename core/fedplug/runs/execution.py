@@ -274,9 +274,9 @@ def listeners(
         catalog: the components on offer.
         wanted: names of components, or `{use: acme.rows, file: rows.csv}`, as text or as a mapping.
         unwanted: names of extensions for every run that are not to hear this one.
-        broken: is given the error of an extension for every run that cannot be imported, and the run goes on; None
+        broken: is given the error of an extension for every run that cannot be imported, and the run continues; None
             raises.
-        recipe: of the run; each may complain about it, as an extension that stands in it does. None: nobody does.
+        recipe: of the run; each may complain about it, as an extension of the recipe does. None: nobody does.
 
     Raises:
         SetupError: a name that there is not, options that are wrong, an extension that complains, or one that wraps
@@ -295,7 +295,7 @@ def listeners(
         except PluginError as error:
             if broken is None:
                 raise
-            broken(f"{error}; the run goes on without it")
+            broken(f"{error}; the run continues without it")
             continue
         if kind.every_run:
             uses.append((entry.name, {}))
@@ -318,7 +318,7 @@ def _built(catalog: Catalog, name: str, options: dict[str, Any]) -> Extension:
         raise SetupError(f"--with {name}: it wraps hooks, at every party; write extensions: [{name}] into the recipe")
     if kind.reveals is not Extension.reveals:
         raise SetupError(
-            f"--with {name}: it shows something, which the ledger lists for what stands in the recipe; write "
+            f"--with {name}: it shows something, which the ledger lists only for extensions of the recipe; write "
             f"extensions: [{name}] into the recipe"
         )
     try:
@@ -376,7 +376,7 @@ def start(
             keep(recipe.own_files, run_dir)
             if keep_data:
                 session.keep_arrays(recipe.own_files, run_dir)
-            trust.note(recipe.own_files)  # whoever starts a recipe runs what is in it
+            trust.note(recipe.own_files)  # a user who starts a recipe means to run what is in it
             return Execution(recipe, run_dir, settings, catalog, watch, stop).execute(None), run_dir
         except (FedplugError, KeyboardInterrupt) as error:
             saved = bool(Checkpoints(run_dir).rounds())
@@ -386,7 +386,7 @@ def start(
                 shutil.rmtree(run_dir, ignore_errors=True)
             if isinstance(error, KeyboardInterrupt):  # before the first round, or after the last
                 nothing = "nothing had begun, and nothing is left behind"
-                words = f"to go on: fedplug resume {run_dir}" if saved else nothing
+                words = f"to continue: fedplug resume {run_dir}" if saved else nothing
                 raise KeyboardInterrupt(f"Interrupted; {words}") from error
             raise
 
@@ -451,7 +451,7 @@ class Execution:
         """Runs what is left of the recipe; gives the exit code.
 
         Raises:
-            SetupError: the run folder cannot be written; says what is safe, and how to go on.
+            SetupError: the run folder cannot be written; says what is safe, and how to continue.
             FedplugError: the run failed.
         """
         resolve_device(self.settings.device)  # which imports torch, in the way that costs least
@@ -644,7 +644,7 @@ class Execution:
         who = "Every client failed for the same reason" if alike else "A component failed"
         return (
             f"{who}, so resuming will fail again unless what caused it changes.\n"
-            f"If it lies in this machine, its data or a plugin, mend that and continue: fedplug resume {self.run_dir}\n"
+            f"If it lies in this machine, its data or a plugin, fix that and continue: fedplug resume {self.run_dir}\n"
             f"If it lies in the recipe, change a copy of {self.run_dir / 'recipe.yaml'} and run that from the start."
         )
 
@@ -675,9 +675,9 @@ class Execution:
     def _what_is_safe(self) -> str:
         """What to do where the run folder cannot be written or read any more."""
         kept, folder = "Nothing was saved yet, so nothing is kept", self.run_dir.parent
-        onward = "give the same command again"
+        onward = "repeat the command"
         if rounds := self._saved():
-            many, folder, onward = rounds[-1], self.run_dir, f"go on: fedplug resume {self.run_dir}"
+            many, folder, onward = rounds[-1], self.run_dir, f"continue: fedplug resume {self.run_dir}"
             safe = f"The first {many} rounds are" if many > 1 else "Round 1 is" if many else "The set-up is"
             kept = f"{safe} safe in {self.archive.checkpoints.folder}"
         return f"{kept}; make room, or make the folder {folder} writable, and {onward}"

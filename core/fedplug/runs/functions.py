@@ -1,5 +1,5 @@
-"""What a script or a notebook calls: `fedplug.run`, `resume`, `open_run`, `check`, `components`. The commands of those
-names are these functions too.
+"""The functions for scripts and notebooks: `fedplug.run`, `resume`, `open_run`, `check`, `components`. The commands
+with these names call them too.
 
 Keywords of `run` are settings of this machine or top-level keys of the recipe. One name is both: `data` is the folder
 of data sets where it is a path, and else the recipe's section. `model`, `data` and the loss may be objects of the
@@ -30,7 +30,7 @@ Sets = Iterable[str] | Mapping[str, Any]
 SETTINGS = tuple(row.name for row in TABLE)
 """The settings that `run` takes as keywords."""
 OF_SESSION = ("model", "data", "train")
-"""The sections of a recipe for which an object may stand."""
+"""The sections of a recipe that an object may replace."""
 
 
 def run(
@@ -44,20 +44,20 @@ def run(
     stop: Stop | None = None,
     **keywords: Any,
 ) -> Run:
-    """Runs a recipe from the start, in a run folder of its own: `fedplug.run("recipes/fedavg.yaml", rounds=5)`.
+    """Runs a recipe from the start, in a new run folder: `fedplug.run("recipes/fedavg.yaml", rounds=5)`.
 
     Args:
         recipe: a file or the name of a shipped one, plain data as in such a file, or a recipe.
         sets: changes of single values, applied in order.
         settings: of this machine; by default those of the user's config file.
-        display: `lines`, one a round; `terminal`, as the command line shows it; or a display of your own.
+        display: `lines`, one a round, `terminal`, as the command line shows it, or your own display.
         loss: a function of outputs and answers that gives the mean loss of a batch, where the recipe trains with
             `std.sgd` or what builds on it.
         keep_data: whether arrays that are the data are kept in the run folder, `session_data.npz`.
         stop: such as a `threading.Event`; once it is set, the run ends after the current round and is resumed like an
             interrupted one.
         keywords: single settings (`engine`, `workers`, `device`, `output`, ...: see `Settings`), where `listeners`,
-            `muted` and `plugins` are beside those of `settings`; and top-level keys of the recipe, each as a whole,
+            `muted` and `plugins` are added to those of `settings`; and top-level keys of the recipe, each as a whole,
             over `sets`: `rounds=5`. `model` may be a class, a function or a module, `data` four arrays or a function.
             `data` is the folder of data sets where it is a path. Among `listeners` may be objects with
             `observe(event)`, and functions of an event.
@@ -69,7 +69,7 @@ def run(
         RecipeError: the recipe is wrong; `problems` has every mistake.
         SetupError: a keyword is neither a setting nor a key of recipes, or this machine lacks something.
         FedplugError: the run failed; the message says what to do, and `run_folder` is its folder.
-        KeyboardInterrupt: it was interrupted; everything up to the last round is saved, `resume` goes on.
+        KeyboardInterrupt: it was interrupted; everything up to the last round is saved, `resume` continues.
     """
     changes = {key: value for key, value in keywords.items() if key in SETTINGS}
     if not isinstance(changes.get("data"), str | Path | None):
@@ -109,7 +109,7 @@ def resume(
         KeyboardInterrupt: as in `run`.
     """
     settable = [key for key in SETTINGS if key not in ("output", "plugins")]
-    _require(changes, settable, "not a setting of a run that goes on")
+    _require(changes, settable, "not a setting of a resumed run")
     path = Path(folder) if isinstance(folder, Path | str) else folder.folder
     if not isinstance(changes.get("data"), str | Path | None):
         from fedplug.recipe.session import give_again
@@ -171,7 +171,7 @@ def check(
     if isinstance(recipe, Path | str):
         return load_recipe(recipe, changes, catalog)
     if isinstance(recipe, Recipe):
-        # Read anew in any case: whoever made a copy with other values made one that nobody has checked.
+        # Read anew in any case: nobody has checked a copy with other values.
         checked = Recipe.from_plain(recipe.to_plain(), catalog, sets=changes)
         return dataclasses.replace(checked, origin=recipe.origin)
     return Recipe.from_plain(recipe, catalog, sets=changes)
@@ -263,5 +263,5 @@ def _ended(code: int, folder: Path, settings: Settings) -> Run:
     from fedplug.runs.result import Run
 
     if code == INTERRUPTED:
-        raise KeyboardInterrupt(f"fedplug.resume({str(folder)!r}) goes on")
+        raise KeyboardInterrupt(f"fedplug.resume({str(folder)!r}) continues it")
     return Run(folder, settings, code)

@@ -85,7 +85,7 @@ class Metrics:
         self._reports, self._noted = [], set()
 
     def restore(self, rows: list[Row], awaiting: Row | None) -> None:
-        """Goes on from the rows of a checkpoint."""
+        """Continues from the rows of a checkpoint."""
         self.rows, self.awaiting = rows, awaiting
         self.events.tell(RowsRestored([*rows, *([awaiting] if awaiting else [])]))
 
@@ -256,7 +256,7 @@ class Metrics:
                 found |= {title: float(value) for title, value in judge.figures(dict(total)).items()}
             except Exception as error:
                 self.events.note(f"figures of {judge.name} are left out: {cause_of(error)}")
-        found.pop(ACCURACY.name, None)  # has a place of its own in a row
+        found.pop(ACCURACY.name, None)  # has a separate place in a row
         return found
 
     def _by_client(
@@ -309,7 +309,7 @@ class Metrics:
         row.compared = self._compared(row.compared)
 
     def _compared(self, before: Compared | None) -> Compared | None:
-        """What clients have found in their own messages, beside what they had `before`."""
+        """What clients have found in their own messages, added to what they had `before`."""
         said = [report.compared for _, report in self._reports if report.compared is not None]
         if any(any(each.found.values()) for each in said):
             self.ledger.message_uncovered(*PLAIN_VALUES.split(" ", 1))

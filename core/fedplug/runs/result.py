@@ -67,7 +67,7 @@ def taken_back(
 def deliver(protocol: Protocol, round: int) -> list[int]:
     """Sends the clients what they had not been sent when a round (0-based) began; gives those that answered.
 
-    The last sum travels with the message after it, so a checkpoint holds it beside the clients and not yet in them.
+    The last sum travels with the message after it, so a checkpoint holds it next to the clients and not yet in them.
     """
     protocol.begin(round, "finish")
     return list(protocol.cohort(protocol.client_ids).ask(protocol.steps.ready))

@@ -35,7 +35,7 @@ def _setting(
         default: None where somebody else decides.
         help: what the command line says of it.
         flags: its options, where they are not its name.
-        key: in the config file, where it is not its name; empty where it cannot stand there.
+        key: in the config file, where it is not its name; empty where it cannot be there.
         metavar: what the command line calls the value.
         formerly: its name in earlier versions; who still uses it is told the new one.
     """
@@ -47,28 +47,28 @@ def _setting(
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What the command line, a script and the config file say of a run."""
+    """The settings of a run, from the command line, a script and the config file."""
 
     engine: str = _setting(
         str, "local",
-        "What runs the parties: local, processes, or a plugin's, whose own options fedplug show NAME lists.",
+        "The engine that runs the parties: local, processes, or one of a plugin. fedplug show NAME lists its options.",
         metavar="NAME",
     )  # fmt: skip
     workers: int | None = _setting(int, None, "Worker processes, for engines that have them.")
     device: str = _setting(str, "auto", "auto (CUDA if there is any), cpu, cuda, cuda:1, ...")
     output: Path = _setting(Path, Path("runs"), "Folder in which the run gets its own folder.")
-    data: Path | None = _setting(Path, None, "Folder of data sets; else FEDPLUG_DATA or the config file.")
-    record_wire: bool = _setting(bool, False, "Keep every message.", "--record-wire/--no-record-wire")
-    quiet: bool = _setting(bool, False, "Print only warnings, and what it came to at the end.", "--quiet", "-q", key="")
+    data: Path | None = _setting(Path, None, "Folder of data sets. Default: FEDPLUG_DATA, or the config file.")
+    record_wire: bool = _setting(bool, False, "Record every message.", "--record-wire/--no-record-wire")
+    quiet: bool = _setting(bool, False, "Print only warnings, and the results at the end.", "--quiet", "-q", key="")
     listeners: tuple[Any, ...] = _setting(
-        list, (), "An extension that hears it: NAME, or '{use: NAME, option: value}'", "--with", key="with",
+        list, (), "Add an extension that observes the run: NAME, or '{use: NAME, option: value}'", "--with", key="with",
         metavar="NAME",
     )  # fmt: skip
     muted: tuple[str, ...] = _setting(
-        list, (), "An extension that is not to hear it.", "--without", key="without", metavar="NAME"
+        list, (), "Run without this extension.", "--without", key="without", metavar="NAME"
     )
     plugins: tuple[str, ...] = _setting(
-        list, (), "A Python file whose components count as installed: X of my.py is my.X.", "--plugin", key="",
+        list, (), "A Python file with components. Class X of my.py becomes my.X.", "--plugin", key="",
         metavar="FILE",
     )  # fmt: skip
     max_clients_in_memory: int | None = _setting(
@@ -76,11 +76,11 @@ class Settings:
         formerly="resident",
     )  # fmt: skip
     timeout: int | None = _setting(
-        int, None, "Leave a client that is silent for longer out of the round. Default: 1800; 0: wait for ever.",
+        int, None, "Leave a client out of the round if it is silent for longer. Default: 1800. 0: no limit.",
         metavar="SECONDS",
     )  # fmt: skip
     trust: bool = _setting(
-        bool, False, "Run the code that a run folder brings, though it has not run here before.", "--trust", key=""
+        bool, False, "Run the code in the run folder even if it has not run here before.", "--trust", key=""
     )
     allow_outside: bool = _setting(
         bool, False, "Let extensions of the recipe write outside the run folder.", "--allow-outside", key=""
@@ -127,7 +127,7 @@ class Settings:
     def replace(self, changes: Mapping[str, Any]) -> Settings:
         """A copy in which the values that are not None are changed.
 
-        An engine may come with its options, which are set beside those of the same engine that are there.
+        An engine may come with its options, which are added to those of the same engine that are there.
 
         Raises:
             SetupError: a value that cannot be.
@@ -151,7 +151,7 @@ class Settings:
         return dataclasses.replace(self, **given)
 
     def with_words(self, changes: Mapping[str, Any]) -> Settings:
-        """A copy with what a command line or a script says of one run: its lists stand beside those that are there.
+        """A copy with what a command line or a script says of one run: its lists are added to those that are there.
 
         Raises:
             SetupError: a value that cannot be, or one that would change nothing.
@@ -178,7 +178,7 @@ FORMERLY = {row.metadata["formerly"]: row.name for row in TABLE if row.metadata[
 
 
 def _of_file(given: Mapping[str, Any], origin: str) -> dict[str, Any]:
-    """What a config file says, by the name of the setting.
+    """The values of a config file, by the name of the setting.
 
     Raises:
         SetupError: names every key that is unknown, and every value of the wrong type.

@@ -25,7 +25,7 @@ def display_of(shown: Shown | Display, quiet: bool) -> Display:
         return LinesDisplay(sys.stdout, quiet)
     if shown != "terminal":
         if isinstance(shown, str):
-            raise SetupError(f"display={shown!r} must be 'lines', 'terminal', or a display of your own")
+            raise SetupError(f"display={shown!r} must be 'lines', 'terminal', or your own display")
         return shown
     if not quiet and sys.stdout.isatty():
         from fedplug.recipe.catalog import DISPLAY, installed

@@ -1,4 +1,4 @@
-"""What a message to a client or to the key server holds: a list of calls, and how the receiver runs them.
+"""The content of a message to a client or to the key server: a list of calls, and how the receiver runs them.
 
 A call names a component, one of its methods marked for that site, and a payload. The receiver builds its components
 from its own copy of the recipe; a message made under another recipe is refused, so a server cannot quietly switch off
@@ -115,7 +115,7 @@ class Reply:
         value: what the last call of the message gave; None where it gave nothing, failed or was not run.
         error: what failed; None if nothing did.
         behind: whether the party has done less than the sender believed, and so ran nothing.
-        reports: what it reports beside its answer.
+        reports: what it reports with its answer.
     """
 
     done: int
@@ -215,7 +215,7 @@ class Receiver:
                 if method is None:
                     raise MessageError(f"{running} is not a method that may be called at a {self.site}")
                 if not sequence and round < memory.round:
-                    # Otherwise whoever kept a message could have an upload made again, with other noise.
+                    # Otherwise the holder of an old message could have an upload made again, with other noise.
                     raise MessageError(
                         f"{running} belongs to {_named(round)}, but this {self.site} has been in "
                         f"{_named(memory.round)} already; an old message does not run again"
@@ -232,7 +232,7 @@ class Receiver:
                 except OpenedBefore as error:
                     if body is question:
                         raise
-                    # It would refuse the next time too: what was told is done, and the round goes on without.
+                    # It would refuse the next time too: what was told is done, and the round continues without.
                     log_error(self.run_dir, f"{self.site}, {running}", error)
                     party.report_unopened(error.zone, error)
                 memory.done = sequence or memory.done

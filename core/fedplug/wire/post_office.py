@@ -62,7 +62,7 @@ class Transport(Protocol):
     """What the cohort needs of an engine: a message out, a reply or a failure back, in any order.
 
     Attributes:
-        in_process: whether all parties run in this process. Messages are bytes; such a one is handed packed messages
+        in_process: whether all parties run in this process. Messages are bytes; such a process gets packed messages
             (`fedplug.api.codec.Packed`), unless they are recorded.
     """
 
@@ -80,7 +80,7 @@ class PostOffice:
         wire: where messages are recorded.
         digest: of the recipe.
         client_ids: every client of the run.
-        min_clients: the fewest answers with which a round goes on.
+        min_clients: the fewest answers with which a round continues.
         events: every reply of a client is announced there.
 
     Attributes:
@@ -253,7 +253,7 @@ class PostOffice:
         self.dropped.setdefault(client_id, one_line(reason, _LONGEST_REASON))
 
     def require(self, answered: int) -> None:
-        """Refuses to go on with fewer than `min_clients` answers.
+        """Refuses to continue with fewer than `min_clients` answers.
 
         Raises:
             OpenedBefore: there would be enough, if clients did not refuse to open another sum than before.

@@ -26,7 +26,7 @@ def client_address(client_id: int) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Asked:
-    """A call in a message to a client or to the key server, as whoever reads the bytes can read it.
+    """A call in a message to a client or to the key server, as any reader of the bytes can read it.
 
     Attributes:
         body: its bytes: the same for every receiver.
@@ -168,7 +168,7 @@ class Wire:
 
 
 def framed(message: Message) -> bytes:
-    """A recorded message as it lies in a file, where each has a frame of its own."""
+    """A recorded message as it lies in a file, where each has a separate frame."""
     row = [message.sender, message.receiver, message.round, message.phase, message.data, dict(message.zones)]
     return codec.frame(codec.encode(row))
 
@@ -178,7 +178,7 @@ _ADDRESS = re.compile(rf"{SERVER}|{KEY_SERVER}|client:[0-9]{{1,9}}")
 
 
 def file_of(rounds: int) -> str:
-    """How the file of messages is called after which there are so many rounds: `round-0007.wire`."""
+    """The name of the file of messages after this many rounds: `round-0007.wire`."""
     return f"round-{rounds:04d}.wire"
 
 

@@ -1,4 +1,4 @@
-"""Recorded runs that are small, and the evidence of them, made once."""
+"""Small recorded runs and their evidence, made once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _own_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Of several kinds: `sealed` was recorded, the others were not."""
+    """Run folders of several kinds. `sealed` was recorded, the others were not."""
     folder = tmp_path_factory.mktemp("runs")
     sealed = paraaegis(rounds=2, seal={"use": "std.bfv", "key_holder": "key_server"})
     laplace = [{"use": "std.clip_l1", "norm": 1.0}, {"use": "std.laplace", "epsilon": 1.0}]
@@ -51,7 +51,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def folder(runs: dict[str, Path], home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The evidence of the run that was recorded; nobody may change it."""
+    """The evidence of the recorded run. Tests must not change it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(home))
         return make_evidence(runs["sealed"], tmp_path_factory.mktemp("evidence") / "sealed", catalog=toy_catalog())[0]

@@ -1,4 +1,4 @@
-"""Keys that sign: made once, readable by their owner alone; another kind is refused with a reason."""
+"""Signing keys: created once, readable only by their owner. Other kinds of keys are refused with a reason."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_keys_of_both_forms_are_read(tmp_path: Path, encoding: Any, form: Any) -
     [
         (ec.generate_private_key(ec.SECP256R1()).private_bytes(PEM, PKCS8, NONE), "ECPrivateKey; it must be an Ed"),
         (rsa.generate_private_key(65537, 2048).private_bytes(PEM, PKCS8, NONE), "RSAPrivateKey; it must be an Ed"),
-        (public_pem(public_bytes(OTHER)), "no private key that can be read; a public key cannot sign"),
-        (b"nonsense", "no private key that can be read; it must be an Ed25519"),
+        (public_pem(public_bytes(OTHER)), "no readable private key; a public key cannot sign"),
+        (b"nonsense", "no readable private key; it must be an Ed25519"),
         (OTHER.private_bytes(PEM, PKCS8, serialization.BestAvailableEncryption(b"x")), "has a password"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`fedplug evidence`: what it writes, what it does not let out, and what it refuses with which remedy."""
+"""`fedplug evidence`: the files it writes, the facts it does not disclose, and its errors with their remedies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_it_lies_in_the_run_and_says_what_is_lacking(runs: dict[str, Path], tmp_
     folder, notes = make_evidence(run, catalog=CATALOG)
     assert folder == run / "evidence"
     assert any(note.startswith("signed by SHA256:") for note in notes)
-    assert "the messages were not recorded, so nothing is said of ciphertexts: run again with --record-wire" in notes
+    assert "the messages were not recorded, so the ciphertexts were not checked: run again with --record-wire" in notes
     page = (folder / "index.html").read_text()
     assert "<strong>Not recorded.</strong>" in page
     assert "<strong>Not checked.</strong>" in page
@@ -89,14 +89,14 @@ def test_a_run_that_has_not_ended(tmp_path: Path) -> None:
 def test_an_output_that_exists(runs: dict[str, Path], tmp_path: Path) -> None:
     made, _ = make_evidence(runs["clear"], tmp_path / "made", catalog=CATALOG)
     (made / "more.txt").write_text("x")
-    with pytest.raises(SetupError, match=r"made exists; replace it with --force, or choose another place"):
+    with pytest.raises(SetupError, match=r"made exists; replace it with --force, or choose another folder"):
         make_evidence(runs["clear"], made, catalog=CATALOG)
     make_evidence(runs["clear"], made, force=True, catalog=CATALOG)
     assert verify_folder(made, None, CATALOG).ok
     (tmp_path / "mine").mkdir()
-    with pytest.raises(SetupError, match="holds no evidence; --force replaces evidence alone"):
+    with pytest.raises(SetupError, match="contains no evidence; --force replaces only evidence"):
         make_evidence(runs["clear"], tmp_path / "mine", force=True, catalog=CATALOG)
-    with pytest.raises(SetupError, match=r"cannot be written .* choose another place with --output"):
+    with pytest.raises(SetupError, match=r"cannot be written .* choose another folder with --output"):
         make_evidence(runs["clear"], tmp_path / "made" / "run.json" / "deep", catalog=CATALOG)
 
 
@@ -113,7 +113,7 @@ def test_another_recipe_gets_no_evidence(runs: dict[str, Path], tmp_path: Path) 
     run = Path(shutil.copytree(runs["clear"], tmp_path / "run"))
     text = (run / "recipe.yaml").read_text()
     (run / "recipe.yaml").write_text(text.replace("seed: 7", "seed: 8"))
-    with pytest.raises(CheckpointError, match=r"has the digest .* put the recipe back as it was"):
+    with pytest.raises(CheckpointError, match=r"has the digest .* restore the recipe from a copy"):
         make_evidence(run, tmp_path / "made", catalog=CATALOG)
 
 
@@ -132,11 +132,11 @@ def test_files_of_the_users_own_are_named_and_not_run_by_who_checks(
     assert not list(folder.glob("*.py"))
     found = verify_folder(folder, None, CATALOG)
     assert (found.problems, found.ok) == ([], False)
-    assert any("names halve.py, and code of the user's own is not run here" in note for note in found.unchecked)
+    assert any("names halve.py, and the user's own code is not run here" in note for note in found.unchecked)
 
 
 def test_what_sites_told_in_the_run_is_restored(tmp_path: Path) -> None:
-    """It does not follow from the recipe: the ledger lists it once the sites have joined."""
+    """It does not follow from the recipe. The ledger lists it after the sites have joined."""
     sites = write_sites(tmp_path / "sites")
     (sites / "client-2" / "site.toml").write_text('tell = ["classes"]')
     settings = Settings(output=tmp_path / "runs", data=sites, quiet=True, device="cpu")
@@ -162,9 +162,9 @@ def test_the_commands(runs: dict[str, Path], tmp_path: Path, capsys: pytest.Capt
     with pytest.raises(typer.Exit):
         commands.verify(made)
     said = capsys.readouterr().out
-    assert "DOES NOT FIT: run.json: it was changed" in said
-    assert "Everything fits." in said
-    assert "1 thing does not fit." in said
+    assert "MISMATCH: run.json: changed" in said
+    assert "All checks passed." in said
+    assert "1 mismatch found." in said
 
 
 def test_an_error_is_a_sentence(

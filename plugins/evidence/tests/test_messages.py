@@ -1,4 +1,4 @@
-"""Facts about recorded messages: what compresses and what repeats is seen; without a record nothing is said."""
+"""Facts about recorded messages: compressible and repeated ciphertexts are found; without a record there are none."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_without_a_record_nothing_is_known(tmp_path: Path) -> None:
 
 def test_a_damaged_record_is_refused(tmp_path: Path) -> None:
     run = recorded(tmp_path, answer(0, 0, sealed(b"x" * 99))[:-3])
-    with pytest.raises(CheckpointError, match=r"round-0000.wire is damaged .*put it back as it was"):
+    with pytest.raises(CheckpointError, match=r"round-0000.wire is damaged .*restore it from a copy"):
         sent_in(run, [])
 
 

@@ -1,4 +1,4 @@
-"""The page: what is not protected comes first, in words; it loads nothing, runs no script, escapes all."""
+"""The page first says in words what is not protected. It loads nothing, runs no script and escapes everything."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ def test_it_says_first_what_is_not_protected(folder: Path) -> None:
     page = render(contents(folder))
     headings = re.findall(r"<h2[^>]*>([^<]*)</h2>", page)
     assert headings == [
-        "What is not protected", "Who can learn what of a client", "A round, with a lock at each party",
-        "Who could see what", "What was sent", "The ledger, by party, with every charge", "Attacks that were tried",
+        "What is not protected", "Who can learn what about a client", "A round, with a lock for each party",
+        "Who could see what", "What was sent", "The ledger by party, with every charge", "Attacks that were tried",
         "What ran", "How to check this folder",
     ]  # fmt: skip
     items = [*unprotected(contents(folder))]
-    assert "what the key server can learn of a client: sees sums of the encrypted zone without noise" in " ".join(items)
-    told = "No epsilon covers what the server and another client can see: number of examples ("
+    key_server = "limits what the key server can learn about a client. It sees sums of the encrypted zone without noise"
+    assert key_server in " ".join(items)
+    told = "No epsilon covers this, which the server and another client can see: number of examples ("
     assert any(item.startswith(told) for item in items)
     assert any(item.startswith("Never covered, whatever the recipe: hyper-parameter search") for item in items)
     assert items[-1] == "No attack was tried."
@@ -56,7 +57,7 @@ def test_plain_values_that_were_found_are_told_before_all_else_of_the_bytes(fold
     given = contents(folder)
     sent = dataclasses.replace(given.sent, compared=Compared(16, {"noised": 9}, {"noised": 4}))
     page = render(dataclasses.replace(given, sent=sent))
-    assert "PLAIN VALUES WERE FOUND: values of the noised zone at 4 places" in page
+    assert "PLAIN VALUES WERE FOUND: values of the noised zone, at 4 places" in page
     assert re.search(r"9 values, 16 of \d+ messages, 4 found", page)
 
 
@@ -64,9 +65,9 @@ def test_ciphertexts_that_compress_or_repeat_stand_out(folder: Path) -> None:
     given = contents(folder)
     closed = Closed("encrypted", "acme.he", 8, 8, 1000, 0.5, 0.9, 6.0, 7.9, 3)
     page = render(dataclasses.replace(given, sent=dataclasses.replace(given.sent, closed=[closed])))
-    assert "<strong>yes</strong>: 0.5000 at least" in page
+    assert "<strong>yes</strong>: at least 0.5000" in page
     assert "<strong>no</strong>: 3 repeat" in page
-    assert "3 ciphertexts of the encrypted zone repeat bytes that were sent before." in page
+    assert "3 ciphertexts of the encrypted zone repeat the bytes of earlier ciphertexts." in page
 
 
 def test_attacks_stand_beside_the_guess_that_looks_at_nothing(folder: Path) -> None:
@@ -77,7 +78,7 @@ def test_attacks_stand_beside_the_guess_that_looks_at_nothing(folder: Path) -> N
     page = render(dataclasses.replace(contents(folder), attacks=Attacks(tried, True)))
     assert "11.5 (mean image)" in page
     assert "it did not apply" in page
-    assert "attacks that were not made" in page
+    assert "attacks that were not run" in page
     assert "No attack was tried." not in page
 
 
@@ -105,7 +106,7 @@ def test_rounds_that_are_alike_stand_in_one_line(folder: Path) -> None:
 
 
 def test_a_guarantee_for_records_is_none_for_a_client(folder: Path) -> None:
-    """In the words that come first, and at the lock."""
+    """The first sentences and the lock say so."""
     given = contents(folder)
     line = dataclasses.replace(
         given.ledger.verdict.lines[0], state="guaranteed", unit="record", stated={"epsilon_rdp": 2.0}, epsilons=None,
@@ -114,18 +115,19 @@ def test_a_guarantee_for_records_is_none_for_a_client(folder: Path) -> None:
     verdict = Verdict.of([line, *given.ledger.verdict.lines[1:]])
     given = dataclasses.replace(given, ledger=dataclasses.replace(given.ledger, verdict=verdict))
     first = next(unprotected(given))
-    assert first.startswith("Nothing limits in a useful way what the server can learn of a client as a whole: the guar")
+    told = "No useful guarantee limits what the server can learn about a client as a whole. The guarantee is for each"
+    assert first.startswith(told)
     picture = draw(verdict, {})
     assert '<g class="part">' in picture
     assert ">locked for each record;<" in picture
     assert ">a client as a whole is open<" in picture
     assert ">LOCKED<" not in picture
     assert "the server: locked for each record; a client as a whole is open, epsilon 2.00 for each record." in picture
-    assert "Locked in part: a guarantee holds for what is named, and none for a client as a whole" in render(given)
+    assert "Locked in part: a guarantee holds for the named unit, but none for a client as a whole" in render(given)
 
 
 def test_the_epsilon_of_a_level_is_the_one_that_the_verdict_quotes(folder: Path) -> None:
-    """The first, and not the least."""
+    """It is the first epsilon, not the smallest."""
     given = contents(folder)
     level = LevelReport("record: one example", "the client", "training", 1e-5, {"epsilon_rdp": 3.0, "epsilon_pld": 2.0})
     page = render(dataclasses.replace(given, ledger=dataclasses.replace(given.ledger, levels={"record": level})))

@@ -1,4 +1,4 @@
-"""Comparing what is stated with what is reckoned again: every kind of difference has its place and both values."""
+"""Comparing the stated and the recomputed ledger: every difference is reported with its place and both values."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fedplug_evidence.rebuilt import CLOSE, own_uses, unlike
     ("stated", "again", "problems"),
     [
         ({"a": 1.0}, {"a": 1.0 + CLOSE / 2}, []),
-        ({"a": 1.0}, {"a": 1.0 + 3 * CLOSE}, ["f, a: 1.0, and reckoned again 1.000003"]),
-        ({"a": 1}, {"a": True}, ["f, a: 1, and reckoned again True"]),
-        ({"a": "x"}, {"a": None}, ["f, a: 'x', and reckoned again None"]),
-        ({"a": 1}, {}, ["f, a: 1, and reckoned again there is none"]),
-        ({}, {"a": 1}, ["f, a: it is missing, and reckoned again 1"]),
-        ({"a": [1, 2]}, {"a": [1, 3]}, ["f, a, 1: 2, and reckoned again 3"]),
-        ({"a": [1, 2]}, {"a": [1]}, ["f, a: [1, 2], and reckoned again [1]"]),
-        ({"a": "inf"}, {"a": 1e300}, ["f, a: 'inf', and reckoned again 1e+300"]),
+        ({"a": 1.0}, {"a": 1.0 + 3 * CLOSE}, ["f, a: 1.0, but recomputing gives 1.000003"]),
+        ({"a": 1}, {"a": True}, ["f, a: 1, but recomputing gives True"]),
+        ({"a": "x"}, {"a": None}, ["f, a: 'x', but recomputing gives None"]),
+        ({"a": 1}, {}, ["f, a: 1, but recomputing gives none"]),
+        ({}, {"a": 1}, ["f, a: missing, but recomputing gives 1"]),
+        ({"a": [1, 2]}, {"a": [1, 3]}, ["f, a, 1: 2, but recomputing gives 3"]),
+        ({"a": [1, 2]}, {"a": [1]}, ["f, a: [1, 2], but recomputing gives [1]"]),
+        ({"a": "inf"}, {"a": 1e300}, ["f, a: 'inf', but recomputing gives 1e+300"]),
         ({"a": {"b": {"c": 0.0}}}, {"a": {"b": {"c": 0.0}}}, []),
     ],
 )

@@ -1,4 +1,4 @@
-"""`fedplug verify`: any change of any file is found and named; the ledger is reckoned again."""
+"""`fedplug verify` finds and names any change of any file, and recomputes the ledger."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def test_what_was_not_changed_fits(folder: Path) -> None:
     ]  # fmt: skip
     said = " ".join(found.notes)
     assert "The ledger follows from 2 charges" in said
-    assert "The page says what the other files say" in said
-    assert "only that the folder was not changed since somebody signed it" in said
+    assert "The page follows from the other files" in said
+    assert "only that the folder has not changed since somebody signed it" in said
 
 
 @FRESH
 @given(data=st.data())
 def test_a_change_of_one_byte_of_any_file_is_found_and_named(folder: Path, copy: Path, data: st.DataObject) -> None:
-    """Any file, any byte, any other value."""
+    """This holds for any file, any byte and any other value."""
     name = data.draw(st.sampled_from(names_of(folder)))
     whole = (folder / name).read_bytes()
     place = data.draw(st.integers(0, len(whole) - 1))
@@ -96,30 +96,30 @@ def test_a_file_that_was_removed_or_added_is_named(folder: Path, copy: Path) -> 
     for name in names_of(folder):
         whole = (copy / name).read_bytes()
         (copy / name).unlink()
-        assert any(problem.startswith(f"{name}: it is missing") for problem in verify(copy).problems), name
+        assert any(problem.startswith(f"{name}: missing") for problem in verify(copy).problems), name
         (copy / name).write_bytes(whole)
     for name in ("more.txt", ".hidden", "deep/er.json"):
         (copy / name).parent.mkdir(exist_ok=True)
         (copy / name).write_text("x")
-        assert f"{name}: it was added" in verify(copy).problems
+        assert f"{name}: added" in verify(copy).problems
         (copy / name).unlink()
-    assert "deep: it was added" in verify(copy).problems
+    assert "deep: added" in verify(copy).problems
     (copy / "deep").rmdir()
     (copy / "run.json").unlink()
     os.mkfifo(copy / "run.json")
-    assert any(problem.startswith("run.json: it cannot be read") for problem in verify(copy).problems)
+    assert any(problem.startswith("run.json: cannot be read") for problem in verify(copy).problems)
 
 
 def test_a_link_is_named_and_not_followed(folder: Path, copy: Path) -> None:
-    """Whatever it leads to, also to the very file."""
+    """This holds for any target, even the original file."""
     for name in names_of(folder):
         (copy / name).unlink()
         (copy / name).symlink_to(folder / name)
-        assert verify(copy).problems == [f"{name}: it is a link, and no file of the folder"]
+        assert verify(copy).problems == [f"{name}: a link, not a file of the folder"]
         (copy / name).unlink()
         shutil.copy(folder / name, copy / name)
     (copy / "more").symlink_to("/")
-    assert verify(copy).problems == ["more: it is a link, and no file of the folder"]
+    assert verify(copy).problems == ["more: a link, not a file of the folder"]
 
 
 _DEEP = b"[" * 200_000
@@ -150,7 +150,7 @@ _TWICE = b'{"sha256": {}, "sha256": {}}\n'
     ],
 )  # fmt: skip
 def test_hostile_files_are_named_soon(copy: Path, name: str, data: bytes, signed: bool) -> None:
-    """What was not signed is not read; what was is read so that nothing crashes or hangs."""
+    """Unsigned contents are not read. Reading signed contents never crashes or hangs."""
     (copy / name).write_bytes(data)
     begun = time.monotonic()
     found = signed_again(copy) if signed and name not in (MANIFEST, SIGNATURE) else verify(copy)
@@ -162,12 +162,12 @@ def test_hostile_files_are_named_soon(copy: Path, name: str, data: bytes, signed
 def test_files_that_are_too_large_are_not_opened(copy: Path, name: str) -> None:
     with (copy / name).open("ab") as opened:
         opened.truncate(2_000_000)
-    assert verify(copy).problems[0].startswith(f"{name}: it has 2000000 bytes, and no such file has more than ")
+    assert verify(copy).problems[0].startswith(f"{name}: too large, 2000000 bytes; such a file has at most ")
 
 
 def test_files_that_evidence_does_not_have_are_named(copy: Path) -> None:
     (copy / "more.txt").write_text("x")
-    assert signed_again(copy).problems == ["more.txt: evidence has no such file"]
+    assert signed_again(copy).problems == ["more.txt: not a file of evidence"]
 
 
 def test_the_signer_is_who_was_named(folder: Path, home: Path) -> None:
@@ -175,21 +175,21 @@ def test_the_signer_is_who_was_named(folder: Path, home: Path) -> None:
     found = verify(folder, public)
     assert found.ok
     assert found.public == public
-    assert any(note.startswith("Signed by the key that --signer names, SHA256:") for note in found.notes)
+    assert any(note.startswith("Signed with the key given as --signer, SHA256:") for note in found.notes)
     other = public_bytes(Ed25519PrivateKey.generate())
     problem = verify(folder, other).problems[0]
-    assert problem.startswith("manifest.sig: it was signed with the key SHA256:")
-    assert "and --signer is SHA256:" in problem
+    assert problem.startswith("manifest.sig: signed with the key SHA256:")
+    assert "but --signer is SHA256:" in problem
 
 
 def forged(copy: Path, name: str, change: Callable[[Any], Any]) -> Verified:
-    """After a change by somebody who signs the folder again with a key of their own."""
+    """Checks the folder after somebody changed it and signed it with another key."""
     rewrite(copy / name, change)
     return signed_again(copy)
 
 
 def rewrite(file: Path, change: Callable[[Any], Any]) -> None:
-    """In the form in which fedplug writes it."""
+    """Changes a file, and writes it in fedplug's form."""
     plain = change(json.loads(file.read_text()))
     file.write_bytes(json.dumps(plain, indent=2).encode() if file.name == "ledger.json" else canonical(plain))
 
@@ -218,39 +218,39 @@ def set_at(place: str, value: Any) -> Callable[[Any], Any]:
     ("name", "place", "value", "problem"),
     [
         ("ledger.json", "epsilons.zero_out.epsilon_exact", 0.5,
-         "ledger.json, epsilons, zero_out, epsilon_exact: 0.5, and reckoned again "),
+         "ledger.json, epsilons, zero_out, epsilon_exact: 0.5, but recomputing gives "),
         ("ledger.json", "verdict.status", "protected_from_all",
-         "ledger.json, verdict, status: 'protected_from_all', and reckoned again 'no_"),
+         "ledger.json, verdict, status: 'protected_from_all', but recomputing gives 'no_"),
         ("ledger.json", "verdict.lines.4.reason", "",
-         "ledger.json, verdict, lines, 4, reason: '', and reckoned again 'sees"),
+         "ledger.json, verdict, lines, 4, reason: '', but recomputing gives 'sees"),
         ("ledger.json", "reveals.0.covered_by", "epsilon", "ledger.json, reveals, 0, covered_by: 'epsilon'"),
         ("ledger.json", "encryption.encrypted.key_holder", "shares", "ledger.json, encryption, encrypted, key_holder"),
         ("ledger.json", "warnings", [], "ledger.json, warnings: "),
         ("charges.json", "log.1.zones.noised.local", 50.0,
-         "charges.json, log, 1, zones, noised, local: 50.0, and by its releases "),
+         "charges.json, log, 1, zones, noised, local: 50.0, but its releases give "),
         ("charges.json", "log.1.zones.noised.sum_factor", 50.0,
-         "charges.json, log, 1, zones, noised, sum_factor: 50, and it can be 1 to 2"),
-        ("charges.json", "log.1.charged", [0], "ledger.json, log, 1, charged: 'all', and by charges.json [0]"),
-        ("charges.json", "log.1.charged", [77], "charges.json, log, 1: it charges client 77, and there are 4"),
-        ("charges.json", "log.1.round", 9, "charges.json, log, 1: it is of round 9, and there are 2"),
-        ("charges.json", "delta", 1e-3, "charges.json, delta: 0.001, and by recipe.yaml 1e-05"),
-        ("charges.json", "clients", 5, "charges.json, clients: 5, and by recipe.yaml 4"),
-        ("charges.json", "clients", 10**12, "charges.json, clients: 1000000000000, and no run has so many"),
+         "charges.json, log, 1, zones, noised, sum_factor: 50, but it must be 1 to 2"),
+        ("charges.json", "log.1.charged", [0], "ledger.json, log, 1, charged: 'all', but charges.json says [0]"),
+        ("charges.json", "log.1.charged", [77], "charges.json, log, 1: it charges client 77, but there are 4 clients"),
+        ("charges.json", "log.1.round", 9, "charges.json, log, 1: it is of round 9, but there are 2 rounds"),
+        ("charges.json", "delta", 1e-3, "charges.json, delta: 0.001, but recipe.yaml says 1e-05"),
+        ("charges.json", "clients", 5, "charges.json, clients: 5, but recipe.yaml says 4"),
+        ("charges.json", "clients", 10**12, "charges.json, clients: 1000000000000 is more than any run has"),
         ("run.json", "digest", "0" * 64, "run.json, digest: '000"),
-        ("run.json", "parameters", 3, "run.json, parameters: 3, and by charges.json, log, 0 650"),
-        ("run.json", "rounds", 999, "run.json, rounds: 999, and by recipe.yaml 2"),
+        ("run.json", "parameters", 3, "run.json, parameters: 3, but charges.json, log, 0 says 650"),
+        ("run.json", "rounds", 999, "run.json, rounds: 999, but recipe.yaml says 2"),
         ("run.json", "plan", [["protect", "std.bfv", "encrypts everything"]], "run.json, plan: [['protect'"),
-        ("run.json", "plan.0.2", "nothing", "run.json, plan, 0, 2: 'nothing', and by recipe.yaml "),
-        ("own_files.json", "sha256", {"x.py": "0"}, "own_files.json: {'x.py': '0'}, and by recipe.yaml {}"),
-        ("charges.json", "accountant", "std.pld", "charges.json, accountant: 'std.pld', and by recipe.yaml ''"),
-        ("charges.json", "presence", 0.01, "charges.json, presence: 0.01, and by recipe.yaml 1.0"),
-        ("charges.json", "log.0.secret_cohort", True, "charges.json, log, 0, secret_cohort: true, and by recipe.yaml"),
-        ("charges.json", "log.0.charged", "secret", "charges.json, log: it hides who took part, and by the recipe"),
-        ("messages.json", "compared.values", {"x": 5}, "messages.json, compared, values: it names the zone x, and"),
+        ("run.json", "plan.0.2", "nothing", "run.json, plan, 0, 2: 'nothing', but recipe.yaml gives "),
+        ("own_files.json", "sha256", {"x.py": "0"}, "own_files.json: {'x.py': '0'}, but recipe.yaml says {}"),
+        ("charges.json", "accountant", "std.pld", "charges.json, accountant: 'std.pld', but recipe.yaml says ''"),
+        ("charges.json", "presence", 0.01, "charges.json, presence: 0.01, but recipe.yaml gives 1.0"),
+        ("charges.json", "log.0.secret_cohort", True, "charges.json, log, 0, secret_cohort: true, but by recipe.yaml"),
+        ("charges.json", "log.0.charged", "secret", "charges.json, log: it hides who took part, but by the recipe"),
+        ("messages.json", "compared.values", {"x": 5}, "messages.json, compared, values: it names the zone x, which"),
         ("messages.json", "compared.found", {"clear": 5}, "messages.json, compared, found: values of the clear zone"),
-        ("messages.json", "answers", 1, "messages.json, compared, messages: 16, and there are 1 of clients"),
-        ("messages.json", "bytes", 1, "index.html: it does not say what the other files say"),
-        ("leakage.json", "awaited", True, "index.html: it does not say what the other files say"),
+        ("messages.json", "answers", 1, "messages.json, compared, messages: 16, but clients sent only 1"),
+        ("messages.json", "bytes", 1, "index.html: does not follow from the other files"),
+        ("leakage.json", "awaited", True, "index.html: does not follow from the other files"),
     ],
 )  # fmt: skip
 def test_what_somebody_else_signed_again_is_reckoned_and_does_not_fit(
@@ -263,7 +263,7 @@ def test_what_somebody_else_signed_again_is_reckoned_and_does_not_fit(
 def test_a_charge_that_was_left_out_everywhere_changes_the_figures(copy: Path) -> None:
     rewrite(copy / "charges.json", cut)
     found = forged(copy, "ledger.json", cut)
-    assert any(said.startswith("ledger.json, rounds, actual: 2, and reckoned again 1") for said in found.problems)
+    assert any(said.startswith("ledger.json, rounds, actual: 2, but recomputing gives 1") for said in found.problems)
     assert any(said.startswith("ledger.json, epsilons, ") for said in found.problems)
 
 
@@ -276,7 +276,7 @@ def test_other_ledgers_are_reckoned_too(runs: dict[str, Path], tmp_path: Path, k
     made, _ = make_evidence(runs[kind], tmp_path / "made", catalog=CATALOG)
     found = verify(made)
     assert found.ok, found.problems
-    secret = any("Who took part is secret" in note for note in found.notes)
+    secret = any("Participation is secret" in note for note in found.notes)
     assert secret == (kind == "sampled")
     if secret:
         assert {entry["charged"] for entry in json.loads((made / "charges.json").read_text())["log"]} == {"secret"}
@@ -288,20 +288,20 @@ def test_without_the_plugins_what_components_say_is_taken_as_stated(folder: Path
     found = verify_folder(folder, None, nothing)
     assert not found.problems
     assert not found.ok
-    assert found.last.startswith("What was checked fits; not everything was checked: What the components say was taken")
-    said = "What the components say was taken as it is stated, since the recipe cannot be read here"
+    said = "The statements of the components were not checked, because the recipe cannot be read here"
+    assert found.last.startswith(f"No mismatch found, but not everything could be checked: {said}")
     assert any(note.startswith(said) for note in found.unchecked)
     assert any(note.startswith("The ledger follows from 2 charges") for note in found.notes)
     shared, _ = make_evidence(runs["shared"], tmp_path / "shared", catalog=CATALOG)
-    assert not verify_folder(shared, None, nothing).problems, "how many colluders it covers is in the charges"
+    assert not verify_folder(shared, None, nothing).problems, "the charges contain the number of colluders"
     made, _ = make_evidence(runs["laplace"], tmp_path / "made", catalog=CATALOG)
     found = verify_folder(made, None, nothing)
     assert not found.problems
-    assert "The accountant std.pld is not installed here, so no epsilon was reckoned" in found.unchecked
+    assert "The accountant std.pld is not installed here, so no epsilon was recomputed" in found.unchecked
 
 
 def protects(plain: Any) -> Any:
-    """A ledger whose verdict promises everything."""
+    """A ledger whose verdict claims full protection."""
     plain["verdict"]["status"] = "protected_from_all"
     for line in plain["verdict"]["lines"]:
         if line["state"] != "absent":
@@ -311,7 +311,7 @@ def protects(plain: Any) -> Any:
 
 
 def as_written(plain: Any) -> Any:
-    """In the order in which a ledger is written."""
+    """The ledger with its keys in the order of a real file."""
     return json.loads(LedgerReport.from_json(json.dumps(plain)).to_json())
 
 
@@ -326,7 +326,7 @@ def secret_in(plain: Any) -> Any:
 def test_a_verdict_that_was_rewritten_does_not_fit(
     runs: dict[str, Path], tmp_path: Path, kind: str, catalog: Catalog
 ) -> None:
-    """Neither with a cohort that is called secret nor with a level that nobody keeps an account of."""
+    """The forgery claims a secret cohort and a level for which no component keeps an account."""
     made, _ = make_evidence(runs[kind], tmp_path / "made", catalog=CATALOG)
 
     def forge(plain: Any) -> Any:
@@ -338,12 +338,12 @@ def test_a_verdict_that_was_rewritten_does_not_fit(
     signed_again(made)
     problems = verify_folder(made, None, catalog).problems
     assert any(said.startswith("charges.json, log: it hides who took part") for said in problems), problems
-    if kind == "clear":  # the other has a price, which an accountant states that is not there
+    if kind == "clear":  # the other needs an accountant that is missing
         assert any(said.startswith("ledger.json, verdict, lines, 0, state: 'guaranteed'") for said in problems), (
             problems
         )
     if catalog is CATALOG:
-        assert "ledger.json, levels: x, and no component of recipe.yaml keeps an account of it" in problems
+        assert "ledger.json, levels: x, but no component of recipe.yaml keeps an account of it" in problems
 
 
 def test_noise_that_the_recipe_does_not_have_does_not_fit(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -363,17 +363,18 @@ def test_noise_that_the_recipe_does_not_have_does_not_fit(runs: dict[str, Path],
     rewrite(made / "charges.json", lambda plain: Charges.from_plain(forge(plain)).to_plain(for_json=True))
     rewrite(made / "ledger.json", lambda plain: as_written(forge(plain)))
     problems = signed_again(made).problems
-    said = "charges.json, log, 0, zones, clear, releases: the noise is gaussian (local), and by recipe.yaml none"
+    said = "charges.json, log, 0, zones, clear, releases: the noise is gaussian (local), but recipe.yaml gives none"
     assert said in problems, problems
 
 
 def test_a_page_that_was_not_made_again_is_said_at_the_end(copy: Path) -> None:
-    """Whatever it says, and whatever versions its maker names."""
+    """This holds for any page and for any versions that its maker names."""
     rewrite(copy / "versions.json", set_at("made.fedplug-evidence", "99"))
     (copy / "index.html").write_text("<h1>Protected from everybody named</h1>")
     found = signed_again(copy)
     assert (found.problems, found.ok) == ([], False)
-    said = "What was checked fits; not everything was checked: The page was made by fedplug-evidence 99, which is not"
+    page = "The page was made by fedplug-evidence 99, which is not installed here"
+    said = f"No mismatch found, but not everything could be checked: {page}"
     assert found.last.startswith(said)
     with pytest.raises(typer.Exit) as left:
         commands.verify(copy)
@@ -394,18 +395,16 @@ def test_neither_torch_nor_data_is_needed(folder: Path) -> None:
 
 
 def test_a_folder_without_evidence_says_so(tmp_path: Path, runs: dict[str, Path]) -> None:
-    with pytest.raises(SetupError, match=r"holds no evidence: it has no manifest.json; fedplug evidence RUN"):
+    with pytest.raises(SetupError, match=r"contains no evidence: it has no manifest.json; fedplug evidence RUN"):
         verify(tmp_path)
-    with pytest.raises(SetupError, match="a run's evidence lies in RUN/evidence"):
+    with pytest.raises(SetupError, match="a run's evidence is in RUN/evidence"):
         verify(runs["clear"])
 
 
 def test_files_that_are_something_else_are_named(copy: Path) -> None:
     (copy / "charges.json").write_text("[]")
-    assert signed_again(copy).problems[0].startswith("charges.json: it holds something else")
+    assert signed_again(copy).problems[0].startswith("charges.json: wrong contents")
     (copy / "manifest.json").write_text("7")
     found = verify(copy)
-    assert any(
-        problem.startswith("manifest.json: it was changed; it is no list of files") for problem in found.problems
-    )
-    assert "Nothing that the files say was looked at" in found.notes
+    assert any(problem.startswith("manifest.json: changed; it is not a list of files") for problem in found.problems)
+    assert "The contents of the files were not checked" in found.notes

@@ -33,7 +33,7 @@ from fedplug_std.he_contexts import RingContext
 
 
 def recipe_of(rounds: int, **changes: Any) -> Recipe:
-    """Two clients and a key server: BFV behind a clip and reproducible noise, on digits."""
+    """Two clients and a key server with a clip, reproducible noise and BFV, on digits."""
     noise = {"use": "std.gaussian", "epsilon": 8, "delta": 1e-5, "source": "reproducible"}
     chain = [{"use": "std.clip", "norm": 1.0}, noise, {"use": "std.bfv", "key_holder": "key_server"}]
     plain = {
@@ -51,7 +51,7 @@ def recipe_of(rounds: int, **changes: Any) -> Recipe:
 
 
 def memory_of(pid: int) -> Iterator[bytes]:
-    """What a process may write to, of all its memory, in pieces that overlap."""
+    """The writable memory of a process, in overlapping pieces."""
     maps = Path(f"/proc/{pid}/maps").read_text()
     handle = os.open(f"/proc/{pid}/mem", os.O_RDONLY)
     try:
@@ -60,7 +60,7 @@ def memory_of(pid: int) -> Iterator[bytes]:
             while at < until:
                 try:
                     part = os.pread(handle, min(1 << 22, until - at), at)
-                except (OSError, OverflowError):  # of the kernel's own, or gone meanwhile
+                except (OSError, OverflowError):  # the kernel's own memory, or gone in the meantime
                     part = b""
                 yield last + part
                 last, at = part[-64:], at + (len(part) or 4096)
@@ -73,7 +73,7 @@ def holds(pid: int, pieces: list[bytes]) -> bool:
 
 
 def secret_pieces(folder: Path) -> list[bytes]:
-    """Parts of the secret key, as the key server's own checkpoint has it."""
+    """Parts of the secret key, from the key server's checkpoint."""
     (state,) = folder.glob("key-server/checkpoint/round-0000*/key_server.state")
     key = RingContext.load(codec.decode(read_file(state))["state"]["std.bfv"]["context"]).secret_key
     assert len(key) > 1000
@@ -81,7 +81,7 @@ def secret_pieces(folder: Path) -> list[bytes]:
 
 
 def named(running: Federation) -> dict[int, str]:
-    """Every process of a federation: what it is, `node-client-0`, or, of what these started, its command line."""
+    """Every process of a federation with its name, such as `node-client-0`, or the command line of a descendant."""
     found = {pid: name for name, pid in running.programs.pids().items()}
     for pid in descendants(set(found)):
         try:
@@ -92,7 +92,7 @@ def named(running: Federation) -> dict[int, str]:
 
 
 def fingerprints(run: Path) -> list[tuple[str, bytes]]:
-    """What the clients said of their final models, from the recorded messages."""
+    """The clients' messages about their final models, from the recording."""
     messages = read_wire(sorted((run / "wire").glob("*.wire"))[-1])
     askers = {
         message.receiver for message in messages
@@ -107,7 +107,7 @@ def local_run(recipe: Recipe, folder: Path) -> Path:
 
 
 def sizes(run: Path) -> list[tuple[int, ...]]:
-    """Bytes of each round, without ciphertexts, which are compressed and differ with every key."""
+    """Bytes of each round without ciphertexts, because these are compressed and differ with every key."""
     rows = functions.open_run(run).metrics
     ways = [(row.bytes.up, row.bytes.down) for row in rows]
     return [tuple(way.total - way.zones.get("encrypted", 0) for way in both) for both in ways]
@@ -119,7 +119,7 @@ def the_run(lines: Iterable[str]) -> Path:
 
 
 def while_it_runs(running: Federation, begun: str, do: Callable[[], None], config: dict[str, Any]) -> list[str]:
-    """Runs the recipe, and does something once when a line begins so; gives the lines."""
+    """Runs the recipe, and acts once when a line begins with the given text; returns the lines."""
     lines: list[str] = []
 
     def say(line: str) -> None:
@@ -140,10 +140,10 @@ def test_a_federation_gives_what_one_process_gives_and_no_secret_key_leaves_the_
     folder = tmp_path / "f"
     folder.mkdir()
     owners, read = set[str](), set[str]()
-    seen = set[str]()  # also those that Flower has the kernel hide from their own user
+    seen = set[str]()  # including those that the kernel hides from their own user at Flower's request
 
     def scan() -> None:
-        """Once the key server has opened a sum, which is before the server delivers it."""
+        """Called after the key server has opened a sum and before the server delivers it."""
         while not list(folder.glob("key-server/checkpoint/round-0001*")):
             time.sleep(0.1)
         pieces = secret_pieces(folder)
@@ -162,10 +162,10 @@ def test_a_federation_gives_what_one_process_gives_and_no_secret_key_leaves_the_
         everyone = named(running)
     run = the_run(lines)
 
-    # Each kind of process was looked into, and the key found where it belongs: a scan that finds nothing shows nothing.
+    # A scan that finds nothing shows nothing. So it must read each kind of process, and find the key where it belongs.
     kinds = ("superlink", "flower-superexec", "flwr-serverapp", "node-key-server", "relay-key-server", "party-client-1")
     assert all(any(kind in name for name in seen) for kind in kinds), seen
-    if "party-key-server" in read:  # not so in a user namespace, where nobody may look
+    if "party-key-server" in read:  # in a user namespace, nobody may read it
         assert owners == {"party-key-server"}
     assert owners <= {"party-key-server"}
     pieces = secret_pieces(folder)
@@ -200,7 +200,7 @@ def small(tmp_path: Path) -> Iterator[Federation]:
 
 @pytest.mark.slow
 def test_a_server_that_is_killed_goes_on_while_the_parties_live(small: Federation, tmp_path: Path) -> None:
-    """After its checkpoint of round 1, while the clients train: nothing of round 2 was opened, so it is run again."""
+    """It dies after its checkpoint of round 1, while the clients train. Round 2 opened no sum, so it is repeated."""
     config = config_of(tmp_path)
 
     def kill() -> None:
@@ -221,7 +221,7 @@ def test_a_server_that_is_killed_goes_on_while_the_parties_live(small: Federatio
 
 @pytest.mark.slow
 def test_a_node_that_nobody_registered_is_refused(small: Federation, tmp_path: Path) -> None:
-    """It has the certificate, and even the folder of a party; what it lacks is a registered key."""
+    """It has the certificate and even the folder of a party, but no registered key."""
     key, _ = make_node_key(tmp_path, "stranger")
     log = small.folder / "superlink.log"
     until = time.monotonic() + 90
@@ -253,7 +253,7 @@ def test_a_party_refuses_what_was_made_under_another_recipe(small: Federation, t
 
 @pytest.mark.slow
 def test_a_node_that_is_killed_costs_its_client_rounds_and_comes_back_with_its_key(tmp_path: Path) -> None:
-    """The SuperLink lets the same key in again a minute after it has last heard of the node."""
+    """The SuperLink admits the same key again a minute after the last sign of the node."""
     folder = tmp_path / "f"
     folder.mkdir()
     plain = recipe_of(rounds=10).to_plain()
@@ -281,7 +281,7 @@ def test_a_node_that_is_killed_costs_its_client_rounds_and_comes_back_with_its_k
 def test_flowers_own_commands_run_the_app_folder_with_a_client_app_for_each_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As people with a federation of their own do: `flwr run`, and a SuperNode that loads the app."""
+    """As in a user's own federation: `flwr run`, and a SuperNode that loads the app."""
     recipe, folder = recipe_of(rounds=1), tmp_path / "f"
     folder.mkdir()
     def plain_node(started: Any, at: Path, address: str, key: Path, port: int, own: int) -> None:
@@ -333,7 +333,7 @@ def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     said = process.stdout.read()
     assert process.wait(60) == 130
-    assert "everything is stopped" in said
+    assert "everything has stopped" in said
     assert "Traceback" not in said
     assert not below.keys() & processes().keys()
     assert not list(tmp_path.glob("fedplug-*"))

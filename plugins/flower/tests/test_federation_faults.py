@@ -1,4 +1,4 @@
-"""Parties of a real federation that are killed in rounds under masks, and come back."""
+"""Parties of a real federation are killed in rounds with masks, and come back."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_party_that_is_killed_under_masks_costs_its_client_that_round(tmp_path
     dropped = [sorted(row.clients.dropped) for row in functions.open_run(found).metrics]
     assert dropped[0] == [0, 1]
     assert 2 in dropped[1]
-    assert dropped[-1] == []  # all are back; whether a round earlier depends on how fast they start
+    assert dropped[-1] == []  # all are back; whether they return a round earlier depends on how fast they start
     dead = killed(KILLS, ROUNDS)
     late = [f"{r + 1} {c} advertise" for r, lost in enumerate(dropped) for c in lost if c not in dead[r]]
     local = functions.run(recipe_of([*KILLS, *late], True), output=tmp_path / "local", engine="local", quiet=True)

@@ -1,7 +1,7 @@
-"""What of Flower the plugin uses and Flower does not promise to keep: it is there, and is called as it wants to be.
+"""The private names of Flower that the plugin uses: they exist, and their signatures fit our calls.
 
-The relay and the trial speak as Flower's own programs do. A version in which one of these tests fails lies outside what
-`pyproject.toml` allows; to allow it, change `worker`, `superlink` or `letters` first, and try `make federation`.
+The relay and the trial speak to Flower as its own programs do. A version that fails one of these tests is outside the
+range in `pyproject.toml`. To allow it, first change `worker`, `superlink` or `letters`, and try `make federation`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 
 PROMISED = {"flwr.app", "flwr.clientapp", "flwr.serverapp"}
-"""What Flower documents as its interface."""
+"""The modules that Flower documents as its interface."""
 SENT = {
     "flwr.proto.control_pb2.ListRunsRequest": {"run_id"},
     "flwr.proto.control_pb2.RegisterNodeRequest": {"public_key", "name"},
@@ -34,7 +34,7 @@ SENT = {
     "flwr.proto.runtime_pb2.SendTaskHeartbeatRequest": set[str](),
     "flwr.proto.task_pb2.Task": {"task_id", "run_id"},
 }
-"""Messages, and the fields that are set or read."""
+"""Messages, with the fields that we set or read."""
 CALLED: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "flwr.cli.build.build_fab_from_disk": (["app"], {}),
     "flwr.common.serde.fab_to_proto": (["fab"], {}),
@@ -53,33 +53,33 @@ CALLED: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "flwr.supernode.runtime.run_clientapp.push_message": (["client", "reply", "context"], {}),
     "flwr.supernode.runtime.run_clientapp.push_task_output": (["client", "context", "status", "details"], {}),
 }
-"""Functions and classes, and how they are called here: by place, and by name."""
+"""Functions and classes, with the positional and keyword arguments of our calls."""
 WORDS = {
     "flwr.common.constant.SubStatus": {"COMPLETED", "FAILED"},
     "flwr.supercore.constant.TaskType": {"CLIENT_APP"},
 }
-"""Constants, and the members that are used."""
+"""Constants, with the members that we use."""
 CLIENTS = {
     ControlHttpClient: {"RegisterNode", "StartRun", "StreamLogs", "ListRuns", "close"},
     RuntimeHttpClient: {"AcquireTask", "SendTaskHeartbeat", "close"},
 }
-"""Clients of Flower's programs, and their methods that are used."""
+"""Clients of Flower's programs, with the methods that we use."""
 OTHERS = {
     "flwr.supercore.control.ControlHttpClient",
     "flwr.supercore.runtime.RuntimeHttpClient",
     "flwr.supercore.task_identity.TaskIdentity",
 }
-"""What tests of their own look at."""
+"""Names that separate tests check."""
 
 
 def found(name: str) -> Any:
-    """What a dotted name of Flower is."""
+    """The object with this dotted name."""
     module, _, last = name.rpartition(".")
     return getattr(importlib.import_module(module), last)
 
 
 def private_names() -> Iterator[str]:
-    """What the plugin imports of Flower's inside."""
+    """The private names of Flower that the plugin imports."""
     for path in Path(str(fedplug_flower.__file__)).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("flwr."):
@@ -122,6 +122,6 @@ def test_a_heartbeat_can_be_started_and_stopped() -> None:
 
 
 def test_whose_task_it_is_can_be_said() -> None:
-    """A task sets all three; they belong to the class, and are properties of its own class."""
+    """A task sets all three. They belong to the class and are properties of its metaclass."""
     settable = {name for name, member in vars(type(TaskIdentity)).items() if getattr(member, "fset", None)}
     assert settable >= {"task_id", "run_id", "node_id"}

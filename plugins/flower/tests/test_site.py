@@ -1,4 +1,4 @@
-"""What stands beside a party, and what `fedplug federation-app` writes."""
+"""The relay of a party, and the folder that `fedplug federation-app` writes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ RECIPE = Path(__file__).parents[3] / "recipes/bfv-fedavg.yaml"
 
 @pytest.fixture(autouse=True)
 def _a_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flower makes messages only in a process that does a task for it."""
+    """Flower creates messages only in a process that runs a task for it."""
     monkeypatch.setattr(TaskIdentity, "_run_id", 1)
     monkeypatch.setattr(TaskIdentity, "_node_id", 2)
     monkeypatch.setattr(TaskIdentity, "_task_id", 3)
@@ -64,7 +64,7 @@ def question(data: bytes, seconds: float = 5.0) -> Message:
 
 @pytest.fixture
 def party(tmp_path: Path) -> Iterator[Path]:
-    """A party that gives the bytes back, reversed."""
+    """A party that returns the bytes reversed."""
     listening = Listening(tmp_path, lambda data: data[::-1])
     yield tmp_path
     listening.close()
@@ -85,9 +85,9 @@ def test_the_relay_hands_bytes_over_and_back(party: Path, in_client_app: bool) -
 @pytest.mark.parametrize(
     ("config", "why"),
     [
-        ({}, "this node does not say which party is beside it"),
-        ({"state": 3}, "this node does not say which party is beside it"),
-        ({"state": "/nowhere"}, "nobody listens at /nowhere/party.sock"),
+        ({}, "this node's configuration names no party"),
+        ({"state": 3}, "this node's configuration names no party"),
+        ({"state": "/nowhere"}, "no party listens at /nowhere/party.sock"),
     ],
 )
 def test_the_relay_says_why_there_is_no_answer(config: dict[str, Any], why: str) -> None:
@@ -101,7 +101,7 @@ def test_the_relay_refuses_what_another_app_sends(party: Path) -> None:
 
 
 def test_the_relay_program_needs_the_secret_of_its_node(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match="the SuperNode is started with the same file"):
+    with pytest.raises(SetupError, match="start the SuperNode with the same file"):
         work("127.0.0.1:1", tmp_path / "missing", tmp_path)
     (tmp_path / "empty").touch()
     with pytest.raises(SetupError, match="must not be empty"):
@@ -115,12 +115,12 @@ def test_a_node_that_gives_out_no_tasks_is_named(tmp_path: Path) -> None:
             self.end_headers()
 
         def log_message(self, *_: Any) -> None:
-            """Nothing."""
+            """Logs nothing."""
 
     (tmp_path / "secret").write_bytes(b"secret")
     with http.server.HTTPServer(("127.0.0.1", 0), Refuses) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with pytest.raises(SetupError, match=r"gives out no tasks \(HTTP 401\).*--isolation process"):
+        with pytest.raises(SetupError, match=r"refuses to give out tasks \(HTTP 401\).*--isolation process"):
             work(f"127.0.0.1:{server.server_port}", tmp_path / "secret", tmp_path)
         server.shutdown()
 
@@ -173,7 +173,7 @@ def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert public.startswith(b"ecdsa-sha2-nistp384 ")
     assert (tmp_path / "node.pub").read_bytes() == public
-    names = ["ca.crt", "node", "node.pub", "server.key", "server.pem"]  # no key of the root: nobody can sign more
+    names = ["ca.crt", "node", "node.pub", "server.key", "server.pem"]  # without the root's key nobody can sign more
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     checked = subprocess.run(
         ["openssl", "verify", "-CAfile", "ca.crt", "-verify_ip", "127.0.0.1", "server.pem"],
@@ -183,7 +183,7 @@ def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
 
 
 def test_programs_end_with_all_that_they_have_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that ignores SIGTERM, and has started another in a session of its own."""
+    """A program that ignores SIGTERM and has started another one in a separate session."""
     monkeypatch.setattr("fedplug_flower.programs._STOP_SECONDS", 0.5)
     script = "trap '' TERM; setsid sleep 600 & echo $MARK; while :; do sleep 1; done"
     with programs(tmp_path, {"MARK": "here"}) as started:
@@ -196,7 +196,7 @@ def test_programs_end_with_all_that_they_have_started(tmp_path: Path, monkeypatc
         assert len(below) == 2
         started.require()
         assert started.tail("stubborn") == "here"
-    until = time.monotonic() + 10  # the system takes a moment to end what was killed
+    until = time.monotonic() + 10  # the system takes a moment to end killed processes
     while {pid, *below} & processes().keys() and time.monotonic() < until:
         time.sleep(0.05)
     assert not {pid, *below} & processes().keys()

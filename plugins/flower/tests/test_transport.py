@@ -1,4 +1,4 @@
-"""What becomes of a message on its way through Flower's grid, and which node it is given to."""
+"""A message on its way through Flower's grid, and the node that it goes to."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def node(name: str, node_id: int, key: bytes = b"key") -> Any:
 
 
 class FakeGrid:
-    """A grid with nodes that answer as a test says.
+    """A grid with nodes that give the answers of a test.
 
     Args:
-        nodes: that are connected.
-        answer: gives the replies to a message, at each look until there are some.
+        nodes: the connected nodes.
+        answer: returns the replies to a message; called at each poll until there are some.
     """
 
     def __init__(self, nodes: list[Any], answer: Callable[[Message], list[Message]]) -> None:
@@ -71,7 +71,7 @@ def echo(message: Message) -> list[Message]:
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "_LOOK", 0.001)
     monkeypatch.setattr(transport, "_GRACE", 0.05)
-    monkeypatch.setattr(TaskIdentity, "_run_id", 1)  # Flower makes messages only in a process that does a task for it
+    monkeypatch.setattr(TaskIdentity, "_run_id", 1)  # Flower creates messages only in a process that runs a task
     monkeypatch.setattr(TaskIdentity, "_node_id", 2)
     monkeypatch.setattr(TaskIdentity, "_task_id", 3)
 
@@ -126,7 +126,7 @@ def test_a_silent_party_is_lost_after_its_time_and_its_late_reply_is_not_asked_f
     found = dict(line.exchange({"client:0": b"x", "client:1": b"y"}, 0.1))
     assert found["client:1"] == b"y"
     assert isinstance(found["client:0"], PartyLost)
-    assert "has not answered in 0.1 seconds" in str(found["client:0"])
+    assert "did not answer within 0.1 seconds" in str(found["client:0"])
     line._grid.answer = echo
     asked: list[str] = []
     pull = line._grid.pull_messages
@@ -143,7 +143,7 @@ def test_why_a_party_gives_no_answer_is_said() -> None:
         return [Message(Error(code=3, reason="Node Unavailable"), reply_to=message)]
 
     found = {a: str(lost) for a, lost in carrier(answer).exchange({"client:0": b"x", "client:1": b"y"}, 5.0)}
-    assert found == {"client:0": "client:0: nobody listens", "client:1": "client:1: Flower says: Node Unavailable"}
+    assert found == {"client:0": "client:0: nobody listens", "client:1": "client:1: Flower reports: Node Unavailable"}
 
 
 def test_a_message_that_the_superlink_does_not_take_is_lost_at_once() -> None:
@@ -162,7 +162,7 @@ def test_a_superlink_that_is_gone_ends_the_run_with_a_sentence() -> None:
 
     for part in ("push_messages", "pull_messages"):
         setattr(line._grid, part, gone)
-        with pytest.raises(SetupError, match=r"does not do what it should \(connection refused\)"):
+        with pytest.raises(SetupError, match=r"the SuperLink failed \(connection refused\)"):
             list(line.exchange({"client:0": b"x"}, 5.0))
         line = carrier()
 
@@ -204,7 +204,7 @@ def test_a_party_is_behind_the_node_that_is_registered_as_it() -> None:
     ("connected", "why"),
     [
         ([], "flwr supernode register KEY.pub --name client:0"),
-        ([node("", 11), node("client:00", 12)], "no node that is registered as client:0 is connected"),
+        ([node("", 11), node("client:00", 12)], "no node registered as client:0 is connected"),
         ([node("client:0", 11), node("client:0", 12, b"other")], "2 nodes are registered as client:0"),
     ],
 )
@@ -217,22 +217,22 @@ def test_a_party_without_one_node_is_lost(connected: list[Any], why: str) -> Non
 def test_a_run_keeps_to_the_keys_that_it_began_with(tmp_path: Path) -> None:
     assert nodes_of(CLIENTS, tmp_path).of(["client:0"]) == {"client:0": 11}
     assert json.loads((tmp_path / NODES).read_text()).keys() == {"client:0"}
-    # The SuperLink was started again, and numbers its nodes anew: the key is the same.
+    # The SuperLink was restarted and numbers its nodes again. The key is the same.
     assert nodes_of([node("client:0", 99)], tmp_path).of(["client:0"]) == {"client:0": 99}
     stranger = nodes_of([node("client:0", 11, b"other"), CLIENTS[1]], tmp_path).of(["client:0", "client:1"])
-    assert "has another key than when this run began" in str(stranger["client:0"])
+    assert "has a different key from the one when this run began" in str(stranger["client:0"])
     assert stranger["client:1"] == 12
     (tmp_path / NODES).write_text("[1, 2")
-    with pytest.raises(CheckpointError, match="holds no addresses and keys"):
+    with pytest.raises(CheckpointError, match="does not contain addresses and keys"):
         nodes_of(CLIENTS, tmp_path)
 
 
 def test_a_server_waits_for_nodes_and_says_so() -> None:
     told: list[str] = []
     nodes = nodes_of([CLIENTS[0]])
-    nodes.wait_for(["client:0", "client:1"], 0.0, told.append)  # one is there: who is not, is lost to the round
+    nodes.wait_for(["client:0", "client:1"], 0.0, told.append)  # one is there; the round loses the other
     assert told == []
-    with pytest.raises(SetupError, match="nobody is there after 0 seconds: no node that is registered as client:1"):
+    with pytest.raises(SetupError, match="no node has connected after 0 seconds: no node registered as client:1"):
         nodes.wait_for(["client:1"], 0.0, told.append)
 
     grid: Any = nodes._grid
@@ -242,4 +242,4 @@ def test_a_server_waits_for_nodes_and_says_so() -> None:
         grid.nodes = CLIENTS
 
     nodes.wait_for(["client:0", "client:1"], 10.0, say)
-    assert told == ["waiting for nodes that are registered as client:1"]
+    assert told == ["waiting for the nodes registered as client:1"]

@@ -18,7 +18,7 @@ RUNS = {
     "segmentation": ("fedre.yaml", ["rounds=1", "data.clients=3", "train.epochs=1"]),
     "groups": ("sensecrypt.yaml", ["rounds=2", "train.epochs=1"]),
 }
-"""Of each kind of run a short one: attacks and own models; an epsilon; figures of a task; groups and two clocks."""
+"""A short run of each kind: attacks and own models, an epsilon, figures of a task, groups and two clocks."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def pages(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
         run = fedplug.run(RECIPES / recipe, sets, output=folder / "runs", quiet=True)
         found[name] = run.folder / "report.html"
         runs.append(run.folder)
-    # As it is after `fedplug attack`: single batches, several adversaries, pictures beside the originals.
+    # As it is after `fedplug attack`: single batches, several adversaries, pictures next to the originals.
     attacked = Path(shutil.copytree(runs[0], folder / "attacked"))
     scope = {"probe": {"batch_size": 3}, "adversaries": ["server", "client"], "targets": [0, 1]}
     assert attack(attacked, Settings(quiet=True), ["ilrg", "linear_leak", "labels"], scope=scope) == 0

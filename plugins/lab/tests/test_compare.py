@@ -275,7 +275,7 @@ def test_a_comparison_file_names_recipes_changes_and_seeds(
     found = compared_json(settings, "question")
     assert (found["question"], found["baseline"]) == ("Does it push?", "b")
     assert found["protocols"][0]["missing"]["difference"].startswith("one seed in common")
-    with pytest.raises(SetupError, match="is a comparison of its own; give it alone"):
+    with pytest.raises(SetupError, match="is a whole comparison; give it alone"):
         compare([file, recipes[0]], settings, Asked(), catalog)
 
 

@@ -119,7 +119,7 @@ def test_a_figure_is_marked_in_the_direction_that_its_task_declares(tmp_path: Pa
     assert summary_of(everyone, ())[0].startswith("b is the best in RMSE (1.000); with one seed each,")
     (front,) = [chart for chart in charts(everyone) if chart.key == "front"]
     assert front.title == "What RMSE costs"
-    assert "Better is to the left and down." in front.note
+    assert "Left and down is better." in front.note
     unsure = [*everyone, of("c", 0.5, [])]
     assert best(unsure, "figure_RMSE") == [False] * 3, "c does not say which way is better"
 
@@ -286,7 +286,7 @@ def test_a_front_has_axes_with_numbers_and_a_strip_for_those_without_a_guarantee
     everyone = [Compared(name, [a_run(tmp_path, name, 1, ledger=line(epsilon), accuracy=accuracy)])
                 for name, epsilon, accuracy in (("a", 1.0, 0.3), ("b", 16.0, 0.7), ("open", None, 0.9))]  # fmt: skip
     front = charts(everyone)[0]
-    said = "By epsilon toward the server, nobody beats a and b; no guarantee: open."
+    said = "By epsilon toward the server, no protocol beats a and b; no guarantee: open."
     assert said in front.alt
     for text in (">no guarantee<", ">epsilon toward the server, log scale<", ">10<", ">open<", ">accuracy (share of"):
         assert text in front.svg, text

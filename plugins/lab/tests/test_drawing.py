@@ -1,4 +1,4 @@
-"""Figures drawn by hand: where values lie, which numbers stand beside them, and that nothing is lost or forged."""
+"""Figures drawn by hand: where values lie, which numbers label them, and that nothing is lost or forged."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_a_new_plugin_passes_the_kit_and_runs(role: str, package: Path) -> None:
 
 @pytest.mark.slow
 def test_a_new_plugin_installs_and_passes_its_own_tests(tmp_path: Path) -> None:
-    """In an environment of its own, over the packages of this one."""
+    """In a separate environment, over the packages of this one."""
     folder = write("demo", "negotiation", tmp_path / "demo")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     python = next((tmp_path / "venv").glob("*/python"))

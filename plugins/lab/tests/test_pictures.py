@@ -1,4 +1,4 @@
-"""What components show beside the metrics: pictures, the server's log, assessments; from the party to the report."""
+"""What components show besides the metrics: pictures, the server's log, assessments; from the party to the report."""
 
 from __future__ import annotations
 

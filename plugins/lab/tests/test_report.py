@@ -207,7 +207,7 @@ def test_a_long_run_is_no_long_page(tmp_path: Path) -> None:
     rows[77] = dataclasses.replace(rows[77], accuracy=0.012)
     text = written(tmp_path, rows, recipe={"rounds": 5000})
     assert len(text) < 1_000_000
-    assert "Of 5000 rounds some; metrics.jsonl has all." in text
+    assert "Some of 5000 rounds; metrics.jsonl has all." in text
     assert all(f">{number}<" in text for number in (1, 1234, 5000))
     kept = thinned(np.array([row.accuracy for row in rows], np.float64))
     assert len(kept) < 1000

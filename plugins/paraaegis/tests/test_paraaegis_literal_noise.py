@@ -107,7 +107,7 @@ def test_the_release_states_the_true_multiplier_of_the_worst_client() -> None:
     release = release_of(made, ctx)
     assert release.noise_multiplier == pytest.approx(component().stddev(1.0, 3000, 10))
     assert (release.as_published, release.trust, release.source) == (True, "local", "reproducible")
-    assert "sizes of its own" in release.uncredited  # each client's noise is as large as its data set is small
+    assert "different sizes" in release.uncredited  # each client's noise is as large as its data set is small
     numbers, largest = made.reveals(ctx)
     assert (numbers.to, numbers.asked, numbers.covered_by) == (("server",), ("count",), None)
     assert (largest.what, largest.to, largest.covered_by) == ("largest number of examples", ("client",), None)

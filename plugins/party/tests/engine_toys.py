@@ -15,7 +15,7 @@ from toy_protocol import build
 
 
 def encrypted(rounds: int = 2, clients: int = 2, **changes: Any) -> dict[str, Any]:
-    """Two clients and a key server: BFV behind a clip and reproducible noise."""
+    """Two clients and a key server with a clip, reproducible noise and BFV."""
     noise = {"use": "std.gaussian", "epsilon": 8, "delta": 1e-5, "source": "reproducible"}
     chain = [{"use": "std.clip", "norm": 1.0}, noise, {"use": "std.bfv", "key_holder": "key_server"}]
     plain = recipe_of("encrypted", chain, rounds=rounds, postprocess={"encrypted": ["std.bfv"]}, min_clients=2)
@@ -30,7 +30,7 @@ def plain_of(clients: int = 3, **changes: Any) -> dict[str, Any]:
 
 
 def vectors_in(folder: Path) -> dict[str, Any]:
-    """The global model of each client, as its last checkpoint has it: under a run folder, or under those of parties."""
+    """The global model of each client, from its last checkpoint: in a run folder, or in the folders of parties."""
     found: dict[str, Any] = {}
     for path in sorted(folder.glob("**/round-*/clients-*.state")):
         for address, state in states_in(path):
@@ -39,7 +39,7 @@ def vectors_in(folder: Path) -> dict[str, Any]:
 
 
 class Checked:
-    """A protocol over parties, with a checkpoint after every round, and what a test does in between."""
+    """A protocol over parties, with a checkpoint after every round and a test's actions in between."""
 
     def __init__(
         self, plain: Mapping[str, Any], engine: Callable[[Job], Engine], folder: Path,
@@ -59,7 +59,7 @@ class Checked:
         self.save(0)
 
     def vectors(self, folder: Path) -> dict[str, Any]:
-        """The clients' final models, from what their parties write under this folder."""
+        """The clients' final models, from the files that their parties write in this folder."""
         end = folder / "end" / f"round-{self.protocol.recipe.rounds + 1:04d}"
         end.mkdir(parents=True)
         self.engine.save(end)

@@ -1,4 +1,4 @@
-"""Parties as real processes over toy components, and what a test wants of them: to be killed, started again, asked."""
+"""Parties as real processes with toy components. Tests kill them, restart them and ask them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LIBRARIES = ["fedplug.round.parties", "fedplug_std.torch_model", "torch", "tens
 
 
 SECONDS = 120.0
-"""For so long tests wait for programs of a busy machine."""
+"""Seconds that tests wait for programs on a busy machine."""
 
 
 def be(plain: Mapping[str, Any], address: str, folder: Path, repeats: int) -> None:
@@ -46,13 +46,13 @@ def be(plain: Mapping[str, Any], address: str, folder: Path, repeats: int) -> No
 
 
 class Beside:
-    """A transport to parties in this very process, one after the other: for what no process is needed to show.
+    """A transport to parties in this process, one after the other, for tests that need no other process.
 
     Args:
-        folder: where each has its state.
+        folder: contains the state of each party.
         plain: the recipe.
-        repeats: that every site allows.
-        sites: with data at sites, where they lie.
+        repeats: the number that every site allows.
+        sites: with data at sites, the folder of the data.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Beside:
         return Recipe.from_plain(plain, toy_catalog())
 
     def start(self, address: str) -> None:
-        """Starts a party, or starts it again after it was killed; its state is what its folder has."""
+        """Starts a party, or restarts it after a kill. Its state comes from its folder."""
         self.kill(address)
         folder = self.folder / address.replace(":", "-")
         data = self._sites and str(self._sites / address.replace(":", "-"))
@@ -86,12 +86,12 @@ class Beside:
         self.parties[address] = Party(address, recipe.digest, recipe.rounds, state, site.host, self.repeats, site.paid)
 
     def kill(self, address: str) -> None:
-        """Nobody answers under this address any more."""
+        """Stops answering under this address."""
         if (party := self.parties.pop(address, None)) is not None:
             party.state.close()
 
     def exchange(self, requests: Mapping[str, bytes], seconds: float) -> Iterator[tuple[str, bytes | PartyLost]]:
-        """Asks one after the other."""
+        """Asks the parties one after the other."""
         for address, data in requests.items():
             self.asked.append(Request.read(data))
             if address in self.parties:
@@ -100,7 +100,7 @@ class Beside:
                 yield address, PartyLost(f"{address} is not there")
 
     def close(self) -> None:
-        """Notes that it was closed."""
+        """Records that it was closed."""
         self.closed = True
 
     def engine(self, job: Job) -> PartyEngine:
@@ -115,12 +115,12 @@ def addresses(recipe: Recipe) -> list[str]:
 
 
 class Parties:
-    """All parties of a recipe, each in a process of its own.
+    """All parties of a recipe, each in a separate process.
 
     Args:
-        folder: where each has its state.
+        folder: contains the state of each party.
         plain: the recipe.
-        repeats: that every site allows.
+        repeats: the number that every site allows.
     """
 
     def __init__(self, folder: Path, plain: Mapping[str, Any], repeats: int = 3) -> None:
@@ -142,7 +142,7 @@ class Parties:
         self._starts[address] += 1
 
     def kill(self, address: str) -> None:
-        """As `kill -9` does."""
+        """Kills the program as `kill -9` does."""
         os.kill(self.processes[address].pid, signal.SIGKILL)
         self.processes[address].join()
 
@@ -151,11 +151,11 @@ class Parties:
         return self.transport.state(address)
 
     def said(self, address: str) -> str:
-        """What its program has said."""
+        """The output of its program."""
         return (self.state(address) / "said.txt").read_text(encoding="utf-8")
 
     def listening(self, *which: str) -> None:
-        """Waits until parties that were started can be called, on a busy machine too; all of them by default."""
+        """Waits until started parties can be called, even on a busy machine. Default: all of them."""
         for address in which or self.addresses:
             until = time.monotonic() + SECONDS
             while not self._listens(address):
@@ -173,7 +173,7 @@ class Parties:
         return PartyEngine(job, SocketTransport(self.folder))
 
     def end(self) -> None:
-        """Ends all that are left."""
+        """Ends all remaining parties."""
         for process in self.processes.values():
             process.kill()
             process.join()
@@ -181,7 +181,7 @@ class Parties:
 
 @contextlib.contextmanager
 def parties(folder: Path, plain: Mapping[str, Any], repeats: int = 3) -> Iterator[Parties]:
-    """Inside, the parties of a recipe live."""
+    """Runs the parties of a recipe while the context is open."""
     all_of_them = Parties(folder, plain, repeats)
     try:
         yield all_of_them
@@ -190,7 +190,7 @@ def parties(folder: Path, plain: Mapping[str, Any], repeats: int = 3) -> Iterato
 
 
 def serve(folder: Path, plain: dict[str, Any], where: Path, dies: bool) -> None:
-    """A server of its own process; perhaps one that dies when it has the uploads of round 2, before it adds them up."""
+    """A server in a separate process. It may die after it has the uploads of round 2, before it adds them up."""
     close = Arrivals.close
 
     def die(self: Arrivals, group: str) -> Any:

@@ -1,4 +1,4 @@
-"""What a site's owner reads before joining is what the recipe does, and what the ledger says of a whole run."""
+"""The text before joining agrees with the recipe and with the ledger of a whole run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import site_toys
+from fedplug.console.lines import tell
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_record import RoundsReport
 from fedplug_party.agreement import agreement, planned
@@ -14,6 +15,7 @@ from fedplug_party.program import Site
 from party_toys import Beside
 from toy_components import paraaegis, recipe_of, toy_catalog
 from toy_protocol import run_protocol
+from whole_words import Terminal, require_whole_words
 
 
 def site(plain: dict[str, Any], folder: Path, address: str = "client:0") -> Site:
@@ -42,7 +44,7 @@ def central() -> dict[str, Any]:
     "plain", [noised(), paraaegis(noised=None), central()], ids=["noise", "vote and encryption", "sampled"]
 )
 def test_the_planned_cost_is_never_below_that_of_the_run(plain: dict[str, Any], tmp_path: Path) -> None:
-    """Nor does it promise anything to anybody to whom the run promises nothing."""
+    """Nor does the plan promise a guarantee that the run does not give."""
     mine = site(plain, tmp_path)
     plan = epsilons(planned(mine.recipe, mine.composition, mine.layout, mine.client()))
     ran = epsilons(run_protocol(plain).protocol.ledger)
@@ -66,7 +68,7 @@ def test_repeats_cost_what_rounds_cost(tmp_path: Path) -> None:
 
 
 def test_the_round_that_counts_as_repeated_is_the_costliest_one(tmp_path: Path) -> None:
-    """The server chooses which round it has run again: the last one, where noise shrinks."""
+    """The server chooses which round it repeats: here the last one, because the noise shrinks."""
     chain = [{"use": "std.clip", "norm": 1.0}, {"use": "std.gaussian", "noise_multiplier": 8.0, "decay": 0.25}]
     mine = site(recipe_of("noised", chain, rounds=3), tmp_path)
     ledgers = [planned(mine.recipe, mine.composition, mine.layout, mine.client(), repeats) for repeats in (0, 2)]
@@ -85,15 +87,17 @@ def test_the_text_says_what_leaves_to_whom_and_what_it_guarantees(tmp_path: Path
     text = agreement(mine.recipe, mine.composition, mine.layout, mine.client(), 2)
     for part in (
         f"Recipe toy ({mine.recipe.digest[:12]}): 2 rounds, 4 clients.",
-        "each round, to the server: the zone encrypted of the update, behind std.bfv; the server sees ciphertexts; the "
-        "clients can open sums",
-        "each round, to the server: the zone noised of the update, behind std.clip then std.gaussian; the server reads",
+        "each round, to the server: the zone encrypted of the update, protected by std.bfv; the server sees "
+        "ciphertexts; the clients can open sums",
+        "each round, to the server: the zone noised of the update, protected by std.clip then std.gaussian; the server "
+        "can read it",
         "once, to the server: its number of examples and a public key",
         "fedplug.protect  Cuts the update into the plan's zones and protects each; what comes out is what the server",
         "paraaegis.vote.",
         "○ the key server                     no such party: every client holds the key",
         "no guarantee: sees sums over clients of the encrypted zone, without noise",
-        "And if rounds are repeated as often as --repeats 2 allows, each time the costliest:",
+        "The same if the costliest round is repeated as often as --repeats 2 allows:",
+        "client metrics, visible to the server: training loss",
         "Never covered: hyper-parameter search",
     ):
         assert part in text, part
@@ -102,7 +106,7 @@ def test_the_text_says_what_leaves_to_whom_and_what_it_guarantees(tmp_path: Path
 
 
 def test_the_text_names_class_counts_batch_norm_statistics_and_held_out_examples(tmp_path: Path) -> None:
-    """None of them is behind a protection, so an owner must not have to guess."""
+    """None of them is protected, so an owner must not have to guess."""
     site_toys.write_sites(tmp_path / "sites", (12, 12))
     folder = tmp_path / "sites/client-0"
     (folder / "site.toml").write_text('tell = ["classes"]\n')
@@ -116,23 +120,33 @@ def test_the_text_names_class_counts_batch_norm_statistics_and_held_out_examples
         texts.append(agreement(mine.recipe, mine.composition, mine.layout, mine.client(), 0))
     told, plainly = texts
     for part in (
-        "how many training examples of each class it has",
-        "each round, to the server: the model's batch-norm statistics over this client's examples, as they are",
-        "the share of right answers and the mean loss on this site's held-out examples, which no noise covers, times",
+        "its number of training examples of each class",
+        "each round, to the server: the model's batch-norm statistics over this client's examples, unprotected",
+        "the accuracy and the mean loss on this site's held-out examples (no noise covers them), times",
     ):
         assert part in told, part
         assert part not in plainly, part
-    assert "counts of right answers" not in told
-    assert "counts of right answers and losses, times" in plainly
+    assert "counts of correct predictions" not in told
+    assert "counts of correct predictions, losses, times" in plainly
 
 
 def test_the_key_server_reads_what_it_opens(tmp_path: Path) -> None:
-    for answer, to in (("server", "for the server"), ("clients", "for the clients alone, through the server")):
+    for answer, to in (("server", "for the server"), ("clients", "for the clients only (through the server)")):
         chain = [{"use": "std.bfv", "key_holder": "key_server", "sums_visible_to": answer}]
         mine = site(recipe_of("encrypted", chain, min_clients=3), tmp_path, "key_server")
         assert mine.client() is None
         text = agreement(mine.recipe, mine.composition, mine.layout, None, 2)
-        assert f"zone encrypted: a sum of 3 updates or more is opened, once a round, {to}" in text
+        assert f"zone encrypted: once a round, it opens a sum of at least 3 updates {to}" in text
         assert "fedplug.open  Opens a sum." in text
         assert "fedplug.train " not in text
         assert "What leaves this site" not in text
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_a_terminal_breaks_no_word_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    mine = site(paraaegis(noised=None), tmp_path)
+    text = agreement(mine.recipe, mine.composition, mine.layout, mine.client(), 2)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    out = Terminal()
+    tell(text, out)
+    require_whole_words(out.getvalue(), text, columns)

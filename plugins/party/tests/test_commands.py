@@ -1,4 +1,4 @@
-"""`fedplug party` as its user meets it: what it asks, what it refuses, and a program that is started for real."""
+"""`fedplug party` as its user meets it: its question, its refusals, and a real program."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "say which party it is to be: fedplug party RECIPE --client N"),
-        (["recipe.yaml", "--client", "0"], "say which party it is to be"),
-        (["recipe.yaml", "--state", "s"], "say which party it is to be"),
-        (["recipe.yaml", "--state", "s", "--client", "0", "--key-server"], "say which party it is to be"),
+        ([], "say which party to run: fedplug party RECIPE --client N"),
+        (["recipe.yaml", "--client", "0"], "say which party to run"),
+        (["recipe.yaml", "--state", "s"], "say which party to run"),
+        (["recipe.yaml", "--state", "s", "--client", "0", "--key-server"], "say which party to run"),
         (["recipe.yaml", "--state", "s", "--client", "4"], "recipe a has no client:4; it has client:0 to client:3"),
         (["recipe.yaml", "--state", "s", "--key-server"], "recipe a has no key server: nothing in it says"),
-        (["recipe.yaml", "--state", "s", "--client", "0"], "nobody is there to say whether to join; read the above"),
+        (["recipe.yaml", "--state", "s", "--client", "0"], "there is no terminal to ask whether to join; read"),
         (["recipe.yaml", "--state", "recipe.yaml", "--client", "0"], "recipe.yaml cannot be written"),
     ],
 )
@@ -65,7 +65,7 @@ def test_who_says_no_joins_nothing_and_who_says_yes_is_asked_by_no_flag(
     assert asked == ["Join? [y/N] "]
     out = capsys.readouterr().out
     assert "Recipe a (" in out
-    assert out.rstrip().endswith("not joined")
+    assert out.rstrip().endswith("did not join")
     assert not (recipe.parent / "s/party.json").exists()
 
     monkeypatch.setattr(program, "Party", lambda *_: types.SimpleNamespace(over=True))
@@ -80,14 +80,16 @@ def test_status_of_a_party_that_does_not_run(
     recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, "party", "--status", "s") == 1
-    assert "nobody listens at s/party.sock; start the party" in capsys.readouterr().out
+    assert "no party listens at s/party.sock; start it" in capsys.readouterr().out
 
 
 def test_a_whole_federation_from_the_command_line(
     recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The key server as a program; the clients on threads of this
-    process, since each program takes seconds to import its libraries; then `fedplug run` and its summary."""
+    """The key server is a program, then `fedplug run` prints its summary.
+
+    The clients are threads of this process, because a program takes seconds to import its libraries.
+    """
     recipe.write_text(BFV.replace("clients: 4", "clients: 3"))
     command = [sys.executable, "-m", "fedplug", "party", "recipe.yaml", "--key-server", "--state", "p/key-server"]
     outcomes: list[Any] = []
@@ -109,7 +111,7 @@ def test_a_whole_federation_from_the_command_line(
                     time.sleep(0.1)
             said = capsys.readouterr().out
             assert "party:        key_server" in said
-            assert "server:       not there" in said
+            assert "server:       not connected" in said
             assert call(monkeypatch, "run", "recipe.yaml", "--engine", "parties", "--parties", "p", "--quiet") == 0
             for thread in threads:
                 thread.join(SECONDS)

@@ -1,4 +1,4 @@
-"""The engine over carriers that lose, repeat and reorder, and over parties in this process that fail or are killed."""
+"""The engine with carriers that lose, repeat and reorder messages, and with parties that fail or are killed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from toy_protocol import build, run_protocol
 
 
 class Unruly:
-    """Hands every request on twice and everything back in reverse, with old replies before and copies behind."""
+    """Delivers every request twice, and replies in reverse order between old replies and copies."""
 
     def __init__(self, beside: Beside) -> None:
         self.beside, self.old = beside, list[tuple[str, bytes | PartyLost]]()
@@ -49,7 +49,7 @@ class Unruly:
 
 
 def test_duplicate_late_and_reordered_requests_and_replies_change_nothing(tmp_path: Path) -> None:
-    """Two clients and a key server: the model that one process gives, from a run in which all of that happens."""
+    """Two clients and a key server give the same model as one process, although all of that happens."""
     plain = encrypted()
     beside = Beside(tmp_path, plain)
     checked = Checked(plain, lambda job: PartyEngine(job, Unruly(beside)), tmp_path)
@@ -57,7 +57,7 @@ def test_duplicate_late_and_reordered_requests_and_replies_change_nothing(tmp_pa
     checked.protocol.run()
     assert checked.dropped() == [{}, {}]
     notes = [party.state.notes for party in beside.parties.values()]
-    assert [sum("answered" in line for line in each.lines) for each in notes] == [3, 3, 0]  # the last: an evaluation
+    assert [sum("answered" in line for line in each.lines) for each in notes] == [3, 3, 0]  # the last: evaluations
     ours = checked.vectors(tmp_path)
     checked.engine.close()
     assert beside.closed
@@ -80,7 +80,7 @@ def test_a_reply_that_is_lost_costs_the_client_the_round_and_nothing_is_run_twic
                 yield address, PartyLost("the line broke") if lost else answer
 
         def close(self) -> None:
-            """Nothing to close."""
+            """There is nothing to close."""
 
     carrier = Losing()
     checked = Checked(plain_of(rounds=3), lambda job: PartyEngine(job, carrier), tmp_path)
@@ -95,7 +95,7 @@ def test_a_reply_that_is_lost_costs_the_client_the_round_and_nothing_is_run_twic
 
 
 def test_a_party_that_was_away_when_the_others_saved_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None:
-    """It catches up with what it has missed; the one that the server's checkpoint knows of is there long after."""
+    """It catches up with everything it missed. It keeps the checkpoint that the server's checkpoint lists."""
     plain = encrypted(rounds=5, clients=3)
     beside = Beside(tmp_path / "parties", plain)
 
@@ -117,7 +117,7 @@ def test_a_party_that_was_away_when_the_others_saved_goes_on_from_its_own_checkp
 def test_a_folder_that_was_put_back_from_a_backup_is_refused_by_the_server_and_costs_nobody_else(
     tmp_path: Path,
 ) -> None:
-    """Its own notes are as old as the rest, so that only the server can tell. With the right folder it is back."""
+    """Its notes are as old as the rest, so only the server notices. With the right folder the party returns."""
     plain = plain_of(rounds=5)
     beside = Beside(tmp_path / "parties", plain)
     mine, old, new = (tmp_path / name for name in ("parties/client-1", "old", "new"))
@@ -144,14 +144,14 @@ def test_a_folder_that_was_put_back_from_a_backup_is_refused_by_the_server_and_c
     checked.protocol.run()
     dropped = checked.dropped()
     assert [sorted(lost) for lost in dropped] == [[], [], [], [1], []]
-    assert "client:1 is to go on from 3-" in dropped[3][1]
-    assert "if its folder was put back from an older copy" in dropped[3][1]
+    assert "client:1 must continue from 3-" in dropped[3][1]
+    assert "if the folder was restored from an older copy" in dropped[3][1]
     vectors = checked.vectors(tmp_path)
     assert all(np.array_equal(vectors["client-0"], vector) for vector in vectors.values())
 
 
 def test_a_key_server_that_dies_is_awaited_and_asked_again(tmp_path: Path) -> None:
-    """With the keys of its checkpoint; and if it stays away, the run stops and does not go on without it."""
+    """It returns with the keys of its checkpoint. If it stays away, the run stops."""
     plain = encrypted(rounds=3)
     beside = Beside(tmp_path / "parties", plain)
 
@@ -160,7 +160,7 @@ def test_a_key_server_that_dies_is_awaited_and_asked_again(tmp_path: Path) -> No
 
         def exchange(self, requests: Mapping[str, bytes], seconds: float) -> Iterator[tuple[str, bytes | PartyLost]]:
             if self.dies and "key_server" in requests and Request.read(requests["key_server"]).command == "deliver":
-                list(beside.exchange(requests, seconds))  # it opens the sum, and dies before it can answer
+                list(beside.exchange(requests, seconds))  # it opens the sum and dies before it can answer
                 beside.kill("key_server")
                 self.dies, self.died = False, time.monotonic()
             elif "key_server" not in beside.parties and time.monotonic() - self.died > self.back_after:
@@ -168,7 +168,7 @@ def test_a_key_server_that_dies_is_awaited_and_asked_again(tmp_path: Path) -> No
             yield from beside.exchange(requests, seconds)
 
         def close(self) -> None:
-            """Nothing to close."""
+            """There is nothing to close."""
 
     carrier = Deadly()
     checked = Checked(plain, lambda job: PartyEngine(job, carrier, 1.0), tmp_path)
@@ -196,7 +196,7 @@ def test_a_server_that_goes_back_further_than_the_parties_can_is_told(tmp_path: 
     checked.checkpoints.kept = None
     checked.set_up()
     checked.protocol.run()
-    with pytest.raises(CheckpointError, match=r"client:0 is to go on from 1-\w+, and it keeps 3-\w+, 4-\w+; if"):
+    with pytest.raises(CheckpointError, match=r"client:0 must continue from 1-\w+, but its folder has 3-\w+, 4-\w+;"):
         checked.engine.load(checked.checkpoints.path(1))
     checked.engine.load(checked.checkpoints.path(3))
 
@@ -229,7 +229,7 @@ def test_a_reply_that_nobody_can_read_costs_that_client_the_round_alone(tmp_path
                     yield address, answer
 
         def close(self) -> None:
-            """Nothing to close."""
+            """There is nothing to close."""
 
     carrier = Strange()
     checked = Checked(plain_of(rounds=1), lambda job: PartyEngine(job, carrier, 0.1), tmp_path)
@@ -242,7 +242,7 @@ def test_a_reply_that_nobody_can_read_costs_that_client_the_round_alone(tmp_path
 
 
 def test_a_full_disk_at_one_site_ends_the_run_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that cannot save is as one that is away, and in again; without the key server nothing goes on."""
+    """A client that cannot save counts as away and returns later. Without the key server the run stops."""
     plain = encrypted(rounds=3, clients=3)
     beside = Beside(tmp_path / "parties", plain)
 
@@ -270,7 +270,7 @@ def test_a_full_disk_at_one_site_ends_the_run_for_nobody(tmp_path: Path, monkeyp
 
 
 def test_without_parties_there_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match=r"client:0 did not join: nobody listens at .*client-0/party.sock; start the"):
+    with pytest.raises(SetupError, match=r"client:0 did not join: no party listens at .*client-0/party.sock; start it"):
         build(plain_of(), lambda job: PartyEngine(job, SocketTransport(tmp_path), 0.1))
     plain = encrypted()
     beside = Beside(tmp_path, plain)
@@ -283,7 +283,7 @@ def test_without_parties_there_is_no_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_party_that_hangs_costs_the_others_one_deadline_and_may_return(tmp_path: Path) -> None:
-    """Stopped in the middle of a round, it is left out; asked briefly whether it is back; and then is in again."""
+    """A client that stops in a round is left out. The server asks briefly whether it is back, and lets it return."""
     plain = plain_of(rounds=5)
     with parties(tmp_path / "parties", plain) as there:
         client = there.processes["client:1"]
@@ -309,20 +309,19 @@ def test_a_party_that_hangs_costs_the_others_one_deadline_and_may_return(tmp_pat
 
 
 def test_a_run_on_another_engine_cannot_be_resumed_with_parties(tmp_path: Path) -> None:
-    """Their state is in its own folder there; the message names the file that a run with parties would have."""
+    """Such a run keeps the clients' state in its folder. The message names the file that a run with parties has."""
     plain = plain_of(rounds=1)
     beside = Beside(tmp_path / "parties", plain)
     run = start(tmp_path / "runs", plain)
     checked = Checked(plain, beside.engine, tmp_path)
     with pytest.raises(CheckpointError, match=r"parties.state is missing from the checkpoint"):
         checked.engine.load(run / "checkpoint/round-0001")
-    with pytest.raises(SetupError, match=r"elsewhere is not a round's folder, such as round-0007"):
+    with pytest.raises(SetupError, match=r"elsewhere is not the checkpoint folder of a round, such as round-0007"):
         checked.engine.save(tmp_path / "elsewhere")
 
 
 class Mortal:
-    """Kills one party when it is asked for the n-th time after the set-up, before or after it has done what it was
-    asked; it is back when it is asked next."""
+    """Kills one party at its n-th request after the set-up, before or after it obeys. It returns at the next one."""
 
     def __init__(self, beside: Beside, address: str, nth: int, after: bool) -> None:
         self.beside, self.address, self.left, self.after = beside, address, nth, after
@@ -347,7 +346,7 @@ class Mortal:
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("address", ["client:1", "key_server"])
 def test_a_kill_at_any_moment_costs_a_round_at_most(address: str, after: bool, tmp_path: Path) -> None:
-    """Whatever it was doing: a ballot, an upload, an opening, a checkpoint, the last delivery."""
+    """Whatever it does at the time: a ballot, an upload, an opening, a checkpoint, the last delivery."""
     seal = {"use": "std.bfv", "key_holder": "key_server"}
     plain = paraaegis(rounds=3, seal=seal, score_parameters=[UNANIMOUS], min_clients=2)
     whole = run_protocol(plain).vector

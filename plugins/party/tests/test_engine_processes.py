@@ -1,4 +1,4 @@
-"""The engine over real processes, which are killed and come back."""
+"""The engine with real processes that are killed and come back."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from run_toys import TIMES, resume, rows_of, start
 
 
 def test_real_parties_give_what_one_process_gives_also_when_the_server_is_killed_and_resumed(tmp_path: Path) -> None:
-    """Two clients and a key server with BFV: the same model bit for bit, the same bytes, no secret key outside the key
-    server's folder; the round that was repeated is charged, and noted by the parties."""
+    """Two clients and a key server with BFV give the same model bit for bit and the same bytes.
+
+    No secret key is outside the key server's folder. The repeated round is charged, and the parties record it.
+    """
     plain, where = encrypted(rounds=3), tmp_path / "parties"
     with parties(where, plain) as there:
         there.listening()
@@ -34,7 +36,7 @@ def test_real_parties_give_what_one_process_gives_also_when_the_server_is_killed
             process.join(SECONDS)
         assert [process.exitcode for process in there.processes.values()] == [0, 0, 0]
         assert "round 2: answered fedplug.protect" in there.said("client:0")
-        assert there.said("client:0").count("a server has joined") == 2
+        assert there.said("client:0").count("a server has connected") == 2
         assert there.said("client:0").count("round 2: answered") == 2
 
     local = start(tmp_path / "local", plain)
@@ -44,7 +46,7 @@ def test_real_parties_give_what_one_process_gives_also_when_the_server_is_killed
         for way in ("up", "down"):
             sent = [row["bytes"][way] for row in (one, other)]
             sizes = [bytes["total"] - bytes["zones"].get("encrypted", 0) for bytes in sent]
-            assert sizes[0] == sizes[1]  # ciphertexts are compressed, and differ with every key
+            assert sizes[0] == sizes[1]  # ciphertexts are compressed and differ with every key
     final = Run(local, Settings()).client_model(0).state_dict()
     for number in range(2):
         with np.load(where / f"client-{number}/model.npz") as model:
@@ -69,7 +71,7 @@ def test_real_parties_give_what_one_process_gives_also_when_the_server_is_killed
 
 
 def test_a_party_that_is_killed_comes_back_and_loses_that_round(tmp_path: Path) -> None:
-    """One between two questions of a round; the key server between two rounds; one that comes back rounds later."""
+    """A client between two questions of a round, the key server between two rounds, and one that returns much later."""
     plain = encrypted(rounds=6, clients=3)
     plain["score_parameters"] = [{"use": "toy.fail", "clients": [1], "rounds": [3], "how": "kill"}]
     with parties(tmp_path / "parties", plain) as there:
@@ -98,6 +100,6 @@ def test_a_party_that_is_killed_comes_back_and_loses_that_round(tmp_path: Path) 
         dropped = checked.dropped()
     assert [sorted(lost) for lost in dropped] == [[], [], [], [1], [1], []]
     assert "gave no answer" in dropped[3][1]
-    assert "nobody listens at" in dropped[4][1]
+    assert "no party listens at" in dropped[4][1]
     assert "fedplug party" in dropped[4][1]
     assert all(np.array_equal(ours["client-0"], vector) for vector in ours.values())

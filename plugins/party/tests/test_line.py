@@ -1,4 +1,4 @@
-"""The line to a party: who may call, what is refused, and what a caller is told of a party that does not answer."""
+"""The line to a party: who may call, which requests it refuses, and the errors for a party that does not answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedplug_party.line import KEY, MOST_BYTES, SOCKET, Listening, ask
 
 @pytest.fixture
 def echo(tmp_path: Path) -> Iterator[Path]:
-    """The folder of a party that says everything backwards."""
+    """The folder of a party that replies with the request reversed."""
     listening = Listening(tmp_path, lambda request: request[::-1])
     yield tmp_path
     listening.close()
@@ -40,7 +40,7 @@ def test_who_has_another_key_is_refused_and_nothing_is_answered(tmp_path: Path) 
     listening = Listening(tmp_path, lambda request: heard.append(request) or b"")  # type: ignore[func-returns-value]
     (tmp_path / KEY).write_bytes(b"0" * 64)
     try:
-        with pytest.raises(PartyLost, match="has another key than"):
+        with pytest.raises(PartyLost, match="has a different key from"):
             ask(tmp_path, b"open", 5)
     finally:
         listening.close()
@@ -48,7 +48,7 @@ def test_who_has_another_key_is_refused_and_nothing_is_answered(tmp_path: Path) 
 
 
 def test_who_listens_in_the_place_of_a_party_learns_nothing(tmp_path: Path) -> None:
-    """Someone who does not know the key gets no request to read: the caller asks for proof as well."""
+    """A listener without the key cannot read the request, because the caller asks for proof as well."""
     (tmp_path / KEY).write_bytes(b"1" * 64)
     heard: list[bytes] = []
     with socket.socket(socket.AF_UNIX) as other:
@@ -56,7 +56,7 @@ def test_who_listens_in_the_place_of_a_party_learns_nothing(tmp_path: Path) -> N
         other.listen()
 
         def impostor() -> None:
-            """Takes any proof for good, and cannot give one."""
+            """Accepts any proof, but cannot give one."""
             with contextlib.closing(Connection(other.accept()[0].detach())) as pipe, contextlib.suppress(EOFError):
                 pipe.send_bytes(b"#CHALLENGE#" + bytes(20))
                 heard.append(pipe.recv_bytes())
@@ -68,10 +68,10 @@ def test_who_listens_in_the_place_of_a_party_learns_nothing(tmp_path: Path) -> N
 
         thread = threading.Thread(target=impostor)
         thread.start()
-        with pytest.raises(PartyLost, match="has another key than"):
+        with pytest.raises(PartyLost, match="has a different key from"):
             ask(tmp_path, b"private", 5)
         thread.join()
-    assert len(heard) == 3  # a proof, a challenge, and that the answer was wrong
+    assert len(heard) == 3  # a proof, a challenge, and a message that the answer was wrong
     assert b"private" not in heard
 
 
@@ -81,7 +81,7 @@ def test_a_request_that_is_too_large_is_refused_by_its_size_before_any_of_it_is_
     assert MOST_BYTES == 1 << 30
     monkeypatch.setattr(line, "MOST_BYTES", 1000)
     assert len(ask(echo, bytes(1000), 5)) == 1000
-    with pytest.raises(PartyLost, match="a request of 1,001 bytes was refused; a party reads 1,000 at most"):
+    with pytest.raises(PartyLost, match="the party refused a request of 1,001 bytes; it reads at most 1,000: send"):
         ask(echo, bytes(1001), 5)
 
 
@@ -89,13 +89,13 @@ def test_a_reply_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(line, "MOST_BYTES", 1000)
     listening = Listening(tmp_path, lambda request: request * 2)
     assert len(ask(tmp_path, bytes(500), 5)) == 1000
-    with pytest.raises(PartyLost, match="it sends more than the 1,000 bytes that are taken at once"):
+    with pytest.raises(PartyLost, match="its reply is longer than the limit of 1,000 bytes"):
         ask(tmp_path, bytes(501), 5)
     listening.close()
 
 
 def test_a_party_that_is_not_there_or_silent_is_lost(tmp_path: Path) -> None:
-    with pytest.raises(PartyLost, match=r"nobody listens at .*party.sock; start the party: fedplug party"):
+    with pytest.raises(PartyLost, match=r"no party listens at .*party.sock; start it: fedplug party"):
         ask(tmp_path, b"", 5)
     listening = Listening(tmp_path, lambda request: time.sleep(0.8) or b"late")  # type: ignore[func-returns-value]
     before = time.monotonic()
@@ -103,7 +103,7 @@ def test_a_party_that_is_not_there_or_silent_is_lost(tmp_path: Path) -> None:
         ask(tmp_path, b"", 0.3)
     assert time.monotonic() - before < 1.5
     listening.close()
-    with pytest.raises(PartyLost, match="nobody listens"):
+    with pytest.raises(PartyLost, match="no party listens"):
         ask(tmp_path, b"", 5)
 
 
@@ -131,7 +131,7 @@ def test_the_socket_of_a_program_that_was_killed_is_replaced(tmp_path: Path) -> 
 
 
 def test_a_party_holds_one_request_that_it_answers_and_one_that_waits(tmp_path: Path) -> None:
-    """A third is refused before any of it is read, and who asks for the status is answered all the same."""
+    """The party refuses a third request before it reads any of it, but still answers a request for its status."""
     begun, go_on = threading.Semaphore(0), threading.Event()
 
     def answer(request: bytes) -> bytes:
@@ -178,5 +178,5 @@ def test_only_so_many_callers_are_heard_at_a_time(tmp_path: Path, monkeypatch: p
 
 
 def test_a_reply_for_which_nobody_waits_any_more_is_not_read(echo: Path) -> None:
-    with pytest.raises(PartyLost, match="when nobody waited any more"):
+    with pytest.raises(PartyLost, match="when nobody was waiting for it any more"):
         ask(echo, b"abc", 5, lambda: False)

@@ -1,4 +1,4 @@
-"""Ordinary rounds of shipped recipes leave no sign that a client's program would warn of."""
+"""Ordinary rounds of shipped recipes cause no warning in a client's program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECIPES = Path(__file__).resolve().parents[3] / "recipes"
 
 @pytest.mark.parametrize("name", ["fedavg", "central-dp-fedavg", "breast-cancer-dp-sgd", "fedre-digits"])
 def test_no_ordinary_round_is_warned_of(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Noise, tables, linear models from zero and few clients among them."""
+    """They include noise, tables, linear models that start at zero, and few clients."""
     seen: dict[str, Noticing] = {}
     models: dict[str, list[np.ndarray[Any, Any]]] = {}
     said: list[str] = []
@@ -27,7 +27,7 @@ def test_no_ordinary_round_is_warned_of(name: str, tmp_path: Path, monkeypatch: 
     def delivered(host: ClientHost, address: str, data: Any) -> Any:
         reply = deliver(host, address, data)
         client = host.clients[address]
-        alone = ClientHost.__new__(ClientHost)  # a site's host has its own client alone
+        alone = ClientHost.__new__(ClientHost)  # a site's host has only its own client
         alone.clients = {address: client}
         said.extend(seen.setdefault(address, Noticing(client.ctx.layout))(alone))
         handed = models.setdefault(address, [client.vector])

@@ -1,4 +1,4 @@
-"""What another user of the machine has put into a party's folder is not used."""
+"""A party does not use files that another user of the machine put into its folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_key_that_others_may_know_is_refused(tmp_path: Path, monkeypatch: pyte
     key = tmp_path / KEY
     key.write_text("planted")
     key.chmod(0o644)
-    with pytest.raises(SetupError, match=r"party.key has mode 0644, with which others may know it, and must have 0600"):
+    with pytest.raises(SetupError, match=r"party.key has mode 0644, so other users may know it; it must have mode"):
         Listening(tmp_path, bytes)
     key.chmod(0o600)
     with monkeypatch.context() as patched:
@@ -33,7 +33,7 @@ def test_a_key_that_others_may_know_is_refused(tmp_path: Path, monkeypatch: pyte
     Listening(tmp_path, bytes).close()
     key.rename(tmp_path / "elsewhere")
     key.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(SetupError, match=r"party.key is a link, and must be a file"):
+    with pytest.raises(SetupError, match=r"party.key is a link, but must be a file"):
         Listening(tmp_path, bytes)
 
 
@@ -43,7 +43,7 @@ def test_nothing_is_written_through_a_link(name: str, tmp_path: Path) -> None:
     elsewhere.write_text("")
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / name).symlink_to(elsewhere)
-    with pytest.raises(SetupError, match=f"{name} is a link, and must be a file"):
+    with pytest.raises(SetupError, match=f"{name} is a link, but must be a file"):
         State(tmp_path / "state")
     assert elsewhere.read_text() == ""
     assert not elsewhere.stat().st_mode & 0o002

@@ -1,4 +1,4 @@
-"""What one party obeys and what it refuses, whoever sends; in this process, since no other is needed to show it."""
+"""The requests that one party obeys and refuses, whatever server sends them. The party runs in this process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def server(tmp_path: Path) -> Server:
 
 
 class Server:
-    """A server that says to one client what a test wants it to say, after the set-up."""
+    """A server that sends a test's requests to one client, after the set-up."""
 
     def __init__(self, folder: Path, repeats: int = 1, **changes: Any) -> None:
         plain = recipe_of(rounds=3, **changes)
@@ -43,13 +43,13 @@ class Server:
         return self.beside.parties["client:0"]
 
     def say(self, **changes: Any) -> Reply:
-        """Sends a request like the last one of the engine, with changes, and gives the reply."""
+        """Sends a request like the engine's last one, with changes, and returns the reply."""
         self.number += 1
         changed = dataclasses.replace(self.last, **{"number": self.number, "message": b"", **changes})
         return Reply.read(self.party.answer(changed.to_bytes()))
 
     def message(self, round: int = 0) -> bytes:
-        """The whole of a round as one message: train, upload."""
+        """A whole round as one message: train, upload."""
         steps, digest = self.protocol.steps, self.protocol.recipe.digest
         calls = [Call.of(method, (), "client", round) for method in (steps.train, steps.protect)]
         zone: Any = self.protocol.composition.components["std.single_zone"]
@@ -62,7 +62,7 @@ class Server:
 
 
 def test_a_round_is_answered_and_noted_and_the_same_request_gives_the_same_bytes(server: Server) -> None:
-    """A carrier that hands a request on twice gets no second upload, whose noise would be another."""
+    """A carrier that delivers a request twice gets no second upload, which would have different noise."""
     first = server.deliver()
     assert first.outcome == "done"
     (upload,) = read_reply(first.message)[0].value["blocks"].values()
@@ -88,10 +88,10 @@ def test_a_request_that_comes_late_is_not_run(server: Server) -> None:
     [
         (
             {"digest": "f" * 64},
-            "it was started with recipe .{12}, and the server's is f{12}; start all parties",
+            "it was started with recipe .{12}, but the server has recipe f{12}; start all parties",
         ),
-        ({"address": "client:1"}, "this is client:0, and the request is for client:1"),
-        ({"session": "new", "command": "join", "run": "other"}, "holds the state of run .*, and this is run other"),
+        ({"address": "client:1"}, "this is client:0, but the request is for client:1"),
+        ({"session": "new", "command": "join", "run": "other"}, "holds the state of run .*, but this is run other"),
     ],
 )
 def test_who_means_another_recipe_party_or_run_is_refused(changes: dict[str, Any], reason: str, server: Server) -> None:
@@ -103,7 +103,7 @@ def test_who_means_another_recipe_party_or_run_is_refused(changes: dict[str, Any
 
 
 def test_a_run_that_failed_before_its_first_round_binds_nobody(server: Server) -> None:
-    """A server whose set-up fails throws its run folder away, and begins another run."""
+    """A server whose set-up fails discards its run folder and begins another run."""
     changes = {"session": "new", "run": "other"}
     assert server.say(command="join", **changes).outcome == "done"
     assert server.say(command="begin", **changes).outcome == "done"
@@ -127,9 +127,8 @@ def test_bytes_that_are_no_request_are_refused(server: Server) -> None:
     assert server.say(command="deliver", message=b"nonsense").outcome == "refused"
     assert server.say(command="load", checkpoint="../../etc").outcome == "refused"
     assert server.say(command="save", checkpoint="no name").outcome == "refused"
-    assert (
-        server.say(command="load", checkpoint="7-unknown").reason == "there is no checkpoint 7-unknown; there is: none"
-    )
+    missing = server.say(command="load", checkpoint="7-unknown").reason
+    assert missing == "there is no checkpoint 7-unknown; the folder has: none"
 
 
 def test_a_party_that_was_started_again_runs_nothing_until_it_is_told_where_it_is(server: Server) -> None:
@@ -148,20 +147,20 @@ def test_a_party_that_was_started_again_runs_nothing_until_it_is_told_where_it_i
 
 
 def test_when_another_server_process_has_joined_the_one_before_is_refused(server: Server) -> None:
-    """Also when its requests arrive after those of the new one."""
+    """Even if its requests arrive after those of the new server."""
     assert server.say(command="save", checkpoint="0-aa").outcome == "done"
     assert server.say(command="join", session="second", incarnation="").outcome == "done"
     reply = server.deliver()
     assert reply.outcome == "refused"
-    assert "that another one has followed" in reply.reason
+    assert "another one has replaced it" in reply.reason
     assert server.say(command="join", incarnation="").outcome == "refused"
-    assert server.deliver(session="second").outcome == "restarted"  # it has not said where the run is
+    assert server.deliver(session="second").outcome == "restarted"  # it has not sent `begin` or `load`
     assert server.say(command="load", session="second", checkpoint="0-aa").outcome == "done"
     assert server.deliver(session="second").outcome == "done"
 
 
 def test_a_round_is_answered_again_as_often_as_the_site_allows(server: Server) -> None:
-    """A server that was killed has a round run again; one that asks without end gets no more uploads to average."""
+    """A server that was killed repeats a round. One that asks endlessly gets no more uploads to average."""
     assert server.say(command="save", checkpoint="0-aa").outcome == "done"
     assert server.deliver().outcome == "done"
     uploads = []
@@ -169,10 +168,10 @@ def test_a_round_is_answered_again_as_often_as_the_site_allows(server: Server) -
         assert server.say(command="load", checkpoint="0-aa").outcome == "done"
         uploads.append(server.deliver())
     assert [reply.outcome for reply in uploads] == ["done", "refused", "refused"]
-    assert "it has answered in round 1 before, and its site allows 1 repeats" in uploads[1].reason
+    assert "its site's limit of repeated rounds in a run (1) is reached" in uploads[1].reason
     assert server.say(command="load", checkpoint="0-aa").outcome == "done"
     assert server.deliver().outcome == "refused"
-    server.beside.start("client:0")  # forgets nothing
+    server.beside.start("client:0")  # a restart forgets nothing
     joined = server.say(command="join", incarnation="")
     server.last = dataclasses.replace(server.last, incarnation=joined.incarnation)
     assert server.say(command="load", checkpoint="0-aa").outcome == "done"
@@ -186,7 +185,7 @@ def test_a_round_is_answered_again_as_often_as_the_site_allows(server: Server) -
 
 
 def test_a_run_with_a_checkpoint_does_not_begin_anew_once_round_1_has_begun(server: Server) -> None:
-    """Whoever says so would have every key and state of the party thrown away."""
+    """Otherwise anyone could make the party delete all of its keys and state."""
     assert server.say(command="save", checkpoint="0-aa").outcome == "done"
     assert server.say(command="begin").outcome == "done"
     assert server.party.state.kept() == []  # a server that failed before round 1 begins another run
@@ -194,13 +193,13 @@ def test_a_run_with_a_checkpoint_does_not_begin_anew_once_round_1_has_begun(serv
     assert server.deliver().outcome == "done"
     reply = server.say(command="begin")
     assert reply.outcome == "refused"
-    assert "round 1 of this run has begun, and there is a checkpoint" in reply.reason
+    assert "round 1 of this run has begun and there is a checkpoint" in reply.reason
     assert server.party.state.kept() == ["0-bb"]
     assert server.deliver(1).outcome == "done"
 
 
 def test_with_an_error_nothing_leaves_that_the_calls_before_it_had_to_report(server: Server) -> None:
-    """Of an answer that is an error only that it failed is noted and bounded, so it must give nothing else away."""
+    """The party records and limits only the failure, so an answer with an error must disclose nothing else."""
     steps, digest = server.protocol.steps, server.protocol.recipe.digest
     calls = [Call.of(steps.train, (), "client", 0), Call.of(steps.take_secret, (b"",), "client", 0)]
     for messages in (calls[:1], calls):
@@ -212,7 +211,7 @@ def test_with_an_error_nothing_leaves_that_the_calls_before_it_had_to_report(ser
 
 
 def test_questions_that_fail_are_noted_and_bounded_also_after_a_restart(server: Server) -> None:
-    """Whether an answer fails may depend on the data: about one bit each."""
+    """Whether an answer fails may depend on the data, so each failure may disclose about one bit."""
     steps, digest = server.protocol.steps, server.protocol.recipe.digest
     bad, _ = request(digest, [Call.of(steps.take_secret, (b"",), "client", 0)])
     good, _ = request(digest, [Call.of(steps.train, (), "client", 0)])
@@ -226,11 +225,11 @@ def test_questions_that_fail_are_noted_and_bounded_also_after_a_restart(server: 
     assert noted.repeats == 0
     reply = server.say(command="deliver", message=good)
     assert reply.outcome == "refused"
-    assert "it has failed at 20 questions, which is the most in a run" in reply.reason
+    assert "it has failed at 20 questions, the limit of a run" in reply.reason
 
 
 def test_an_evaluation_after_the_last_round_is_noted_and_bounded(server: Server) -> None:
-    """It tells of the examples that a model of the server's choice is tried on."""
+    """It discloses something about the examples on which the client evaluates a model that the server chose."""
     steps, digest = server.protocol.steps, server.protocol.recipe.digest
     calls = [Call.of(steps.evaluate, ([0],), "client", 3), Call.of(steps.fingerprint, (), "client", 3)]
     data, _ = request(digest, calls)
@@ -264,14 +263,15 @@ def test_a_folder_that_cannot_be_read_ends_no_program(server: Server, monkeypatc
 
 @pytest.mark.parametrize(("round", "times"), [(-1, 1), (0, 1), (1, 0), (3, 0)])
 def test_a_ballot_is_given_as_often_as_the_ledger_enters_it(round: int, times: int, tmp_path: Path) -> None:
-    """Once in the round for which its noise is stated, and in no other: its noise could be averaged away."""
+    """It is answered once, in the round for which its noise is stated. More answers would average the noise away."""
     server = Server(tmp_path, groups="toy.halves")
     groups: Any = server.protocol.composition.components["toy.halves"]
     data, _ = request(server.protocol.recipe.digest, [Call.of(groups.parity, (), "client", round)])
     assert isinstance(data, bytes)
     replies = [server.say(command="deliver", message=data) for _ in range(2)]
     assert [reply.outcome for reply in replies] == ["done"] * times + ["refused"] * (2 - times)
-    assert f"toy.halves.parity may be asked {times} times in round {max(round, 0) + 1}" in replies[-1].reason
+    limit = f"toy.halves.parity has reached its limit of answers in round {max(round, 0) + 1} ({times})"
+    assert limit in replies[-1].reason
 
 
 def test_ballots_of_the_set_up_and_of_round_1_are_the_same_and_a_run_that_begins_anew_repeats_them(
@@ -294,7 +294,7 @@ def test_ballots_of_the_set_up_and_of_round_1_are_the_same_and_a_run_that_begins
 
 
 def test_a_message_must_end_with_its_question(server: Server) -> None:
-    """Behind an upload, a lasting call that was run before would be passed over, and the upload not be noted."""
+    """After an upload, the party would skip a lasting call that was run before, and would not record the upload."""
     steps, zone = server.protocol.steps, server.protocol.composition.components["std.single_zone"]
     assert isinstance(zone, SingleZone)
     done = Call.of(zone.adopt, (), "client", -1, sequence=1)
@@ -307,7 +307,7 @@ def test_a_message_must_end_with_its_question(server: Server) -> None:
 
 
 def test_what_gives_nothing_away_is_not_noted(server: Server) -> None:
-    """A question that fails, and one to a party that must catch up first."""
+    """A question that fails, and a question to a party that must catch up first."""
     steps, digest = server.protocol.steps, server.protocol.recipe.digest
     calls = [Call.of(steps.protect, (), "client", 0)]
     for known in (0, 99):
@@ -320,11 +320,11 @@ def test_what_gives_nothing_away_is_not_noted(server: Server) -> None:
 def test_a_party_says_what_it_is_at(server: Server) -> None:
     assert server.deliver().outcome == "done"
     said = server.party.status()
-    assert (said["party"], said["server"], said["repeats"]) == ("client:0", "joined", "0 of 1")
-    assert said["last answer"].startswith("fedplug.protect of round 1")
+    assert (said["party"], said["server"], said["repeats"]) == ("client:0", "connected", "0 of 1")
+    assert said["last answer"].startswith("fedplug.protect, round 1, ")
     assert server.say(command="leave").outcome == "done"
     assert not server.party.over
-    assert server.party.status()["server"] == "not there"
+    assert server.party.status()["server"] == "not connected"
 
 
 def test_the_run_is_over_when_the_server_leaves_after_the_last_question(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""What a party's program is made of: its own data alone, and what it writes in the end."""
+"""A party's program: it uses only its own data, and it writes its model at the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from toy_protocol import build, run_protocol
 def test_with_data_at_sites_each_party_loads_its_own_and_the_server_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The model is that of one process with all the folders; who loads what is noted by the data set itself."""
+    """The model equals that of one process with all the folders. The data set records which process loads what."""
     monkeypatch.setitem(TOYS["dataset"], "toy.noted", Noted)
     plain = at_sites("toy.noted", rounds=2)
     sites = write_sites(tmp_path / "sites")
@@ -67,7 +67,7 @@ def test_what_is_odd_about_the_data_is_told_at_the_site(tmp_path: Path) -> None:
     said: list[str] = []
     with contextlib.closing(State(tmp_path / "state")) as state:
         assert run_party(site, state, 0, lambda text: False, said.append) == 1
-    assert said[0].startswith(f"mind: data of client 1, in {folder}: 3 columns of the inputs are the same")
+    assert said[0].startswith(f"warning: data of client 1, in {folder}: 3 columns of the inputs are the same")
 
 
 def test_other_data_have_another_digest(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_client_whose_key_the_recipe_lists_brings_it(tmp_path: Path) -> None:
             Site(recipe, "client:1", tmp_path, None, "cpu", catalog, key)
     (tmp_path / "key").write_bytes(b"")
     (tmp_path / "key").chmod(0o644)
-    for file, problem in (("key", "has mode 0644.*: chmod 600"), ("none", "none cannot be read")):
+    for file, problem in (("key", "has mode 0644.*chmod 600"), ("none", "none cannot be read")):
         with pytest.raises(SetupError, match=problem):
             _secret(tmp_path / file)
 
@@ -123,7 +123,7 @@ def test_a_model_with_rows_that_no_training_makes_is_told_at_the_site_once(tmp_p
     noticing = Noticing(Layout.of([("fc.weight", (4, 5)), ("fc.bias", (4,))]))
     rng = np.random.default_rng(0)
     client.vector = rng.standard_normal(24).astype(np.float32)
-    assert noticing(host) == []  # there is none before it
+    assert noticing(host) == []  # there is no earlier model
     client.vector = client.vector + rng.standard_normal(24).astype(np.float32)
     assert noticing(host) == []
     planted = np.tile(client.vector[:5], 5)[:24]

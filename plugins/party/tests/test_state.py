@@ -1,4 +1,4 @@
-"""The folder of a party: its checkpoints, its notes, and what it refuses to go on from."""
+"""The folder of a party: its checkpoints, its notes, and the states that it refuses to continue from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedplug_party.state import Belongs, State
 
 
 def write(folder: Path) -> None:
-    """What a host writes."""
+    """Writes a state, as a host does."""
     write_file(folder / "client-0.state", b"its state")
 
 
@@ -28,7 +28,7 @@ def fail(folder: Path) -> None:
 
 
 def reopened(state: State) -> State:
-    """As its program finds it when it is started again."""
+    """The folder as its program finds it after a restart."""
     state.close()
     return State(state.folder)
 
@@ -58,13 +58,13 @@ def test_a_checkpoint_that_fails_half_way_leaves_the_one_before(tmp_path: Path) 
 
 
 def test_going_back_forgets_what_came_after(tmp_path: Path) -> None:
-    """Of a round that was run again there are two courses; only one of them went on."""
+    """A repeated round has two versions. The run continued from only one of them."""
     state = State(tmp_path)
     for name in ("1-aa", "2-bb"):
         state.save(name, write, "")
     state.go_back("1-aa")
     assert state.kept() == ["1-aa"]
-    with pytest.raises(CheckpointError, match="no checkpoint 2-bb; there is: 1-aa"):
+    with pytest.raises(CheckpointError, match="no checkpoint 2-bb; the folder has: 1-aa"):
         state.path("2-bb")
     state.save("2-cc", write, "")
     assert reopened(state).kept() == ["1-aa", "2-cc"]
@@ -99,10 +99,10 @@ def _no_notes(state: Path, old: Path) -> None:
 @pytest.mark.parametrize(
     ("restore", "message"),
     [
-        (_older_checkpoints, r"is older than .*uploads.jsonl: that knows of checkpoint 4-ee, and there is: 1-bb, 2-cc"),
-        (_no_checkpoints, r"knows of checkpoint 4-ee, and there is: none; put the folder back as it was"),
-        (_older_notes, r"uploads.jsonl has 4 lines, and checkpoint 3-dd knows of 5; put the folder back"),
-        (_no_notes, r"uploads.jsonl has 0 lines, and checkpoint 3-dd knows of 5"),
+        (_older_checkpoints, r"is older than .*uploads.jsonl, which names checkpoint 4-ee; the folder has: 1-bb, 2-cc"),
+        (_no_checkpoints, r"names checkpoint 4-ee; the folder has: none; restore the folder as it was"),
+        (_older_notes, r"uploads.jsonl has 4 lines, but had 5 when checkpoint 3-dd was made; restore the folder"),
+        (_no_notes, r"uploads.jsonl has 0 lines, but had 5 when checkpoint 3-dd was made"),
     ],
 )
 def test_a_folder_of_which_a_part_is_older_is_refused(
@@ -133,13 +133,13 @@ def test_a_kill_between_a_checkpoint_and_its_note_loses_nothing(tmp_path: Path) 
 
 
 def test_a_checkpoint_of_an_earlier_round_is_refused_and_what_was_just_saved_stays(tmp_path: Path) -> None:
-    """A server could otherwise have the party's only current checkpoint pruned with the old ones."""
+    """Otherwise a server could make the party delete its only current checkpoint with the old ones."""
     state = State(tmp_path)
     for name in ("5-aa", "6-aa"):
         state.save(name, write, "")
-    with pytest.raises(CheckpointError, match="1-aa would be older than checkpoint 6-aa, which lies there; go back"):
+    with pytest.raises(CheckpointError, match="1-aa would be older than the existing checkpoint 6-aa; go back"):
         state.save("1-aa", write, "")
-    state.save("6-bb", write, "")  # of a server that failed to save its own part
+    state.save("6-bb", write, "")  # a server that failed to save its own part
     assert reopened(state).kept() == ["5-aa", "6-bb"]
 
 
@@ -208,9 +208,9 @@ MINE = Belongs("client:0", "a" * 64, "d" * 64)
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (Belongs("client:1", "a" * 64, "d" * 64), "holds the state of client:0, not of client:1; name a folder of its"),
-        (Belongs("client:0", "b" * 64, "d" * 64), "belongs to recipe aaaaaaaaaaaa, and this one is bbbbbbbbbbbb; undo"),
-        (Belongs("client:0", "a" * 64, "e" * 64), "the data of client:0 are not those with which .* began; put them"),
+        (Belongs("client:1", "a" * 64, "d" * 64), "holds the state of client:0, not of client:1; name another folder"),
+        (Belongs("client:0", "b" * 64, "d" * 64), "belongs to recipe aaaaaaaaaaaa, but this is recipe bbbbbbbbbbbb; "),
+        (Belongs("client:0", "a" * 64, "e" * 64), "the data of client:0 have changed since the run in .* began; "),
     ],
 )
 def test_a_folder_belongs_to_one_party_of_one_recipe_with_its_data(
@@ -223,7 +223,7 @@ def test_a_folder_belongs_to_one_party_of_one_recipe_with_its_data(
     state.require(MINE)
     with pytest.raises(SetupError, match=message):
         state.require(other)
-    state.claim(other)  # which is not what it is for
+    state.claim(other)  # this must change nothing
     assert state.belongs == MINE
 
 
@@ -233,9 +233,9 @@ def test_a_folder_holds_the_state_of_one_run(tmp_path: Path) -> None:
     state.require_run("any")
     state.bind("first")
     state = reopened(state)
-    state.bind("second")  # which is not what it is for
+    state.bind("second")  # this must change nothing
     state.require_run("first")
-    with pytest.raises(SetupError, match="holds the state of run first, and this is run second; what it has sent"):
+    with pytest.raises(SetupError, match="holds the state of run first, but this is run second; its answers count"):
         state.require_run("second")
     state.require(MINE)
 
@@ -272,5 +272,5 @@ def test_notes_that_were_cut_off_go_on_and_those_that_were_changed_do_not(tmp_pa
     assert file.read_bytes() == whole
     for damage in (b"[]\n", b"{}\n", b'{"answered": "x", "round": "1"}\n', b"nothing\n"):
         file.write_bytes(whole + damage)
-        with pytest.raises(CheckpointError, match=r"line 2, is damaged: .* put the file back as it was"):
+        with pytest.raises(CheckpointError, match=r"line 2, is damaged: .* restore the file from a copy"):
             Notes(file)

@@ -1,4 +1,4 @@
-"""What tests do to actors: find their processes, stop and kill them."""
+"""Helpers of tests that find the processes of actors, stop them and kill them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def pids(engine: Engine) -> dict[str, int]:
 
 
 def kill(engine: Engine, name: str) -> None:
-    """Ends an actor's process, as a machine without memory does."""
+    """Kills an actor's process, as a machine that runs out of memory does."""
     pid = pids(engine)[name]
     os.kill(pid, signal.SIGKILL)
     assert gone([pid])
 
 
 def fill_disk(actor: Any) -> None:
-    """Runs in an actor: whatever it is sent from here on meets a full disk."""
+    """Runs in an actor. It simulates a full disk from then on."""
 
     def deliver(address: str, data: bytes) -> bytes:
         raise OSError(28, "No space left on device", address)
@@ -42,8 +42,8 @@ def fill_disk(actor: Any) -> None:
 
 
 class Anywhere(Mlp):
-    """A perceptron that computes on the CPU, whatever it is told."""
+    """A perceptron that always computes on the CPU, whatever the device."""
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> Any:
-        """Builds it."""
+        """Builds the module."""
         return super().build(shape, num_classes, seed, "cpu")

@@ -1,4 +1,4 @@
-"""Several Ray nodes on this machine stand for several machines; and a Ray that is started for one run."""
+"""Several Ray nodes on this machine that simulate several machines, and a Ray that a run starts for itself."""
 
 # ruff: noqa: E402  Ray may not be installed, which is said before anything else is imported.
 
@@ -42,7 +42,7 @@ from toy_protocol import build, read_saved, run_protocol
 
 pytestmark = pytest.mark.xdist_group("ray")
 SECONDS = 20
-"""Enough for a worker to start, on a machine that is busy with something else too."""
+"""Enough for a worker to start on a busy machine."""
 RECIPE = """\
 name: two-rounds
 seed: 1
@@ -61,12 +61,12 @@ postprocess: {encrypted: [std.bfv]}
 
 
 def test_the_address_of_a_ray_client_is_refused() -> None:
-    with pytest.raises(SetupError, match=r"address='ray://h:1' is that of a Ray client"):
+    with pytest.raises(SetupError, match=r"address='ray://h:1' is for a Ray client"):
         Cluster("ray://h:1", 1)
 
 
 def test_an_address_at_which_nobody_answers_is_refused_at_once() -> None:
-    with pytest.raises(SetupError, match=r"no Ray can be used at 127.0.0.1:1: .*refused; .* ray start --head"):
+    with pytest.raises(SetupError, match=r"cannot use a Ray at 127.0.0.1:1: .*refused; .* ray start --head"):
         Cluster("127.0.0.1:1", 1)
     assert not ray.is_initialized()
 
@@ -93,8 +93,8 @@ def test_a_run_folder_that_is_another_one_is_refused(tmp_path: Path) -> None:
         ({"workers": None}, 1, 1, {"CPU": 8, "GPU": 2}, (2, 1)),
         ({"workers": 3, "device": "cuda:0"}, 1, None, {"CPU": 8, "GPU": 1}, (3, 0.3333)),
         ({"workers": 2, "device": "cuda"}, 1, None, {"CPU": 8, "GPU": 8}, (2, 1.0)),
-        ({"workers": 3}, 1, None, {"CPU": 2}, "3 workers with 1 CPUs each need 3, and this Ray has 2"),
-        ({"workers": 3}, 1, 0.5, {"CPU": 3, "GPU": 1}, "3 workers with 0.5 GPUs each need 1.5, and this Ray has 1"),
+        ({"workers": 3}, 1, None, {"CPU": 2}, "3 workers with 1 CPUs each need 3, but this Ray has 2"),
+        ({"workers": 3}, 1, 0.5, {"CPU": 3, "GPU": 1}, "3 workers with 0.5 GPUs each need 1.5, but this Ray has 1"),
         ({"device": "cuda"}, 1, None, {"CPU": 2}, "--device cuda: this Ray has no GPU"),
     ],
 )
@@ -116,8 +116,8 @@ def test_workers_are_as_many_as_there_is_room_for(
 
 @pytest.fixture
 def nodes() -> Iterator[Nodes]:
-    """A head with one CPU, to which tests add nodes."""
-    folder = tempfile.mkdtemp(prefix="nodes-", dir="/tmp")  # sockets lie there, whose paths must be short
+    """A head with one CPU. Tests add nodes to it."""
+    folder = tempfile.mkdtemp(prefix="nodes-", dir="/tmp")  # it contains sockets, whose paths must be short
     found = Nodes(initialize_head=True, head_node_args={"num_cpus": 1, "temp_dir": folder})
     try:
         yield found
@@ -128,18 +128,18 @@ def nodes() -> Iterator[Nodes]:
 
 
 def joined(nodes: Nodes, **options: Any) -> Any:
-    """Makes the engine of a job, which joins these nodes."""
+    """Makes the engine of a job that joins these nodes."""
     given = RayEngine.Options(address=nodes.address, **options)
     return lambda job: RayEngine(job.__class__(**{**vars(job), "options": given}))
 
 
 def raylet(pid: int) -> str:
-    """The process of Ray's under which an actor runs: there is one a node."""
+    """The Ray process that is the parent of an actor: there is one per node."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
 
 
 def end(nodes: Nodes, node: Any, engine: Any) -> None:
-    """Ends a node, and waits until its actors have ended with it."""
+    """Ends a node and waits until its actors have ended with it."""
     theirs = str(node.all_processes["raylet"][0].process.pid)
     there = [pid for pid in pids(engine).values() if raylet(pid) == theirs]
     assert there
@@ -158,7 +158,7 @@ def test_two_nodes_give_the_model_of_local_and_a_third_takes_over_from_one_that_
     checkpoints = Checkpoints(tmp_path)
     try:
         where = [raylet(pid) for pid in pids(engine).values()]
-        assert len(set(where[:2])) == 2, "two workers, each on a node of its own"
+        assert len(set(where[:2])) == 2, "two workers, each on a separate node"
         protocol.setup()
         checkpoints.write(0, protocol.state(), engine)
         protocol.round(0)
@@ -176,11 +176,11 @@ def test_two_nodes_give_the_model_of_local_and_a_third_takes_over_from_one_that_
         engine.close()
     answered = [row.clients.answered for row in protocol.rows]
     assert answered[0] == answered[2] == 4, [row.clients.dropped for row in protocol.rows]
-    assert answered[1] in (2, 4), "4, if the death was noticed before the round began"
+    assert answered[1] in (2, 4), "4 if the engine noticed the death before the round began"
     if answered[1] == 4:
         assert np.array_equal(vectors[0], local.vector)
     assert all(np.array_equal(vectors[0], vectors[client_id]) for client_id in range(4))
-    assert not ray.is_initialized(), "the engine joined, and left"
+    assert not ray.is_initialized(), "the engine must join the Ray and leave it"
 
 
 @pytest.mark.slow
@@ -196,10 +196,10 @@ def test_where_there_is_no_room_after_a_death_the_run_ends(
         monkeypatch.setattr(members, "_LEAST", float(SECONDS))
 
         def go_on() -> None:
-            protocol.round(0)  # that it died may be heard of only now
+            protocol.round(0)  # the engine may notice the death only now
             engine.save(tmp_path)
 
-        with pytest.raises(SetupError, match=rf"worker-\d was not there after {SECONDS} seconds; the cluster has no"):
+        with pytest.raises(SetupError, match=rf"worker-\d did not start within {SECONDS} seconds; the cluster has no"):
             go_on()
     finally:
         engine.close()
@@ -207,7 +207,7 @@ def test_where_there_is_no_room_after_a_death_the_run_ends(
 
 @pytest.mark.slow
 def test_two_workers_share_a_gpu(nodes: Nodes) -> None:
-    """Ray is told of a GPU that is not there, and the model of this recipe does not look for it."""
+    """Ray assumes a GPU that does not exist. The model of this recipe does not look for it."""
     nodes.add_node(num_cpus=2, num_gpus=1)
     catalog = toy_catalog()
     entry = Entry("toy.anywhere", "model", "ray_actors:Anywhere", "toys", "0", Anywhere)
@@ -227,7 +227,7 @@ def test_two_workers_share_a_gpu(nodes: Nodes) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="only root can hide a folder")
 def test_a_node_that_does_not_see_the_run_folder_is_refused(nodes: Nodes, tmp_path: Path) -> None:
-    """On the second node another folder lies in the place of the run folder, as on another machine."""
+    """On the second node, another folder has the path of the run folder, as on another machine."""
     run_dir, other = tmp_path / "run", tmp_path / "other"
     run_dir.mkdir()
     other.mkdir()
@@ -266,7 +266,7 @@ def test_ctrl_c_ends_everything_and_the_run_goes_on_where_it_was(tmp_path: Path)
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob("runs/*/checkpoint/round-0002")) and time.monotonic() < deadline:
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all that were started
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes of the group
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output
     assert "Interrupted" in output
@@ -309,7 +309,7 @@ def test_the_trial_runs_on_two_nodes_and_compares(tmp_path: Path) -> None:
 
 
 def left_of(session: int) -> list[str]:
-    """Command lines of what is left of a session."""
+    """The command lines of the remaining processes of a session."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

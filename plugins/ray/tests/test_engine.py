@@ -3,7 +3,7 @@
 All tests share one Ray, which takes seconds to start.
 """
 
-# ruff: noqa: E402  Ray may not be installed, which is said before anything else is imported.
+# ruff: noqa: E402  Ray may not be installed, and the skip must come before the other imports.
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from toy_protocol import build, read_saved, run_protocol
 
 pytestmark = pytest.mark.xdist_group("ray")
 SECONDS = 4
-"""Enough for what a toy does, on a machine that is busy with something else too."""
+"""Enough for a toy on a busy machine."""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def shared_ray() -> Iterator[Cluster]:
 
 @pytest.fixture(autouse=True)
 def _on_the_shared_ray(shared_ray: Cluster) -> Iterator[None]:
-    """No test leaves an actor behind, and none ends the Ray that it did not start."""
+    """No test leaves an actor behind or ends a Ray that it did not start."""
     yield
     assert ray.is_initialized()
     deadline = time.monotonic() + 15
@@ -62,12 +62,12 @@ def _on_the_shared_ray(shared_ray: Cluster) -> Iterator[None]:
 
 
 def test_ray_gives_the_model_and_the_messages_of_local(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bit for bit, with BFV and reproducible noise, a vote, drop-outs and a sampled cohort."""
+    """The models are equal bit for bit, with BFV, reproducible noise, a vote, drop-outs and a sampled cohort."""
     plain = paraaegis(
         rounds=3,
         decay=0.9,
         seal={"use": "std.bfv", "key_holder": "key_server"},
-        model={"use": "std.mlp", "hidden": [400]},  # messages of over 100 kB, which go into the object store
+        model={"use": "std.mlp", "hidden": [400]},  # messages of over 100 kB go into the object store
         sampling={"scheme": "fixed", "rate": 0.8, "source": "reproducible"},
         score_parameters=[UNANIMOUS, "toy.draws", {"use": "toy.fail", "clients": [2], "rounds": [1]}],
     )
@@ -82,7 +82,7 @@ def test_ray_gives_the_model_and_the_messages_of_local(monkeypatch: pytest.Monke
 
     local = run_protocol(plain)
     far = run_protocol(plain, RayEngine, prepare=prepare)
-    assert len({*started, os.getpid()}) == 4, "two workers, the key server and the server are processes of their own"
+    assert len({*started, os.getpid()}) == 4, "two workers, the key server and the server are separate processes"
     assert gone(started)
     assert np.array_equal(local.vector, far.vector)
     assert all(np.array_equal(local.vectors[client_id], far.vectors[client_id]) for client_id in range(5))
@@ -90,10 +90,10 @@ def test_ray_gives_the_model_and_the_messages_of_local(monkeypatch: pytest.Monke
         for key in ("accuracy", "loss", "train_loss", "client_accuracy", "clients", "zones", "epsilon", "messages"):
             assert getattr(one, key) == getattr(other, key)
     assert local.protocol.ledger.log == far.protocol.ledger.log
-    # The aggregate, which goes to four or five clients with the next question, is stored once for all.
+    # The aggregate goes to four or five clients with the next question, and is stored once for all of them.
     large = [m for m in far.wire.messages if m.receiver.startswith("client:") and m.size >= engine_module._STORED]
     assert 2 < len(stored) <= len(large) / 3
-    # Noise from global generators that began alike in two workers would cancel between two uploads.
+    # If global generators began with the same state in two workers, the noise of two uploads would cancel.
     for library in ("numpy", "torch"):
         drawn = [value for key, value in far.rows[0].log.items() if key.startswith(f"toy.draws.{library}.")]
         assert len(set(drawn)) == len(drawn) >= 4
@@ -101,8 +101,10 @@ def test_ray_gives_the_model_and_the_messages_of_local(monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 def test_actors_that_die_cost_their_clients_a_round_at_most(tmp_path: Path, capfd: Any) -> None:
-    """While training, before and after a checkpoint is written, between two questions of a round. Every time the
-    clients are restored, catch up, and agree in the end."""
+    """The actor dies while training, before and after a checkpoint is written, and between two questions of a round.
+
+    Every time, the clients are restored, catch up, and agree at the end.
+    """
     dies = [{"use": "toy.fail", "clients": [1], "rounds": [0], "how": "kill"}]
     plain = paraaegis(rounds=7, score_parameters=[{"use": "paraaegis.magnitude"}, *dies])
     protocol, engine, _ = build(plain, RayEngine)
@@ -110,14 +112,14 @@ def test_actors_that_die_cost_their_clients_a_round_at_most(tmp_path: Path, capf
 
     def on_round(done: int) -> None:
         if done == 3:
-            kill(engine, "worker-0")  # everything of round 3 is done, and nothing of it is saved
+            kill(engine, "worker-0")  # round 3 is complete, but none of it is saved
         checkpoints.write(done, protocol.state(), engine)
         if done == 4:
             kill(engine, "worker-1")
 
     def on_upload(event: Asking) -> None:
         if event.round == 5 and event.what == "upload":
-            kill(engine, "worker-0")  # after the ballots, before the uploads
+            kill(engine, "worker-0")  # after the ballots and before the uploads
 
     protocol.after_each_round(on_round)
     protocol.events.subscribe(Asking, on_upload)
@@ -136,19 +138,19 @@ def test_actors_that_die_cost_their_clients_a_round_at_most(tmp_path: Path, capf
     assert set(last.values()).isdisjoint(first.values())
     assert all(np.array_equal(vectors[0], vectors[client_id]) for client_id in range(4))
     dropped = [sorted(row.clients.dropped) for row in protocol.rows]
-    assert set(dropped[0]) in ({1}, {1, 3})  # 3, if it had not answered yet
+    assert set(dropped[0]) in ({1}, {1, 3})  # 3 too if it had not answered yet
     assert dropped[1:5] == [[], [], [], []]
     assert dropped[5] == [0, 2]
     assert dropped[6] == []
     assert "worker-1 ended: " in protocol.rows[0].clients.dropped[1]
     assert all("has not trained in round 6" in reason for reason in protocol.rows[5].clients.dropped.values())
-    time.sleep(2)  # Ray may take that long to print its own view of it
+    time.sleep(2)  # Ray may take this long to print its own message
     assert "ray" not in capfd.readouterr().out
 
 
 @pytest.mark.slow
 def test_a_key_server_that_dies_is_restored_with_its_keys(tmp_path: Path) -> None:
-    """Between two rounds, while it is asked to open, and while a checkpoint is written: nobody loses a round."""
+    """It dies between two rounds, while it opens a sum, and while a checkpoint is written. Nobody loses a round."""
     plain = recipe_of("encrypted", [{"use": "std.bfv", "key_holder": "key_server"}], rounds=3)
     protocol, engine, _ = build(plain, RayEngine, workers=1)
     assert isinstance(engine, RayEngine)
@@ -239,12 +241,12 @@ def test_a_silent_actor_costs_its_clients_the_round_and_they_are_back_in_the_nex
         assert pids(engine)["worker-1"] != stopped[0]
     finally:
         engine.close()
-    assert gone(stopped), "Ray ends a stopped process too"
+    assert gone(stopped), "Ray must end a stopped process too"
     assert [sorted(row.clients.dropped) for row in protocol.rows] == [[], [1, 3], [], []]
     assert [row.clients.answered for row in protocol.rows] == [4, 2, 4, 4]
     assert set(protocol.rows[1].clients.dropped.values()) == {
-        f"worker-1 was silent for longer than --timeout {SECONDS} allows and was ended; if a client needs more time, "
-        "raise it (seconds; 0: no limit)"
+        f"worker-1 was silent for longer than --timeout {SECONDS} allows, so the run ended it; if a client needs more "
+        "time, use a larger --timeout (seconds; 0: no limit)"
     }
     assert all(np.array_equal(vectors[0], vectors[client_id]) for client_id in range(4))
 
@@ -279,7 +281,7 @@ def test_a_silent_key_server_is_asked_once_more_and_then_ends_the_run(tmp_path: 
 
 @pytest.mark.slow
 def test_what_the_server_does_meanwhile_is_no_silence_and_a_large_message_passes() -> None:
-    """Answers that are there while the server adds up are taken, however late; half a gigabyte exceeds Ray's store."""
+    """Answers that arrive while the server adds up count, however late. Half a gigabyte exceeds Ray's store."""
     from fedplug.wire.calls import Call, read_reply, request
 
     protocol, engine, _ = build(recipe_of(), RayEngine, timeout=SECONDS)
@@ -298,14 +300,14 @@ def test_what_the_server_does_meanwhile_is_no_silence_and_a_large_message_passes
         large = b"x" * 2**29
         for _, answer in engine.exchange({"client:0": large, "client:1": large}):
             assert isinstance(answer, bytes)
-            assert read_reply(answer)[0].error is not None, "it was read, and refused"
+            assert read_reply(answer)[0].error is not None, "it must be read and refused"
     finally:
         engine.close()
 
 
 @pytest.mark.slow
 def test_a_machine_that_cannot_go_on_ends_the_run_with_the_reason() -> None:
-    """It would fail again when it is restored."""
+    """The actor would fail again after it is restored."""
     _, engine, _ = build(recipe_of(), RayEngine, workers=1)
     try:
         ray.get(actors(engine)["worker-0"].__ray_call__.remote(fill_disk))
@@ -320,10 +322,10 @@ def test_a_machine_that_cannot_go_on_ends_the_run_with_the_reason() -> None:
     ("change", "workers", "options", "message"),
     [
         ({"data": {"use": "std.mnist", "clients": 2, "partition": "std.iid"}}, 1, {}, "could not start: .*MNIST"),
-        ({}, 3, {"cpus": 9}, "3 workers with 9 CPUs each need 27, and this Ray has 4; take fewer --workers"),
-        ({}, 1, {"gpus": 0.5}, "1 workers with 0.5 GPUs each need 0.5, and this Ray has 0"),
+        ({}, 3, {"cpus": 9}, "3 workers with 9 CPUs each need 27, but this Ray has 4; use fewer --workers"),
+        ({}, 1, {"gpus": 0.5}, "1 workers with 0.5 GPUs each need 0.5, but this Ray has 0"),
     ],
-    ids=["data set that is not there", "too few CPUs", "no GPU"],
+    ids=["missing data set", "too few CPUs", "no GPU"],
 )  # fmt: skip
 def test_what_cannot_start_says_why(
     change: dict[str, Any], workers: int, options: dict[str, Any], message: str, tmp_path: Path

@@ -1,4 +1,4 @@
-"""Actors that are killed in each phase of sums under masks, on a Ray of this machine."""
+"""Actors are killed in each phase of secure aggregation with masks, on a Ray of this machine."""
 
 # ruff: noqa: E402  Ray may not be installed, which is said before anything else is imported.
 

@@ -245,7 +245,7 @@ def test_accuracy_is_hopeless_where_the_best_gain_repeated_does_not_do() -> None
     assert hopeless([0.1, 0.2, 0.3], 6, 0.6) is None
     assert hopeless([0.1, 0.1], 3, 0.9) is None, "two rounds say nothing"
     assert hopeless([0.1, 0.1, 0.1], 8, 0.9) is None, "learning may start slowly"
-    assert hopeless([0.5, None, 0.4, 0.3], 6, 0.51) == 0.5, "it may come back to what it was"
+    assert hopeless([0.5, None, 0.4, 0.3], 6, 0.51) == 0.5, "it may recover"
 
 
 def test_a_figure_of_which_the_lower_is_better_is_hopeless_in_its_direction() -> None:
@@ -255,7 +255,7 @@ def test_a_figure_of_which_the_lower_is_better_is_hopeless_in_its_direction() ->
     found, leads = limits(leading=5.0), {"name": "RMSE", "better": "lower"}
     for round, value in enumerate((9.0, 8.0, 7.0), 1):
         found.observe(RowComplete(a_row(round, accuracy=None, leads=leads, figures={"RMSE": value})))
-    assert found.reason().startswith("RMSE can hardly come to 5.000: after round 3 of 4 even the best gain so far")
+    assert found.reason().startswith("RMSE can hardly reach 5.000: after round 3 of 4 even the best gain so far")
     assert found.known()["figure_RMSE"] == 7.0
 
 

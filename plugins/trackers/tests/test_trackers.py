@@ -1,4 +1,4 @@
-"""Runs that end well, are interrupted, fail, go on and go back, as the libraries' own readers show them."""
+"""Runs that finish, fail, are interrupted, resumed and set back, as the libraries' own readers show them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUIET = Settings(quiet=True, device="cpu", muted=("lab.report",))
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of its own, with the file that stops runs; nobody reaches the network."""
+    """A separate folder with the file that stops runs, and no access to the network."""
     monkeypatch.chdir(tmp_path)
     for name in ("MLFLOW_TRACKING_URI", "WANDB_MODE", "WANDB_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
@@ -39,7 +39,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MLflow's tables, which take seconds to make."""
+    """A database with MLflow's tables, which take seconds to create."""
     pytest.importorskip("mlflow")
     from mlflow import MlflowClient
 
@@ -49,7 +49,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*listeners: Any, stop: str = "", **values: Any) -> Path:
-    """Runs the recipe to its end, or until it stops; gives its folder."""
+    """Runs the recipe until it ends or stops; returns its folder."""
     if stop:
         Path("stop").write_text(stop, encoding="utf-8")
     try:
@@ -85,7 +85,7 @@ def test_an_interrupted_run_is_the_same_run_in_mlflow_when_it_goes_on(database: 
     assert begun.info.status == "KILLED"
     assert begun.info.run_name == folder.name
     assert [one.step for one in client.get_metric_history(begun.info.run_id, "accuracy")] == [1]
-    # A process that was killed between sending a round and noting that: the server knows what it has.
+    # A process was killed between sending a round and recording it. The server knows its rounds.
     memory = Path(folder / "trackers/trackers.mlflow.json")
     memory.write_text(json.dumps({**json.loads(memory.read_text()), "rounds": 0}))
     resume(folder, {"use": "trackers.mlflow"})
@@ -97,8 +97,8 @@ def test_an_interrupted_run_is_the_same_run_in_mlflow_when_it_goes_on(database: 
         points = [(one.step, one.value) for one in client.get_metric_history(found.info.run_id, name)]
         assert points == [(row.round, pytest.approx(getattr(row, name))) for row in ran.metrics]
     assert found.data.metrics["bytes/up"] == ran.metrics[-1].bytes.up.total
-    assert found.data.metrics["epsilon/aggregator"] == pytest.approx(ran.ledger.views["server"].epsilon)
-    assert found.data.metrics["final_epsilon/aggregator"] == pytest.approx(ran.ledger.views["server"].epsilon)
+    assert found.data.metrics["epsilon/server"] == pytest.approx(ran.ledger.views["server"].epsilon)
+    assert found.data.metrics["final_epsilon/server"] == pytest.approx(ran.ledger.views["server"].epsilon)
     assert found.data.params["protect.noised.0.norm"] == "1.0"
     assert found.data.params["seed"] == "5"
     assert found.data.tags["fedplug.digest"] == ran.summary.digest
@@ -106,7 +106,7 @@ def test_an_interrupted_run_is_the_same_run_in_mlflow_when_it_goes_on(database: 
     assert found.data.tags["team"] == "red"
     assert "fedplug.version.fedplug-std" in found.data.tags
     assert [one.path for one in client.list_artifacts(found.info.run_id)] == ["recipe.yaml"]
-    # Back to an earlier round: what is there stays as it is, the run is another one.
+    # Back to an earlier round: the tracked run stays unchanged, and another run begins.
     resume(folder, {"use": "trackers.mlflow"}, round=2)
     again = client.get_run(id_of(folder, "mlflow"))
     assert again.data.tags["fedplug.instead_of"] == found.info.run_id
@@ -125,15 +125,15 @@ def test_a_failed_run_is_one_in_mlflow_and_a_server_that_is_not_there_is_said_at
     assert (found.info.status, found.info.run_name) == ("FAILED", "a")
     assert found.data.tags["fedplug.error"].startswith("no power")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with pytest.raises(SetupError, match=r"trackers.mlflow cannot begin: .*127\.0\.0\.1"):
+    with pytest.raises(SetupError, match=r"trackers.mlflow cannot start: .*127\.0\.0\.1"):
         fedplug.run(RECIPE, settings=QUIET, listeners=[{"use": "trackers.mlflow", "uri": "http://127.0.0.1:9"}])
-    assert len(list(Path("runs").glob("tracked-*"))) == 1  # nothing of the second
+    assert len(list(Path("runs").glob("tracked-*"))) == 1  # the second run left nothing
 
 
 def test_passwords_of_a_server_stay_out_of_the_run_folder(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stands in an option is in the summary, the report and other trackers; of the environment nothing is kept."""
+    """Options appear in the summary, the report and other trackers. Nothing from the environment is kept."""
     secret = "http://me:geheim@127.0.0.1:9"
-    with pytest.raises(SetupError, match=r"trackers\.mlflow: uri: it has a password.*MLFLOW_TRACKING_USERNAME"):
+    with pytest.raises(SetupError, match=r"trackers\.mlflow: uri: it contains a password.*MLFLOW_TRACKING_USERNAME"):
         fedplug.run(RECIPE, settings=QUIET, listeners=[{"use": "trackers.mlflow", "uri": secret}])
     assert not list(Path("runs").glob("tracked-*"))
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
@@ -163,7 +163,7 @@ def test_runs_of_one_name_do_not_share_a_folder_of_tensorboard() -> None:
     for name in ("first", "first-2"):
         assert [step for step, _ in scalars(Path("boards") / name)["loss"]] == [1, 2, 3]
     assert first != second
-    # Back to an earlier round is another run too.
+    # Going back to an earlier round makes another run too.
     resume(second, board, round=2)
     assert [step for step, _ in scalars(Path("boards/first-3"))["loss"]] == [1, 2, 3]
     assert id_of(second, "tensorboard") == "first-3"
@@ -173,14 +173,14 @@ def test_tensorboard_shows_each_round_once_and_notes_and_the_end() -> None:
     pytest.importorskip("tensorboard")
     folder = run("trackers.tensorboard", stop="ctrl-c", extensions=["stop.py:Stop", "stop.py:Clumsy"])
     assert [step for step, _ in scalars(folder / "tensorboard")["accuracy"]] == [1]
-    # A process that was killed before it could remember what it had written.
+    # A process was killed before it could remember the rounds that it had written.
     memory = Memory.of(folder, "trackers.tensorboard", "the run folder")
     memory.rounds = 0
     memory.keep()
     resume(folder, "trackers.tensorboard")
     found, ran = scalars(folder / "tensorboard"), fedplug.open_run(folder)
     assert found["accuracy"] == [(row.round, pytest.approx(row.accuracy)) for row in ran.metrics]
-    assert found["final_epsilon/aggregator"] == [(3, pytest.approx(ran.ledger.views["server"].epsilon))]
+    assert found["final_epsilon/server"] == [(3, pytest.approx(ran.ledger.views["server"].epsilon))]
     said = texts(folder / "tensorboard")
     assert "| protect.noised.0.norm | 1.0 |" in said["recipe"][0]
     assert ran.summary.digest in said["run"][0]
@@ -209,7 +209,7 @@ def test_a_tracker_that_fails_in_the_middle_costs_the_run_nothing_and_gets_the_r
     said = capsys.readouterr().out
     assert said.count("extension trackers.tensorboard hears no more") == 1
     assert "No space left on device" in said
-    assert "it has 1 rounds" in said
+    assert "rounds sent: 1." in said
     assert [row.round for row in fedplug.open_run(folder).metrics] == [1, 2, 3]
     monkeypatch.setattr(to_tensorboard._Run, "row", row)
     resume(folder, {"use": "trackers.tensorboard", "folder": "boards"})
@@ -220,7 +220,7 @@ def test_wandb_is_offline_in_the_run_folder_and_keeps_its_id() -> None:
     wandb = pytest.importorskip("wandb")
     folder = run("trackers.wandb", stop="ctrl-c")
     resume(folder, "trackers.wandb")
-    wandb.teardown()  # waits until all is on the disk, as the end of the process does
+    wandb.teardown()  # waits until everything is on disk, as the end of the process does
     first, second = sorted(folder.glob("wandb/offline-run-*/run-*.wandb"))
     assert first.name == second.name == f"run-{id_of(folder, 'wandb')}.wandb"
     ran = fedplug.open_run(folder)

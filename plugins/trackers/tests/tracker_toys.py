@@ -1,4 +1,4 @@
-"""Runs for the tests of the trackers, and readers of what the libraries have written."""
+"""Runs for the tests of the trackers, and readers of the libraries' files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fedplug.api.events import Asking
 
 
 class Stop(fedplug.Extension):
-    """End the run before the uploads of its last round, once, as the file `stop` says."""
+    """End the run once, before the uploads of its last round, in the way that the file `stop` names."""
 
     def observe(self, event):
         if isinstance(event, Asking) and event.round == 2 and Path("stop").is_file():
@@ -38,7 +38,7 @@ class Stop(fedplug.Extension):
 
 
 class Clumsy(fedplug.Extension):
-    """Fail, which is noted."""
+    """Fail, which leaves a note."""
 
     def observe(self, event):
         if isinstance(event, Asking):
@@ -47,7 +47,7 @@ class Clumsy(fedplug.Extension):
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """By tag, the steps and values that TensorBoard shows."""
+    """The steps and values that TensorBoard shows, by tag."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     read = EventAccumulator(str(folder)).Reload()
@@ -55,7 +55,7 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def texts(folder: Path) -> dict[str, list[str]]:
-    """By tag, the texts and session records that TensorBoard shows."""
+    """The texts and session records that TensorBoard shows, by tag."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     read = EventAccumulator(str(folder)).Reload()
@@ -66,10 +66,10 @@ def texts(folder: Path) -> dict[str, list[str]]:
 
 
 def records(file: Path) -> Iterator[Any]:
-    """The records of a run of wandb that was offline; wandb has the message, and its reader is a program in Go.
+    """The records of an offline run of wandb. wandb has the message type, but its reader is a program in Go.
 
-    The file is a log as of LevelDB: seven bytes that say what it is, then blocks of 32 KiB with pieces of records, each
-    behind a checksum, a length and a kind (1 whole, 2 first, 3 middle, 4 last).
+    The file is a log like that of LevelDB: seven bytes of header, then blocks of 32 KiB with pieces of records. Before
+    each piece there is a checksum, a length and a kind (1 whole, 2 first, 3 middle, 4 last).
     """
     from wandb.proto.wandb_internal_pb2 import Record
 
@@ -89,7 +89,7 @@ def records(file: Path) -> Iterator[Any]:
 
 
 def history(file: Path) -> dict[int, dict[str, Any]]:
-    """By step, what was logged."""
+    """The logged values by step."""
     found = {}
     for record in records(file):
         if record.WhichOneof("record_type") == "history":

@@ -31,7 +31,7 @@ class Csv(fedplug.Extension):
     files: Files
 
     def observe(self, event: Event) -> None:
-        """Opens the file again for each row, so that a reader that follows it sees every line at once."""
+        """Opens the file anew for each row, so that readers see every line at once."""
         if isinstance(event, RunStarted):
             self.files = event.files
             self.files.path(self.options.file)  # refuses a path outside before anything runs

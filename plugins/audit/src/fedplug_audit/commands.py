@@ -9,7 +9,7 @@ from fedplug.cli.options import Audited, Sets, command, takes
 from fedplug.runs.settings import Settings
 
 
-@command(epilog="Example: fedplug audit recipes/secagg-digits.yaml --runs 2. More: docs/auditing.md")
+@command(group="Inspect", epilog="Example: fedplug audit recipes/secagg-digits.yaml --runs 2. More: docs/auditing.md")
 @takes("plugins", "device", "output", "data", "threads", "quiet")
 def audit(
     recipe: Audited,

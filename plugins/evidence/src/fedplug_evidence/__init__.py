@@ -1,4 +1,4 @@
-"""Evidence of a run: a signed folder of what is protected, what is not, and what was sent; and what checks it."""
+"""Evidence of a run: a signed folder that says what was protected, what was not, and what was sent. And its check."""
 
 from __future__ import annotations
 

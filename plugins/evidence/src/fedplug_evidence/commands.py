@@ -9,37 +9,37 @@ import typer
 from fedplug.cli.options import RunFolder, command
 
 
-@command(epilog="Example: fedplug evidence runs/bfv-fedavg-20260101-120000. More: docs/evidence.md")
+@command(group="Inspect", epilog="Example: fedplug evidence runs/bfv-fedavg-20260101-120000. More: docs/evidence.md")
 def evidence(
     run: RunFolder,
     output: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of the evidence; default: evidence in the run's folder.")
+        Path | None, typer.Option(metavar="DIR", help="Folder for the evidence; default: evidence in the run folder.")
     ] = None,
     key: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Ed25519 key that signs, PEM or OpenSSH; default: one of your own."),
+        typer.Option(metavar="FILE", help="Ed25519 private key, PEM or OpenSSH; default: your fedplug key."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace evidence that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing evidence.")] = False,
 ) -> None:
-    """Write a signed folder for a reviewer: who could see what of a run, what was sent, and what is not protected."""
+    """Write a signed folder for a reviewer: who could see what in a run, what was sent, and what is not protected."""
     from fedplug_evidence.making import make_evidence
 
     folder, notes = make_evidence(run, output, key, force)
     for note in notes:
         typer.echo(f"note: {note}")
     typer.echo(f"evidence: {folder / 'index.html'}")
-    typer.echo(f"to check it: fedplug verify {folder}")
+    typer.echo(f"check it with: fedplug verify {folder}")
 
 
-@command(epilog="Example: fedplug verify evidence --signer engineer.pub.pem. More: docs/evidence.md")
+@command(group="Inspect", epilog="Example: fedplug verify evidence --signer engineer.pub.pem. More: docs/evidence.md")
 def verify(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of evidence.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of evidence.", show_default=False)],
     signer: Annotated[
         str | None,
         typer.Option(metavar="KEY", help="The signer's public key: a file, or 32 bytes in hexadecimal or base64."),
     ] = None,
 ) -> None:
-    """Check evidence: every file, the signature, and the ledger, reckoned again; needs neither data nor torch."""
+    """Check evidence: every file, the signature, and the ledger, which is recomputed. Needs neither data nor torch."""
     from fedplug.api.records import one_line
 
     from fedplug_evidence.keys import read_public
@@ -49,6 +49,6 @@ def verify(
     for note in found.notes:
         typer.echo(f"  {one_line(note, 2000)}.")
     for problem in found.problems:
-        typer.echo(f"  DOES NOT FIT: {one_line(problem, 2000)}")
+        typer.echo(f"  MISMATCH: {one_line(problem, 2000)}")
     typer.echo(one_line(found.last, 4000))
     raise typer.Exit(0 if found.ok else 1 if found.problems else 2)

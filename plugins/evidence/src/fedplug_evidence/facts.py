@@ -1,4 +1,4 @@
-"""What the files of a folder of evidence hold, as records: written once, read by the page and by who checks."""
+"""The contents of the files in a folder of evidence, as records. The page and the check read them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Facts(Record):
 
     Attributes:
         name, digest: of the recipe.
-        rounds, clients, parameters: how many.
-        engine, device: that computed.
-        resumed: whether the run went on from a checkpoint.
-        plan: hook, component and what it does here, in the order of a round.
+        rounds, clients, parameters: their numbers.
+        engine, device: used by the run.
+        resumed: whether the run continued from a checkpoint.
+        plan: hook, component and description, in the order of a round.
         made: the day of the evidence, UTC.
     """
 
@@ -49,8 +49,8 @@ class Versions(Record):
     """`versions.json`.
 
     Attributes:
-        run: of Python, numpy, fedplug and every plugin that the run used, as the run noted them.
-        made: of every distribution that these and this plugin need, as they were installed when the evidence was made.
+        run: of Python, numpy, fedplug and every plugin of the run, as the run recorded them.
+        made: of all dependencies of these and of this plugin, as installed when the evidence was made.
     """
 
     run: dict[Text, Text]
@@ -58,21 +58,21 @@ class Versions(Record):
 
 
 class OwnFiles(Record):
-    """`own_files.json`: SHA-256 of each file of the user's own that the recipe names, by its name."""
+    """`own_files.json`: SHA-256 of each of the user's own files that the recipe names, by name."""
 
     sha256: dict[Text, Text] = dataclasses.field(default_factory=dict)
 
 
 class Charges(Record):
-    """`charges.json`: what the ledger began with, and what each round released.
+    """`charges.json`: the initial facts of the ledger, and the releases of each round.
 
     Attributes:
         clients, rounds, min_clients, delta, sampling: of the recipe.
-        accountant: the component that states some epsilons, as the recipe names it; empty where it names none.
-        presence: the chance that a client which is drawn is there.
+        accountant: the component that states some epsilons, by its name in the recipe; empty if there is none.
+        presence: the probability that a sampled client is present.
         unopened: 0-based round and zone of sums that a repeated round did not open again.
-        reveals: what was shown in the run, and does not follow from the recipe, such as what sites told.
-        log: a round entry for each time that clients were asked for something that costs.
+        reveals: facts revealed in the run that do not follow from the recipe, such as class counts from sites.
+        log: a round entry for each time that clients were asked for something with a privacy cost.
     """
 
     clients: Count
@@ -88,15 +88,15 @@ class Charges(Record):
 
 
 class Closed(Record):
-    """Ciphertexts of one zone in the uploads that were recorded.
+    """Ciphertexts of one zone in the recorded uploads.
 
     Attributes:
         zone: its name.
         sealed_by: the component.
-        uploads, pieces, bytes: how many blocks and ciphertexts, and their bytes.
-        least, mean: what zlib makes of a ciphertext, as a share of its bytes.
-        entropy: of their bytes, in bits a byte, the mean; `random` is that of random bytes of the same lengths.
-        repeated: ciphertexts whose bytes another one had before, of whatever client and round.
+        uploads, pieces, bytes: the numbers of blocks and ciphertexts, and their bytes.
+        least, mean: size of a ciphertext after zlib, as a share of its bytes.
+        entropy: mean entropy of their bytes, in bits per byte; `random` is that of random bytes of the same lengths.
+        repeated: ciphertexts with the same bytes as an earlier one, of any client and round.
     """
 
     zone: Text
@@ -116,11 +116,11 @@ class Sent(Record):
 
     Attributes:
         recorded: whether the run kept them.
-        messages, bytes: how many were recorded, from and to whomever.
-        answers: those from clients to the server.
+        messages, bytes: the number and bytes of recorded messages between any parties.
+        answers: the number of messages from clients to the server.
         closed: zones that were sent as ciphertexts, or scrambled.
-        values: by zone that was sent as values, how many, over clients and rounds.
-        compared: what clients found of their plain values in their own messages; None where none looked.
+        values: the number of values by zone that was sent as values, over clients and rounds.
+        compared: plain values that clients found in their own messages; None if none looked.
     """
 
     recorded: bool
@@ -136,9 +136,9 @@ class Way(Record):
     """Bytes that went one way in a round.
 
     Attributes:
-        round: 1-based; 0: all rounds, where it is secret who took part.
-        way: `up` to the server, `down` to the clients, `key_server` to and from it.
-        zone: whose; `other` belongs to none.
+        round: 1-based; 0: all rounds, if participation is secret.
+        way: `up` to the server, `down` to the clients, `key_server` to and from the key server.
+        zone: its name; `other`: bytes of no zone.
         bytes: of the messages of all clients.
     """
 
@@ -149,7 +149,7 @@ class Way(Record):
 
 
 class Tried(Record):
-    """What one attack by one adversary took, in the form that took more, as `fedplug_lab.sections.Leak` has it."""
+    """The result of one attack by one adversary in its stronger form, as in `fedplug_lab.sections.Leak`."""
 
     attack: Text
     metric: Text
@@ -166,7 +166,7 @@ class Attacks(Record):
 
     Attributes:
         tried: each attack and adversary.
-        awaited: whether the recipe wants attacks that were not made.
+        awaited: whether the recipe wants attacks that were not run.
     """
 
     tried: list[Tried] = dataclasses.field(default_factory=list)
@@ -182,7 +182,7 @@ _WAYS, _CHARGES = "messages.csv", "charges.csv"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Contents:
-    """Everything that the page is made of; the names of the fields are those of the records."""
+    """Everything that goes into the page. The fields have the names of the records."""
 
     facts: Facts
     versions: Versions
@@ -194,28 +194,28 @@ class Contents:
     ledger: LedgerReport
     recipe: Mapping[str, Any]
     written: str
-    """The recipe as its file has it."""
+    """The text of the recipe's file."""
 
     @property
     def digest(self) -> str:
-        """The digest of the recipe, worked out from its file."""
+        """The digest of the recipe, computed from its file."""
         return digest_of(self.recipe)
 
     def files(self) -> dict[str, bytes]:
-        """The records as files, by name; without the recipe, the ledger, and what follows from all of these."""
+        """The records as files, by name, without the recipe, the ledger, and the files that follow from these."""
         made = {file: canonical(getattr(self, name).to_plain(for_json=True)) for name, (file, _) in _RECORDS.items()}
         return {**made, _WAYS: _table(self.ways)}
 
     def tables(self) -> dict[str, bytes]:
-        """Files that hold for people what others hold for programs, by name."""
+        """Tables for people with the contents of other files, by name."""
         return {_CHARGES: charges_table(self.charges)}
 
     @classmethod
     def of(cls, files: Mapping[str, bytes]) -> Contents:
-        """What files hold, by name. Each must be, byte for byte, what this program writes for what it says.
+        """The contents of files, by name. Each file must be, byte for byte, what this program writes for its contents.
 
         Raises:
-            SetupError: a file is missing, holds something else, or is written otherwise.
+            SetupError: a file is missing, has other contents, or is written in another form.
         """
         found: dict[str, Any] = {}
         for name, (file, kind) in _RECORDS.items():
@@ -227,7 +227,7 @@ class Contents:
 
     @classmethod
     def names(cls) -> set[str]:
-        """Of all files that a folder has, without the manifest and its signature."""
+        """The names of all files in a folder, without the manifest and its signature."""
         return {*(file for file, _ in _RECORDS.values()), LEDGER, RECIPE, _WAYS, _CHARGES, PAGE}
 
 
@@ -236,17 +236,17 @@ def _read(files: Mapping[str, bytes], name: str, read: Callable[[bytes], Any], w
         data = files[name]
         found = read(data)
         if write(found) != data:
-            raise ValueError("it says what it says in another form than fedplug writes")
+            raise ValueError("it is not in the form that fedplug writes")
     except KeyError as error:
-        raise SetupError(f"{name}: it is missing") from error
+        raise SetupError(f"{name}: missing") from error
     except ValueError as error:
-        raise SetupError(f"{name}: it holds something else ({one_line(str(error), 200)})") from error
+        raise SetupError(f"{name}: wrong contents ({one_line(str(error), 200)})") from error
     return found
 
 
 def _of_json(kind: type[Record]) -> Callable[[bytes], Record]:
     def read(data: bytes) -> Record:
-        read_json(data)  # which refuses what the record would read in one of several ways
+        read_json(data)  # refuses ambiguous data, which the record would read in one of several ways
         return kind.from_json(data.decode())
 
     return read
@@ -261,28 +261,28 @@ def recipe_of(written: bytes) -> dict[str, Any]:
     """A resolved recipe as plain data.
 
     Raises:
-        ValueError: it is no mapping, or no plain YAML; see `strict.read_yaml`.
+        ValueError: it is not a mapping, or not plain YAML; see `strict.read_yaml`.
     """
     plain = read_yaml(written)
     if not isinstance(plain, dict):
-        raise ValueError("no mapping of keys")
+        raise ValueError("not a mapping of keys")
     return plain
 
 
 def digest_of(plain: Mapping[str, Any]) -> str:
-    """As `fedplug.Recipe.digest`, which needs the plugins; a resolved recipe holds all that goes into it."""
+    """The same as `fedplug.Recipe.digest`, which needs the plugins. A resolved recipe contains everything it needs."""
     kept = {key: value for key, value in plain.items() if key != "description"}
     text = json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def charged(entry: RoundEntry) -> str:
-    """Who paid, in words: `all`, `secret`, or the numbers of clients."""
+    """The charged clients, in words: `all`, `secret`, or the numbers of clients."""
     return entry.charged if isinstance(entry.charged, str) else " ".join(map(str, entry.charged))
 
 
 def charges_table(charges: Charges) -> bytes:
-    """Every charge as CSV: a line for each zone of a round entry."""
+    """Every charge as CSV, with a line for each zone of a round entry."""
     lines = [["round", "charged", "zone", "scalars", "noise", "multiplier at clients", "multiplier at the server",
               "times as large in the sum", "source"]]  # fmt: skip
     for entry in charges.log:

@@ -1,4 +1,4 @@
-"""Keys that sign evidence: Ed25519 (RFC 8032), the user's own, made on first use and readable by the owner alone."""
+"""Keys that sign evidence: Ed25519 (RFC 8032). The user's key is created on first use. Only its owner can read it."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from fedplug.api.errors import SetupError
 from fedplug.api.files import open_private, private_folder
 
 NAME = "evidence-key.pem"
-"""The file of the user's key, beside the config file."""
+"""The file of the user's key, next to the config file."""
 _KINDS = "an Ed25519 private key without a password, as PEM or as OpenSSH writes it (ssh-keygen -t ed25519)"
 
 
 def users_key() -> Path:
-    """Where the user's key lies, which need not exist: beside `fedplug/config.toml`."""
+    """The path of the user's key, next to `fedplug/config.toml`. It need not exist."""
     base = os.environ.get("XDG_CONFIG_HOME")
     return (Path(base) if base else Path.home() / ".config") / "fedplug" / NAME
 
 
 def own_key(file: Path | None = None) -> tuple[Ed25519PrivateKey, Path | None]:
-    """The key in a file, or the user's, which is made where there is none.
+    """The key in a file, or the user's key, which is created if there is none.
 
     Args:
-        file: PEM or OpenSSH; None: the user's.
+        file: PEM or OpenSSH; None: the user's key.
 
     Returns:
-        The key, and the file where it was made just now; None where it was there.
+        The key, and its file if it was just created; None if it existed.
 
     Raises:
-        SetupError: it cannot be read or written, or is no such key.
+        SetupError: the key cannot be read or written, or is of another kind.
     """
     if file is not None:
         return read_private(file), None
@@ -53,7 +53,7 @@ def own_key(file: Path | None = None) -> tuple[Ed25519PrivateKey, Path | None]:
             made.write(written)
     except OSError as error:
         raise SetupError(
-            f"{place} cannot be written ({error.strerror or error}); name a key of your own with --key FILE: {_KINDS}"
+            f"{place} cannot be written ({error.strerror or error}); name your key with --key FILE: {_KINDS}"
         ) from error
     return key, place
 
@@ -62,7 +62,7 @@ def read_private(file: Path) -> Ed25519PrivateKey:
     """The private key in a file.
 
     Raises:
-        SetupError: there is none; says what the file must hold.
+        SetupError: there is none. The message says what the file must contain.
     """
     try:
         data = file.read_bytes()
@@ -79,11 +79,11 @@ def read_private(file: Path) -> Ed25519PrivateKey:
             return key
         raise SetupError(f"the key {file} is {type(key).__name__.strip('_')}; it must be {_KINDS}")
     hint = "; a public key cannot sign" if data.lstrip().startswith((b"ssh-", b"-----BEGIN PUBLIC")) else ""
-    raise SetupError(f"the key {file} holds no private key that can be read{hint}; it must be {_KINDS}")
+    raise SetupError(f"the key file {file} contains no readable private key{hint}; it must be {_KINDS}")
 
 
 def public_bytes(key: Ed25519PrivateKey) -> bytes:
-    """The public half, 32 bytes."""
+    """The public key, 32 bytes."""
     return key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
 
 
@@ -95,10 +95,10 @@ def public_pem(public: bytes) -> bytes:
 
 
 def read_public(given: str) -> bytes:
-    """A public key as a person names it: a file (PEM or OpenSSH), or 32 bytes in hexadecimal digits or base64.
+    """A public key as given by the user: a file (PEM or OpenSSH), or 32 bytes in hexadecimal digits or base64.
 
     Raises:
-        SetupError: it is none of these.
+        SetupError: the text is none of these.
     """
     text = given.strip()
     data = _of_file(Path(text)) if _is_file(text) else text.encode()
@@ -120,7 +120,7 @@ def read_public(given: str) -> bytes:
             return found
     raise SetupError(
         f"--signer {text[:80]}: it is neither a file with an Ed25519 public key nor 32 bytes in hexadecimal digits or "
-        "base64; fedplug evidence prints the public key, and writes it beside the private one"
+        "base64; fedplug evidence prints the public key and writes it next to the private one"
     )
 
 
@@ -139,13 +139,13 @@ def _of_file(file: Path) -> bytes:
 
 
 def fingerprint(public: bytes) -> str:
-    """Of a public key, as OpenSSH shows it: `SHA256:` and base64 of the digest of its wire format."""
+    """The fingerprint of a public key, as in OpenSSH: `SHA256:` and base64 of the digest of its wire format."""
     wire = b"\x00\x00\x00\x0bssh-ed25519\x00\x00\x00\x20" + public
     return "SHA256:" + base64.b64encode(hashlib.sha256(wire).digest()).decode().rstrip("=")
 
 
 def signs(public: bytes, signature: bytes, data: bytes) -> bool:
-    """Whether a signature over these bytes is of this key."""
+    """Whether this is a signature over these bytes with this key."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, data)
     except (InvalidSignature, ValueError):

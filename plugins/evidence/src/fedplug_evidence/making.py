@@ -46,21 +46,21 @@ _DISTRIBUTION = "fedplug-evidence"
 def make_evidence(
     run: Path, output: Path | None = None, key: Path | None = None, force: bool = False, catalog: Catalog | None = None
 ) -> tuple[Path, list[str]]:
-    """Writes the evidence of a run, whole or not at all.
+    """Writes the evidence of a run, completely or not at all.
 
     Args:
         run: the folder of a run that has ended.
-        output: the folder to make; by default `evidence` in the folder of the run.
-        key: the file of an Ed25519 key that signs; by default the user's, which is made where there is none.
-        force: whether a folder of evidence that is there may be replaced.
-        catalog: the components on offer; by default what is installed.
+        output: the folder to create; default: `evidence` in the folder of the run.
+        key: the file of the Ed25519 key that signs; default: the user's key, which is created if there is none.
+        force: whether to replace an existing folder of evidence.
+        catalog: the available components; default: those installed.
 
     Returns:
-        The folder, and what the engineer should know.
+        The folder, and notes for the user.
 
     Raises:
-        CheckpointError: there is no run in that folder, it has not ended, or a file of it is damaged.
-        SetupError: the output exists, or cannot be written; the key cannot be used.
+        CheckpointError: the folder has no run, the run has not ended, or a file of it is damaged.
+        SetupError: the output exists or cannot be written, or the key cannot be used.
     """
     folder = output or run / "evidence"
     _require_ended(run)
@@ -68,7 +68,7 @@ def make_evidence(
     signer, made_key = own_key(key)
     gathered = _gathered(run, catalog)
     files = {**gathered.files(), RECIPE: gathered.written.encode(), LEDGER: read_bytes(run / "ledger.json")}
-    # Tables and page are made of what the files say, as they are made again to check them.
+    # Make tables and page from the files as read back, because the check makes them in the same way.
     contents = Contents.of(files)
     files |= {**contents.tables(), PAGE: render(contents).encode()}
     try:
@@ -82,15 +82,15 @@ def make_evidence(
             draft.rename(folder)
     except OSError as error:
         raise SetupError(
-            f"{folder} cannot be written ({error.strerror or error}); choose another place with --output"
+            f"{folder} cannot be written ({error.strerror or error}); choose another folder with --output"
         ) from error
     public = public_bytes(signer)
     notes = [f"signed by {fingerprint(public)}, public key {public.hex()}"]
     if made_key is not None:
-        beside = made_key.with_suffix(".pub.pem")
+        shared = made_key.with_suffix(".pub.pem")
         with contextlib.suppress(OSError):
-            write_bytes(beside, public_pem(public))
-        notes.insert(0, f"made a key of your own: {made_key}; give reviewers its public half, {beside}")
+            write_bytes(shared, public_pem(public))
+        notes.insert(0, f"created your signing key {made_key}; give reviewers its public key, {shared}")
     return folder, [*notes, *_what_lacks(contents)]
 
 
@@ -102,13 +102,13 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
 def _require_ended(run: Path) -> None:
     recipe = _recipe(run)
     if who := writer_of(run):
-        raise CheckpointError(f"{run} is being written by {who}; evidence is of a run that has ended: wait for it")
+        raise CheckpointError(f"{run} is being written by {who}; wait until the run has ended, then try again")
     rows, planned = read_rows(run), recipe.get("rounds")
     missing = [name for name in ("ledger.json", "summary.json") if not (run / name).is_file()]
     if len(rows) != planned or missing:
         lacks = f", and no {' and no '.join(missing)}" if missing else ""
         raise CheckpointError(
-            f"{run} has {len(rows)} of {planned} rounds{lacks}; evidence is of a run that has ended: finish it with "
+            f"{run} has {len(rows)} of {planned} rounds{lacks}; evidence needs a run that has ended: finish it with "
             f"fedplug resume {run}"
         )
 
@@ -117,10 +117,10 @@ def _require_free(folder: Path, force: bool) -> None:
     if not (folder.exists() or folder.is_symlink()):
         return
     if not force:
-        raise SetupError(f"{folder} exists; replace it with --force, or choose another place with --output DIR")
-    if not (folder / MANIFEST).is_file():  # nobody's files are deleted by mistake
+        raise SetupError(f"{folder} exists; replace it with --force, or choose another folder with --output DIR")
+    if not (folder / MANIFEST).is_file():  # never delete other files by mistake
         raise SetupError(
-            f"{folder} exists and holds no evidence; --force replaces evidence alone: choose another place"
+            f"{folder} exists and contains no evidence; --force replaces only evidence: choose another folder"
         )
 
 
@@ -130,11 +130,11 @@ def _recipe(run: Path) -> dict[str, Any]:
     try:
         return recipe_of(read_bytes(file))
     except ValueError as error:
-        raise CheckpointError(f"{file} is no resolved recipe ({error}); put it back as it was") from error
+        raise CheckpointError(f"{file} is not a resolved recipe ({error}); restore it from a copy") from error
 
 
 def _gathered(run: Path, catalog: Catalog | None) -> Contents:
-    """What the folder will hold."""
+    """The contents of the folder."""
     recipe, rows = _recipe(run), read_rows(run)
     ledger, summary = read_ledger(run), read_summary(run)
     secret = any(entry.charged == "secret" for entry in ledger.log)
@@ -162,19 +162,19 @@ def _gathered(run: Path, catalog: Catalog | None) -> Contents:
     contents = dataclasses.replace(contents, charges=dataclasses.replace(contents.charges, reveals=shown))
     if contents.digest != summary.digest:
         raise CheckpointError(
-            f"{run / 'recipe.yaml'} has the digest {contents.digest[:12]}, and the run was of {summary.digest[:12]}; "
-            "put the recipe back as it was"
+            f"{run / 'recipe.yaml'} has the digest {contents.digest[:12]}, but the run had {summary.digest[:12]}; "
+            "restore the recipe from a copy"
         )
     if found := reckon(contents, catalog).differences:
         raise CheckpointError(
-            f"{run / 'ledger.json'} does not follow from its own log ({found[0]}); it was changed, or is of another "
-            f"version of fedplug: run the recipe again: fedplug run {run / 'recipe.yaml'}"
+            f"{run / 'ledger.json'} does not follow from its own log ({found[0]}); the file was changed, or another "
+            f"version of fedplug wrote it; run the recipe again: fedplug run {run / 'recipe.yaml'}"
         )
     return contents
 
 
 def _presence(recipe: Mapping[str, Any], catalog: Catalog | None) -> float:
-    """The chance that a client which is drawn is there, as sections of the recipe say it."""
+    """The probability that a sampled client is present, from the sections of the recipe."""
     from fedplug.recipe.recipe import Recipe
 
     known = (catalog or Catalog.discover()).sections
@@ -187,7 +187,7 @@ def _presence(recipe: Mapping[str, Any], catalog: Catalog | None) -> float:
 
 
 def _unopened(run: Path) -> list[tuple[int, str]]:
-    """Sums that a repeated round did not open again, as the last checkpoint knows them."""
+    """Sums that a repeated round did not open again, from the last checkpoint."""
     with contextlib.suppress(CheckpointError, KeyError, TypeError, ValueError):
         if checkpoint := Checkpoints(run).read():
             return [(int(round), str(zone)) for round, zone in checkpoint[1]["ledger"]["unopened"]]
@@ -195,7 +195,7 @@ def _unopened(run: Path) -> list[tuple[int, str]]:
 
 
 def _needed(names: list[str]) -> dict[str, str]:
-    """Versions of these distributions and of all that they need, as they are installed; extras left out."""
+    """Installed versions of these distributions and of all their dependencies, without extras."""
     found: dict[str, str] = {}
     left = list(names)
     while left:
@@ -204,7 +204,7 @@ def _needed(names: list[str]) -> dict[str, str]:
             continue
         try:
             there = distribution(name)
-        except PackageNotFoundError:  # such as python, and what an extra would bring
+        except PackageNotFoundError:  # such as python, and the dependencies of extras
             continue
         found[name] = there.version
         for line in there.requires or ():
@@ -216,7 +216,7 @@ def _needed(names: list[str]) -> dict[str, str]:
 
 
 def _attacks(run: Path, recipe: Mapping[str, Any]) -> Attacks:
-    """What sections of plugins know of attacks on the run."""
+    """The results of attacks on the run, from the sections of plugins."""
     tried: list[Tried] = []
     awaited = False
     for section in sections_of_plugins():
@@ -232,19 +232,19 @@ def _attacks(run: Path, recipe: Mapping[str, Any]) -> Attacks:
 
 
 def _what_lacks(contents: Contents) -> Iterator[str]:
-    """What the page cannot say, with what to do."""
+    """Notes on what the page cannot say, with remedies."""
     if not contents.sent.recorded:
-        yield "the messages were not recorded, so nothing is said of ciphertexts: run again with --record-wire"
+        yield "the messages were not recorded, so the ciphertexts were not checked: run again with --record-wire"
     elif contents.sent.compared is None:
         yield "no client compared its messages with its plain values: run again with --record-wire"
     if not contents.attacks.tried:
-        yield "no attack was tried: fedplug attack RUN does, where messages were recorded"
+        yield "no attack was tried: fedplug attack RUN tries some if the messages were recorded"
     for place, path in _paths(contents.recipe, ""):
-        yield f"the recipe names a path of this machine, {place}: {path}; it is part of the evidence and of the digest"
+        yield f"the recipe names a path of this machine ({place}: {path}), which is part of the evidence and the digest"
 
 
 def _paths(plain: Any, place: str) -> Iterator[tuple[str, str]]:
-    """Texts of a recipe that look like paths from the root."""
+    """Texts in a recipe that look like absolute paths."""
     if isinstance(plain, Mapping):
         for key, inner in plain.items():
             yield from _paths(inner, f"{place}.{key}".lstrip("."))

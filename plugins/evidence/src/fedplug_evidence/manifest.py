@@ -1,4 +1,4 @@
-"""What a folder holds, to the byte: SHA-256 and size of each file, and a signature over that list."""
+"""The manifest of a folder: the SHA-256 and size of each file, and a signature over that list."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
 
 MANIFEST, SIGNATURE = "manifest.json", "manifest.sig"
 _PURPOSE = b"fedplug evidence 1\n"
-"""Comes before what is signed, so that no signature over something else counts here."""
+"""A prefix of the signed bytes. With it, no signature over something else counts here."""
 
 _LARGEST = {MANIFEST: 2**16, SIGNATURE: 2**12, "recipe.yaml": 10**6}
 _LARGEST_OTHER, _MOST_FILES = 2**28, 64
-"""Bytes of a file, and how many files a folder may have before nobody looks at it."""
+"""The largest size of a file in bytes, and the largest number of files in a folder."""
 
 
 class Held(Record):
-    """What one file holds."""
+    """The contents of one file, as a hash and a size."""
 
     sha256: Text
     size: Count
 
 
 def canonical(plain: Any) -> bytes:
-    """JSON in one form alone: keys in order, two blanks, no escapes, a line end."""
+    """JSON in one canonical form: sorted keys, two spaces of indentation, no escapes, a newline at the end."""
     return (json.dumps(plain, sort_keys=True, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def held(data: bytes) -> Held:
-    """SHA-256 and size of what a file holds."""
+    """SHA-256 and size of the contents of a file."""
     return Held(hashlib.sha256(data).hexdigest(), len(data))
 
 
 def seal(files: Mapping[str, bytes], key: Ed25519PrivateKey) -> dict[str, bytes]:
-    """The manifest of these files, and the signature over it, by the names of their files."""
+    """The manifest of these files and its signature, by file name."""
     manifest = canonical({name: held(data).to_plain() for name, data in files.items()})
     return {MANIFEST: manifest, SIGNATURE: _signature(public_bytes(key), key.sign(_PURPOSE + manifest))}
 
@@ -55,15 +55,15 @@ def _signature(public: bytes, signature: bytes) -> bytes:
 
 
 class Checked:
-    """A folder beside its manifest. Links, pipes and sizes are looked at before any file is opened.
+    """A folder compared with its manifest. It checks links, pipes and sizes before it opens any file.
 
     Args:
-        folder: that holds both.
+        folder: with the files and the manifest.
 
     Attributes:
-        problems: what does not fit, each with the name of the file.
-        public: the key that signed, 32 bytes; None where the signature cannot be read.
-        data: what the files hold that the manifest lists, by name; complete where there is no problem.
+        problems: the mismatches, each with the name of the file.
+        public: the key that signed, 32 bytes; None if the signature cannot be read.
+        data: the contents of the files in the manifest, by name; complete if there is no problem.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -84,7 +84,7 @@ class Checked:
             return read_bytes(self.folder / name)
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
-            why = "it is missing" if missing else f"it cannot be read ({error.strerror or error})"
+            why = "missing" if missing else f"cannot be read ({error.strerror or error})"
             self.problems.append(f"{name}: {why}")
             return None
 
@@ -96,50 +96,50 @@ class Checked:
             plain = read_json(written)
             public, signature = bytes.fromhex(plain["public_key"]), bytes.fromhex(plain["signature"])
         except (ValueError, TypeError, KeyError):
-            self.problems.append(f"{SIGNATURE}: it was changed; it holds no signature that can be read")
+            self.problems.append(f"{SIGNATURE}: changed; it contains no readable signature")
             return
         if _signature(public, signature) != written:
-            self.problems.append(f"{SIGNATURE}: it was changed; a signature is written in one form alone")
+            self.problems.append(f"{SIGNATURE}: changed; it is not in the form that fedplug writes")
             return
         self.public = public
         if manifest is not None and not signs(public, signature, _PURPOSE + manifest):
-            self.problems.append(f"{SIGNATURE}: it does not sign {MANIFEST}; one of the two was changed")
+            self.problems.append(f"{SIGNATURE}: does not sign {MANIFEST}; one of the two was changed")
 
     def _wrong_files(self, manifest: bytes) -> Iterator[str]:
         try:
             listed = {name: Held.from_plain(plain) for name, plain in read_json(manifest).items()}
         except (ValueError, AttributeError) as error:
-            yield f"{MANIFEST}: it was changed; it is no list of files ({error})"
+            yield f"{MANIFEST}: changed; it is not a list of files ({error})"
             return
         if canonical({name: each.to_plain() for name, each in listed.items()}) != manifest:
-            yield f"{MANIFEST}: it was changed; a list of files is written in one form alone"
+            yield f"{MANIFEST}: changed; it is not in the form that fedplug writes"
             return
         there = {path.name for path in self.folder.iterdir()} - {MANIFEST, SIGNATURE}
-        yield from (f"{one_line(name)}: it is missing" for name in sorted(listed.keys() - there))
-        yield from (f"{one_line(name)}: it was added" for name in sorted(there - listed.keys()))
+        yield from (f"{one_line(name)}: missing" for name in sorted(listed.keys() - there))
+        yield from (f"{one_line(name)}: added" for name in sorted(there - listed.keys()))
         for name in sorted(listed.keys() & there):
             said, data = listed[name], self._bytes(name)
             if data is None:
                 continue
             self.data[name] = data
             if (now := held(data)) != said:
-                size = "" if now.size == said.size else f", and has {now.size} bytes, not {said.size}"
-                yield f"{name}: it was changed; its SHA-256 is {now.sha256[:16]}..., not {said.sha256[:16]}...{size}"
+                size = "" if now.size == said.size else f", and it has {now.size} bytes, not {said.size}"
+                yield f"{name}: changed; its SHA-256 is {now.sha256[:16]}..., not {said.sha256[:16]}...{size}"
 
 
 def _wrong_kinds(folder: Path) -> Iterator[str]:
-    """What is no file of a sensible size; nothing is opened, and no link followed."""
+    """Paths that are not files of a sensible size. It opens nothing and follows no link."""
     for number, path in enumerate(sorted(folder.rglob("*"))):
         name, found = one_line(path.relative_to(folder).as_posix()), path.lstat()
         most = _LARGEST.get(name, _LARGEST_OTHER)
         if number >= _MOST_FILES:
-            yield f"{name}: it was added, and so were more files than evidence has"
+            yield f"{name}: added, and the folder has more files than evidence ever has"
             return
         if stat.S_ISLNK(found.st_mode):
-            yield f"{name}: it is a link, and no file of the folder"
+            yield f"{name}: a link, not a file of the folder"
         elif stat.S_ISDIR(found.st_mode) or path.parent != folder:
-            yield f"{name}: it was added"
+            yield f"{name}: added"
         elif not stat.S_ISREG(found.st_mode):
-            yield f"{name}: it cannot be read (it is not a file)"
+            yield f"{name}: cannot be read (it is not a file)"
         elif found.st_size > most:
-            yield f"{name}: it has {found.st_size} bytes, and no such file has more than {most}"
+            yield f"{name}: too large, {found.st_size} bytes; such a file has at most {most}"

@@ -1,4 +1,4 @@
-"""Facts about the messages of a run: bytes by zone, what ciphertexts look like, what clients found in their own."""
+"""Facts about the messages of a run: bytes by zone, statistics of ciphertexts, and plain values that clients found."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from fedplug_evidence.facts import Closed, Sent, Way
 
 
 def sent_in(run_dir: Path, rows: Sequence[Row]) -> Sent:
-    """What is known of the messages of a run.
+    """The known facts about the messages of a run.
 
     Args:
-        run_dir: the run folder; messages are in `wire/` where the run was recorded.
+        run_dir: the run folder. It has messages in `wire/` if the run was recorded.
         rows: of the run.
 
     Raises:
@@ -42,13 +42,13 @@ def sent_in(run_dir: Path, rows: Sequence[Row]) -> Sent:
                 looked.at(message)
         except MessageError as error:
             raise CheckpointError(
-                f"{file} is damaged ({error}); put it back as it was, or run the recipe again with --record-wire"
+                f"{file} is damaged ({error}); restore it from a copy, or run the recipe again with --record-wire"
             ) from error
     return dataclasses.replace(looked.facts(), compared=compared)
 
 
 def ways_of(rows: Iterable[Row], secret: bool) -> tuple[Way, ...]:
-    """Bytes by round, way and zone; over all rounds where it is `secret` who took part, which sizes would tell."""
+    """Bytes by round, way and zone. If participation is `secret`, totals over all rounds: sizes would disclose it."""
     counts: collections.Counter[tuple[int, str, str]] = collections.Counter()
     for row in rows:
         for way in ("up", "down", "key_server"):
@@ -70,7 +70,7 @@ class _Pieces:
 
 
 class _Looked:
-    """What was seen in the messages so far."""
+    """Statistics of the messages so far."""
 
     def __init__(self) -> None:
         self.messages = self.bytes = self.answers = 0
@@ -114,7 +114,7 @@ class _Looked:
 
 
 def entropy(data: bytes) -> float:
-    """Shannon entropy of the bytes, in bits a byte."""
+    """Shannon entropy of the bytes, in bits per byte."""
     counts = np.bincount(np.frombuffer(data, np.uint8), minlength=256)
     shares = counts[counts > 0] / max(1, len(data))
     return float(-(shares * np.log2(shares)).sum())
@@ -122,7 +122,7 @@ def entropy(data: bytes) -> float:
 
 @functools.lru_cache(maxsize=256)
 def entropy_of_random(size: int) -> float:
-    """What that is of so many random bytes, in the mean: below 8, the more so the fewer they are."""
+    """The expected `entropy` of this number of random bytes. It is below 8, and lower for fewer bytes."""
     mean = size / 256
     most = min(size, math.ceil(mean + 40 * math.sqrt(mean) + 40))
     log_choose = (math.lgamma(size + 1) - math.lgamma(k + 1) - math.lgamma(size - k + 1) for k in range(most + 1))

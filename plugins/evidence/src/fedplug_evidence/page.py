@@ -1,4 +1,4 @@
-"""The page of a folder of evidence: what is not protected first. It follows from the other files, to the byte."""
+"""The page of a folder of evidence. It first says what is not protected. Every byte follows from the other files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedplug_evidence.facts import Contents, charged
 from fedplug_evidence.picture import STYLE, draw, legend
 
 _FEW = 0.99
-"""What zlib makes of a ciphertext that does not compress is at least that share of its bytes."""
+"""If a ciphertext does not compress, its size after zlib is at least this share of its bytes."""
 _PRINT = """
 @media print { .pan { overflow: visible; break-inside: avoid; } .round { min-width: 0; } section { break-inside: auto; }
   .unprotected { border: 2px solid #000; background: none; } }
@@ -24,7 +24,7 @@ _PRINT = """
 
 
 def render(contents: Contents) -> str:
-    """The page, which loads nothing and runs no script."""
+    """The page. It loads nothing and runs no script."""
     facts = contents.facts
     byline = (
         f'<p class="byline">{facts.rounds} rounds · {facts.clients} clients · made {text(facts.made)} · digest '
@@ -32,14 +32,14 @@ def render(contents: Contents) -> str:
     )
     top = [
         _unprotected(contents),
-        '<section class="verdict" aria-labelledby="verdict"><h2 id="verdict">Who can learn what of a client</h2>'
+        '<section class="verdict" aria-labelledby="verdict"><h2 id="verdict">Who can learn what about a client</h2>'
         f"{verdict_html(contents.ledger.verdict)}{glossary()}</section>",
     ]
     sections = [
-        ("picture", "A round, with a lock at each party", _picture(contents)),
+        ("picture", "A round, with a lock for each party", _picture(contents)),
         ("seen", "Who could see what", _seen(contents)),
         ("sent", "What was sent", _sent(contents)),
-        ("ledger", "The ledger, by party, with every charge", _ledger(contents)),
+        ("ledger", "The ledger by party, with every charge", _ledger(contents)),
         ("attacks", "Attacks that were tried", _attacks(contents)),
         ("ran", "What ran", _what_ran(contents)),
         ("check", "How to check this folder", _how_to_check()),
@@ -63,41 +63,45 @@ def _unprotected(contents: Contents) -> str:
 
 
 def unprotected(contents: Contents) -> Iterator[str]:
-    """What is not protected, and what nobody looked at, in sentences; the heaviest first."""
+    """Sentences on what is not protected and what nobody checked, the most serious first."""
     ledger, sent = contents.ledger, contents.sent
     for line in ledger.verdict.lines:
         if line.state in ("none", "beyond"):
-            yield f"Nothing limits in a useful way what {line.who} can learn of a client: {line.detail or line.reason}."
+            seen = line.detail or line.reason
+            they = "They see" if line.who[:1].isdigit() else "It sees"  # "5 clients together"
+            why = f"{they}{seen.removeprefix('sees')}" if seen.startswith("sees ") else f"The reason: {seen}"
+            yield f"No useful guarantee limits what {line.who} can learn about a client. {why}."
         elif line.state == "guaranteed" and line.unit != "client":
             yield (
-                f"Nothing limits in a useful way what {line.who} can learn of a client as a whole: the guarantee is "
-                f"for each {line.unit}; {line.detail}."
+                f"No useful guarantee limits what {line.who} can learn about a client as a whole. The guarantee is for "
+                f"each {line.unit}: {line.detail}."
             )
     if found := sent.compared and sent.compared.found:
         for zone, places in found.items():
-            yield f"PLAIN VALUES WERE FOUND: values of the {zone} zone at {places} places of clients' own messages."
+            yield f"PLAIN VALUES WERE FOUND: values of the {zone} zone, at {places} places in clients' messages."
     if wrong := [closed for closed in sent.closed if closed.repeated]:
         for closed in wrong:
-            yield f"{closed.repeated} ciphertexts of the {closed.zone} zone repeat bytes that were sent before."
+            yield f"{closed.repeated} ciphertexts of the {closed.zone} zone repeat the bytes of earlier ciphertexts."
     for zone, kept in ledger.zones.items():
         if kept.rounds_without_noise and not kept.encrypted:
             share = units.percent(kept.largest_share)
-            yield f"The {zone} zone, {share} of the model, was sent as it is in {kept.rounds_without_noise} rounds."
+            yield f"The {zone} zone ({share} of the model) was sent unprotected in {kept.rounds_without_noise} rounds."
     for shown in ledger.reveals:
         if shown.covered_by is None:
             whom = named(PARTIES[party] for party in shown.to)
-            yield f"No epsilon covers what {whom} can see: {shown.what}{f' ({shown.note})' if shown.note else ''}."
-    yield from (f"Nobody stated what this shows: {what}." for what in ledger.uncovered_messages)
+            note = f" ({shown.note})" if shown.note else ""
+            yield f"No epsilon covers this, which {whom} can see: {shown.what}{note}."
+    yield from (f"No component states what this reveals: {what}." for what in ledger.uncovered_messages)
     yield from (f"{warning[:1].upper()}{warning[1:]}." for warning in ledger.warnings)
     yield f"Never covered, whatever the recipe: {'; '.join(ledger.never_covered)}."
     yield (
-        "Everything here supposes that each party follows the protocol and only looks at what it receives; who alters "
-        "messages or lies is not held off."
+        "This page assumes that each party follows the protocol and only looks at what it receives. It does not cover "
+        "parties that alter messages or lie."
     )
     if not sent.recorded:
-        yield "What was sent was not recorded, so this page says nothing of the bytes of ciphertexts."
+        yield "The messages were not recorded, so this page says nothing about the bytes of ciphertexts."
     if sent.compared is None:
-        yield "No client compared its messages with its plain values: not checked."
+        yield "Not checked: whether messages contain plain values. No client compared them."
     if not contents.attacks.tried:
         yield "No attack was tried."
 
@@ -113,9 +117,8 @@ def _picture(contents: Contents) -> str:
     verdict = contents.ledger.verdict
     if not verdict.lines:
         return ""
-    caption = (
-        f"Bytes are those of all rounds and clients. {legend(verdict.lines)[:1].upper()}{legend(verdict.lines)[1:]}"
-    )
+    locks = legend(verdict.lines)
+    caption = f"The bytes are totals over all rounds and clients. {locks[:1].upper()}{locks[1:]}"
     return f'<div class="pan">{draw(verdict, ways)}</div><p class="note">{sentence(caption)}</p>'
 
 
@@ -129,24 +132,24 @@ def _seen(contents: Contents) -> str:
                 sentence(", ".join(dict.fromkeys([*besides, *line.not_covered]))) or units.NOTHING,
             ]
         )  # fmt: skip
-    seen = table("By party.", ["who", "guarantee", "sees, and why", "sees besides"], body)
+    seen = table("By party.", ["who", "guarantee", "sees, and why", "also sees"], body)
     closed = [
         [zone_label(zone), text(kept.component), sentence(kept.parameters), sentence(_opener(kept.key_holder)),
          "yes" if kept.sums_seen_by_server else "no"]
         for zone, kept in ledger.encryption.items()
     ]  # fmt: skip
-    header = ["zone", "by", "parameters", "who can open it", "server sees opened sums"]
-    return seen + table("What closes each zone that is encrypted.", header, closed)
+    header = ["zone", "by", "parameters", "who can decrypt it", "server sees decrypted sums"]
+    return seen + table("The encryption of each encrypted zone.", header, closed)
 
 
 def _looks_for(party: str) -> set[str]:
-    """As whom a party looks: who colludes sees what either does, and everybody sees what is published."""
+    """Whose views a party has: colluding parties share theirs, and everybody sees published values."""
     together = {"server", "client"} if party == "client_and_server" else set()
     return {party, "released_model", *together}
 
 
 def _opener(holder: str) -> str:
-    words = {"clients": "every client, alone", "key_server": "the key server", "shares": "many clients together"}
+    words = {"clients": "every client", "key_server": "the key server", "shares": "many clients together"}
     return words.get(holder, holder)
 
 
@@ -162,12 +165,12 @@ def _sent(contents: Contents) -> str:
         sums = [sum(way.bytes for way in ways if (way.zone, way.way) == (zone, name)) for name in titles]
         label = zone_label(zone) if zone != "other" else "no zone (questions, ballots, headers)"
         body.append([label, *(text(units.size(size)) if size else units.NOTHING for size in sums)])
-    caption = "Bytes by zone, of all rounds and clients. messages.csv has them by round."
+    caption = "Bytes by zone, over all rounds and clients. messages.csv lists them by round."
     parts = [table(caption, ["zone", *titles.values()], body, numeric=1), _compared(contents)]
     if not sent.recorded:
         parts.append(
-            "<h3>Ciphertexts</h3><p><strong>Not recorded.</strong> This run kept no messages, so nothing can be said "
-            "of their bytes: run again with <code>--record-wire</code>, and make the evidence of that run.</p>"
+            "<h3>Ciphertexts</h3><p><strong>Not recorded.</strong> This run kept no messages, so their bytes could not "
+            "be checked. Run the recipe again with <code>--record-wire</code> and make evidence of that run.</p>"
         )
         return "".join(parts)
     parts.append(
@@ -181,34 +184,34 @@ def _sent(contents: Contents) -> str:
             f"<code>{text(closed.sealed_by)}</code>"
             + ("" if closed.zone in encrypted else "<br>scrambled: the server can read it"),
             str(closed.uploads), str(closed.pieces), text(units.size(closed.bytes)),
-            f"{'no' if closed.least >= _FEW else '<strong>yes</strong>'}: {closed.least:.4f} at least",
+            f"{'no' if closed.least >= _FEW else '<strong>yes</strong>'}: at least {closed.least:.4f}",
             f"{closed.entropy:.3f} of {closed.random:.3f}",
             "<strong>no</strong>: " + str(closed.repeated) + " repeat" if closed.repeated else "yes, all",
         ]
         for closed in sent.closed
     ]  # fmt: skip
     caption = (
-        "Ciphertexts in uploads. One that zlib makes no smaller than 0.99 of itself does not compress, as is expected "
-        "of encryption; entropy is in bits a byte, beside that of random bytes. Neither proves that the encryption is "
-        "secure. Different: no ciphertext has the bytes of another, of any client or round."
+        "Ciphertexts in uploads. A ciphertext that zlib does not shrink below 0.99 of its size does not compress, as "
+        "expected of encryption. Entropy is in bits per byte, compared with that of random bytes. Neither proves that "
+        "the encryption is secure. Different: no ciphertext has the same bytes as another one of any client or round."
     )
     header = ["zone", "by", "uploads", "ciphertexts", "bytes", "compress", "entropy", "different"]
-    parts.append(table(caption, header, body) or "<p>No upload held ciphertexts.</p>")
+    parts.append(table(caption, header, body) or "<p>No upload contained ciphertexts.</p>")
     body = [[zone_label(zone), str(count), sentence(_as_sent(contents, zone))] for zone, count in sent.values.items()]
-    parts.append(table("Zones that were uploaded as values.", ["zone", "values", "what they are"], body))
+    parts.append(table("Zones that were uploaded as values.", ["zone", "values", "protection"], body))
     return "".join(parts)
 
 
 def _as_sent(contents: Contents, zone: str) -> str:
     kept = contents.ledger.zones.get(zone)
     if kept is None or not kept.rounds_with_noise:
-        return "as they are: nothing hides them"
+        return "none: nothing hides these values"
     noise = " and ".join(dict.fromkeys(kept.mechanism))
     if "central" in contents.ledger.trust and all(
         entry.zones[zone].local is None for entry in contents.ledger.log if zone in entry.zones
     ):
-        return f"as they are: the server, which is trusted, adds {noise} noise to the sum"
-    return f"after {noise} noise" + ("" if not kept.rounds_without_noise else ", and in some rounds without")
+        return f"none at the client: the trusted server adds {noise} noise to the sum"
+    return f"{noise} noise" + ("" if not kept.rounds_without_noise else ", but none in some rounds")
 
 
 def _compared(contents: Contents) -> str:
@@ -216,8 +219,8 @@ def _compared(contents: Contents) -> str:
     head = "<h3>Plain values in clients' messages</h3>"
     if sent.compared is None:
         return (
-            f"{head}<p><strong>Not checked.</strong> A client looks for its plain values in its own messages while a "
-            "run is recorded: run again with <code>--record-wire</code>.</p>"
+            f"{head}<p><strong>Not checked.</strong> Clients look for plain values in their messages only while a run "
+            "is recorded. Run the recipe again with <code>--record-wire</code>.</p>"
         )
     said = sent.compared
     asked, found = sum(said.values.values()), sum(said.found.values())
@@ -225,15 +228,14 @@ def _compared(contents: Contents) -> str:
     line = f"Compared at the client: {asked} values, {said.messages}{of} messages, {found} found."
     body = [[zone_label(zone), str(count), str(said.found.get(zone, 0))] for zone, count in said.values.items()]
     note = (
-        "Each client looked for the values of zones that it hides itself (encrypted, noised, kept) in what it sent: "
-        "at any byte, in either order of bytes, as float32 beside a neighbour or alone as float64. Zeros and round "
-        "numbers are left out. Values that are scaled or rounded before they are sent are not found so. Messages of "
-        "the set-up, of rounds in which a client uploaded nothing and after the last round have no values of their own "
-        "to be compared with, and do not count."
+        "Each client looked in its messages for the values of the zones that it hides itself (encrypted, noised, "
+        "kept). It looked at any byte offset and in both byte orders, for two neighbours in float32 or one value in "
+        "float64. It left out zeros and round numbers. This check does not find values that are scaled or rounded "
+        "before they are sent. Messages of the set-up, of rounds in which a client uploaded nothing, and after the "
+        "last round do not count, because there are no values to compare them with."
     )
     if not said.values:
-        line = f"Compared at the client: no zone is hidden by a client, so there was nothing to look for{of and '.'}"
-        line = line.rstrip(".") + "."
+        line = "Compared at the client: clients hide no zone, so there was nothing to look for."
     result = f"<p><strong>{sentence(line)}</strong></p>"
     values = table("Values that were looked for.", ["zone", "values", "found at"], body, numeric=1)
     return f'{head}{result}{values}<p class="note">{sentence(note)}</p>'
@@ -247,15 +249,16 @@ def _ledger(contents: Contents) -> str:
     body = [[f"<b>{text(line.who)}</b>", *_epsilons(line), sentence(line.detail or line.reason)]
             for line in ledger.verdict.lines]  # fmt: skip
     header = ["party", "guarantee", "epsilon, add-or-remove", "epsilon, replace-one", "delta", "why"]
-    parts = [table("The account by party: epsilon of the worst client.", header, body)]
+    parts = [table("Privacy cost by party: epsilon of the worst client.", header, body)]
     rows = [
         _charge(rounds, entry, zone, facts) for rounds, entry in _alike(contents) for zone, facts in entry.zones.items()
     ]
     header = ["rounds", "charged", "zone", "scalars", "noise", "multiplier", "in the sum", "source"]
     parts.append(
         table(
-            "Every charge; rounds in a row that are alike stand in one line. charges.csv has a line for each. A "
-            "multiplier is the noise's size over the bound on one client; in the sum it is so many times as large.",
+            "Every charge. Consecutive rounds that are alike share one line; charges.csv has a line for each. A "
+            "multiplier is the size of the noise divided by the bound on one client. The column “in the sum” says how "
+            "many times larger it is in the sum.",
             header, rows,
         )
     )  # fmt: skip
@@ -287,7 +290,7 @@ def _method(name: str) -> str:
 
 
 def _alike(contents: Contents) -> Iterator[tuple[str, RoundEntry]]:
-    """Entries of the log in a row that differ in their round alone, with the rounds in words."""
+    """Consecutive entries of the log that differ only in their round, with the rounds in words."""
     plain = [({**entry.to_plain(), "round": 0}, entry) for entry in contents.charges.log]
     for _, group in itertools.groupby(plain, key=lambda pair: pair[0]):
         entries = [entry for _, entry in group]
@@ -324,7 +327,7 @@ def _who_paid(contents: Contents) -> str:
     charges = contents.charges
     if any(entry.charged == "secret" for entry in charges.log):
         return (
-            "Who took part is secret: no file of this folder names a client, and every figure holds for each of them."
+            "Participation is secret: no file of this folder names a client, and every figure holds for each client."
         )
     counts = [0] * charges.clients
     for entry in charges.log:
@@ -341,11 +344,11 @@ def _who_paid(contents: Contents) -> str:
 
 def _attacks(contents: Contents) -> str:
     attacks = contents.attacks
-    awaited = "<p>The recipe names attacks that were not made, or not to their end.</p>" if attacks.awaited else ""
+    awaited = "<p>The recipe names attacks that were not run, or not completed.</p>" if attacks.awaited else ""
     if not attacks.tried:
         return (
-            f"{awaited}<p><strong>None was tried.</strong> That says nothing about what an attack would get; "
-            "<code>fedplug attack RUN</code> tries some on a run whose messages were recorded.</p>"
+            f"{awaited}<p><strong>None was tried.</strong> This says nothing about what an attack would achieve. "
+            "<code>fedplug attack RUN</code> runs attacks on a run with recorded messages.</p>"
         )
     body = []
     for tried in attacks.tried:
@@ -355,10 +358,10 @@ def _attacks(contents: Contents) -> str:
         judged = f"{text(tried.metric)}; {worse}"
         body.append([text(tried.attack), judged, _number(tried.value), guess, share, str(tried.targets)])
     caption = (
-        "What each attack got, in the form that took more, as the mean over targets, beside the best guess that looks "
-        "at nothing. An attack that fails proves nothing about stronger ones."
+        "The result of each attack in its stronger form, as the mean over targets, compared with the best guess "
+        "without any messages. An attack that fails proves nothing about stronger attacks."
     )
-    header = ["attack and adversary", "judged by", "got", "best guess that looks at nothing", "successes", "targets"]
+    header = ["attack and adversary", "metric", "result", "best guess without messages", "successes", "targets"]
     return awaited + table(caption, header, body)
 
 
@@ -386,12 +389,12 @@ def _what_ran(contents: Contents) -> str:
     return "".join(
         [
             f'<dl class="facts">{listed}</dl>',
-            table("What a round does, hook by hook, in order.", ["hook", "component", "what it does here"], plan),
-            table("Versions that the run noted.", ["distribution", "version"], run),
-            table("SHA-256 of each file of the user's own that the recipe names.", ["file", "SHA-256"], own)
-            or "<p>The recipe names no files of the user's own.</p>",
-            "<details><summary>Versions of all that these need, as they were installed when this was made</summary>",
-            table("They may differ from those of the run.", ["distribution", "version"], made),
+            table("The hooks of a round, in order.", ["hook", "component", "description"], plan),
+            table("Versions that the run recorded.", ["distribution", "version"], run),
+            table("SHA-256 of each of the user's own files that the recipe names.", ["file", "SHA-256"], own)
+            or "<p>The recipe names none of the user's own files.</p>",
+            "<details><summary>Versions of all dependencies, as installed when this page was made</summary>",
+            table("They may differ from those during the run.", ["distribution", "version"], made),
             "</details>",
             f"<details><summary>Resolved recipe</summary><pre><code>{text(contents.written)}</code></pre></details>",
         ]
@@ -400,9 +403,9 @@ def _what_ran(contents: Contents) -> str:
 
 def _how_to_check() -> str:
     return (
-        "<p><code>fedplug verify FOLDER --signer KEY</code> checks the SHA-256 and the size of every file, the "
-        "signature (Ed25519) over that list, and that this page is what the other files make of it; and it reckons the "
-        "ledger again from the charges. It needs fedplug, fedplug-lab and fedplug-evidence, neither data nor torch. "
-        "<code>KEY</code> is the signer's public key, which you were given by another way than this folder: without it "
-        "the signature shows only that nothing was changed since somebody signed.</p>"
+        "<p><code>fedplug verify FOLDER --signer KEY</code> checks the SHA-256 and the size of every file and the "
+        "signature (Ed25519) over that list. It recomputes the ledger from the charges, and checks that this page "
+        "follows from the other files. It needs fedplug, fedplug-lab and fedplug-evidence, but neither data nor torch. "
+        "<code>KEY</code> is the signer's public key. Get it from the signer, not from this folder. Without it, the "
+        "signature shows only that nothing has changed since somebody signed the folder.</p>"
     )

@@ -1,4 +1,4 @@
-"""The picture of a round: who takes part, what goes between them, and a lock at each party, as inline SVG."""
+"""The picture of a round as inline SVG: the parties, the bytes between them, and a lock for each party."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from fedplug.api.verdict import Line, State, Verdict
 
 _WIDTH, _HEIGHT = 960, 560
 _LETTERS = 34
-"""Of a line of text in a box."""
+"""Letters of a line of text in a box."""
 Lock = State | Literal["part"]
-"""That of a line: its state, or `part` where a guarantee is not for a client as a whole."""
+"""The lock of a line: its state, or `part` if a guarantee is not for a client as a whole."""
 _WORDS: dict[Lock, str] = {
     "guaranteed": "LOCKED", "part": "LOCKED IN PART", "beyond": "HALF OPEN", "none": "OPEN", "absent": "NO SUCH PARTY",
 }  # fmt: skip
 LOCKS: dict[Lock, str] = {
     "guaranteed": "a guarantee holds for each client",
-    "part": "a guarantee holds for what is named, and none for a client as a whole",
-    "beyond": "an epsilon is stated, and promises too little",
-    "none": "nothing is promised", "absent": "this protocol has no such party",
+    "part": "a guarantee holds for the named unit, but none for a client as a whole",
+    "beyond": "there is an epsilon, but it promises too little",
+    "none": "there is no guarantee", "absent": "this protocol has no such party",
 }  # fmt: skip
-"""What each lock means."""
+"""The meaning of each lock."""
 STYLE = """
 .round { display: block; width: 100%; min-width: 46rem; height: auto; font-size: 13px; }
 .round text { fill: var(--ink); } .round .soft { fill: var(--muted); }
@@ -38,11 +38,11 @@ STYLE = """
 .round .absent rect.box { stroke-dasharray: 4 4; }
 .pan { overflow-x: auto; }
 """
-"""CSS of the picture; its colours are the page's own."""
+"""CSS of the picture. It uses the colours of the page."""
 _PLACES: dict[str, tuple[int, int, str]] = {
     "server": (350, 10, "server"), "key_holder": (690, 10, "key server"),
     "client": (10, 372, "another client"), "client_and_server": (350, 372, "client with the server"),
-    "released_model": (690, 372, "who gets the model"),
+    "released_model": (690, 372, "anybody with the model"),
 }  # fmt: skip
 _BOX = 260, 178
 
@@ -74,28 +74,28 @@ def draw(verdict: Verdict, ways: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def words(verdict: Verdict) -> str:
-    """The picture in a sentence a party."""
+    """The picture in words, one sentence for each party."""
     return " ".join(f"{line.who}: {' '.join(_locked(line)).lower()}, {line.guarantee}." for line in verdict.lines)
 
 
 def lock_of(line: Line) -> Lock:
-    """Which lock a line has."""
+    """The lock of a line."""
     return "part" if line.state == "guaranteed" and line.unit != "client" else line.state
 
 
 def _locked(line: Line) -> list[str]:
-    """The words at a lock, in one line or two."""
+    """The words next to a lock, in one or two lines."""
     if lock_of(line) == "part":
         return [f"locked for each {line.unit};", "a client as a whole is open"]
     return [_WORDS[line.state]]
 
 
 def _whose() -> str:
-    """The client whose data it is."""
-    kept = ["holds the data, trains on them,", "cuts its update into zones and", "protects each before it leaves"]
+    """The client that owns the data."""
+    kept = ["holds the data, trains on them,", "cuts its update into zones, and", "protects each before it leaves"]
     return (
         f'<g><rect class="box" x="10" y="10" width="{_BOX[0]}" height="{_BOX[1]}" rx="8"/>'
-        f'<text class="name" x="26" y="38">the client whose data it is</text>{_lines(26, 64, kept, "soft")}</g>'
+        f'<text class="name" x="26" y="38">the client that owns the data</text>{_lines(26, 64, kept, "soft")}</g>'
     )
 
 
@@ -116,7 +116,7 @@ def _party(party: str, line: Line) -> str:
 
 
 def _lock(x: int, y: int, state: Lock) -> str:
-    """A padlock of 26 by 36: shut; shut and hollow; its shackle half way up; hanging open; for nobody, a ring."""
+    """A padlock of 26 by 36: shut, shut and hollow, half open, or open; a ring if there is no such party."""
     if state == "absent":
         return f'<circle class="lock" cx="{x + 13}" cy="{y + 20}" r="11" stroke-width="2.5" stroke-dasharray="3 4"/>'
     shut = f"M{x + 5} {y + 17}V{y + 11}a8 8 0 0 1 16 0V{y + 17}"
@@ -155,6 +155,6 @@ def _lines(x: int, y: int, texts: Sequence[str], kind: str, anchor: str = "start
 
 
 def legend(lines: Iterable[Line]) -> str:
-    """What the locks mean, in a line, for those that the picture shows."""
+    """The meanings of the locks in the picture, in one line."""
     there = {*map(lock_of, lines)}
     return "; ".join(f"{_WORDS[state].lower()}: {meaning}" for state, meaning in LOCKS.items() if state in there) + "."

@@ -1,4 +1,4 @@
-"""The ledger reckoned again from its charges, without the run, its data or torch; and what differs from the stated."""
+"""Recomputes the ledger from its charges, without the run, its data or torch, and compares it with the stated one."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ from fedplug.round.base import make_context
 from fedplug_evidence.facts import Charges, Contents
 
 CLOSE = 1e-6
-"""By how much a number may differ, relative: other versions of numpy and scipy round otherwise."""
+"""The largest relative difference of numbers: other versions of numpy and scipy round differently."""
 MOST_CLIENTS = 1_000_000
-"""A ledger has a number for each, and who checks has a small machine."""
+"""A ledger has a number for each client, and the machine of a reviewer may be small."""
 _OF_EPSILON = {"epsilons", "zones"}
-"""What of a ledger holds epsilons, beside the verdict."""
+"""The keys of a ledger with epsilons, in addition to the verdict."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Reckoned:
-    """What came of it.
+    """The result of recomputing a ledger.
 
     Attributes:
-        differences: place, stated and reckoned, in words.
-        notes: what the figures go by.
-        unchecked: what could not be reckoned again, and why.
+        differences: place, stated and recomputed value, in words.
+        notes: the assumptions behind the figures.
+        unchecked: what could not be recomputed, and why.
         figures: how many numbers and texts were compared.
     """
 
@@ -65,10 +65,10 @@ class _Begun:
 
     Attributes:
         ledger: without a round.
-        protocol: the recipe, its components and the public facts of a round; None where they cannot be read here.
-        left_out: keys of a ledger that cannot be reckoned with it.
-        unpriced: whether no epsilon can be.
-        unchecked: why.
+        protocol: the recipe, its components and the public facts of a round; None if they cannot be read here.
+        left_out: keys of a ledger that cannot be recomputed.
+        unpriced: whether no epsilon can be recomputed.
+        unchecked: the reasons.
     """
 
     ledger: Ledger
@@ -79,21 +79,21 @@ class _Begun:
 
 
 def reckon(contents: Contents, catalog: Catalog | None = None) -> Reckoned:
-    """Reckons the ledger from the charges, and compares every figure with the stated one.
+    """Recomputes the ledger from the charges and compares every figure with the stated one.
 
     Args:
         contents: of a folder.
-        catalog: the components on offer; by default what is installed.
+        catalog: the available components; default: those installed.
     """
     charges, stated = contents.charges, contents.ledger
     differences, notes = [*_unlike_recipe(contents), *_unlike_log(charges, stated)], list[str]()
     unchecked: list[str] = []
     if charges.clients > MOST_CLIENTS:
-        return Reckoned([*differences, f"charges.json, clients: {charges.clients}, and no run has so many"], notes, [])
+        return Reckoned([*differences, f"charges.json, clients: {charges.clients} is more than any run has"], notes, [])
     try:
         begun = _begun(contents, catalog or Catalog.discover())
         unchecked += begun.unchecked
-        # Who took part is secret in a ledger that states everything as if all had been asked.
+        # If participation is secret, the ledger states everything as if all clients had been asked.
         log = [dataclasses.replace(each, charged="all") if each.charged == "secret" else each for each in charges.log]
         reveals = [shown.to_plain() for shown in charges.reveals]
         unopened = [list(place) for place in charges.unopened]
@@ -103,17 +103,17 @@ def reckon(contents: Contents, catalog: Catalog | None = None) -> Reckoned:
             differences += _unlike_protocol(contents, *begun.protocol[:2])
             differences += _unlike_noise(charges, *begun.protocol, unchecked)
     except ImportError as error:
-        return Reckoned(differences, notes, [*unchecked, f"The ledger cannot be reckoned here: {error}"])
+        return Reckoned(differences, notes, [*unchecked, f"The ledger cannot be recomputed here: {error}"])
     except (FedplugError, ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
-        # What nobody wrote: charges of a run can always be reckoned.
+        # No run wrote this: a ledger always follows from the charges of a run.
         return Reckoned([*differences, f"charges.json: no ledger follows from it ({error})"], notes, unchecked)
     secret = {each.charged == "secret" for each in charges.log}
     if True in secret:
         notes.append(
-            "Who took part is secret in this run, so no charge names a client: every figure is reckoned as if all had "
-            "been asked in every round, as the ledger states it"
+            "Participation is secret in this run, so no charge names a client: every figure is computed as if all "
+            "clients had been asked in every round, as in the ledger"
         )
-    if begun.unpriced:  # whether coins hide who took part then depends on an accountant that is not here
+    if begun.unpriced:  # whether sampling hides participation then depends on an accountant that is missing here
         sampled = begun.ledger.sampling
         may_hide = sampled is not None and (sampled.scheme, sampled.source) == ("poisson", "secure")
         hides = {True, False} if may_hide else {False}
@@ -121,16 +121,16 @@ def reckon(contents: Contents, catalog: Catalog | None = None) -> Reckoned:
         hides = {again.sampling.amplified}
     if len(secret) > 1 or not secret <= hides:
         differences.append(
-            f"charges.json, log: it {'hides' if True in secret else 'names'} who took part, and by the recipe and what "
-            f"was released that {'is' if True in hides else 'cannot be'} secret"
+            f"charges.json, log: it {'hides' if True in secret else 'names'} who took part, but by the recipe and the "
+            f"releases that {'is' if True in hides else 'cannot be'} secret"
         )
     said, reckoned = stated.to_plain(for_json=True), again.to_plain(for_json=True)
-    left_out = {"log", *begun.left_out}  # the log was compared as it is
+    left_out = {"log", *begun.left_out}  # the log was compared directly
     untold = {*stated.levels} & ({*begun.ledger.keepers} if begun.protocol else {*stated.levels})
     if untold and (secret == {True} or not begun.protocol):
         left_out.add("levels")
         why = "of clients is secret" if begun.protocol else "is kept by a component that cannot be read here"
-        unchecked.append(f"The account of levels ({', '.join(sorted(untold))}) {why}, and was not reckoned")
+        unchecked.append(f"The account of levels ({', '.join(sorted(untold))}) {why}, so it was not recomputed")
     else:
         untold = set()
     if untold or begun.unpriced:
@@ -143,21 +143,21 @@ def reckon(contents: Contents, catalog: Catalog | None = None) -> Reckoned:
 
 
 def shown_in_run(contents: Contents, catalog: Catalog | None = None) -> list[Reveals]:
-    """What a ledger lists as shown that does not follow from the recipe."""
+    """The entries in a ledger's list of revealed facts that do not follow from the recipe."""
     follows = _begun(contents, catalog or Catalog.discover()).ledger.reveals
     return [shown for shown in contents.ledger.reveals if shown not in follows]
 
 
 def _unlike_lines(stated: Verdict, again: Verdict, untold: set[str], unpriced: bool) -> Iterator[str]:
-    """Where a verdict differs in lines that can be reckoned: all but those of levels, or with an epsilon.
+    """Differences of a verdict in lines that can be recomputed: not those of levels or with an epsilon.
 
     Args:
-        stated, again: the two.
-        untold: levels that nobody reckoned.
-        unpriced: whether no epsilon was reckoned.
+        stated, again: the two verdicts.
+        untold: levels that were not recomputed.
+        unpriced: whether no epsilon was recomputed.
     """
     if [line.party for line in stated.lines] != [line.party for line in again.lines]:
-        yield "ledger.json, verdict, lines: their parties are others, or in another order"
+        yield "ledger.json, verdict, lines: the parties or their order differ"
         return
     for number, (line, reckoned) in enumerate(zip(stated.lines, again.lines, strict=True)):
         of_level = line.unit in untold and reckoned.state != "absent"
@@ -165,7 +165,7 @@ def _unlike_lines(stated: Verdict, again: Verdict, untold: set[str], unpriced: b
             one, other = line.to_plain(for_json=True), reckoned.to_plain(for_json=True)
             yield from unlike(one, other, f"ledger.json, verdict, lines, {number}")
     if (status := Verdict.of(stated.lines).status) != stated.status:
-        yield f"ledger.json, verdict, status: {stated.status!r}, and by its lines {status!r}"
+        yield f"ledger.json, verdict, status: {stated.status!r}, but its lines give {status!r}"
 
 
 def _begun(contents: Contents, catalog: Catalog) -> _Begun:
@@ -181,9 +181,9 @@ def _begun(contents: Contents, catalog: Catalog) -> _Begun:
         except (FedplugError, ImportError) as error:
             why = f"the recipe cannot be read here ({str(error).splitlines()[0]})"
     else:
-        why = f"the recipe names {' and '.join(own)}, and code of the user's own is not run here"
+        why = f"the recipe names {' and '.join(own)}, and the user's own code is not run here"
     unchecked, left_out, unpriced = (
-        [f"What the components say was taken as it is stated, since {why}"],
+        [f"The statements of the components were not checked, because {why}"],
         set[str](),
         False,
     )
@@ -193,13 +193,13 @@ def _begun(contents: Contents, catalog: Catalog) -> _Begun:
         if accountant is None:
             left_out |= _OF_EPSILON | ({"sampling", "warnings"} if charges.sampling else set())
             unpriced = True
-            unchecked.append(f"The accountant {charges.accountant} is not installed here, so no epsilon was reckoned")
+            unchecked.append(f"The accountant {charges.accountant} is not installed here, so no epsilon was recomputed")
     kinds = {release.mechanism for entry in charges.log for z in entry.zones.values() for release in z.releases}
     if strange := {f.other[0] for e in charges.log for f in e.zones.values() if f.other} - {*OF_EPSILON}:
         left_out |= _OF_EPSILON | {"warnings"}
         unpriced = True
         named = " and ".join(sorted(strange & kinds))
-        unchecked.append(f"The cost of {named} noise is its component's, and not reckoned")
+        unchecked.append(f"The cost of {named} noise is stated by its component and was not recomputed")
     ledger = Ledger(
         recipe_name=stated.recipe, num_clients=charges.clients, rounds=charges.rounds, min_clients=charges.min_clients,
         delta=charges.delta, sampling=None if charges.sampling is None else Sampling(**charges.sampling),
@@ -210,7 +210,7 @@ def _begun(contents: Contents, catalog: Catalog) -> _Begun:
 
 
 def _accountant(plain: Any, catalog: Catalog) -> Accountant | None:
-    """The accountant that a recipe names, with its options; None where it is not installed."""
+    """The accountant that a recipe names, with its options; None if it is not installed."""
     entry = catalog.get("accountant", plain["use"]) if isinstance(plain, Mapping) else None
     if entry is None:
         return None
@@ -226,7 +226,7 @@ def _accountant(plain: Any, catalog: Catalog) -> Accountant | None:
 
 
 def own_uses(plain: Any) -> Iterator[str]:
-    """The files of the user's own that a recipe names."""
+    """The user's own files that a recipe names."""
     if isinstance(plain, Mapping):
         use = plain.get("use")
         if isinstance(use, str) and is_own(use):
@@ -238,7 +238,7 @@ def own_uses(plain: Any) -> Iterator[str]:
 
 
 def _unlike_recipe(contents: Contents) -> Iterator[str]:
-    """Where charges and facts say other than the recipe."""
+    """Differences between the recipe and the charges and facts."""
     charges, facts, plain = contents.charges, contents.facts, contents.recipe
     data = plain.get("data")
     clients = data.get("clients") if isinstance(data, Mapping) else None
@@ -258,12 +258,12 @@ def _unlike_recipe(contents: Contents) -> Iterator[str]:
         ("own_files.json", contents.own_files.sha256, dict(own_files(plain))),
     ):
         if said != recipe:
-            yield f"{place}: {said!r}, and by recipe.yaml {recipe!r}"
+            yield f"{place}: {said!r}, but recipe.yaml says {recipe!r}"
     yield from _unlike_zones(contents)
 
 
 def _unlike_zones(contents: Contents) -> Iterator[str]:
-    """Where facts name zones and rounds that there are not, or sizes that differ."""
+    """Zones and rounds in the facts that do not exist, and sizes that differ."""
     plain, sent, facts = contents.recipe, contents.sent, contents.facts
     known = {RETAINED, *(plain.get("protect") or ()), *(plain.get("postprocess") or ())}
     compared = sent.compared or Compared()
@@ -275,39 +275,39 @@ def _unlike_zones(contents: Contents) -> Iterator[str]:
         ("messages.csv", [way.zone for way in contents.ways if way.zone != "other"]),
     ):
         if strange := sorted({*zones} - known):
-            yield f"{place}: it names the zone {strange[0]}, and recipe.yaml has none"
+            yield f"{place}: it names the zone {strange[0]}, which recipe.yaml does not have"
     if strange := sorted({*compared.found} - {*compared.values}):
-        yield f"messages.json, compared, found: values of the {strange[0]} zone, and nobody looked for any"
+        yield f"messages.json, compared, found: values of the {strange[0]} zone, for which no client looked"
     if sent.recorded and compared.messages > sent.answers:
-        yield f"messages.json, compared, messages: {compared.messages}, and there are {sent.answers} of clients"
+        yield f"messages.json, compared, messages: {compared.messages}, but clients sent only {sent.answers}"
     secret = any(entry.charged == "secret" for entry in contents.charges.log)
     first, last = (0, 0) if secret else (1, facts.rounds)
     for way in contents.ways:
         if not first <= way.round <= last or way.way not in ("up", "down", "key_server"):
-            yield f"messages.csv: it has {way.way} bytes of round {way.round}, and there are none such"
+            yield f"messages.csv: it has {way.way} bytes of round {way.round}, which cannot exist"
             break
     for number, entry in enumerate(contents.charges.log):
         if entry.total != facts.parameters:
-            yield f"run.json, parameters: {facts.parameters}, and by charges.json, log, {number} {entry.total}"
+            yield f"run.json, parameters: {facts.parameters}, but charges.json, log, {number} says {entry.total}"
             break
 
 
 def _unlike_protocol(contents: Contents, recipe: Recipe, composition: Composition) -> Iterator[str]:
-    """Where files say other than the components that the recipe names."""
+    """Differences between the files and the components that the recipe names."""
     plan = [*map(list, plan_of(recipe, composition))]
     presence = math.prod((section.presence for section in recipe.sections.values()), start=1.0)
-    yield from unlike([*map(list, contents.facts.plan)], plan, "run.json, plan", "by recipe.yaml")
-    yield from unlike(contents.charges.presence, presence, "charges.json, presence", "by recipe.yaml")
+    yield from unlike([*map(list, contents.facts.plan)], plan, "run.json, plan", "recipe.yaml gives")
+    yield from unlike(contents.charges.presence, presence, "charges.json, presence", "recipe.yaml gives")
     if strange := sorted({*contents.ledger.levels} - {*composition.keepers}):
-        yield f"ledger.json, levels: {strange[0]}, and no component of recipe.yaml keeps an account of it"
+        yield f"ledger.json, levels: {strange[0]}, but no component of recipe.yaml keeps an account of it"
 
 
 def _unlike_noise(
     charges: Charges, recipe: Recipe, composition: Composition, ctx: Context, unchecked: list[str]
 ) -> Iterator[str]:
-    """Where charges name noise that the recipe does not have; numbers that are others are `unchecked`.
+    """Noise in the charges that the recipe does not have. Numbers that differ are `unchecked`.
 
-    Numbers may follow from what happened in a run, which nobody has here.
+    Numbers may depend on events in a run, which are not known here.
     """
     doubts: dict[str, None] = {}
     for number, entry in enumerate(charges.log):
@@ -317,24 +317,24 @@ def _unlike_noise(
         known |= {f"ballots of {name}": releases_of(name, given) for name, given in composition.ballots(now)}
         for zone, facts in entry.zones.items():
             if zone not in known:
-                yield f"{at}, zones: {zone}, and recipe.yaml has none"
+                yield f"{at}, zones: {zone}, which recipe.yaml does not have"
                 continue
             said, found = facts.releases, known[zone]
             if [_kind(release) for release in said] != [_kind(release) for release in found]:
                 kinds = [", ".join(map(_kind, each)) or "none" for each in (said, found)]
-                yield f"{at}, zones, {zone}, releases: the noise is {kinds[0]}, and by recipe.yaml {kinds[1]}"
+                yield f"{at}, zones, {zone}, releases: the noise is {kinds[0]}, but recipe.yaml gives {kinds[1]}"
                 continue
-            # Bounds and steps follow from the model's layers too, which are not here; they cost nothing themselves.
+            # Bounds and steps also depend on the model's layers, which are not known here. They cost nothing.
             pairs = [
                 [dataclasses.replace(release, clipping_norm=0.0, step=0.0).to_plain(for_json=True) for release in each]
                 for each in (said, found)
             ]
             place = f"of the {zone} zone, releases"
-            doubts |= dict.fromkeys(unlike(pairs[0], pairs[1], place, "by recipe.yaml here"))
+            doubts |= dict.fromkeys(unlike(pairs[0], pairs[1], place, "recipe.yaml gives"))
         if entry.secret_cohort and not {*entry.zones} <= amplified(recipe.sampling, now):
-            yield f"{at}, secret_cohort: true, and by recipe.yaml the sums show who took part"
+            yield f"{at}, secret_cohort: true, but by recipe.yaml the sums show who took part"
     unchecked += [
-        f"The noise of charges.json may follow from what happened in the run: {doubt}" for doubt in [*doubts][:3]
+        f"The noise in charges.json may depend on events in the run: {doubt}" for doubt in [*doubts][:3]
     ]
 
 
@@ -343,30 +343,30 @@ def _kind(release: Release) -> str:
 
 
 def _unlike_log(charges: Charges, stated: LedgerReport) -> Iterator[str]:
-    """Where the charges contradict the stated ledger, or themselves."""
+    """Contradictions between the charges and the stated ledger, or in the charges."""
     yield from unlike(
         [entry.to_plain(for_json=True) for entry in stated.log],
         [entry.to_plain(for_json=True) for entry in charges.log],
-        "ledger.json, log", "by charges.json",
+        "ledger.json, log", "charges.json says",
     )  # fmt: skip
     for number, entry in enumerate(charges.log):
         place = f"charges.json, log, {number}"
         clients = entry.charged if isinstance(entry.charged, list) else []
         if strange := [client for client in clients if client >= charges.clients]:
-            yield f"{place}: it charges client {strange[0]}, and there are {charges.clients}"
+            yield f"{place}: it charges client {strange[0]}, but there are {charges.clients} clients"
         if not 1 <= entry.round <= charges.rounds:
-            yield f"{place}: it is of round {entry.round}, and there are {charges.rounds}"
+            yield f"{place}: it is of round {entry.round}, but there are {charges.rounds} rounds"
         yield from _unlike_releases(entry, place)
         for zone, facts in entry.zones.items():
             steps = [credit_in_steps(r, charges.clients) for r in facts.releases if r.mechanism in INTEGER]
             most = 1.0 if facts.uncredited else max([math.sqrt(charges.clients), *steps]) * (1 + CLOSE)
             for name in ("sum_factor", "peer_factor"):
                 if (factor := getattr(facts, name)) is not None and not 1 <= factor <= most:
-                    yield f"{place}, zones, {zone}, {name}: {factor:g}, and it can be 1 to {most:g}"
+                    yield f"{place}, zones, {zone}, {name}: {factor:g}, but it must be 1 to {most:g}"
 
 
 def _unlike_releases(entry: RoundEntry, place: str) -> Iterator[str]:
-    """Where the multipliers of an entry do not follow from its releases."""
+    """Multipliers of an entry that do not follow from its releases."""
     for zone, facts in entry.zones.items():
         releases = facts.releases
         found = {
@@ -377,11 +377,11 @@ def _unlike_releases(entry: RoundEntry, place: str) -> Iterator[str]:
         }
         for name, value in found.items():
             if getattr(facts, name) != value:
-                yield f"{place}, zones, {zone}, {name}: {getattr(facts, name)!r}, and by its releases {value!r}"
+                yield f"{place}, zones, {zone}, {name}: {getattr(facts, name)!r}, but its releases give {value!r}"
 
 
 def own_files(plain: Any) -> Iterator[tuple[str, str]]:
-    """Name and SHA-256 of each file of the user's own, as the resolved recipe has them; sorted."""
+    """Name and SHA-256 of each of the user's own files, from the resolved recipe, sorted."""
     found = dict[str, str]()
     left = [plain]
     while left:
@@ -396,21 +396,21 @@ def own_files(plain: Any) -> Iterator[tuple[str, str]]:
     yield from sorted(found.items())
 
 
-def unlike(stated: Any, again: Any, place: str, how: str = "reckoned again") -> Iterator[str]:
-    """Where two pieces of plain data differ; numbers may differ by `CLOSE`."""
+def unlike(stated: Any, again: Any, place: str, how: str = "recomputing gives") -> Iterator[str]:
+    """Differences between two pieces of plain data. Numbers may differ by `CLOSE`."""
     if isinstance(stated, Mapping) and isinstance(again, Mapping):
         for key in [*stated, *(key for key in again if key not in stated)]:
             if key not in again:
-                yield f"{place}, {key}: {_shown(stated[key])}, and {how} there is none"
+                yield f"{place}, {key}: {_shown(stated[key])}, but {how} none"
             elif key not in stated:
-                yield f"{place}, {key}: it is missing, and {how} {_shown(again[key])}"
+                yield f"{place}, {key}: missing, but {how} {_shown(again[key])}"
             else:
                 yield from unlike(stated[key], again[key], f"{place}, {key}", how)
     elif isinstance(stated, list) and isinstance(again, list) and len(stated) == len(again):
         for number, (one, other) in enumerate(zip(stated, again, strict=True)):
             yield from unlike(one, other, f"{place}, {number}", how)
     elif not _alike(stated, again):
-        yield f"{place}: {_shown(stated)}, and {how} {_shown(again)}"
+        yield f"{place}: {_shown(stated)}, but {how} {_shown(again)}"
 
 
 def _alike(one: Any, other: Any) -> bool:

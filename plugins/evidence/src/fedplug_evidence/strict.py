@@ -1,4 +1,4 @@
-"""Reads what a stranger may have written: JSON and YAML that are bounded, plain, and mean one thing alone."""
+"""Reads files that a stranger may have written: JSON and YAML that are bounded, plain and unambiguous."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import yaml
 from fedplug.recipe import yaml_source
 
 DEEPEST = 64
-"""Lists and mappings inside each other; evidence has a dozen."""
+"""The largest depth of nested lists and mappings. Evidence needs a dozen."""
 _BRACKETS = re.compile(rb'"(?:[^"\\]+|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
-"""A text, also one that does not end, or a bracket; never tries a byte twice."""
+"""A string, terminated or not, or a bracket. It never tries a byte twice."""
 
 
 def read_json(data: bytes) -> Any:
     """Plain data of JSON.
 
     Raises:
-        ValueError: it is no JSON in UTF-8, is nested too deeply, names a key twice, or has a number that JSON has not.
+        ValueError: the data are not JSON in UTF-8, are nested too deeply, repeat a key, or have a number that JSON does
+            not allow.
     """
     depth = 0
     for found in _BRACKETS.finditer(data):
@@ -30,10 +31,11 @@ def read_json(data: bytes) -> Any:
 
 
 def read_yaml(data: bytes) -> Any:
-    """Plain data of YAML, of the types that JSON has.
+    """Plain data of YAML, limited to the types of JSON.
 
     Raises:
-        ValueError: it is no YAML in UTF-8, is nested too deeply, names a key twice, or has aliases, anchors or tags.
+        ValueError: the data are not YAML in UTF-8, are nested too deeply, repeat a key, or have aliases, anchors or
+            tags.
     """
     text, depth = data.decode("utf-8"), 0
     try:
@@ -56,15 +58,15 @@ def read_yaml(data: bytes) -> Any:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("it has a key twice")
+        raise ValueError("it repeats a key")
     return found
 
 
 def _no_number(token: str) -> Any:
-    raise ValueError(f"{token} is no number")
+    raise ValueError(f"{token} is not a number")
 
 
 def _sound(plain: Any) -> Any:
-    """The same, where it can be written again: no half of a character, no number without end."""
+    """Returns the data unchanged. Fails if they cannot be written again: lone surrogates, or numbers without end."""
     json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
     return plain

@@ -1,4 +1,4 @@
-"""Checks a folder of evidence: files, signature, ledger and page. Needs neither data nor torch."""
+"""Checks a folder of evidence: files, signature, ledger and page. It needs neither data nor torch."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Verified:
-    """What came of a check.
+    """The result of a check.
 
     Attributes:
-        problems: what does not fit, each beginning with the file; none where all fits.
-        notes: what was checked, and by what.
-        public: the key that signed, 32 bytes; None where the signature cannot be read.
-        unchecked: what could not be checked, and why; what was checked may fit all the same.
+        problems: the mismatches, each beginning with the name of the file; empty if there are none.
+        notes: what was checked and how.
+        public: the key that signed, 32 bytes; None if the signature cannot be read.
+        unchecked: what could not be checked, and why. All other checks may have passed.
     """
 
     problems: list[str]
@@ -38,86 +38,86 @@ class Verified:
 
     @property
     def ok(self) -> bool:
-        """Whether everything was checked, and fits."""
+        """Whether everything was checked and all checks passed."""
         return not (self.problems or self.unchecked)
 
     @property
     def last(self) -> str:
         """The last line of the command."""
         if count := len(self.problems):
-            return f"{count} thing{' does' if count == 1 else 's do'} not fit."
+            return f"{count} mismatch{'' if count == 1 else 'es'} found."
         if self.unchecked:
-            return f"What was checked fits; not everything was checked: {'; '.join(self.unchecked)}."
-        return "Everything fits."
+            return f"No mismatch found, but not everything could be checked: {'; '.join(self.unchecked)}."
+        return "All checks passed."
 
 
 def verify_folder(folder: Path, signer: bytes | None = None, catalog: Catalog | None = None) -> Verified:
     """Checks a folder of evidence.
 
     Args:
-        folder: as `make_evidence` has written it.
-        signer: the public key of the one who is said to have signed, 32 bytes; None: whoever.
-        catalog: the components on offer; by default what is installed.
+        folder: written by `make_evidence`.
+        signer: the public key of the expected signer, 32 bytes; None: any signer.
+        catalog: the available components; default: those installed.
 
     Raises:
-        SetupError: there is no evidence in that folder.
+        SetupError: the folder contains no evidence.
     """
     if not any((folder / name).is_file() for name in (MANIFEST, SIGNATURE, PAGE)):
-        hint = "; a run's evidence lies in RUN/evidence" if (folder / "recipe.yaml").is_file() else ""
-        raise SetupError(f"{folder} holds no evidence: it has no {MANIFEST}{hint}; fedplug evidence RUN makes some")
+        hint = "; a run's evidence is in RUN/evidence" if (folder / "recipe.yaml").is_file() else ""
+        raise SetupError(f"{folder} contains no evidence: it has no {MANIFEST}{hint}; fedplug evidence RUN makes it")
     checked = Checked(folder)
     problems, notes = list(checked.problems), list[str]()
     if not problems:
-        problems += [f"{name}: evidence has no such file" for name in sorted({*checked.data} - Contents.names())]
+        problems += [f"{name}: not a file of evidence" for name in sorted({*checked.data} - Contents.names())]
         notes.append(
-            f"{len(checked.data)} files have the SHA-256 and size that {MANIFEST} lists, and there is no other file"
+            f"{len(checked.data)} files have the SHA-256 and size in {MANIFEST}, and there is no other file"
         )
     if checked.public is not None:
         named = fingerprint(checked.public)
         if signer is None:
             notes.append(
-                f"Signed with the key {named}. Nobody was named with --signer, so the signature shows only that the "
-                "folder was not changed since somebody signed it"
+                f"Signed with the key {named}. No --signer was given, so the signature shows only that the folder has "
+                "not changed since somebody signed it"
             )
         elif signer != checked.public:
-            problems.append(f"{SIGNATURE}: it was signed with the key {named}, and --signer is {fingerprint(signer)}")
+            problems.append(f"{SIGNATURE}: signed with the key {named}, but --signer is {fingerprint(signer)}")
         elif not problems:
-            notes.append(f"Signed by the key that --signer names, {named}")
-    if problems:  # what the signer did not write is not read at all
-        return Verified(problems, [*notes, "Nothing that the files say was looked at"], checked.public)
+            notes.append(f"Signed with the key given as --signer, {named}")
+    if problems:  # never read contents that the signer did not write
+        return Verified(problems, [*notes, "The contents of the files were not checked"], checked.public)
     try:
         contents = Contents.of(checked.data)
     except SetupError as error:
-        return Verified([str(error)], [*notes, "The ledger was not reckoned again"], checked.public)
+        return Verified([str(error)], [*notes, "The ledger was not recomputed"], checked.public)
     found = reckon(contents, catalog)
     problems, unchecked = list(found.differences), list(found.unchecked)
     notes += found.notes
     if found.figures and not found.differences:
         notes.append(
-            f"The ledger follows from {len(contents.charges.log)} charges: {found.figures} figures and words agree"
+            f"The ledger follows from {len(contents.charges.log)} charges: {found.figures} figures and texts agree"
         )
-    problems += [f"{name}: it does not follow from the other files" for name in _unlike_tables(checked.data, contents)]
+    problems += [f"{name}: does not follow from the other files" for name in _unlike_tables(checked.data, contents)]
     if problems:
-        notes.append("The page was not made again, since other things do not fit")
+        notes.append("The page was not checked, because of other mismatches")
     elif others := _other_versions(contents):
-        unchecked.append(f"The page was made by {others}, which is not installed here, and was not made again")
+        unchecked.append(f"The page was made by {others}, which is not installed here, so it was not checked")
     elif checked.data.get(PAGE) != render(contents).encode():
-        problems.append(f"{PAGE}: it does not say what the other files say")
+        problems.append(f"{PAGE}: does not follow from the other files")
     else:
-        notes.append("The page says what the other files say")
+        notes.append("The page follows from the other files")
     return Verified(list(dict.fromkeys(problems)), notes, checked.public, unchecked)
 
 
 def _unlike_tables(files: Mapping[str, bytes], contents: Contents) -> list[str]:
-    """Files that hold the same as others, for people, and do not."""
+    """Tables for people that do not agree with the files that they are made from."""
     return [name for name, data in contents.tables().items() if files.get(name) != data]
 
 
 def _other_versions(contents: Contents) -> str:
-    """What made the page, where that is not what is installed here; else nothing."""
+    """The versions that made the page, if they differ from those installed here; otherwise empty."""
     names = ("fedplug", "fedplug-lab", "fedplug-evidence")
     made = contents.versions.made
-    others = [f"{name} {made.get(name, 'of no version')}" for name in names if made.get(name) != _installed(name)]
+    others = [f"{name} {made.get(name, 'without a version')}" for name in names if made.get(name) != _installed(name)]
     return " and ".join(others)
 
 

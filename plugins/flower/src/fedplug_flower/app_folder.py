@@ -1,4 +1,4 @@
-"""The app folder that `flwr run` wants: the recipe, the two apps, and Flower's settings."""
+"""The app folder for `flwr run`: the recipe, the two apps, and Flower's settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedplug.recipe.recipe import Recipe
 
 from fedplug_flower.server import CONFIG
 
-_SERVER = '''"""The server's side: a run of the recipe beside this file."""
+_SERVER = '''"""The server's side: a run of the recipe in this folder."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from fedplug_flower.server import app_of
 
 app = app_of(Path(__file__).parent / "recipe.yaml")
 '''
-_CLIENT = '''"""The clients' side: bytes in, bytes out. Sites that use `fedplug federation-relay` do not load it."""
+_CLIENT = '''"""The clients' side: it passes bytes on. Sites that use `fedplug federation-relay` do not load it."""
 
 from fedplug_flower.relaying import app
 
@@ -30,18 +30,18 @@ __all__ = ["app"]
 
 
 def write_app(recipe: Recipe, folder: Path, config: Mapping[str, str | int | bool] | None = None) -> Path:
-    """Writes the folder, which must not exist or be empty.
+    """Writes the folder. It must be empty or not exist.
 
     Args:
-        recipe: is written with all its values, so that it does not depend on other files.
-        folder: its name becomes that of the app.
-        config: other values than `CONFIG` has.
+        recipe: written with all its values, so it does not depend on other files.
+        folder: its name becomes the name of the app.
+        config: values that replace those of `CONFIG`.
 
     Raises:
-        SetupError: there is something in it.
+        SetupError: the folder is not empty.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SetupError(f"{folder} is not empty; name a folder that is, or that does not exist yet")
+        raise SetupError(f"{folder} is not empty; name an empty folder, or one that does not exist yet")
     name = re.sub(r"[^a-z0-9]+", "-", recipe.name.lower()).strip("-") or "recipe"
     package = folder / "fedplug_app"
     package.mkdir(parents=True)

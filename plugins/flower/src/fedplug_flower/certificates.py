@@ -1,6 +1,6 @@
-"""Keys and certificates of a trial federation: a root, a certificate for the server, a key pair for each node.
+"""Keys and certificates of a trial federation: a root, a certificate for the server, and a key pair for each node.
 
-They are for one machine and one day. A real federation has certificates from whoever makes them for its organisation.
+They are for one machine and one day. A real federation uses certificates from its organisation's certificate authority.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LASTS = datetime.timedelta(days=1)
 
 
 def make_certificates(folder: Path) -> None:
-    """Writes `ca.crt`, `server.pem` and `server.key`, for a server at 127.0.0.1. The root's key is not kept."""
+    """Writes `ca.crt`, `server.pem` and `server.key` for a server at 127.0.0.1. It does not keep the root's key."""
     root_key, root_name = ec.generate_private_key(ec.SECP256R1()), _name("fedplug trial root")
     root = (
         _certificate(root_name, root_name, root_key.public_key())
@@ -42,7 +42,7 @@ def make_certificates(folder: Path) -> None:
 
 
 def make_node_key(folder: Path, name: str) -> tuple[Path, bytes]:
-    """Writes the key pair of a node as OpenSSH has them; gives the file of the private half and the public half."""
+    """Writes the key pair of a node in OpenSSH format; returns the file of the private key and the public key."""
     key = ec.generate_private_key(ec.SECP384R1())
     form = serialization.PrivateFormat.OpenSSH
     write_bytes(folder / name, key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))

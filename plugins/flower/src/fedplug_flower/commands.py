@@ -9,44 +9,50 @@ import typer
 from fedplug.cli.options import Plugins, RecipeFile, Sets, command, takes
 from fedplug.runs.settings import Settings
 
-Clients = Annotated[int | None, typer.Option(min=1, metavar="N", help="So many clients; default: as in the recipe.")]
+Clients = Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of clients; default: as in the recipe.")]
 
 
-@command(epilog="Example: fedplug federation-app recipes/bfv-fedavg.yaml app && flwr run app my-federation --stream")
+@command(
+    group="Federate",
+    epilog="Example: fedplug federation-app recipes/bfv-fedavg.yaml app && flwr run app my-federation --stream",
+)
 def federation_app(
     recipe: RecipeFile,
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The app folder; it must not exist yet.", show_default=False)
+        Path, typer.Argument(metavar="DIR", help="App folder to write: empty, or not there yet.", show_default=False)
     ],
     sets: Sets = None,
     plugins: Plugins = None,
 ) -> None:
-    """Write the app folder with which `flwr run` runs a recipe in a Flower federation."""
+    """Write the app folder for `flwr run`, which runs a recipe in a Flower federation."""
     from fedplug.runs import functions
 
     from fedplug_flower.app_folder import write_app
 
     checked = functions.check(recipe, sets, plugins=plugins or ())
     write_app(checked, folder)
-    typer.echo(f"{folder} has the recipe {checked.name}, digest {checked.digest}; start it: flwr run {folder} --stream")
+    typer.echo(f"wrote {folder} with recipe {checked.name}, digest {checked.digest}; run: flwr run {folder} --stream")
 
 
-@command(epilog="Example: fedplug federation-relay --state /srv/fedplug/client-0 --secret /srv/fedplug/relay.secret")
+@command(
+    group="Federate",
+    epilog="Example: fedplug federation-relay --state /srv/fedplug/client-0 --secret /srv/fedplug/relay.secret",
+)
 def federation_relay(
     secret: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="The file that the SuperNode has as --superexec-auth-secret-file."),
+        typer.Option(metavar="FILE", help="The file given to the SuperNode as --superexec-auth-secret-file."),
     ],
-    state: Annotated[Path, typer.Option(metavar="DIR", help="The party's folder, its --state.")],
+    state: Annotated[Path, typer.Option(metavar="DIR", help="The party's --state folder.")],
     port: Annotated[int, typer.Option(help="The SuperNode's --port on this machine.")] = 9094,
 ) -> None:
-    """Hand messages of a SuperNode (--isolation process) to the party beside it; no code of the server is loaded."""
+    """Pass messages from a SuperNode (--isolation process) to a party on this machine. Loads no code of the server."""
     from fedplug_flower.worker import work
 
     work(f"127.0.0.1:{port}", secret, state)
 
 
-@command(epilog="Example: fedplug federation-try recipes/bfv-fedavg.yaml --clients 2 --set rounds=2")
+@command(group="Federate", epilog="Example: fedplug federation-try recipes/bfv-fedavg.yaml --clients 2 --set rounds=2")
 @takes("timeout", "output", "data", "record_wire", "plugins", engine="flower")
 def federation_try(
     recipe: RecipeFile,
@@ -54,10 +60,10 @@ def federation_try(
     clients: Clients = None,
     sets: Sets = None,
     folder: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep keys, logs and the parties' states here.")
+        Path | None, typer.Option(metavar="DIR", help="Keep keys, logs and the parties' states in this folder.")
     ] = None,
 ) -> None:
-    """Start a whole Flower federation on this machine, run a recipe in it, and stop everything again."""
+    """Start a whole Flower federation on this machine, run a recipe in it, then stop everything."""
     from fedplug.runs import functions
 
     from fedplug_flower.server import CONFIG

@@ -1,4 +1,4 @@
-"""The engine `flower`: parties behind the nodes of a Flower federation. It runs inside Flower's ServerApp alone."""
+"""The engine `flower`: parties behind the nodes of a Flower federation. It runs only inside Flower's ServerApp."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GRID: ContextVar[tuple[Grid, float]] = ContextVar("grid")
 
 @contextlib.contextmanager
 def serving(grid: Grid, patience: float) -> Iterator[None]:
-    """Inside, a run of this thread reaches its parties through this grid.
+    """Lets a run on this thread reach its parties through this grid, while the context is open.
 
     Args:
         grid: of the ServerApp.
@@ -34,20 +34,20 @@ def serving(grid: Grid, patience: float) -> Iterator[None]:
 
 
 class FlowerEngine(PartyEngine):
-    """Parties as programs of their own, behind the nodes of a Flower federation.
+    """Parties as separate programs behind the nodes of a Flower federation.
 
     Raises:
-        SetupError: this process is no ServerApp, or no party is there.
+        SetupError: this process is not a ServerApp, or no party is there.
     """
 
-    leave_seconds = 20.0  # a node asks for messages every three seconds
+    leave_seconds = 20.0  # nodes ask for messages every three seconds
 
     def __init__(self, job: Job) -> None:
         try:
             grid, patience = _GRID.get()
         except LookupError:
             raise SetupError(
-                "--engine flower works inside a Flower federation: fedplug federation-app writes the app that "
+                "--engine flower works only inside a Flower federation: fedplug federation-app writes the app that "
                 "flwr run starts there, and fedplug federation-try starts a federation on this machine"
             ) from None
         clients = [client_address(number) for number in range(int(job.recipe["data"]["clients"]))]
@@ -57,5 +57,5 @@ class FlowerEngine(PartyEngine):
         super().__init__(job, self._flower)
 
     def overhead(self) -> dict[str, int]:
-        """What parties' requests and Flower's own form of a message add to a message."""
+        """The bytes that the requests to parties and Flower's message format add to the messages."""
         return {**super().overhead(), "Flower": self._flower.framing}

@@ -1,7 +1,7 @@
-"""What a Flower message carries for us: bytes that Flower does not read, how long they may take, or why there are none.
+"""The content of our Flower messages: bytes that Flower does not read with a time limit, or the reason for a failure.
 
 The bytes travel as an array of uint8 in an ArrayRecord, which Flower cuts into pieces. Bytes in a ConfigRecord are two
-to seven times as slow, and fail at a gigabyte.
+to seven times slower and fail at a gigabyte.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from numpy.typing import NDArray
 
 KIND = "query"
-"""The type of all our messages, as Flower has types."""
+"""The Flower message type of all our messages."""
 _LONGEST_REASON = 1000
 
 
 def request(data: bytes, seconds: float) -> RecordDict:
-    """The content of a message to a party, which has so many seconds for its answer (`inf`: as many as it likes)."""
+    """The content of a message to a party. The party has this many seconds to answer (`inf`: no limit)."""
     return RecordDict({"bytes": _packed(data), "terms": ConfigRecord({"seconds": float(seconds)})})
 
 
@@ -30,7 +30,7 @@ def reply(data: bytes) -> RecordDict:
 
 
 def failure(reason: str) -> RecordDict:
-    """The content of an answer that says why the party gives none."""
+    """The content of an answer with the reason why the party gave none."""
     return RecordDict({"failure": ConfigRecord({"reason": reason[:_LONGEST_REASON]})})
 
 
@@ -38,16 +38,16 @@ def data_of(message: Message) -> bytes:
     """The bytes of a request or a reply.
 
     Raises:
-        MessageError: there are none; of a failure, its reason.
+        MessageError: there are none. For a failure, it gives the reason.
     """
     if message.has_error():
-        raise MessageError(f"Flower says: {message.error.reason}")
+        raise MessageError(f"Flower reports: {message.error.reason}")
     content = message.content
     if "failure" in content.config_records:
-        raise MessageError(str(content.config_records["failure"].get("reason", "no reason is given"))[:_LONGEST_REASON])
+        raise MessageError(str(content.config_records["failure"].get("reason", "no reason given"))[:_LONGEST_REASON])
     arrays = content.array_records.get("bytes")
     if arrays is None or "data" not in arrays:
-        raise MessageError("a message of another app: it holds no bytes for a party")
+        raise MessageError("a message of another app: it contains no bytes for a party")
     array = arrays["data"]
     if array.dtype != "uint8" or len(array.shape) != 1:
         raise MessageError(f"a message whose bytes are an array of {array.dtype} and shape {tuple(array.shape)}")
@@ -56,10 +56,10 @@ def data_of(message: Message) -> bytes:
 
 
 def seconds_of(message: Message) -> float:
-    """For how long a party may be silent over a request.
+    """How long a party may be silent before it answers a request.
 
     Raises:
-        MessageError: it does not say.
+        MessageError: the message does not say.
     """
     seconds = message.content.config_records.get("terms", ConfigRecord()).get("seconds")
     if not isinstance(seconds, float) or not seconds > 0:

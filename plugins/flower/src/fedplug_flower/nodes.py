@@ -1,10 +1,10 @@
-"""Which node of the federation stands before which party: the one that was registered under the party's address.
+"""Finds the node of each party in the federation: the node that is registered under the party's address.
 
     flwr supernode register client-3.pub --name client:3
 
-Whoever runs the SuperLink registers a node's public key, and the SuperLink lets nobody in who lacks the private half.
-So a name is bound to a key. A run notes the keys that it began with; a node that later has the name and another key is
-left out. What a node says of itself is not asked for: the party behind it answers for one address only.
+The operator of the SuperLink registers a node's public key. The SuperLink admits only nodes with the private key, so a
+name is bound to a key. A run records the keys at its beginning, and later leaves out a node that has the name but
+another key. A node's own claims are never used. The party behind it answers only for one address.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedplug.api.files import read_text, write_text
 from flwr.serverapp import Grid
 
 NODES = "nodes.json"
-"""In the run folder: of each party, the digest of its node's public key."""
+"""In the run folder: for each party, the digest of its node's public key."""
 
 
 class Nodes:
@@ -29,10 +29,10 @@ class Nodes:
 
     Args:
         grid: of the ServerApp.
-        run_dir: where the keys that a run began with are noted, or None.
+        run_dir: the folder that records the keys at the beginning of the run, or None.
 
     Raises:
-        CheckpointError: what was noted cannot be read.
+        CheckpointError: the recorded keys cannot be read.
     """
 
     def __init__(self, grid: Grid, run_dir: Path | None) -> None:
@@ -43,12 +43,12 @@ class Nodes:
                 self._keys = {str(name): str(key) for name, key in json.loads(read_text(self._file)).items()}
             except (OSError, ValueError, AttributeError) as error:
                 raise CheckpointError(
-                    f"{self._file} holds no addresses and keys ({error}); delete it to trust the keys that are "
-                    "registered now"
+                    f"{self._file} does not contain addresses and keys ({error}); delete it to trust the keys "
+                    "that are registered now"
                 ) from error
 
     def of(self, addresses: Iterable[str]) -> dict[str, int | PartyLost]:
-        """The connected node of each of these parties, or why there is none that may be asked."""
+        """The connected node of each of these parties, or the reason why none can be used."""
         connected: dict[str, list[Any]] = {}
         for node in self._grid.get_nodes():
             connected.setdefault(node.name, []).append(node)
@@ -66,18 +66,18 @@ class Nodes:
                 found[address] = node.node_id
             else:
                 found[address] = PartyLost(
-                    f"the node that is registered as {address} has another key than when this run began; if its site "
-                    f"says that it has a new one, delete {address} from {self._file}"
+                    f"the node registered as {address} has a different key from the one when this run began; if its "
+                    f"site confirms that the key is new, delete {address} from {self._file}"
                 )
         if new and self._file:
             write_text(self._file, json.dumps(self._keys, indent=2))
         return found
 
     def wait_for(self, addresses: Iterable[str], seconds: float, say: Callable[[str], None]) -> None:
-        """Waits until all of these are connected, or the time is over, and says for whom it waits.
+        """Waits until all of these are connected or the time is over, and says which ones it waits for.
 
         Raises:
-            SetupError: none of them is there.
+            SetupError: none of them is connected.
         """
         until, missing, told = time.monotonic() + seconds, list(addresses), ""
         while True:
@@ -86,17 +86,17 @@ class Nodes:
             if not away or time.monotonic() >= until:
                 break
             if (words := ", ".join(away)) != told:
-                say(f"waiting for nodes that are registered as {words}")
+                say(f"waiting for the nodes registered as {words}")
                 told = words
             time.sleep(0.5)
         if len(away) == len(missing):
-            raise SetupError(f"nobody is there after {seconds:g} seconds: {found[away[0]]}")
+            raise SetupError(f"no node has connected after {seconds:g} seconds: {found[away[0]]}")
 
 
 def _not_one(address: str, number: int) -> str:
     if number:
         return f"{number} nodes are registered as {address}; unregister all but one: flwr supernode unregister ID"
     return (
-        f"no node that is registered as {address} is connected; whoever runs the SuperLink registers its key: "
+        f"no node registered as {address} is connected; the operator of the SuperLink must register its key: "
         f"flwr supernode register KEY.pub --name {address}"
     )

@@ -1,4 +1,4 @@
-"""Programs that a command starts, and that end with it: each with a log of its own, all stopped together."""
+"""Programs that a command starts and that end with it. Each has its own log, and all stop together."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from fedplug.api.errors import SetupError
 from fedplug.api.files import open_private
 
 _STOP_SECONDS = 5.0
-"""For so long a program may end by itself, once it was told to."""
+"""Seconds that a program has to end after it was told to."""
 _TOLD = 5
-"""Lines of a log that say why a program ended."""
+"""Lines of a log to show after a program has ended."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Programs:
-    """Programs with one environment, each in a group of processes of its own, so that Ctrl-C reaches this one alone.
+    """Programs with one environment. Each has its own process group, so Ctrl-C reaches only this process.
 
     Args:
-        folder: where their logs are.
+        folder: where to write their logs.
         environ: added to the environment of this process.
     """
 
@@ -35,7 +35,7 @@ class Programs:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *command: str) -> None:
-        """Starts a program, or starts one again that has ended; its output goes to `NAME.log`.
+        """Starts a program, or restarts one that has ended. Its output goes to `NAME.log`.
 
         Raises:
             SetupError: there is no such program.
@@ -51,14 +51,14 @@ class Programs:
                 raise SetupError(f"{command[0]} cannot be started: {error.strerror}") from error
 
     def pids(self) -> dict[str, int]:
-        """The process of each program."""
+        """The process id of each program."""
         return {name: process.pid for name, process in self._running.items()}
 
     def require(self) -> None:
-        """Says what the log says of a program that has ended.
+        """Checks that all programs run.
 
         Raises:
-            SetupError: one has.
+            SetupError: a program has ended; shows the end of its log.
         """
         for name, process in self._running.items():
             if process.poll() is not None:
@@ -76,7 +76,7 @@ class Programs:
         """Waits until a program accepts connections.
 
         Raises:
-            SetupError: it ends, or does not within that time.
+            SetupError: the program ends, or does not accept connections within this time.
         """
         until = time.monotonic() + seconds
         while True:
@@ -88,20 +88,20 @@ class Programs:
             time.sleep(0.1)
 
     def await_file(self, name: str, file: Path, seconds: float) -> None:
-        """Waits until a program has made a file.
+        """Waits until a program has created a file.
 
         Raises:
-            SetupError: it ends, or does not within that time.
+            SetupError: the program ends, or does not create the file within this time.
         """
         until = time.monotonic() + seconds
         while not file.exists():
             self.require()
             if time.monotonic() > until:
-                raise SetupError(f"{name} is not there after {seconds:g} seconds; its log says: {self.tail(name)}")
+                raise SetupError(f"{name} is not ready after {seconds:g} seconds; its log says: {self.tail(name)}")
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """Ends all of them, the last one first, and whatever they have started, also in sessions of its own."""
+        """Ends all programs, the last one first, and all processes that they started, even in other sessions."""
         below = descendants({process.pid for process in self._running.values()})
         for process in reversed(self._running.values()):
             _signal(process.pid, signal.SIGTERM)
@@ -114,7 +114,7 @@ class Programs:
             process.wait()
         now = processes()
         for pid, (_, started) in below.items():
-            if pid in now and now[pid][1] == started:  # else another process has the number by now
+            if pid in now and now[pid][1] == started:  # otherwise another process has this id by now
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
         self._running.clear()
@@ -122,7 +122,7 @@ class Programs:
 
 @contextlib.contextmanager
 def programs(folder: Path, environ: Mapping[str, str]) -> Iterator[Programs]:
-    """Inside, programs can be started; none is left behind."""
+    """Yields `Programs`, and stops all of them at the end."""
     started = Programs(folder, environ)
     try:
         yield started
@@ -132,7 +132,7 @@ def programs(folder: Path, environ: Mapping[str, str]) -> Iterator[Programs]:
 
 
 def free_ports(number: int) -> list[int]:
-    """Ports of this machine that nobody listens at."""
+    """Free ports of this machine."""
     with contextlib.ExitStack() as stack:
         found: Sequence[socket.socket] = [stack.enter_context(socket.socket()) for _ in range(number)]
         for each in found:
@@ -141,7 +141,7 @@ def free_ports(number: int) -> list[int]:
 
 
 def processes() -> dict[int, tuple[int, str]]:
-    """Every process of this machine with its parent and when it was started; none where the system does not tell."""
+    """Every process of this machine, with its parent and start time; empty if the system does not tell."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError):
@@ -152,7 +152,7 @@ def processes() -> dict[int, tuple[int, str]]:
 
 
 def descendants(roots: set[int]) -> dict[int, tuple[int, str]]:
-    """The processes that these have started, and those that they have started; as `processes` has them."""
+    """The processes that these have started, directly or indirectly, as in `processes`."""
     everyone, found = processes(), dict[int, tuple[int, str]]()
     above = roots
     while above:
@@ -169,10 +169,10 @@ def _signal(group: int, number: int) -> None:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Inside, a second Ctrl-C does not keep us from stopping what we have started."""
+    """Keeps a second Ctrl-C from interrupting the stop of our programs."""
     try:
         before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not in the main thread, which alone hears signals
+    except ValueError:  # not in the main thread, the only one that receives signals
         yield
         return
     try:

@@ -1,7 +1,7 @@
-"""What stands between Flower and the party beside it: bytes in, bytes out. It holds no key and reads no message.
+"""The relay between Flower and a party on the same machine: it passes bytes on, holds no key and reads no message.
 
-`app` is the ClientApp, for SuperNodes that start one for every message. Which party is meant stands in the SuperNode's
-own configuration (`--node-config 'state="/srv/fedplug/client-3"'`), which no server can change.
+`app` is the ClientApp, for SuperNodes that start one for every message. The SuperNode's own configuration names the
+party (`--node-config 'state="/srv/fedplug/client-3"'`). No server can change it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from fedplug_flower import letters
 
 
 def relay(message: Message, state: Path) -> RecordDict:
-    """Hands a message's bytes to a party's program; gives what its reply, or the reason why there is none, holds.
+    """Passes a message's bytes to a party's program; returns its reply, or the reason why there is none.
 
     Args:
-        message: of the server.
+        message: from the server.
         state: the party's folder.
     """
     try:
@@ -33,7 +33,7 @@ def _in_client_app(message: Message, context: Context) -> Message:
     state = context.node_config.get("state")
     if isinstance(state, str):
         return Message(relay(message, Path(state)), reply_to=message)
-    why = "this node does not say which party is beside it: start the SuperNode with --node-config 'state=\"FOLDER\"'"
+    why = "this node's configuration names no party; start the SuperNode with --node-config 'state=\"FOLDER\"'"
     return Message(letters.failure(why), reply_to=message)
 
 

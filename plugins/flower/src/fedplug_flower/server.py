@@ -1,4 +1,4 @@
-"""The ServerApp: the same run as `fedplug run`, with its parties behind Flower's nodes."""
+"""The ServerApp: the same run as `fedplug run`, with the parties behind Flower's nodes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ CONFIG: dict[str, str | int | bool] = {
     "patience": 600,
     "record-wire": False,
 }
-"""What `flwr run --run-config 'output="/srv/runs"'` can say, with what it is otherwise. Empty: as this machine's config
-file has it."""
+"""The options of `flwr run --run-config 'output="/srv/runs"'` with their defaults. Empty: the value in this machine's
+config file."""
 
 
 def app_of(recipe: Path) -> ServerApp:
@@ -39,9 +39,9 @@ def app_of(recipe: Path) -> ServerApp:
             failure = f"interrupted; {error}"
         if failure:
             print(f"error: {failure}")
-            if "fedplug resume" in failure:  # which works outside a federation alone
-                print("here that is: flwr run APP SUPERLINK --run-config 'resume=\"THE RUN FOLDER\"'")
-            raise RuntimeError(failure)  # so that Flower lists the run as failed
+            if "fedplug resume" in failure:  # this command works only outside a federation
+                print("in a federation, use: flwr run APP SUPERLINK --run-config 'resume=\"THE RUN FOLDER\"'")
+            raise RuntimeError(failure)  # then Flower lists the run as failed
 
     app = ServerApp()
     app.main()(main)
@@ -63,8 +63,8 @@ def _run(recipe: Path, grid: Grid, config: dict[str, Any]) -> None:
             run = functions.resume(Path(config["resume"]).expanduser(), settings=settings, display="terminal")
         else:
             run = functions.run(recipe, settings=settings, display="terminal")
-    beside = {name: size for name, size in run.summary.carried.items() if name != "messages"}
-    told = ", ".join(f"{units.size(size)} for {name}" for name, size in beside.items())
-    print(f"carried: {units.size(run.summary.carried['messages'])} of messages, and beside them {told}")
+    others = {name: size for name, size in run.summary.carried.items() if name != "messages"}
+    told = ", ".join(f"{units.size(size)} for {name}" for name, size in others.items())
+    print(f"carried: {units.size(run.summary.carried['messages'])} of messages, plus {told}")
     if run.exit_code:
-        raise SetupError(f"the run ended with code {run.exit_code}; what it found is in {run.folder}")
+        raise SetupError(f"the run ended with code {run.exit_code}; its results are in {run.folder}")

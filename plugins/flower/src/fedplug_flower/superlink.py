@@ -1,6 +1,6 @@
-"""What the trial asks of its SuperLink: to register nodes, to start a run, what the run says, and how it ended.
+"""The trial's requests to its SuperLink: register nodes, start a run, read its output, and ask how it ended.
 
-Flower's commands (`flwr supernode register`, `flwr run --stream`) do the same, in processes that take seconds each.
+Flower's commands (`flwr supernode register`, `flwr run --stream`) do the same in processes that take seconds each.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ COMPLETED = "completed"
 
 
 class SuperLink:
-    """A SuperLink of this machine.
+    """A SuperLink on this machine.
 
     Args:
         port: of its HTTP API.
-        root: the certificate that its own is signed with, PEM.
+        root: the root certificate that signed the SuperLink's certificate, PEM.
     """
 
     def __init__(self, port: int, root: bytes) -> None:
@@ -41,25 +41,25 @@ class SuperLink:
         )
 
     def register(self, public_key: bytes, name: str) -> None:
-        """Lets a node with this key in, under this name."""
+        """Admits a node with this key, under this name."""
         key = load_ssh_public_key(public_key)
         assert isinstance(key, ec.EllipticCurvePublicKey)
         try:
             self._client.RegisterNode(RegisterNodeRequest(public_key=public_key_to_bytes(key), name=name))
         except httpx.HTTPError as error:
-            raise SetupError(f"the SuperLink does not register {name}: {error}") from error
+            raise SetupError(f"the SuperLink refuses to register {name}: {error}") from error
 
     def start(self, app: Path) -> int:
-        """Starts a run of an app folder; gives its number."""
+        """Starts a run of an app folder; returns its number."""
         data = build_fab_from_disk(app)
         fab = Fab(hashlib.sha256(data).hexdigest(), data, {})
         try:
             return int(self._client.StartRun(StartRunRequest(fab=fab_to_proto(fab))).run_id)
         except httpx.HTTPError as error:
-            raise SetupError(f"the SuperLink does not start the run: {error}") from error
+            raise SetupError(f"the SuperLink refuses to start the run: {error}") from error
 
     def lines(self, run: int) -> Iterator[str]:
-        """What the ServerApp prints, until it ends."""
+        """The lines that the ServerApp prints, until it ends."""
         rest = ""
         try:
             for piece in self._client.StreamLogs(StreamLogsRequest(run_id=run, after_timestamp=0.0)):
@@ -71,10 +71,10 @@ class SuperLink:
             yield rest
 
     def outcome(self, run: int) -> tuple[str, str]:
-        """How a run ended, `completed` or otherwise, and why."""
+        """The status with which a run ended, such as `completed`, and its details."""
         status = self._client.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
         return str(status.sub_status), str(status.details)
 
     def close(self) -> None:
-        """Lets go of the connection."""
+        """Closes the connection."""
         self._client.close()

@@ -1,7 +1,7 @@
-"""Carries requests to parties through Flower's grid, and brings their replies.
+"""Carries requests to parties through Flower's grid and returns their replies.
 
-The grid is polled: `send_and_receive` would sleep three seconds between two looks. Every message has a time to live, so
-that a SuperNode that comes back after the deadline does not ask its party for what nobody waits for.
+It polls the grid, because `send_and_receive` would sleep three seconds between two polls. Every message has a time to
+live. So a SuperNode that comes back after the deadline does not send its party a request that nobody waits for.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from fedplug_flower import letters
 from fedplug_flower.nodes import Nodes
 
 LONGEST = 30 * 24 * 3600.0
-"""Seconds that a message lives where there is no deadline. Flower's own default is 12 hours."""
+"""Seconds that a message lives if there is no deadline. Flower's default is 12 hours."""
 _LOOK, _MOST = 0.1, 1.0
-"""Seconds between two looks at the grid: at first, and when a reply takes long."""
+"""Seconds between two polls of the grid: at first, and when a reply takes long."""
 _GRACE = 30.0
-"""Seconds that a message lives beyond what its party has: the way there, and the way back."""
+"""Seconds that a message lives longer than its party's deadline, for the way there and back."""
 
 
 class FlowerTransport:
@@ -31,17 +31,17 @@ class FlowerTransport:
 
     Args:
         grid: of the ServerApp.
-        nodes: which node a party is behind.
+        nodes: finds the node of a party.
 
     Attributes:
-        framing: bytes that Flower's own form of the messages took so far beyond the requests and replies in them.
+        framing: bytes of Flower's messages so far, without the requests and replies in them.
     """
 
     def __init__(self, grid: Grid, nodes: Nodes) -> None:
         self._grid, self._nodes, self.framing = grid, nodes, 0
 
     def exchange(self, requests: Mapping[str, bytes], seconds: float) -> Iterator[tuple[str, bytes | PartyLost]]:
-        """Sends all requests at once and yields each reply once, as they come; late ones are never asked for."""
+        """Sends all requests at once and yields each reply once, as it arrives. It never asks for late replies."""
         waiting: dict[str, str] = {}
         messages = {}
         with _superlink():
@@ -66,13 +66,13 @@ class FlowerTransport:
                 arrived = list(self._grid.pull_messages(list(waiting)))
             for message in arrived:
                 address = waiting.pop(message.metadata.reply_to_message_id, "")
-                if address:  # else it came twice
+                if address:  # otherwise the reply came twice
                     yield address, self._read(address, message)
             if not waiting:
                 return
             if time.monotonic() >= until:
                 given = f"{seconds:g} seconds"
-                yield from ((a, PartyLost(f"{a}: its node has not answered in {given}")) for a in waiting.values())
+                yield from ((a, PartyLost(f"{a}: its node did not answer within {given}")) for a in waiting.values())
                 return
             pause = _LOOK if arrived else min(_MOST, pause * 1.3)
             time.sleep(pause)
@@ -96,12 +96,12 @@ class FlowerTransport:
 
 @contextlib.contextmanager
 def _superlink() -> Iterator[None]:
-    """Inside, the SuperLink is asked for something; Flower itself has tried again where that could help.
+    """Turns errors of the SuperLink into ours. Flower itself has already retried where that could help.
 
     Raises:
-        SetupError: it refuses, or is gone.
+        SetupError: the SuperLink refuses, or is gone.
     """
     try:
         yield
     except httpx.HTTPError as error:
-        raise SetupError(f"the SuperLink does not do what it should ({error}); see its log") from error
+        raise SetupError(f"the SuperLink failed ({error}); see its log") from error

@@ -1,7 +1,7 @@
-"""A whole federation on this machine, for one run: what a real one has on many, each part as a program of its own.
+"""A whole federation on this machine, for one run. Each part is a separate program, as in a real federation.
 
-A SuperLink with TLS that lets registered nodes in only; for each client and for the key server a party program, a
-SuperNode with a key of its own, and the relay between the two; then the run; then all of it is stopped.
+It starts a SuperLink with TLS that admits only registered nodes. For each client and for the key server, it starts a
+party program, a SuperNode with its own key, and the relay between the two. Then it does the run and stops everything.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ ENVIRONMENT = {
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
 }
-"""Of every program: nothing is reported to Flower's makers, and the run starts at once."""
+"""For every program: send no telemetry to Flower, and start the run at once."""
 _START_SECONDS = 120.0
 
 
 class Federation:
-    """The parts of a federation that runs.
+    """The parts of a running federation.
 
     Attributes:
-        folder: certificates, keys, logs, and a folder for each party: `client-3`, `key-server`.
+        folder: contains certificates, keys, logs, and a folder for each party: `client-3`, `key-server`.
         port: of the SuperLink.
-        ports: by party, where its node and the relay beside it meet.
-        programs: that run.
-        superlink: takes runs.
+        ports: by party, the port that connects its node and its relay.
+        programs: the running programs.
+        superlink: starts runs.
     """
 
     def __init__(self, recipe: Recipe, folder: Path, started: Programs, port: int) -> None:
@@ -58,10 +58,10 @@ class Federation:
         self.superlink = SuperLink(port, (folder / "ca.crt").read_bytes())
 
     def run(self, config: dict[str, str | int | bool], say: Callable[[str], None]) -> None:
-        """Runs the recipe, with what the ServerApp prints.
+        """Runs the recipe and passes on the output of the ServerApp.
 
         Raises:
-            SetupError: the run failed, for the reason that was printed.
+            SetupError: the run failed. The output has the reason.
         """
         app = write_app(self.recipe, self.folder / f"app-{secrets.token_hex(4)}", config)
         run = self.superlink.start(app)
@@ -74,13 +74,13 @@ class Federation:
 
 @contextlib.contextmanager
 def federation(recipe: Recipe, folder: Path, data: Path | None, say: Callable[[str], None]) -> Iterator[Federation]:
-    """Inside, a federation for this recipe runs on this machine.
+    """Runs a federation for this recipe on this machine while the context is open.
 
     Args:
-        recipe: its clients, and its key server if it needs one.
-        folder: an empty one.
-        data: folder of data sets, of all parties; with data at sites, holds that of each: `client-0`, `client-1`, ...
-        say: told of progress.
+        recipe: gives the clients, and says whether there is a key server.
+        folder: an empty folder.
+        data: the data folder of all parties. With data at sites, it contains one for each: `client-0`, `client-1`, ...
+        say: receives lines about the progress.
     """
     clients = list(range(recipe.data.clients))
     own_data: dict[int, Path] = {}
@@ -95,7 +95,7 @@ def federation(recipe: Recipe, folder: Path, data: Path | None, say: Callable[[s
     write_bytes(folder / "relay.secret", secrets.token_bytes(32))
     write_text(folder / "recipe.yaml", yaml_source.dump(recipe.to_plain()))
     own_files.keep(recipe.own_files, folder)
-    # Flower starts its programs by name: those of this environment are meant.
+    # Flower starts its programs by name. This path makes it find those of this environment.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environ = {**ENVIRONMENT, "FLWR_HOME": str(folder / "flwr"), "PATH": path}
     port, *ports = free_ports(1 + len(parties))
@@ -108,7 +108,7 @@ def federation(recipe: Recipe, folder: Path, data: Path | None, say: Callable[[s
         started.await_port("superlink", port, _START_SECONDS)
         running = Federation(recipe, folder, started, port)
         try:
-            say("registering a key for each node, and starting the nodes and the relays beside the parties")
+            say("registering a key for each node, then starting each party's node and relay")
             for address, own in zip(parties, ports, strict=True):
                 key, public = make_node_key(folder, f"{name_of(address)}.key")
                 running.superlink.register(public, address)
@@ -128,7 +128,7 @@ def name_of(address: str) -> str:
 
 
 def start_superlink(started: Programs, folder: Path, port: int) -> None:
-    """Starts a SuperLink with the certificates of that folder, which lets registered nodes in only."""
+    """Starts a SuperLink with the certificates in this folder. It admits only registered nodes."""
     started.start(
         "superlink", "flower-superlink", "--host", "127.0.0.1", "--port", str(port),
         "--ssl-ca-certfile", str(folder / "ca.crt"), "--ssl-certfile", str(folder / "server.pem"),
@@ -155,7 +155,7 @@ def start_node(started: Programs, folder: Path, address: str, key: Path, port: i
         address: of the party.
         key: the file of the node's private key.
         port: of the SuperLink.
-        own: the port at which the relay finds it.
+        own: the port at which the relay reaches the node.
     """
     started.start(
         f"node-{name_of(address)}", "flower-supernode", "--superlink", f"127.0.0.1:{port}",
@@ -174,10 +174,10 @@ def _start_relay(started: Programs, folder: Path, address: str, own: int) -> Non
 
 @contextlib.contextmanager
 def workplace(folder: Path | None) -> Iterator[Path]:
-    """A folder for a trial: the one that was named, which is kept, or one that is gone afterwards.
+    """A folder for a trial: the given one, which is kept, or a temporary one.
 
     Raises:
-        SetupError: the one that was named is not empty.
+        SetupError: the given folder is not empty.
     """
     if folder is None:
         made = Path(tempfile.mkdtemp(prefix="fedplug-"))
@@ -187,7 +187,7 @@ def workplace(folder: Path | None) -> Iterator[Path]:
             shutil.rmtree(made, ignore_errors=True)
         return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SetupError(f"{folder} is not empty; name a folder that is, or that does not exist yet")
+        raise SetupError(f"{folder} is not empty; name an empty folder, or one that does not exist yet")
     private_folder(folder)
     yield folder.resolve()
 
@@ -196,31 +196,31 @@ def try_federation(
     recipe: Recipe, config: dict[str, str | int | bool], data: Path | None, folder: Path | None,
     say: Callable[[str], None],
 ) -> None:  # fmt: skip
-    """Starts a federation, runs the recipe in it, and stops everything again.
+    """Starts a federation, runs the recipe in it, then stops everything.
 
     Args:
-        recipe: what to run.
+        recipe: the recipe to run.
         config: of the run, as in `fedplug_flower.server.CONFIG`.
-        data: folder of data sets; with data at sites, of the sites' folders.
-        folder: for keys, logs and the parties' states, which is kept; None: a temporary one.
-        say: told of progress.
+        data: the data folder. With data at sites, the folder that contains the sites' folders.
+        folder: a folder to keep, for keys, logs and the parties' states; None: a temporary one.
+        say: receives lines about the progress.
 
     Raises:
         SetupError: a program ended, or the run failed.
-        KeyboardInterrupt: of Ctrl-C or SIGTERM, once everything is stopped.
+        KeyboardInterrupt: on Ctrl-C or SIGTERM, after everything is stopped.
     """
     started = time.monotonic()
     with terminated_like_interrupted(), workplace(folder) as place:
         try:
             with federation(recipe, place, data, say) as running:
-                say(f"{time.monotonic() - started:.0f} seconds until here; the run:")
+                say(f"the federation is ready after {time.monotonic() - started:.0f} seconds; starting the run")
                 running.run(config, say)
         finally:
-            say("everything is stopped" + (f"; logs are in {place}" if folder else ""))
+            say("everything has stopped" + (f"; logs are in {place}" if folder else ""))
 
 
 def _ours(lines: Iterator[str]) -> Iterator[str]:
-    """The lines of the ServerApp that are fedplug's: Flower's own are coloured, and a traceback comes last."""
+    """fedplug's lines in the output of the ServerApp. Flower's own lines are coloured, and a traceback comes last."""
     over = False
     for line in lines:
         over = over or line.startswith("Traceback")

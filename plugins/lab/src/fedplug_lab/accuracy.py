@@ -134,7 +134,7 @@ def _of_groups(rows: Rows) -> Chart:
 
 
 def figures_chart(rows: Rows) -> Chart | None:
-    """What the task is judged by beside the figure that leads; None where that is all."""
+    """The figures of the task other than the leading one; None where there are none."""
     leads = rows[-1].leads.name
     curves = curves_of(rows, lambda row: {title: value for title, value in row.judged.items()
                                        if title != leads and value is not None})

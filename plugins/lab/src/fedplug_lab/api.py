@@ -1,4 +1,4 @@
-"""What other plugins may use of this one: to run many recipes, read what they came to, and draw pages of one look.
+"""What other plugins may use of this one: to run many recipes, read their results, and draw pages of one look.
 
     from fedplug_lab.api import Crew, Job, numbers_of, write_page
 

@@ -1,4 +1,4 @@
-"""One axis of a figure: which values it spans, where a value lies on it, and which numbers stand beside it."""
+"""One axis of a figure: which values it spans, where a value lies on it, and which numbers label it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Axis:
         most: how many round numbers there may be, about, where there is room; None: as many as there is room for.
         whole: the round numbers are whole.
         write: how a round number is written; None: with as many decimals as tell them apart.
-        turned: what is written beside the ticks is slanted, to have room.
+        turned: the labels of the ticks are slanted, to have room.
         strip: what is written below a strip at the end of the axis, in which infinity lies: what has no number. Empty:
             there is no strip, and infinity is far outside.
     """

@@ -1,4 +1,4 @@
-"""What the figures of the report have in common: colours, curves of rows, bars, lines, and the axis of rounds."""
+"""The common parts of the report's figures: colours, curves of rows, bars, lines, and the axis of rounds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PHASE_COLOURS = {
 }  # fmt: skip
 _SPARE_COLOURS = ("#8c6bb1", "#c0785a", "#4aa3a2", "#b5892e", "#7a9e5f", "#c2557f")
 GLOBAL_COLOUR, TRAIN_COLOUR, PERSONAL_COLOUR = "#8661c1", "#c2557f", "#2f9e77"
-"""The global model's curves; training, which happens before there is one; the clients' own models."""
+"""Curves of the global model, of training, which happens before there is one, and of the clients' own models."""
 HALF, WIDE = 5.0, 10.2  # inches; a figure fills one column of the page, or both
 _MOST_POINTS = 800  # of a curve: a page is hardly wider than that many pixels
 _MANY_ROUNDS = 40  # beyond this many, bars become a filled outline: one path instead of thousands

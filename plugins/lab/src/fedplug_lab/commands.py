@@ -11,7 +11,7 @@ from fedplug.runs.settings import Settings
 
 
 class WithSeeds(WithEngine):
-    """Lets `--seeds 1 2 3` stand for `--seeds 1 --seeds 2 --seeds 3`."""
+    """Reads `--seeds 1 2 3` as `--seeds 1 --seeds 2 --seeds 3`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         spread: list[str] = []
@@ -21,10 +21,13 @@ class WithSeeds(WithEngine):
         return super().parse_args(ctx, spread)
 
 
-Jobs = Annotated[int, typer.Option(min=1, metavar="N", help="How many runs at a time; their seconds suffer.")]
+Jobs = Annotated[int, typer.Option(min=1, metavar="N", help="Runs at a time. Parallel runs take longer each.")]
 
 
-@command(cls=WithSeeds, epilog="Example: fedplug sweep recipe.yaml grid.yaml --seeds 1 2 3 --output runs/grid")
+@command(
+    group="Compare", cls=WithSeeds,
+    epilog="Example: fedplug sweep recipe.yaml grid.yaml --seeds 1 2 3 --output runs/grid",
+)
 @takes("plugins", "engine", "workers", "device", "data", "quiet")
 def sweep(
     recipe: RecipeFile,
@@ -36,11 +39,13 @@ def sweep(
     sets: Sets = None,
     jobs: Jobs = 1,
     output: Annotated[
-        Path | None, typer.Option(help="Folder of the sweep; default: sweep-RECIPE-GRID in the folder of runs.")
+        Path | None, typer.Option(help="Folder of the sweep. Default: sweep-RECIPE-GRID in the folder of runs.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check all combinations and list them; run none.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check and list all combinations without running them.")
+    ] = False,
 ) -> None:
-    """Run a recipe with every combination of a grid of values; the same command continues an interrupted sweep."""
+    """Run a recipe with every combination of a grid of values. The same command continues an interrupted sweep."""
     from fedplug_lab import sweep as sweeps
 
     folder = output or settings.output / f"sweep-{recipe.stem}-{grid.stem}"
@@ -48,7 +53,10 @@ def sweep(
     raise typer.Exit(sweeps.sweep(recipe, grid, settings, sets or [], seeds or [], dry_run, jobs=jobs))
 
 
-@command(cls=WithSeeds, epilog="Example: fedplug compare recipes/fedavg.yaml recipes/fas.yaml --seeds 1 2 3")
+@command(
+    group="Compare", cls=WithSeeds,
+    epilog="Example: fedplug compare recipes/fedavg.yaml recipes/fas.yaml --seeds 1 2 3",
+)
 @takes("plugins", "engine", "workers", "device", "data", "quiet")
 def compare(
     settings: Settings,
@@ -56,25 +64,27 @@ def compare(
     seeds: Annotated[list[int] | None, typer.Option(min=0, help="Run each with each seed: --seeds 1 2 3")] = None,
     sets: Sets = None,
     baseline: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The one that the others are set against; default: the first.")
+        str | None, typer.Option(metavar="NAME", help="The protocol that others are compared with. Default: the first.")
     ] = None,
     format: Annotated[
-        str | None, typer.Option(help="Print the table, and nothing else, as csv, json, latex or markdown.")
+        str | None, typer.Option(help="Print only the table, as csv, json, latex or markdown.")
     ] = None,
     jobs: Jobs = 1,
     output: Annotated[
-        Path | None, typer.Option(help="Folder of runs: those below it are used, new ones and the page go there.")
+        Path | None, typer.Option(help="Folder of runs. Complete runs in it are used. New runs and the page go there.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check all, and say what is missing; run none.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check all and list the missing runs without running them.")
+    ] = False,
 ) -> None:
-    """Run what is not there yet, and set the runs side by side; the same command goes on after an interruption."""
+    """Run the recipes that have no run yet, and compare all runs. The same command continues after an interruption."""
     from fedplug_lab import compare as comparing
 
     asked = comparing.Asked(baseline or "", seeds or (), sets or (), jobs, dry_run, format or "")
     raise typer.Exit(comparing.compare(what, settings.replace({"output": output}), asked))
 
 
-@command(epilog="Example: fedplug schema > recipe.schema.json")
+@command(group="Develop", epilog="Example: fedplug schema > recipe.schema.json")
 def schema() -> None:
     """Print the JSON schema of recipes, with the options of all installed components."""
     import json
@@ -90,19 +100,19 @@ def schema() -> None:
     raise typer.Exit(1 if failures else 0)
 
 
-@command(epilog="Example: fedplug sites recipes/fedavg.yaml --out trial")
+@command(group="Federate", epilog="Example: fedplug sites recipes/fedavg.yaml --out trial")
 @takes("data", "plugins")
 def sites(
     recipe: RecipeFile,
     settings: Settings,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder that gets client-0, client-1, ...; empty or new.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for client-0, client-1, ..., empty or new.")],
     source: Annotated[
         str | None,
-        typer.Option("--from", metavar="DATA", help="What is split, where the recipe has its data at sites."),
+        typer.Option("--from", metavar="DATA", help="The data set to split if the recipe has its data at sites."),
     ] = None,
     sets: Sets = None,
 ) -> None:
-    """Split a data set into a folder for each client, to try recipes with data at sites on one machine."""
+    """Split a data set into a folder for each client. Recipes with data at sites then run on one machine."""
     from fedplug_lab.sites import write_sites
 
     for line in write_sites(recipe, out, source, sets or [], settings):
@@ -116,23 +126,25 @@ def _hooks() -> list[str]:
     return [*GROUPS]
 
 
-@command(epilog="Example: fedplug new my_rounding --role protect")
+@command(group="Develop", epilog="Example: fedplug new my_rounding --role protect")
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the plugin: lower-case letters, digits and _.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the plugin: lower-case letters, digits and _.")],
     role: Annotated[str, typer.Option(
-        metavar="ROLE", help="Of its component: protect, negotiate_mask, model, ...", autocompletion=_hooks)],
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Empty or new; default: fedplug-NAME.")] = None,
+        metavar="ROLE", help="Role of its component: protect, negotiate_mask, model, ...", autocompletion=_hooks)],
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder to write, empty or new. Default: fedplug-NAME.")
+    ] = None,
 ) -> None:
-    """Write a plugin to start from: a component, its recipe, its test; it installs and runs as it is."""
+    """Create a plugin that installs and runs: a component, its recipe, and its test."""
     from fedplug_lab.new import write
 
     folder = write(name, role, out)
     typer.echo(f"{folder} has the plugin; go on there: pip install -e '.[test]' && pytest")
 
 
-@command(epilog="Example: fedplug report runs/fedavg-20260101-120000")
+@command(group="Inspect", epilog="Example: fedplug report runs/fedavg-20260101-120000")
 def report(run: RunFolder) -> None:
-    """Draw the report of a run again, from the files in its folder."""
+    """Draw the report of a run again from the files in its folder."""
     from fedplug_lab.report import rewrite_report
 
     typer.echo(rewrite_report(run))

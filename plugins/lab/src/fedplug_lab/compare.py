@@ -1,7 +1,7 @@
 """`fedplug compare`: runs what is not there yet, and sets the runs side by side in a table and a page.
 
-A comparison leaves a folder with `compare.html` and its table as CSV, JSON, LaTeX and Markdown beside the runs. Runs
-below the folder of runs that are complete and of the same recipe and seed are used, those that were cut off go on.
+A comparison leaves a folder with `compare.html` and its table as CSV, JSON, LaTeX and Markdown next to the runs. Runs
+below the folder of runs that are complete and of the same recipe and seed are used, those that were cut off continue.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from fedplug.api.errors import SetupError
 from fedplug.api.files import private_folder, write_text
-from fedplug.console.display import folded
+from fedplug.console.lines import tell
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.own_files import with_files
@@ -39,7 +39,7 @@ class Asked:
     """What the command line asks for besides what to compare.
 
     Attributes:
-        baseline: the name of the one that the others are set against; empty for that of the file, or the first.
+        baseline: the name of the one that the others are compared with; empty for that of the file, or the first.
         seeds: of all recipes; those of the file, or the recipes' own, if empty.
         sets: `path=value` for every recipe.
         jobs: how many run at a time.
@@ -93,18 +93,18 @@ def compare(what: Sequence[Path], settings: Settings, asked: Asked, catalog: Cat
     if asked.dry_run:
         for number, one in enumerate(runs, 1):
             where = f"  there: {shelf.found[one.recipe.digest]}" if shelf.is_done(one) else ""
-            print(f"{number}/{len(runs)} {one.label}  ({one.recipe.digest[:12]}){where}")
+            tell(f"{number}/{len(runs)} {one.label}  ({one.recipe.digest[:12]}){where}")
         return 0
     resolve_device(settings.device)
     with at_work(settings.output / f"compare-{contest.title}", "compare"):
-        # Whoever asks for a format wants nothing else on the standard output.
+        # With a format, nothing else goes to the standard output.
         with contextlib.redirect_stdout(sys.stderr if asked.format else sys.stdout):
             for note in shelf.notes:
-                print(f"note: {note}")
+                tell(f"note: {note}")
             runner = Runner(runs, shelf, settings, catalog, asked.jobs)
             if not runner.run():
                 done = sum(map(shelf.is_done, runs))
-                print(f"Interrupted; {done} of {len(runs)} runs are complete. The same command goes on.")
+                tell(f"Interrupted; {done} of {len(runs)} runs are complete. The same command goes on.")
                 return INTERRUPTED
         code = runner.tell_failures()
         for part, its in zip(contest.by_case(), by_case, strict=True):
@@ -123,13 +123,13 @@ def _contest(what: Sequence[Path]) -> Contest:
 
     Raises:
         RecipeError: a comparison file is wrong.
-        SetupError: a comparison file beside something else, or one recipe alone.
+        SetupError: a comparison file together with something else, or one recipe alone.
     """
     files = [path for path in what if is_comparison(path)]
     if len(files) == len(what) == 1:
         return read_contest(files[0])
     if files:
-        raise SetupError(f"{files[0]} is a comparison of its own; give it alone, or recipes without it")
+        raise SetupError(f"{files[0]} is a whole comparison; give it alone, or recipes without it")
     if len(what) < 2:
         raise SetupError(f"{what[0]} alone cannot be compared; name two recipes or more, or a comparison file")
     return of_recipes(what)
@@ -179,15 +179,15 @@ def _show(contest: Contest, everyone: Sequence[Compared], settings: Settings, as
         return
     _, _, case = contest.title.partition("/")
     if contest.question or case:
-        print(": ".join(filter(None, (case, contest.question))))
+        tell(": ".join(filter(None, (case, contest.question))))
     for said in summary:
-        print(folded(said, sys.stdout))
+        tell(said)
     print()
     print_table(table)
     for warning in warned:
-        print(folded(f"not comparable: {warning.text}", sys.stdout))
+        tell(f"not comparable: {warning.text}")
     if not settings.quiet:
         # The table itself says why there is no guarantee.
         for reason in reasons([c for c in brief(table) if not c.cells[0].values.get("state")]):
-            print(folded(f"no number: {reason}", sys.stdout))
+            tell(f"no number: {reason}")
     print(f"page: {page}")

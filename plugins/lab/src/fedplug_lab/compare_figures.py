@@ -50,7 +50,7 @@ class Price:
     Attributes:
         label: of the axis, with its unit.
         read: of a protocol; None where it has no such number.
-        missing: what is said of None; empty: such a protocol is left out.
+        missing: the words for None; empty: such a protocol is left out.
     """
 
     label: str
@@ -126,16 +126,16 @@ def _front(everyone: Sequence[Compared]) -> Chart | None:
         front = draw_front(panel, points, Scale(price.label, "lower", price.missing), Scale(unit, better))
         beaten = named(points[place].name for place in front)
         without = [point.name for point in points if not _known(point.x)]
-        said.append(f"By {price.label}, nobody beats {beaten}"
+        said.append(f"By {price.label}, no protocol beats {beaten}"
                     + (f"; {price.missing}: {named(without)}." if without else "."))  # fmt: skip
     for price, costs in paid.items():
         if price.missing == "no guarantee" and not any(map(_known, costs.values())):
             said.append(f"No protocol has a guaranteed {price.label}.")
     lacking = [each.name for place, each in enumerate(everyone) if place not in shown]
     side = "up" if better == "higher" else "down"
-    note = (f"Better is to the left and {side}. Steps join those that nobody beats in both. Bars are standard "
-            "deviations over seeds. A strip holds those without a number, which are set "
-            f"against nothing.{f' No {name} is known of {named(lacking)}.' if lacking else ''}")  # fmt: skip
+    note = (f"Left and {side} is better. Steps join the protocols that no other beats in both. Bars are standard "
+            "deviations over seeds. A strip holds protocols without a number, which are "
+            f"not compared.{f' No {name} is known of {named(lacking)}.' if lacking else ''}")  # fmt: skip
     alt = " ".join(said)
     legend = (*_legend(everyone, "area"), ("nobody is better in both", MUTED, "line"))
     title = "What accuracy costs" if name == "accuracy" else f"What {name} costs"

@@ -24,14 +24,14 @@ from fedplug_lab.intervals import LEVEL
 from fedplug_lab.leakage import leaks_of
 
 MOST = 5
-"""Protocols in one table: so many fit side by side on a laptop and on paper."""
-BEST = "the best of its row, with all that the spread over seeds does not tell from it"
-"""What the mark on a number says."""
+"""Protocols in one table: as many as fit side by side on a laptop and on paper."""
+BEST = "the best of its row, and all that the spread over seeds does not distinguish from it"
+"""The meaning of the mark on a number."""
 _WIDEST, _TITLES, _PIPE = 34, 36, 240  # letters of a column, of the titles, and of a line that no terminal bounds
 
 
 def side_by_side(table: Sequence[Column], most: int = MOST) -> list[list[Column]]:
-    """The table in pieces of at most so many protocols, each about as wide as the others."""
+    """The table in pieces of at most `most` protocols, each about as wide as the others."""
     count = len(table[0].cells)
     size = math.ceil(count / math.ceil(count / most))
     return [
@@ -67,24 +67,23 @@ def words(cell: Cell) -> str:
 def print_table(table: Sequence[Column]) -> None:
     """The brief table, as a terminal shows it: a row for each number, in groups."""
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
+
+    from fedplug_lab.terminal import Rows, whole
 
     console = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else _PIPE)
     room = max(1, (console.width - _TITLES) // _WIDEST)
     for piece in side_by_side(brief(table), min(MOST, room)):
-        shown = Table(box=None, pad_edge=False, header_style="bold")
-        shown.add_column("", max_width=_TITLES)
-        for cell in piece[0].cells:
-            shown.add_column(cell.text, overflow="fold", max_width=_WIDEST)
+        rows = []
         for heading, columns in grouped(piece):
             if heading:
-                shown.add_row(Text(heading, "bold"))
+                rows.append([Text(heading, "bold")])
             for column in columns:
-                shown.add_row(f"  {column.title}" if heading else column.title, *map(_in_terminal, column.cells))
-        console.print(shown)
+                title = Text(f"  {column.title}" if heading else column.title)
+                rows.append([title, *map(_in_terminal, column.cells)])
+        console.print(Rows(["", *(cell.text for cell in piece[0].cells)], rows, most=_WIDEST), crop=False)
     if any(cell.best for column in brief(table) for cell in column.cells):
-        console.print(Text(f"* {BEST}", "dim"))
+        console.print(whole(Text(f"* {BEST}", "dim")), crop=False)
 
 
 def _in_terminal(cell: Cell) -> Any:

@@ -21,11 +21,11 @@ from fedplug_lab.tables import table as html_table
 from fedplug_lab.verdict_html import verdict_html
 
 _ON_TABLE = (
-    "Means ± standard deviations over seeds. A difference is taken seed by seed; in brackets is the "
-    f"{LEVEL:.0%} interval of its mean by Student's t, which takes the differences to be about normal; n is how many "
-    "seeds it rests on. Several such intervals hold together less surely than each alone. Privacy: what each party may "
-    "learn of a client, in the run that promises least; on what a guarantee rests and what it leaves out, the verdicts "
-    f"below say in full. Bold: {BEST}."
+    "Means ± standard deviations over seeds. Differences are taken seed by seed. Brackets hold the "
+    f"{LEVEL:.0%} interval of the mean difference by Student's t, which assumes that differences are about normal, and "
+    "n is the number of seeds. Several such intervals are less certain together than each alone. Privacy: what each "
+    "party may learn of a client, in the run that promises least. The verdicts below state the assumptions of each "
+    f"guarantee and what it leaves out. Bold: {BEST}."
 )
 
 

@@ -1,7 +1,7 @@
 """The numbers of a comparison, in groups: accuracy, privacy, traffic, time; every gap has its reason.
 
 Each number is a mean over a protocol's runs. Of guarantees the worst of its runs is the one that is stated, since each
-run is a separate promise. A best value is marked, with all that the seeds do not tell from it.
+run is a separate promise. A best value is marked, with all that the seeds do not distinguish from it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedplug_lab.words import NOUNS
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """What one protocol has of one number.
+    """One number of one protocol.
 
     Attributes:
         text: for people.
@@ -72,7 +72,7 @@ def columns(everyone: Sequence[Compared], baseline: Compared, spoiled: Collectio
 
     Args:
         everyone: what is compared.
-        baseline: the one of them that the others are set against.
+        baseline: the one of them that the others are compared with.
         spoiled: groups of numbers that do not compare, so that none of them is called the best.
     """
     goal = goal_of(everyone)
@@ -117,7 +117,7 @@ def reasons(table: Sequence[Column]) -> list[str]:
 
 
 def verdicts_of(each: Compared) -> list[str]:
-    """What the ledgers of its runs say in a sentence, each once."""
+    """The sentences of the ledgers of its runs, each once."""
     return list(dict.fromkeys(f"{v.opening}. {v.headline}" for v in (run.ledger.verdict for run in each.runs)))
 
 
@@ -153,8 +153,8 @@ def figure_better(everyone: Sequence[Compared], name: str) -> Better | None:
 def goal_of(everyone: Sequence[Compared]) -> tuple[str, Read, Better] | None:
     """By what the protocols are judged: its name, the number of a run, and which way it is better.
 
-    What leads in all of them; where that is not one figure, or no run has it, accuracy; else the first figure of which
-    the task says which way it is better.
+    The figure that leads in all of them. Where that is not one figure, or no run has it, accuracy, and else the first
+    figure of which the task says which way it is better.
     """
     names = dict.fromkeys(name for each in everyone for run in each.runs for name in run.result.figures)
     figures: list[tuple[str, Read, Better]] = [
@@ -175,7 +175,7 @@ def mean_of(each: Compared, read: Read) -> float | None:
 
 
 def leaders(values: Sequence[Mapping[int, float | None]], better: Better) -> set[int]:
-    """The places of the best mean, and of all that the seeds do not tell from it: their interval holds 0.
+    """The places of the best mean, and of all that the seeds do not distinguish from it: their interval holds 0.
 
     With one seed each, those that are equal.
 
@@ -233,7 +233,7 @@ def _no_interval(found: Difference, name: str) -> str:
 
 
 def _figures(everyone: Sequence[Compared]) -> list[Column]:
-    """Of the task; where groups have models, on test data like each client's own; and personal models."""
+    """Columns of the task: where groups have models, on test data like each client's own, and of personal models."""
     of_task = []
     for name in _names(everyone, lambda run: run.result.figures):
         declared = [found for each in everyone for run in each.runs
@@ -241,7 +241,7 @@ def _figures(everyone: Sequence[Compared]) -> list[Column]:
         title = f"{name} ({declared[0].unit})" if declared and declared[0].unit else name
         read: Read = lambda run, name=name: run.result.figures.get(name)  # type: ignore[misc]  # noqa: E731
         better = figure_better(everyone, name)
-        lack = "its task has no such figure" if OWN_MODELS not in name else "its clients have no models of their own"
+        lack = "its task has no such figure" if OWN_MODELS not in name else "its clients have no personal models"
         of_task.append(_column(everyone, f"figure_{name}", title, read, units.number, lack, ACCURACY, better))
     leads = leading_of(everyone)
     has_personal = any(run.result.of_personal for each in everyone for run in each.runs)
@@ -251,7 +251,7 @@ def _figures(everyone: Sequence[Compared]) -> list[Column]:
                                    "no client evaluated its model on data like its own"))  # fmt: skip
     if has_personal:
         of_task.append(_of_clients(everyone, leads, "personal", "of personal models", lambda result: result.of_personal,
-                                   "its clients have no models of their own"))  # fmt: skip
+                                   "its clients have no personal models"))  # fmt: skip
     if has_tuned:
         of_task.append(_of_clients(everyone, leads, "tuned", "fine-tuned at each client", lambda result: result.tuned,
                                    "its recipe has no fine_tune"))  # fmt: skip

@@ -16,7 +16,7 @@ from fedplug_lab.compare_table import Read, by_seed, goal_of, leaders, line_of, 
 from fedplug_lab.compared import Compared, OneRun
 from fedplug_lab.intervals import paired, spread_of
 
-_ABOUT = 1.05  # what costs less than so many times as much costs about the same
+_ABOUT = 1.05  # costs within this factor are about the same
 _NOT_ALIKE = {ACCURACY: "figures", PRIVACY: "epsilons", TRAFFIC: "bytes", TIME: "seconds"}
 
 

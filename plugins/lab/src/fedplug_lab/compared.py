@@ -1,4 +1,4 @@
-"""What is compared: names, and the finished runs of each, read from their folders."""
+"""The compared protocols: names, and the finished runs of each, read from their folders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedplug_lab.sections import sections_of_plugins
 from fedplug_lab.zones import as_sent
 
 _APART = ("name", "description", SEED)  # of runs that differ in nothing else, the protocol is the same
-_DIFFERENCES = 3  # so many are in a name
+_DIFFERENCES = 3  # the most that a name has
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ def open_run(folder: Path) -> OneRun:
         raise CheckpointError(f"{folder} is not a run folder: it has no recipe.yaml{more}")
     rows = read_rows(folder)
     if not rows:
-        raise _NotBegun(f"{folder} has no finished round; go on with it first: fedplug resume {folder}")
+        raise _NotBegun(f"{folder} has no finished round; continue it first: fedplug resume {folder}")
     summary = read_summary(folder)
     if not {SEED, "rounds", "data"} <= summary.recipe.keys():
         raise CheckpointError(f"{folder / 'summary.json'} holds no whole recipe; put it back as the run wrote it")
@@ -125,7 +125,7 @@ def of_combinations(runs: Sequence[Combination], found: Mapping[str, Path]) -> l
 
 
 def _names(groups: Sequence[Sequence[OneRun]]) -> list[str]:
-    """A name of its own for each group."""
+    """A different name for each group."""
     names = [group[0].summary.name for group in groups]
     flat = [dict(_flat(group[0].summary.recipe)) for group in groups]
     made = []
@@ -147,7 +147,7 @@ def _flat(data: Any, before: str = "") -> list[tuple[str, Any]]:
 
 
 class Shelf:
-    """The runs below a folder: those that are complete count, those that were cut off go on.
+    """The runs below a folder: complete ones count, interrupted ones continue.
 
     Args:
         folder: with run folders in it, or in folders in it; need not exist.
@@ -176,7 +176,7 @@ class Shelf:
                 name, relative = run.summary.name, str(folder.relative_to(self.folder))
                 self._lines[digest] = Line(digest, name, {}, run.seed, relative, run.summary.resumed, run.result)
                 return
-        except _NotBegun:  # it goes on
+        except _NotBegun:  # it continues
             pass
         except CheckpointError as error:
             self.notes.append(f"not used: {error}")

@@ -1,4 +1,4 @@
-"""What is to be compared: recipes named at the command line, or a comparison file, a YAML file with a question.
+"""The subject of a comparison: recipes named at the command line, or a comparison file, a YAML file with a question.
 
     question: What does ParaAegis buy with 10% encrypted?
     baseline: fedavg
@@ -48,12 +48,12 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True)
 class Contest:
-    """What a comparison is about.
+    """A comparison: what is compared, and how.
 
     Attributes:
         title: a word or two, for the folder of its pages.
         question: that it answers; may be empty.
-        baseline: the name of the one that the others are set against; empty for the first.
+        baseline: the name of the one that the others are compared with; empty for the first.
         seeds: each recipe is run with each of them; with the recipe's own if empty.
         entries: the recipes.
         cases: what the whole comparison is made under, one after the other; none: as it is.
@@ -67,7 +67,7 @@ class Contest:
     cases: tuple[Case, ...] = ()
 
     def by_case(self) -> list[Contest]:
-        """A comparison of its own for each case, with a title `comparison/case`; itself where there are no cases."""
+        """A separate comparison for each case, with a title `comparison/case`; itself where there are no cases."""
         return [
             dataclasses.replace(
                 self, title=f"{self.title}/{case.name}", cases=(),
@@ -244,7 +244,7 @@ class _Reader:
                 message = f"the case {name!r} names a folder too; it may have letters, digits, '_', '.' and '-'"
                 self.source.complain((*at, "name"), message)
             elif name in found:
-                self.source.complain((*at, "name"), f"the case {name!r} is there already; give it a name of its own")
+                self.source.complain((*at, "name"), f"the case {name!r} is there already; give it another name")
             found[name] = Case(name, self.choices(one.get("set"), (*at, "set")))
         return tuple(found.values())
 

@@ -1,7 +1,7 @@
 """A figure: panels in rows and columns, what is written around them, and the way into the page as inline SVG.
 
 Each figure is drawn twice: for a page with room, and for a narrow one, where its panels lie below each other and its
-letters are larger beside them. The page's style shows one of the two. The SVG carries no XML declaration, no metadata
+letters are relatively larger. The page's style shows one of the two. The SVG carries no XML declaration, no metadata
 and no namespace address, so the page names no address at all.
 """
 
@@ -16,10 +16,10 @@ from fedplug_lab.axis import Tick
 from fedplug_lab.lettering import FONT, Lettering, lettering, width_of, words
 from fedplug_lab.panel import MUTED, Box, Panel
 
-_GAP = 12.0  # between panels, and at the right edge, where the last number of an axis may stand out
-_TICK_ROOM = 2.9  # height that a number beside a y axis wants for itself, in letters
+_GAP = 12.0  # between panels, and at the right edge, where the last number of an axis may reach out
+_TICK_ROOM = 2.9  # height that a number next to a y axis wants for itself, in letters
 _SLIM_WIDTH, _SLIM_FONT = 342.0, 11.0  # points; on the narrowest telephones a point is about a pixel
-_FEW = 6  # of more panels two stand side by side, in a narrow picture too
+_FEW = 6  # of more panels two are side by side, in a narrow picture too
 _ROW_LIMITS = 150.0, 230.0  # height of a row of a narrow picture
 
 
@@ -59,7 +59,7 @@ class Drawing:
 
     Attributes:
         panels: to draw in.
-        x_label, y_label: below and beside all of them; empty for nothing.
+        x_label, y_label: below and left of all of them; empty for nothing.
     """
 
     def __init__(
@@ -121,12 +121,12 @@ class Drawing:
         return "".join([*parts, "</g></svg>\n"])
 
     def places(self, sheet: Sheet) -> Iterator[tuple[Box, Lettering]]:
-        """Where each panel lies, between its axes, and what is written beside them."""
+        """Where each panel lies, between its axes, and their labels."""
         rows = math.ceil(len(self.panels) / sheet.columns)
         bottom = sheet.height - (sheet.line if self.x_label else 0)
         each = bottom / rows
         above = sheet.line + 3 if any(panel.title for panel in self.panels) else 6.0
-        # How many numbers stand beside a y axis follows from its height, in which the x axis has a say: a first guess.
+        # The height of a y axis decides how many numbers label it, and the x axis changes the height: a first guess.
         least = max(2, int((each - above - 2 * sheet.line) / (_TICK_ROOM * sheet.font)))
         upward = [panel.y.marks(panel.y.most or least) for panel in self.panels]
         start = sheet.line + 2 if self.y_label or any(panel.y_label for panel in self.panels) else 0.0

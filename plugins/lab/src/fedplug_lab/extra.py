@@ -175,8 +175,8 @@ def groups_table(rows: Rows) -> str:
         ])  # fmt: skip
     changes = sum(before.group_members != after.group_members for before, after in pairwise(known))
     caption = (
-        f"Groups of clients with a model each, as in round {row.round}. What counts is how a model does on test data "
-        "like its own clients'; the public test set has classes that these may never have seen. "
+        f"Groups of clients with a model each, as in round {row.round}. A model is judged on test data like "
+        "that of its clients. The public test set has classes that these clients may never have seen. "
     )
     caption += f"They changed {changes} times." if changes > 1 else "They changed once." if changes else ""
     title = "on the public test set" if leads == ACCURACY else f"{leads.name} on the public test set"

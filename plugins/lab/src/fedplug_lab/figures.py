@@ -50,7 +50,7 @@ DIRECTIONS: dict[str, tuple[str, Callable[[Traffic], Sent]]] = {
 
 
 def charts(rows: Rows, distribution: Distribution | None) -> list[Chart]:
-    """Every figure for which there is data; those of plugins stand behind that of the seconds.
+    """Every figure for which there is data; those of plugins follow that of the seconds.
 
     Args:
         rows: of the metrics; any number may be missing or not finite.
@@ -236,7 +236,7 @@ def _single(rows: Rows, curve: Curve, key: str, title: str, label: str, colour: 
 
 
 def _partition(distribution: Distribution, wide: bool) -> Chart:
-    """Heat map of examples per client and class; beside it, examples per client."""
+    """Heat map of examples per client and class, with a chart of examples per client."""
     classes, clients = distribution.classes, distribution.clients
     width = len(classes)
     counts = np.array(list(clients.values()), np.float64)

@@ -1,7 +1,7 @@
 """Pareto fronts: points between two axes with numbers and units, their names, and the front as steps.
 
 What has no number on the x axis, such as an epsilon where nothing is guaranteed, lies in a strip that says so. It is
-set against nothing: it is on no front, and beaten by nobody.
+not compared: it is on no front, and nothing beats it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedplug_lab.canvas import log_axis
 from fedplug_lab.panel import MUTED, Panel
 
 K = TypeVar("K")
-_WIDE = 3.0  # so many times the smallest is the largest where an axis is logarithmic
+_WIDE = 3.0  # an axis is logarithmic where the largest value is this many times the smallest
 
 
 @dataclasses.dataclass(frozen=True)

@@ -57,7 +57,7 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """What a grid file says.
+    """The content of a grid file.
 
     Attributes:
         cases: at least one.
@@ -184,7 +184,7 @@ class _Reader:
                 if key not in ("name", "set"):
                     self.complain((*at, key), f"unknown key {key!r}; {closest(str(key), ('name', 'set'))}", key=True)
             if name in found:
-                self.complain((*at, "name"), f"the case {name!r} is there already; every case needs a name of its own")
+                self.complain((*at, "name"), f"the case {name!r} is there already; every case needs a different name")
             values = entry.get("set") or {}
             if not isinstance(values, Mapping):
                 self.complain((*at, "set"), f"set must map paths to values, not {_shown(values)}")
@@ -257,7 +257,7 @@ def combinations(
 
 
 def _at_its_place(problem: str, choices: Sequence[Choice]) -> str | None:
-    """A complaint about a path or value of the grid, at the place where that stands; None for any other."""
+    """A complaint about a path or value of the grid, at its place; None for any other."""
     for choice in choices:
         if problem.startswith(prefix := f"--set {choice.path}: "):
             message = problem.removeprefix(prefix)

@@ -1,6 +1,6 @@
-"""One run of many: here, or several at a time in processes of their own.
+"""One run of many: here, or several at a time in separate processes.
 
-A listener that has seen enough of a run ends it with `Enough`; what the run has is kept, and it could go on.
+A listener that has seen enough of a run ends it with `Enough`; what the run has is kept, and it could continue.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What came of it.
+    """The outcome of a run.
 
     Attributes:
         run_dir: its folder; None where it failed.
-        interrupted: it has stopped and can go on.
+        interrupted: it has stopped and can continue.
         resumed: it went on from a checkpoint.
         early: why a listener ended it before its last round; empty where none did.
         known: what that listener knew of it.
@@ -101,7 +101,7 @@ def attempt(job: Job, catalog: Catalog, watch: Display) -> Outcome:
         if not resumed:
             code, run_dir = start(recipe, job.settings, catalog, job.name, watch)
     except Enough as error:
-        # A run that has saved something tells how to go on, in an error around the one that was raised.
+        # A run that has saved something tells how to continue, in an error around the one that was raised.
         found = error.__cause__ if isinstance(error.__cause__, Enough) else error
         resumed = job.unfinished is not None
         return Outcome(found.run_dir or job.unfinished, resumed=resumed, early=str(found), known=found.known)
@@ -111,7 +111,7 @@ def attempt(job: Job, catalog: Catalog, watch: Display) -> Outcome:
 
 
 class Crew:
-    """Runs that go on at the same time, each in a process of its own; a context, at whose end none goes on.
+    """Runs at the same time, each in a separate process. A context, at whose end all have stopped.
 
     Args:
         catalog: the components on offer.
@@ -143,7 +143,7 @@ class Crew:
         self._running[ours] = place, process, time.perf_counter()
 
     def wait(self) -> list[tuple[int, Outcome, float]]:
-        """Waits until a run or more have ended: of each its number, what came of it, and how many seconds it took."""
+        """Waits until a run or more have ended: of each its number, its outcome, and how many seconds it took."""
         ended = []
         for pipe in [found for found in wait(list(self._running)) if isinstance(found, Connection)]:
             place, process, began = self._running.pop(pipe)
@@ -151,19 +151,19 @@ class Crew:
         return ended
 
     def stop(self) -> None:
-        """Passes Ctrl-C on to those that go on, which then save what they have."""
+        """Passes Ctrl-C on to the running ones, which then save what they have."""
         for _, process, _ in self._running.values():
             if process.is_alive() and process.pid:
                 os.kill(process.pid, signal.SIGINT)
 
 
 def several(jobs: Sequence[Job], catalog: Catalog, at_a_time: int) -> Iterator[tuple[int, Outcome, float]]:
-    """Makes the runs, so many at a time, each in a process of its own.
+    """Makes the runs, several at a time, each in a separate process.
 
     Ctrl-C is passed on to those that run, which then save what they have.
 
     Yields:
-        The place of a job, what came of it, and how many seconds it took, as they end.
+        The place of a job, its outcome, and how many seconds it took, as they end.
     """
     waiting = list(enumerate(jobs))[::-1]
     with Crew(catalog) as crew:

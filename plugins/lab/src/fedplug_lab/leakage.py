@@ -1,4 +1,4 @@
-"""What attacks took from the runs that are compared, beside what a trivial guess reaches."""
+"""What attacks took from the runs that are compared, next to what a trivial guess reaches."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def leakage_table(everyone: Sequence[Compared]) -> str:
         row.insert(2, text(guesses[0]) if guesses else units.NOTHING)
         body.append(row)
     caption = (
-        "What each attack reached, in the form that took more, as the mean over targets and seeds; below it of how "
-        "many people an image was recovered, or the share of targets that gave way. An attack that fails proves "
-        "nothing about stronger ones."
+        "Result of each attack, in the form that took more, as the mean over targets and seeds. Below it: the number "
+        "of people of whom an image was recovered, or the share of targets on which the attack succeeded. An attack "
+        "that fails proves nothing about stronger ones."
     )
     header = ["attack and adversary", "judged by", "best trivial guess", *(each.name for each in everyone)]
     return table(caption, header, body, numeric=3, whole=True)

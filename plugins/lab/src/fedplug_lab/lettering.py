@@ -1,4 +1,4 @@
-"""Letters of a figure: how large they are, how wide a text is about, and what stands beside the axes of a panel."""
+"""Letters of a figure: how large they are, how wide a text is about, and the labels of a panel's axes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ FONT = 9.0
 
 
 class Lettering(NamedTuple):
-    """What is written beside the axes of a panel.
+    """The labels of a panel's axes.
 
     Attributes:
-        across, upward: places on the axes and what stands there.
-        turned: what stands below is slanted, to have room.
+        across, upward: places on the axes and their labels.
+        turned: the labels below are slanted, to have room.
     """
 
     across: Sequence[Tick]
@@ -28,13 +28,13 @@ class Lettering(NamedTuple):
 
 
 def lettering(x: Axis, y: Axis, width: float, font: float, upward: Sequence[Tick] | None = None) -> Lettering:
-    """What stands beside the axes of a panel of that width: as much as there is room for.
+    """The labels of the axes of a panel of that width: as many as there is room for.
 
     Args:
         x, y: the axes.
         width: between the ends of the x axis.
         font: size of the letters.
-        upward: what stands beside the y axis; None: all that the axis has.
+        upward: the labels of the y axis; None: all that the axis has.
     """
     if upward is None:
         upward = y.marks()
@@ -53,7 +53,7 @@ def lettering(x: Axis, y: Axis, width: float, font: float, upward: Sequence[Tick
 
 
 def _crowded(marks: Sequence[Tick], width: float, font: float) -> bool:
-    """Whether what stands below an axis of that width would run into its neighbour."""
+    """Whether a label below an axis of that width would run into its neighbour."""
     ends = [(width * place, width_of(text, font) / 2) for place, text in sorted(marks)]
     return any(right - half < left + other + 3 for (left, other), (right, half) in itertools.pairwise(ends))
 

@@ -32,7 +32,7 @@ class KeepPictures(fedplug.Extension):
         self._pictures, self._written = Pictures(self._notes.append), True
 
     def observe(self, event: Event) -> Iterable[str]:
-        """Reads the file where a run goes on, and writes it between rounds; what cannot be used is a note."""
+        """Reads the file in a resumed run, and writes it between rounds; what cannot be used is a note."""
         if isinstance(event, RunStarted):
             self._file = event.folder / "figures.json"
         elif isinstance(event, RowsRestored):

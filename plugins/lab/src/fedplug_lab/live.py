@@ -30,22 +30,24 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from fedplug_lab.terminal import Rows, whole
+
 _WAITING = "on its way"
 _GAP = 2  # blanks between columns
 _LAST_ROWS = 40
-"""A table of so many rounds is still read; of more, some stand in it."""
+"""A table of so many rounds is still read; of more rounds, it shows some."""
 _OPTIONAL = {"personal mean", "fine-tuned mean", "simulated"}
 """Columns that belong to few recipes; a table without a number there does without them."""
 _LEAST_FIRST = (
     "on all classes", "time", "simulated", "HE", "down", "up", "loss", "clients", "epsilon", "fine-tuned mean",
     "personal mean",
 )  # fmt: skip
-"""What a narrow terminal does without, in this order, and then figures of the task."""
+"""Columns that a narrow terminal drops, in this order, before figures of the task."""
 
 
 @dataclasses.dataclass
 class _Now:
-    """What is going on."""
+    """The current phase."""
 
     round: int = 0
     phase: str = "starting"
@@ -89,7 +91,7 @@ class Picture(abc.ABC):
         """The state as rich draws it."""
 
     def note(self, text: str) -> None:
-        self._console.print(Text.assemble(("note ", "yellow"), text))
+        self._console.print(whole(Text.assemble(("note ", "yellow"), text), "  "), crop=False)
 
     def close(self) -> None:
         self._live.stop()
@@ -100,16 +102,13 @@ class Picture(abc.ABC):
             self._live.refresh()
 
     def path(self, label: str, path: str) -> None:
-        """A path or a command on a line of its own: never wrapped, so that it survives copy and paste."""
+        """A path or a command on a separate line: never wrapped, so that it survives copy and paste."""
         self._console.print(Text.assemble((label, "bold"), path), soft_wrap=True)
 
 
-def known_facts(facts: Mapping[str, Any]) -> Table:
-    """Facts to show at the start, a line each."""
-    known = Table.grid(padding=(0, 2))
-    for key, value in facts.items():
-        known.add_row(Text(str(key), "dim"), Text(str(value), overflow="fold"))
-    return known
+def known_facts(facts: Mapping[str, Any]) -> RenderableType:
+    """Facts to show at the start, a line each. Print it with `crop=False`."""
+    return Rows((), [(Text(str(key), "dim"), Text(str(value))) for key, value in facts.items()])
 
 
 def add_bar(grid: Table, size: int, title: Text, bar: ProgressBar, words: str) -> None:
@@ -130,10 +129,11 @@ class LiveDisplay(Picture):
 
     def start(self, plan: Sequence[tuple[str, str, str]], facts: Mapping[str, Any]) -> None:
         self._facts, self._began = dict(facts), self._clock()
-        steps = Table("hook", "component", "what it does here", box=None, header_style="bold", pad_edge=False)
-        for hook, component, text in plan:
-            steps.add_row(Text(hook, "cyan"), Text(component), Text(text, "dim"))
-        self._console.print(Group(known_facts(facts), Text(), steps, Text()))
+        steps = Rows(
+            ("hook", "component", "what it does here"),
+            [(Text(hook, "cyan"), Text(component), Text(text, "dim")) for hook, component, text in plan],
+        )
+        self._console.print(Group(known_facts(facts), Text(), steps, Text()), crop=False)
         self._live.start()
 
     def phase(self, round: int, phase: str, done: int, total: int) -> None:
@@ -148,12 +148,9 @@ class LiveDisplay(Picture):
 
     def finish(self, rows: Sequence[Row], verdict: Verdict, pages: Sequence[Path], run_dir: Path) -> None:
         self.close()
-        facts = Table.grid(padding=(0, 2))
-        for label, value in totals(rows).items():
-            facts.add_row(Text(label, "dim"), Text(value))
         self._table(rows)
-        self._console.print(Group(Text(), facts, Text()))
-        self._console.print(verdict_table(verdict))
+        self._console.print(Group(Text(), known_facts(totals(rows)), Text()), crop=False)
+        self._console.print(verdict_table(verdict), crop=False)
         self.path("Folder   ", str(run_dir))
         for page in pages:
             self.path(f"{page.stem.capitalize():9}", str(page))
@@ -161,7 +158,7 @@ class LiveDisplay(Picture):
     def interrupted(self, round: int, run_dir: Path) -> None:
         self.close()
         self._table(self._rows)
-        self._console.print(Text(f"{interruption(round)} To go on:"))
+        self._console.print(whole(Text(f"{interruption(round)} To continue:")), crop=False)
         self.path("", f"  {resume_command(run_dir)}")
 
     def _table(self, rows: Sequence[Row]) -> None:
@@ -264,13 +261,13 @@ def verdict_table(verdict: Verdict) -> RenderableType:
     """The status and a row a party, in colours; the signs and words say the same."""
     best = {"protected_from_all": "green", "protected_from_some": "yellow", "nothing_run": "dim"}
     status = Text.assemble((f"{verdict.opening}.", f"bold {best.get(verdict.status, 'red')}"), f" {verdict.headline}")
-    lines = Table(box=None, show_header=False, pad_edge=False, padding=(0, _GAP, 0, 0))
+    lines = []
     for line in verdict.lines:
         colour = _COLOURS[line.state]
         mark, said = Text(f"{MARKS[line.state]} {line.who}", colour), Text(line.guarantee, colour)
         why = "\n".join(part for part in (line.rest, f"sees {line.sees}" if line.sees else "") if part)
-        lines.add_row(mark, said, Text(why, "dim" if line.state == "absent" else ""))
-    return Group(Text(), status, lines, Text())
+        lines.append((mark, said, Text(why, "dim" if line.state == "absent" else "")))
+    return Group(Text(), whole(status), Rows((), lines, solid=[0]), Text())
 
 
 def clock_time(seconds: float) -> str:

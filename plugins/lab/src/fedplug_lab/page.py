@@ -1,4 +1,4 @@
-"""What the pages of this plugin have in common: one HTML file that loads nothing, and figures with their captions."""
+"""The common parts of this plugin's pages: one HTML file that loads nothing, and figures with their captions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def page_html(
         byline: below the heading, as HTML.
         top: before the sections, as HTML.
         sections: id, heading and HTML of each; one without HTML is left out.
-        style: CSS of this kind of page, beside that of all.
+        style: CSS of this kind of page, in addition to that of all pages.
     """
     links = "".join(f'<a href="#{key}">{text(title)}</a>' for key, title, body in sections if body)
     page = [
@@ -54,7 +54,7 @@ def page_html(
 
 
 def glossary() -> str:
-    """What the words of verdicts and ledgers mean, folded away."""
+    """The meaning of the words of verdicts and ledgers, folded away."""
     words = "".join(f"<dt>{text(word)}</dt><dd>{text(meaning)}</dd>" for word, meaning in GLOSSARY.items())
     return f'<details class="glossary"><summary>What these words mean</summary><dl class="facts">{words}</dl></details>'
 

@@ -21,11 +21,11 @@ from fedplug_lab.lettering import coordinate as _n
 
 INK, MUTED, GRID = "var(--ink)", "var(--muted)", "var(--grid)"
 _HALO = "paint-order: stroke; stroke: var(--paper); stroke-width: 2.5px"
-_EDGE = 10.0  # how far the last number below an axis may stand out at the right
+_EDGE = 10.0  # how far the last number below an axis may reach out at the right
 
 
 class Box(NamedTuple):
-    """A rectangle, its corner the upper left one, and the size of the letters in it and beside it."""
+    """A rectangle, its corner the upper left one, and the size of the letters in and around it."""
 
     x: float
     y: float
@@ -39,7 +39,7 @@ class Panel:
 
     Attributes:
         x, y: the axes.
-        title, x_label, y_label: what is written above, below and beside it; empty for nothing.
+        title, x_label, y_label: the text above, below and left of it; empty for nothing.
         framed: whether the axes are drawn as lines, and horizontal lines at the ticks of `y`.
     """
 
@@ -159,7 +159,7 @@ class Panel:
         Args:
             x, y: the points, from the best `x` to the worst.
             colour: of the line.
-            right: whether the border goes on to the right of the last point, where `x` is worse; else to the left.
+            right: whether the border continues to the right of the last point, where `x` is worse; else to the left.
             up: whether the first point is reached from below, where `y` is worse; else from above.
         """
 
@@ -200,8 +200,8 @@ class Panel:
 
         Args:
             box: the rectangle between the axes.
-            clip: an id of its own in the page.
-            shown: what is written beside the axes; None: all that there is room for.
+            clip: an id that is unique in the page.
+            shown: the labels of the axes; None: all that there is room for.
         """
         beside = shown or lettering(self.x, self.y, box.width, box.font)
         across = "".join(
@@ -222,7 +222,7 @@ class Panel:
             parts.append(_path(corner, f"fill: none; stroke: {MUTED}; stroke-width: .8"))
         bottom = box.y + box.height
         for place, text in beside.across:
-            # The first and the last may stand out a little; more would be beyond the picture.
+            # The first and the last may reach out a little; more would be beyond the picture.
             half = 0.0 if beside.turned else width_of(text, box.font) / 2
             at = min(box.x + place * box.width, max(box.x, box.x + box.width + _EDGE - half))
             parts.append(words(text, at + 3, bottom + 0.8 * box.font, "", "end", -45) if beside.turned else

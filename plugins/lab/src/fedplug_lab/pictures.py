@@ -8,7 +8,7 @@ of two forms:
     {"kind": "box", "title": ..., "y_label": ...,
      "panels": [{"title": "raw", "log_y": True, "labels": [names], "boxes": [[min, q1, median, q3, max], ...]}, ...]}
 
-Both may have a `note`, a sentence for the caption. A client's pictures travel in the clear with its next reply, beside
+Both may have a `note`, a sentence for the caption. A client's pictures travel in the clear with its next reply, with
 accuracy counts and logs. A picture that cannot be used is left out, with a note; it never costs a round.
 
 The core hands them on as JSON and knows nothing of them; `lab.pictures` keeps them in `figures.json` of the run folder.
@@ -116,7 +116,7 @@ class Pictures:
         note: called once a picture that is left out, with the reason.
 
     Attributes:
-        kept: name -> the picture with `round` (1-based; 0 before the first) and `party` beside its own keys.
+        kept: name -> the picture with `round` (1-based; 0 before the first) and `party` added to its keys.
     """
 
     def __init__(self, note: Callable[[str], None]) -> None:
@@ -127,7 +127,7 @@ class Pictures:
     def add(self, name: str, picture: Any, party: str, round: int) -> None:
         """Keeps a picture, or says why it does not.
 
-        Of one name and round, the server's is kept, else that of the client with the lowest id, whoever came first.
+        Of one name and round, the server's is kept, else that of the client with the lowest id, in any order.
         """
         old = self.kept.get(name)
         if old is None and len(self.kept) >= MOST_A_RUN:

@@ -1,4 +1,4 @@
-"""What a sweep keeps of its runs: `sweep.jsonl`, one line a run, read from the run's own folder."""
+"""A sweep's records of its runs: `sweep.jsonl`, one line a run, read from the run's own folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedplug_lab.zones import as_sent
 
 
 class Spread(Record):
-    """Of a number that each client has."""
+    """Spread of a number that each client has."""
 
     min: Number
     mean: Number
@@ -39,7 +39,7 @@ class Volume(Record):
 
 
 class Result(Record):
-    """What a run came to.
+    """The results of a run.
 
     Attributes:
         rounds: how many have their numbers.
@@ -57,8 +57,8 @@ class Result(Record):
         wall_seconds, cpu_seconds, simulated_seconds: of the run; the last is None without devices in the recipe.
         bytes: of the run.
         verdict: of the ledger, in a paragraph.
-        guarantees: by party of the verdict the epsilon that is guaranteed toward it, of its unit; None for no
-            guarantee; a party that is not there is left out.
+        guarantees: by party of the verdict the epsilon that is guaranteed toward it, of its unit. None for no
+            guarantee. A party that is not there is left out.
         assessments: component -> fact -> value.
         added: what sections of plugins know of the run, by their keys.
     """

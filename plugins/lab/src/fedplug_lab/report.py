@@ -32,14 +32,14 @@ from fedplug_lab.verdict_html import verdict_html
 from fedplug_lab.words import in_words
 from fedplug_lab.zones import as_sent, bare
 
-# In this order; what the ledger holds besides follows, its log last and folded away.
+# In this order. The rest of the ledger follows, its log last and folded away.
 _LEDGER_CAPTIONS = {
     "epsilons": "Epsilon of the zones with noise, for both adjacencies.",
     "zones": "How each zone of the model was protected.",
     "encryption": "Who can open which zone.",
     "noise": "Where the noise came from.",
     "sampling": "Which clients take part, and whether that lowers epsilon.",
-    "reveals": "What else depends on the data and is visible to somebody.",
+    "reveals": "Other values that depend on the data and that somebody sees.",
 }
 _LOG = "log"
 _SHARES = {ENCRYPTED: "HE share", NOISED: "Noised share", CLEAR: "Clear share"}
@@ -182,7 +182,7 @@ def _pictures(pictures: Mapping[str, Mapping[str, Any]]) -> str:
 def _protocol(summary: Summary) -> str:
     plan = [[*map(text, step)] for step in summary.plan]
     body = [[f"<code>{hook}</code>", f"<code>{component}</code>", *rest] for hook, component, *rest in plan]
-    return table("What a round does, hook by hook, in order.", ["hook", "component", "what it does here"], body)
+    return table("One round, hook by hook, in order.", ["hook", "component", "what it does here"], body)
 
 
 def _ledger(ledger: LedgerReport) -> str:

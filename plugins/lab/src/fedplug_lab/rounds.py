@@ -19,7 +19,7 @@ _MOST_ROWS = 200
 
 
 def _shown(rows: Sequence[Row]) -> list[int]:
-    """Which rounds have a row of their own: of many, the first, the last, the best one and some at equal distances."""
+    """Which rounds have a row: of many, the first, the last, the best one and some at equal distances."""
     if len(rows) <= _MOST_ROWS:
         return list(range(len(rows)))
     step = math.ceil(len(rows) / (_MOST_ROWS - 2))
@@ -67,7 +67,7 @@ def rounds_tables(rows: Sequence[Row]) -> str:
     # A column that says nothing in any round (no key server, no noise) only takes room.
     filled = {title: cells for title, cells in filled.items() if not {*cells} <= {units.NOTHING, "0 B"}}
     body = [[str(rows[i].round), *(text(cells[i]) for cells in filled.values())] for i in _shown(rows)]
-    caption = f"Of {len(rows)} rounds some; metrics.jsonl has all. " if len(body) < len(rows) else ""
+    caption = f"Some of {len(rows)} rounds; metrics.jsonl has all. " if len(body) < len(rows) else ""
     if any(row.of_clients for row in rows):
         caption += f"Client {leading}: lowest and highest. "
     caption += "Clients: answered/asked. Zones: mean share over clients."
@@ -77,7 +77,7 @@ def rounds_tables(rows: Sequence[Row]) -> str:
     if "personal models" in filled or "personal, public set" in filled:
         caption += " Personal models: mean over clients (lowest and highest), on test data of each client's class mix."
     if "fine-tuned" in filled:
-        caption += " Fine-tuned: the same of the global model once each client has trained it on its own examples."
+        caption += " Fine-tuned: the same of the global model after each client has trained it on its own examples."
     parts = [table(caption, ["round", *filled], body, numeric=True)]
     parts.append(_byte_totals(rows))
     dropped = [

@@ -1,6 +1,6 @@
 """Runs what is missing of a list of combinations: what was cut off is resumed, what fails does not stop the others.
 
-What is there already, a `Store` says; `sweep` and `compare` have one each.
+A `Store` says which results exist; `sweep` and `compare` have one each.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Store(Protocol):
         """Takes note of a run that ended, well or not."""
 
     def unfinished(self, catalog: Catalog) -> Mapping[str, Path]:
-        """Folders of runs that were cut off and can go on, by digest."""
+        """Folders of runs that were cut off and can continue, by digest."""
 
 
 class Runner:
@@ -48,10 +48,10 @@ class Runner:
 
     Args:
         runs: what is to be there in the end, in order.
-        store: what is there.
+        store: the results that exist.
         settings: of this machine; `output` is where new runs go.
         catalog: the components on offer.
-        jobs: how many run at a time; more than one run in processes of their own.
+        jobs: how many run at a time; more than one run in separate processes.
     """
 
     def __init__(

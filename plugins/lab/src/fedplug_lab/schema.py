@@ -116,7 +116,7 @@ def _options(model: type[BaseModel], owner: str, definitions: dict[str, Any]) ->
 
 
 def _offered(key: str, found: type[Section], definitions: dict[str, Any]) -> dict[str, Any]:
-    """A section that a plugin offers: a list of items, or a mapping, for which the first of its lists may stand."""
+    """A section that a plugin offers: a list of items, or a mapping, which the first of its lists may replace."""
     owner = f"section {key}"
     if found.Item is not None:
         forms = [_options(list_model(key, found), owner, definitions)["properties"][key]]

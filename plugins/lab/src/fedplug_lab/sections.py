@@ -68,12 +68,12 @@ class Leak:
 
 
 class Section:
-    """Something that is known of a run beside what the run itself wrote.
+    """Something that is known of a run in addition to what the run itself wrote.
 
     Attributes:
         key: of the section in the page, a word.
         title: its heading.
-        order: where it stands among the sections of plugins.
+        order: its place among the sections of plugins.
     """
 
     key: str = ""
@@ -89,7 +89,7 @@ class Section:
         return None
 
     def headline(self, run_dir: Path) -> tuple[str, str] | None:
-        """A label and a sentence for the top of the page, beside the verdict."""
+        """A label and a sentence for the top of the page, next to the verdict."""
         return None
 
     def measured(self, run_dir: Path) -> Mapping[str, str]:

@@ -29,7 +29,7 @@ FILE = "data.npz"
 
 
 def write_sites(path: Path, out: Path, source: str | None, sets: Sequence[str], settings: Settings) -> Iterator[str]:
-    """Writes the folders, and says what is in each and how to go on.
+    """Writes the folders, and says what is in each and which command comes next.
 
     Args:
         path: the recipe.

@@ -1,7 +1,7 @@
 """`fedplug sweep`: runs every combination of a grid, one after the other, and keeps a line for each.
 
 The folder of a sweep holds a run folder for each combination, `sweep.jsonl`, one line a run, and a page, `sweep.html`.
-The same command goes on where the last one stopped: what has its line is skipped, a run that was cut off is resumed
+The same command continues where the last one stopped: what has its line is skipped, a run that was cut off is resumed
 from its checkpoint, a run that failed is tried again.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedplug.api.files import write_text
+from fedplug.console.lines import tell
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.own_files import with_files
 from fedplug.runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
@@ -57,7 +58,7 @@ def sweep(
     if dry_run:
         for number, one in enumerate(runs, 1):
             done = "  done" if records.is_done(one) else ""
-            print(f"{number}/{len(runs)} {one.label}  ({one.recipe.digest[:12]}){done}")
+            tell(f"{number}/{len(runs)} {one.label}  ({one.recipe.digest[:12]}){done}")
         return 0
     resolve_device(settings.device)
     with at_work(settings.output, "sweep"):
@@ -71,7 +72,7 @@ def sweep(
 
 def _interrupted(runner: Runner) -> int:
     _write_files(runner)
-    print(f"Interrupted; {len(runner.lines())} of {len(runner.runs)} runs are recorded in {runner.store.folder}. "
+    tell(f"Interrupted; {len(runner.lines())} of {len(runner.runs)} runs are recorded in {runner.store.folder}. "
           "The same command goes on.")  # fmt: skip
     return INTERRUPTED
 

@@ -79,7 +79,7 @@ def _runs(folder: Path, lines: Sequence[Line]) -> str:
             text(line.error) if found is None else
             f"{found.leads.name} {units.number(found.leading)}; {text(found.verdict.partition('.')[0])}",
         ])  # fmt: skip
-    return table("Each run; its report has everything.", ["run", "case", "parameters", "seed", "what came of it"], body)
+    return table("Each run; its report has everything.", ["run", "case", "parameters", "seed", "outcome"], body)
 
 
 def _verdicts(lines: Sequence[Line]) -> str:

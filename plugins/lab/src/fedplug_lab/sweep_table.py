@@ -35,17 +35,16 @@ class Column(NamedTuple):
 def print_table(lines: Sequence[Line]) -> None:
     """Prints one row for each case and combination of parameters."""
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
+    from fedplug_lab.terminal import Rows
+
     columns = [column for column in columns_of(lines) if column.brief]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column.title, justify="right" if column.group else "left", no_wrap=True)
-    for cells in zip(*(column.cells for column in columns), strict=True):
-        table.add_row(*map(Text, cells))
-    # A soft-wrapped terminal line is worse than a wrapped cell, but a program that reads a pipe wants whole lines.
-    Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 240).print(table)
+    rows = [[Text(cell) for cell in cells] for cells in zip(*(column.cells for column in columns), strict=True)]
+    right = [place for place, column in enumerate(columns) if column.group]
+    # A program that reads a pipe wants whole lines.
+    console = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 240)
+    console.print(Rows([column.title for column in columns], rows, right), crop=False)
 
 
 def columns_of(lines: Sequence[Line]) -> list[Column]:
@@ -77,7 +76,7 @@ def columns_of(lines: Sequence[Line]) -> list[Column]:
 
 
 def _least(results: Sequence[Result], party: str) -> str:
-    """What all these runs guarantee toward a party: the largest of their epsilons, or that one of them has none."""
+    """The guarantee of all these runs toward a party: the largest of their epsilons, or that one of them has none."""
     stated = [result.guarantees[party] for result in results if party in result.guarantees]
     if not stated:
         return units.NOTHING
@@ -86,7 +85,7 @@ def _least(results: Sequence[Result], party: str) -> str:
 
 
 def parameter_words(line: Line) -> str:
-    """What a run sets otherwise than its recipe: `epsilon 8, norm 0.5`."""
+    """The values that a run sets over its recipe: `epsilon 8, norm 0.5`."""
     names = short_names(_paths([line]))
     return ", ".join(f"{name} {_as_text(line.parameters[path])}" for path, name in names.items())
 

@@ -1,4 +1,4 @@
-"""What a person sees of a sweep while it goes on: a line for each run."""
+"""What a person sees during a sweep: a line for each run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Notes:
         """The sweep prints the result itself."""
 
     def interrupted(self, round: int, run_dir: Path) -> None:
-        """The sweep says how to go on."""
+        """The sweep says how to continue."""
 
     def close(self) -> None:
         """Nothing is held."""
@@ -61,7 +61,7 @@ class SweepWatch(Notes):
         self._stream, self._title, self._rounds, self._quiet = stream, title, rounds, quiet
         self._live = stream.isatty() and not quiet
         self._drawn = 0.0
-        self._open = False  # the title stands in the last line, without an end
+        self._open = False  # the title is in the last line, without an end
         if not quiet:
             self._show_title()
 
@@ -81,7 +81,7 @@ class SweepWatch(Notes):
         self._open = False
 
     def result(self, text: str, always: bool = False) -> None:
-        """Ends the line with what came of the run."""
+        """Ends the line with the outcome of the run."""
         if self._quiet and not always:
             return
         if self._live:

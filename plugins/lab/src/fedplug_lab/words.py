@@ -34,14 +34,14 @@ GLOSSARY = {
     "DP": "Differential privacy: an epsilon and a delta hold, whatever else anybody knows.",
     "without noise": "Sent, or seen as a sum, as it is. For such values there is no epsilon.",
     "unit": "Whose data epsilon is about: a client with all its data, unless another level is named, such as a record.",
-    "add-or-remove, replace-one": "Between which two worlds nobody may tell. Add-or-remove: with a client's "
-    "contribution, or with zeros in its place (zero-out). Replace-one: with it, or with any other in its place; this "
-    "costs more.",
-    "local, central, distributed": "Who adds the noise: each client before it sends; the server, which is trusted "
-    "then; all clients together, so that only their sum has enough.",
+    "add-or-remove, replace-one": "The two runs that nobody may tell apart. Add-or-remove: one with a client's "
+    "contribution, one with zeros in its place (zero-out). Replace-one: one with it, one with any other in its place. "
+    "This costs more.",
+    "local, central, distributed": "Who adds the noise. Local: each client before it sends. Central: the server, "
+    "which the clients then trust. Distributed: all clients together, so that only their sum has enough.",
     "server, key server": "The server receives the uploads. The key server, where there is one, holds "
     "the key and opens sums. A client sees the sums, and everybody may see the released model.",
-    "not covered by epsilon": "It depends on clients' data and somebody sees it, but epsilon does not count it.",
+    "not covered by epsilon": "It depends on clients' data and somebody sees it. Epsilon does not count it.",
 }
 """Each word that the verdict and the ledger use, in plain English."""
 

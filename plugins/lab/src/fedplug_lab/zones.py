@@ -1,4 +1,4 @@
-"""Zones under the names that say what became of them: what a recipe calls noised, and sends as it is, is clear."""
+"""Zones under names that say how they were sent: a zone that a recipe calls noised, and sends as it is, is clear."""
 
 from __future__ import annotations
 

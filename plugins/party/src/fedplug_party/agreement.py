@@ -1,19 +1,21 @@
-"""What the owner of a site reads before the party joins: what this recipe has it send, to whom, and what that costs.
+"""The text that the owner of a site reads before the party joins: what the party sends, to whom, and at what cost.
 
-The costs are those that the ledger of a whole run would state, at the most that is possible before anything is agreed
-on: every client in every round, zones as large as the model, no credit for sampling or for the noise of others.
+The costs are those in the ledger of a whole run in the worst case that is possible before any agreement: every client
+takes part in every round, zones are as large as the model, and there is no credit for sampling or others' noise.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from fedplug.api.blocks import RETAINED, Layout
 from fedplug.api.component import site_of
 from fedplug.api.links import locked, seal_of
+from fedplug.api.operations import Party
 from fedplug.api.parties import Client, Server
+from fedplug.api.verdict import PARTIES, named
 from fedplug.privacy.charging import Charging, ledger_of
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.views import level_epsilons
@@ -28,13 +30,13 @@ from fedplug.round.steps import Steps
 def planned(
     recipe: Recipe, composition: Composition, layout: Layout, client: Client | None = None, repeats: int = 0
 ) -> Ledger:
-    """The ledger as it would stand after the whole run, and some of its rounds run again.
+    """The ledger after the whole run, with the costliest round repeated.
 
     Args:
-        recipe, composition: this party's own.
+        recipe, composition: this party's copy.
         layout: of the model.
-        client: whose accounts of other levels count; None: they are not known.
-        repeats: how often the costliest round counts once more; the server chooses which rounds it has run again.
+        client: the client whose accounts at other levels are charged; None: they are unknown.
+        repeats: how often the costliest round is charged again. The server chooses which rounds it repeats.
     """
     accounts = stated_accounts(composition, client) if client is not None else {}
 
@@ -46,12 +48,12 @@ def planned(
 
 
 def _costliest(charged: Callable[[Iterable[int]], Ledger], rounds: int) -> list[int]:
-    """The round that alone costs most: for each figure the first such, so more than one where they do not agree."""
+    """The round that costs most: the first such round for each figure, so several rounds if the figures disagree."""
     alone, seen = dict[int, dict[str, float]](), set[str]()
     for round in range(rounds):
         ledger = charged([round])
         kind = repr([dataclasses.replace(entry, round=0) for entry in ledger.log])
-        if kind not in seen:  # mostly all rounds are alike
+        if kind not in seen:  # usually all rounds are alike
             seen.add(kind)
             alone[round] = _figures(ledger)
     names = set[str]().union(*alone.values())
@@ -60,7 +62,7 @@ def _costliest(charged: Callable[[Iterable[int]], Ledger], rounds: int) -> list[
 
 
 def _figures(ledger: Ledger) -> dict[str, float]:
-    """Epsilon toward each adversary to whom something is promised, and at each level."""
+    """Epsilon toward each adversary against whom there is a guarantee, and at each level."""
     toward = {name: view.epsilon for name, view in ledger.report().views.items() if view.epsilon is not None}
     return toward | level_epsilons(ledger)
 
@@ -69,7 +71,7 @@ def _charged(
     recipe: Recipe, composition: Composition, layout: Layout, accounts: Mapping[str, list[list[float]]],
     rounds: Iterable[int],
 ) -> Ledger:  # fmt: skip
-    """A ledger in which these rounds stand, in each of which every client took part."""
+    """A ledger of these rounds, with every client in every round."""
     ledger = ledger_of(recipe, composition, layout)
     server = Server()
     server.ctx = make_context(recipe, composition, layout, 0, server)
@@ -85,13 +87,13 @@ def _charged(
 def agreement(
     recipe: Recipe, composition: Composition, layout: Layout, client: HostedClient | None, repeats: int
 ) -> str:
-    """The text, for a client; of the key server, which sends no data, what it opens.
+    """The text for a client or for the key server. The key server sends no data, so its text says what it opens.
 
     Args:
-        recipe, composition: this party's own.
+        recipe, composition: this party's copy.
         layout: of the model.
         client: this party; None for the key server.
-        repeats: how many answers in rounds that were answered before the site allows.
+        repeats: how many repeated rounds the site allows.
     """
     ledger = planned(recipe, composition, layout, client)
     lines = [f"Recipe {recipe.name} ({recipe.digest[:12]}): {recipe.rounds} rounds, {recipe.data.clients} clients."]
@@ -99,29 +101,29 @@ def agreement(
     lines += [f"  {hook}  {name}  {text}".rstrip() for hook, name, text in plan_of(recipe, composition)]
     lines += [
         "",
-        "What leaves this site:" if client is not None else "What the key server does with the clients' sums:",
+        "What leaves this site:" if client is not None else "What the key server opens:",
     ]
     lines += [f"  {line}" for line in _sent(recipe, composition, layout, client)]
     what = "this client" if client is not None else "the key server"
-    lines += ["", f"What the server can ask {what} to do, and nothing else; each is in code that is installed here:"]
+    lines += ["", f"What the server can ask {what} to do (nothing else, and only code that is installed here):"]
     lines += [f"  {line}" for line in _calls(recipe, composition, "client" if client is not None else "key_server")]
-    lines += ["", "What is seen besides:"]
+    lines += ["", "What else can be seen:"]
     lines += [
-        f"  {shown.what}: by {_listed(shown.to)}; {shown.note or shown.covered_by or 'not covered'}"
+        f"  {shown.what}, visible to {_seers(shown.to)}: {shown.note or shown.covered_by or 'not covered'}"
         for shown in ledger.reveals
     ]
-    lines += ["", "What that guarantees a client after all rounds, at the most that each zone can hold:"]
+    lines += ["", "What this guarantees a client after all rounds, if every zone is as large as the model:"]
     lines += [f"  {line}" for line in _guarantees(ledger)]
     if repeats and client is not None:
         again = planned(recipe, composition, layout, client, repeats)
-        lines += ["", f"And if rounds are repeated as often as --repeats {repeats} allows, each time the costliest:"]
+        lines += ["", f"The same if the costliest round is repeated as often as --repeats {repeats} allows:"]
         lines += [f"  {line}" for line in _guarantees(again)]
     lines += ["", f"Never covered: {'; '.join(ledger.report().never_covered)}."]
     return "\n".join(lines)
 
 
 def _sent(recipe: Recipe, composition: Composition, layout: Layout, client: HostedClient | None) -> Iterator[str]:
-    """A line for each thing that this party sends, in the order in which it is asked for."""
+    """One line for each thing that this party sends, in the order in which the server asks for it."""
     server = Server()
     ctx = make_context(recipe, composition, layout, 0, server)
     server.ctx = ctx
@@ -129,40 +131,43 @@ def _sent(recipe: Recipe, composition: Composition, layout: Layout, client: Host
     if client is None:
         opened = [zone for zone, links in composition.links.items() if any(link.site == "key_server" for link in links)]
         for zone in opened:
-            to = "the clients alone, through the server" if locked(ctx.steps(zone)) else "the server"
-            yield f"zone {zone}: a sum of {recipe.min_clients} updates or more is opened, once a round, for {to}"
+            to = "the clients only (through the server)" if locked(ctx.steps(zone)) else "the server"
+            yield f"zone {zone}: once a round, it opens a sum of at least {recipe.min_clients} updates for {to}"
         return
-    classes = "how many training examples of each class it has" if client.tells_classes else ""
+    classes = "its number of training examples of each class" if client.tells_classes else ""
     size = "its number of examples" if composition.aggregator.wants.num_examples else ""
     secret = any(component.cohort_secret for component in composition.components.values())
-    key = "a public key, for a secret of all clients" if secret or any(map(locked, steps.values())) else ""
+    key = "a public key for a secret of all clients" if secret or any(map(locked, steps.values())) else ""
     keeps = (
-        "what each round releases at the levels " + _listed(tuple(composition.keepers)) if composition.keepers else ""
+        "what each round releases at the levels " + named(level.replace("_", " ") for level in composition.keepers)
+        if composition.keepers
+        else ""
     )
     if hello := [part for part in (size, classes, key, keeps) if part]:
-        yield f"once, to the server: {' and '.join(hello)}"
+        yield f"once, to the server: {named(hello)}"
     for zone, chain in steps.items():
         seal = seal_of(chain)
-        names = " then ".join(step.link.name for step in chain if step.link.hook == "protect") or "nothing"
-        sees = "the server reads it"
+        names = [step.link.name for step in chain if step.link.hook == "protect"]
+        protected = f"protected by {' then '.join(names)}" if names else "unprotected"
+        sees = "the server can read it"
         if seal is not None:
             who = {"clients": "the clients", "key_server": "the key server", "shares": "many clients together"}
             sees = f"the server sees ciphertexts; {who[seal[1].opened_by]} can open sums"
-        yield f"each round, to the server: the zone {zone} of the update, behind {names}; {sees}"
+        yield f"each round, to the server: the zone {zone} of the update, {protected}; {sees}"
     if RETAINED in composition.negotiation.plans.zones:
-        yield "each round: the zone retained of the update stays here"
+        yield "never: the zone retained of the update, which stays here"
     if recipe.buffers == "mean":
-        yield "each round, to the server: the model's batch-norm statistics over this client's examples, as they are"
-    evaluation = "counts of right answers and losses"
+        yield "each round, to the server: the model's batch-norm statistics over this client's examples, unprotected"
+    evaluation = "counts of correct predictions, losses"
     if recipe.data.at == "sites":
-        held_out = "this site's held-out examples, which no noise covers"
-        evaluation = f"the share of right answers and the mean loss on {held_out}"
+        held_out = "this site's held-out examples (no noise covers them)"
+        evaluation = f"the accuracy and the mean loss on {held_out}"
     yield f"each round, to the server: {evaluation}, times, and what components log"
     yield "at the end, to the server: a digest of the model"
 
 
 def _calls(recipe: Recipe, composition: Composition, site: str) -> Iterator[str]:
-    """The calls that a message to this party can hold, with what each does."""
+    """The calls that a message to this party can contain, each with its description."""
     steps = Steps(recipe, composition)
     for name, component in {steps.name: steps, **composition.components}.items():
         kind = type(component)
@@ -177,8 +182,10 @@ def _guarantees(ledger: Ledger) -> Iterator[str]:
     report = ledger.report()
     yield from report.verdict.text()
     for warning in report.warnings:
-        yield f"mind: {warning}"
+        yield f"warning: {warning}"
 
 
-def _listed(words: tuple[str, ...]) -> str:
-    return " and ".join(word.replace("_", " ") for word in words)
+def _seers(parties: Sequence[Party]) -> str:
+    """Who sees something, in the words of the guarantees."""
+    words = PARTIES | {"client": "other clients"}
+    return named(words[party] for party in parties) if parties else "nobody"

@@ -10,37 +10,35 @@ from fedplug.cli.options import MaybeRecipeFile, Sets, command, takes
 from fedplug.runs.settings import Settings
 
 REPEATS = 3
-"""How many answers in rounds that were answered before a site allows, unless its owner says otherwise: a server that
-crashes has a round run again, and each time costs the clients what a round costs."""
+"""How many repeated rounds a site allows by default. A server that crashes runs its round again. Each repetition costs
+the clients as much privacy as one round."""
 
 
-@command(epilog="Example: fedplug party recipe.yaml --client 3 --data /srv/images --state /srv/party")
+@command(group="Federate", epilog="Example: fedplug party recipe.yaml --client 3 --data /srv/images --state /srv/party")
 @takes("data", "plugins", "device")
 def party(
     settings: Settings,
     recipe: MaybeRecipeFile = None,
-    client: Annotated[int | None, typer.Option(min=0, metavar="N", help="Be this client.")] = None,
-    key_server: Annotated[bool, typer.Option("--key-server", help="Be the key server.")] = False,
+    client: Annotated[int | None, typer.Option(min=0, metavar="N", help="Run as this client.")] = None,
+    key_server: Annotated[bool, typer.Option("--key-server", help="Run as the key server.")] = False,
     state: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder for keys, state and socket, for its owner alone.")
+        Path | None, typer.Option(metavar="DIR", help="Folder for keys, state and socket. Only its owner can read it.")
     ] = None,
     sets: Sets = None,
     repeats: Annotated[
         int,
-        typer.Option(
-            min=0, metavar="N", help="Answers in rounds that were answered before, at most, in the whole run."
-        ),
+        typer.Option(min=0, metavar="N", help="How many repeated rounds this party answers in the whole run, at most."),
     ] = REPEATS,
     signing_key: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Private key to sign with, where the recipe lists clients' public ones."),
+        typer.Option(metavar="FILE", help="Private signing key. Needed if the recipe lists the clients' public keys."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Join without asking.")] = False,
     status: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Say what the party with this state is at, and do no more.")
+        Path | None, typer.Option(metavar="DIR", help="Show the status of the party with this state folder, and exit.")
     ] = None,
 ) -> None:
-    """Be one party of a run: hold its data, keys and state, and answer a server that has the same recipe."""
+    """Run one party: hold its data, keys and state, and answer a server that has the same recipe."""
     from fedplug.api.errors import SetupError
 
     if status is not None:
@@ -49,8 +47,8 @@ def party(
         raise typer.Exit(show_status(status))
     if recipe is None or state is None or (client is None) == (not key_server):
         raise SetupError(
-            "say which party it is to be: fedplug party RECIPE --client N --data DIR --state DIR, or --key-server "
-            "--state DIR; --status DIR alone says what one is at"
+            "say which party to run: fedplug party RECIPE --client N --data DIR --state DIR, or fedplug party RECIPE "
+            "--key-server --state DIR; for the status of a running party: fedplug party --status DIR"
         )
     from fedplug_party.program import be_party
 

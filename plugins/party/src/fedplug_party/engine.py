@@ -1,8 +1,8 @@
-"""The engine over parties that are programs of their own, whoever carries the messages to them.
+"""The engine for parties that run as separate programs, over any carrier of messages.
 
-It tells every party which run, which round and which program is meant, so that a reply that comes twice, late or out of
-order is dropped, and a party that was killed and started again is first taken back to the last complete checkpoint: it
-loses the round it was in. Every party keeps its own checkpoints; the server's own knows their names (`server_files`).
+Each request names its run, round and program. So the engine drops replies that come twice, late or out of order. A
+party that was killed and restarted first goes back to the last complete checkpoint and loses the round it was in. Every
+party keeps its own checkpoints. The server's checkpoint lists their names (`server_files`).
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from fedplug_party.server_files import read_names, round_in, run_of, write_names
 from fedplug_party.transport import Transport
 
 PATIENCE = 20.0
-"""Seconds that a server waits at its start for parties that are not there yet, and later for the key server to be back,
-or for a client that was silent to say that it is, before the round goes on without it."""
+"""Seconds that a server waits for parties at its start, and later for the key server to come back. It waits as long for
+a client that was silent before the round continues without it."""
 
 
 class PartyEngine:
-    """Runs a protocol with parties that live elsewhere.
+    """Runs a protocol with parties that run elsewhere.
 
     Args:
-        job: of the run; the parties have recipes, data and settings of their own.
+        job: of the run. The parties have their own recipes, data and settings.
         transport: carries the requests.
-        patience: seconds, see `PATIENCE`; more where a message to a party takes long.
+        patience: seconds, see `PATIENCE`; more if a message to a party takes long.
 
     Attributes:
-        framing: bytes that requests and replies took so far beyond the messages of the protocol in them.
+        framing: bytes of requests and replies so far, without the messages of the protocol in them.
 
     Raises:
-        SetupError: a party refuses to join, for the reason that it gives; or none is there at all.
+        SetupError: a party refuses to join, with its reason, or no party is there.
     """
 
     in_process = False
 
     leave_seconds = 5.0
-    """For so long a server that ends waits for parties to hear of it: those whose run is over end as well then."""
+    """How long a server that ends waits until parties know about it. Parties whose run is over then end as well."""
 
     def __init__(self, job: Job, transport: Transport, patience: float = PATIENCE) -> None:
         self._transport, self._timeout, self._patience = transport, job.timeout or math.inf, patience
@@ -55,11 +55,11 @@ class PartyEngine:
         self._addresses = [*clients, KEY_SERVER] if job.key_server else clients
         self._session, self._number = secrets.token_hex(8), 0
         self._run, self._run_dir = run_of(job.run_dir), job.run_dir
-        self._joined: dict[str, Reply] = {}  # the parties that know of this session, by address
-        self._told: set[str] = set()  # those of them that hold the state of the round that goes on
-        self._silent: set[str] = set()  # those that gave no answer when they were asked last
-        self._saved: dict[str, list[str]] = {}  # of each party, its last checkpoints of which this server knows
-        self._complete: dict[str, list[str]] | None = None  # the same, as the server's last complete checkpoint has it
+        self._joined: dict[str, Reply] = {}  # by address, the parties that know this session
+        self._told: set[str] = set()  # those of them that hold the state of the current round
+        self._silent: set[str] = set()  # parties that did not answer the last request
+        self._saved: dict[str, list[str]] = {}  # for each party, its last checkpoints that this server knows
+        self._complete: dict[str, list[str]] | None = None  # the same, in the server's last complete checkpoint
         self.framing = 0
         try:
             self._start()
@@ -67,12 +67,12 @@ class PartyEngine:
             self.close()
             raise
 
-    # -- what an engine does -------------------------------------------------------------------------------------------
+    # -- the interface of an engine ------------------------------------------------------------------------------------
 
     def exchange(self, messages: dict[str, bytes]) -> Iterator[tuple[str, bytes | Exception]]:
-        """Delivers each message, and yields replies as they come."""
+        """Delivers each message and yields replies as they arrive."""
         waiting: Mapping[str, bytes] = messages
-        for _ in range(2):  # the second time for parties that turn out to have been started again
+        for _ in range(2):  # the second pass is for parties that were restarted
             problems = self._up_to_date(waiting)
             yield from problems.items()
             again: dict[str, bytes] = {}
@@ -86,16 +86,16 @@ class PartyEngine:
                     yield address, _problem(address, reply)
             waiting = again
         for address in waiting:
-            yield address, PartyLost(f"{address} is started again and again; see what its program says")
+            yield address, PartyLost(f"{address} restarts again and again; read the output of its program")
 
     def save(self, folder: Path) -> None:
-        """Has every party that is there write its state at its own site.
+        """Makes every party that is there write its state at its own site.
 
-        One that is not there, or a client that cannot, goes on later from a checkpoint that it has, and catches up; but
-        none may miss the first one, which holds the keys.
+        A party that is not there, or a client that cannot save, later continues from an earlier checkpoint and catches
+        up. No party may miss the first checkpoint, because it holds the keys.
 
         Raises:
-            SetupError: the key server could not, or before round 1 any party, for the reason that it gives.
+            SetupError: the key server, or any party before round 1, could not save; gives its reason.
         """
         name = checkpoint_name(round_in(folder), secrets.token_hex(4))
         there = [a for a in self._addresses if a not in self._silent or not round_of(name)]
@@ -116,14 +116,14 @@ class PartyEngine:
         write_names(folder, self._saved)
 
     def saved(self, folder: Path) -> None:
-        """The server's own part is complete too: parties that come back go on from here."""
+        """The server's part of the checkpoint is complete too: parties that come back continue from here."""
         self._complete = {address: [*names] for address, names in self._saved.items()}
 
     def load(self, folder: Path) -> None:
-        """Takes every party that is there back to a checkpoint of its own; the others, when they come back.
+        """Takes every party that is there back to its own checkpoint, and each other party when it comes back.
 
         Raises:
-            CheckpointError: no client can go back to it, or the key server cannot, or parties had no part in it.
+            CheckpointError: no client can go back to it, or the key server cannot, or the run had no parties.
         """
         self._saved = read_names(folder)
         self.saved(folder)
@@ -134,11 +134,11 @@ class PartyEngine:
             raise CheckpointError("; ".join(dict.fromkeys(map(str, problems.values()))))
 
     def overhead(self) -> dict[str, int]:
-        """Bytes that travelled beside the messages, by what added them."""
+        """Bytes that travelled in addition to the messages, by source."""
         return {"requests to parties": self.framing}
 
     def close(self) -> None:
-        """Tells the parties that this server asks no more, and lets go of them; they live on."""
+        """Tells the parties that the session ends, and releases them. Their programs continue."""
         there = {address: b"" for address in self._addresses if address in self._told - self._silent}
         for _ in self._ask("leave", there, seconds=self.leave_seconds):
             pass
@@ -146,10 +146,10 @@ class PartyEngine:
         self._told.clear()
         self._transport.close()
 
-    # -- how parties are brought to where the run is -------------------------------------------------------------------
+    # -- bringing parties up to date -----------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        """Joins every party; waits a while for those that are still being started."""
+        """Joins every party. It waits for parties that are still starting."""
         missing = self._awaited(self._addresses, self._addresses)
         if refusals := [str(why) for why in missing.values() if not isinstance(why, PartyLost)]:
             raise SetupError("\n".join(refusals))
@@ -158,7 +158,7 @@ class PartyEngine:
             raise SetupError(f"{address} did not join: {missing[address]}")
 
     def _awaited(self, addresses: Iterable[str], needed: Collection[str]) -> dict[str, Exception]:
-        """Joins parties, waits a while for those that are needed, and says of each with which it failed why."""
+        """Joins parties, waits for those that are needed, and returns the reason for each party that failed."""
         until = time.monotonic() + self._patience
         failed = self._join(addresses)
         while time.monotonic() < until:
@@ -170,7 +170,7 @@ class PartyEngine:
         return failed
 
     def _join(self, addresses: Iterable[str]) -> dict[str, Exception]:
-        """Joins parties; says of each with which that failed why."""
+        """Joins parties and returns the reason for each party that failed."""
         failed: dict[str, Exception] = {}
         seconds = min(self._patience, self._timeout)
         for address, reply in self._ask("join", dict.fromkeys(addresses, b""), seconds=seconds):
@@ -184,9 +184,9 @@ class PartyEngine:
         return failed
 
     def _up_to_date(self, addresses: Iterable[str]) -> dict[str, Exception]:
-        """Has parties begin, or load the last complete checkpoint, that have not done so; says of which it failed."""
+        """Makes parties begin or load the last complete checkpoint if they have not; returns those that failed."""
         asked = [address for address in addresses if address not in self._joined or address in self._silent]
-        found = self._awaited(asked, (KEY_SERVER,))  # without it a run would end
+        found = self._awaited(asked, (KEY_SERVER,))  # the run would end without the key server
         behind = [address for address in addresses if address not in self._told and address not in found]
         by_name: dict[str, list[str]] = {}
         for address in behind:
@@ -194,7 +194,7 @@ class PartyEngine:
                 by_name.setdefault(self._from(address), []).append(address)
             except PartyLost as old:
                 found[address] = old
-                self._forget(address)  # it may come back with another state
+                self._forget(address)  # the party may come back with another state
         for name, there in by_name.items():
             command: Command = "load" if name else "begin"
             for address, reply in self._ask(command, dict.fromkeys(there, b""), checkpoint=name):
@@ -206,20 +206,21 @@ class PartyEngine:
         return found
 
     def _from(self, address: str) -> str:
-        """The checkpoint from which a party is to go on; empty: from the beginning.
+        """The checkpoint from which a party must continue; empty: from the beginning.
 
-        The last one that it made for this run as the server has it: an earlier one where it was away when the others
-        saved. What it has missed, it is told again.
+        It is the party's last checkpoint that the server's checkpoint lists. It is an earlier one if the party was away
+        when the others saved. The server then sends the party everything that it missed.
         """
         if self._complete is None:
             return ""
         known = self._complete.get(address, [])
         kept = self._joined[address].kept
         if not known or known[-1] not in kept:
-            wanted = f"is to go on from {known[-1]}" if known else "has saved nothing of this run"
+            wanted = f"must continue from {known[-1]}" if known else "has saved nothing of this run"
             raise PartyLost(
-                f"{address} {wanted}, and it keeps {one_line(', '.join(kept)) or 'no checkpoint'}; if its folder was "
-                "put back from an older copy, put back that of when it last ran, and else go on from a later round"
+                f"{address} {wanted}, but its folder has {one_line(', '.join(kept)) or 'no checkpoint'}; if the folder "
+                "was restored from an older copy, restore the copy from when the party last ran; otherwise continue "
+                "from a later round"
             )
         return known[-1]
 
@@ -232,7 +233,7 @@ class PartyEngine:
     def _ask(
         self, command: Command, messages: Mapping[str, bytes], *, checkpoint: str = "", seconds: float | None = None
     ) -> Iterator[tuple[str, Reply | PartyLost]]:
-        """Asks several parties and yields one answer of each, as they come; what answers another question goes."""
+        """Asks several parties and yields one answer from each, as they arrive. It drops answers to other questions."""
         self._number += 1
         requests = {}
         for address, message in messages.items():
@@ -262,12 +263,12 @@ class PartyEngine:
             yield address, PartyLost(f"{address} gave no answer to this question")
 
     def _read(self, answer: bytes | PartyLost, number: int) -> Reply | PartyLost | None:
-        """An answer; None where it answers another question."""
+        """An answer; None if it answers another question."""
         if isinstance(answer, PartyLost):
             return answer
         try:
             reply = Reply.read(answer)
-        except Exception as error:  # whatever a party sends, it costs nobody but that party
+        except Exception as error:  # a bad reply must affect only the party that sent it
             return PartyLost(f"a reply that cannot be read: {describe(error)}")
         self.framing += len(answer) - len(reply.message)
         return reply if (reply.session, reply.number) == (self._session, number) else None
@@ -277,5 +278,5 @@ def _problem(address: str, reply: Reply | Exception) -> Exception:
     if isinstance(reply, Exception):
         return reply
     if reply.outcome == "restarted":
-        return PartyLost(f"{address} was started again meanwhile")
+        return PartyLost(f"{address} was restarted in the meantime")
     return ClientError(f"{address} refuses: {one_line(reply.reason, 1000)}")

@@ -1,8 +1,8 @@
-"""Requests of the engine to a party, and the party's replies, as bytes that a transport carries unread.
+"""Requests of the engine to a party and the party's replies, as bytes that a transport carries without reading them.
 
-A request says which server process asks (`session`), for the how-manieth time (`number`), and which program it believes
-to be asking (`incarnation`). A reply repeats session and number. So a duplicate, a late one and one out of order are
-recognised at both ends, and a party that was started again is known to have forgotten what it was told.
+A request names the server process that asks (`session`), its sequence number (`number`), and the party's program that
+the server believes it is asking (`incarnation`). A reply repeats session and number. So both ends recognise duplicates,
+late messages and messages out of order, and the server recognises a party that was restarted and has lost its state.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Outcome = Literal["done", "refused", "restarted"]
 
 @dataclasses.dataclass(frozen=True)
 class _Frame:
-    """Fields of plain types, which are checked when a frame is read."""
+    """Fields of plain types. Reading a frame checks them."""
 
     @classmethod
     def read(cls, data: bytes) -> Self:
         """Inverse of `to_bytes`.
 
         Raises:
-            MessageError: these bytes are no such frame; says which field is wrong.
+            MessageError: these bytes are not such a frame. The error names the wrong field.
         """
         plain = codec.decode(codec.unframe(data))
         fields = {each.name: each for each in dataclasses.fields(cls)}
@@ -39,26 +39,27 @@ class _Frame:
         return cls(**plain)
 
     def to_bytes(self) -> bytes:
-        """As it travels."""
+        """The frame as it travels."""
         return codec.frame(codec.encode({each.name: getattr(self, each.name) for each in dataclasses.fields(self)}))
 
 
 @dataclasses.dataclass(frozen=True)
 class Request(_Frame):
-    """What the engine wants of a party.
+    """A request of the engine to a party.
 
     Attributes:
-        address: of the party that is meant.
+        address: of the party.
         digest: of the server's recipe.
-        run: whose state the party is to hold, drawn when the run began.
+        run: the run whose state the party must hold, drawn when the run began.
         session: of the server's process, drawn when it started.
         number: grows with every request of the session.
-        incarnation: of the party's program, as it said when it was joined; empty when it is being joined.
-        command: `join` says who asks; `begin` starts the run anew; `load` goes back to a checkpoint; `deliver` hands on
-            a message of the protocol; `save` makes a checkpoint; `leave`: this session asks no more.
-        checkpoint: of `load` and `save`, its name; else empty.
-        needed: the party's own checkpoint to which a resumed server would send it back; empty where there is none.
-        message: of `deliver`; else empty.
+        incarnation: of the party's program, as it replied to `join`; empty in `join`.
+        command: `join` introduces the server process; `begin` starts the run from the beginning; `load` goes back to a
+            checkpoint; `deliver` carries a message of the protocol; `save` makes a checkpoint; `leave` ends the
+            session.
+        checkpoint: its name, in `load` and `save`; otherwise empty.
+        needed: the party's checkpoint to which a resumed server would send it back; empty if there is none.
+        message: of the protocol, in `deliver`; otherwise empty.
     """
 
     address: str
@@ -75,16 +76,16 @@ class Request(_Frame):
 
 @dataclasses.dataclass(frozen=True)
 class Reply(_Frame):
-    """What a party answers.
+    """The reply of a party.
 
     Attributes:
-        session, number: of the request; of none where it could not be read.
+        session, number: of the request; "" and -1 if it could not be read.
         incarnation: of the party's program.
-        outcome: `done`; `refused`, for the reason; `restarted`: the program knows nothing of this session, and has
-            done nothing: it must be joined, and begin or load.
+        outcome: `done`; `refused`, for the given reason; `restarted`: the program does not know this session and did
+            nothing. The server must send `join`, then `begin` or `load`.
         reason: for people.
         kept: the names of the checkpoints at the party, ascending.
-        message: the answer to a message of the protocol; else empty.
+        message: the answer to a message of the protocol; otherwise empty.
     """
 
     session: str
@@ -97,19 +98,19 @@ class Reply(_Frame):
 
 
 def checkpoint_name(round: int, stamp: str) -> str:
-    """Of the state after so many rounds: `7-3f0c...`. The stamp tells it from that of a round that was run again."""
+    """The name of the state after this many rounds: `7-3f0c...`. The stamp differs when a round is run again."""
     return f"{round}-{stamp}"
 
 
 def round_of(checkpoint: str) -> int:
-    """After how many rounds a checkpoint of this name was made.
+    """The number of rounds after which a checkpoint of this name was made.
 
     Raises:
-        MessageError: it does not name one.
+        MessageError: this is not the name of a checkpoint.
     """
     number, _, stamp = checkpoint.partition("-")
     if not (number.isascii() and number.isdigit() and stamp.isalnum()):
-        raise MessageError(f"{shown(checkpoint)} does not name a checkpoint as 7-3f0c does")
+        raise MessageError(f"{shown(checkpoint)} is not the name of a checkpoint, such as 7-3f0c")
     return int(number)
 
 

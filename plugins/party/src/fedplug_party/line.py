@@ -1,8 +1,8 @@
-"""The line to a party's program: a Unix socket in the party's own folder, one request and one reply a connection.
+"""The line to a party's program: a Unix socket in the party's folder, with one request and one reply per connection.
 
-Both ends prove that they know the key in `party.key`, which its owner alone can read. The size of a request is told
-first, so that one that is too large, or that comes while another waits, is refused with a reason, and none of it is
-read: whatever a server sends, a party holds two requests at most, the one that it answers and the one that waits.
+Both ends prove that they know the key in `party.key`, which only its owner can read. The caller first sends the size of
+its request. The party refuses a request that is too large, or that arrives while another one waits, with a reason and
+without reading it. So it holds at most two requests, whatever a server sends: the one it answers and the one waiting.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ from fedplug_party.owned import open_own
 
 SOCKET, KEY = "party.sock", "party.key"
 MOST_BYTES = 1 << 30
-"""The largest request that a party reads, and the largest reply that is taken from it, 1 GiB: whoever reads it needs a
-few times as much memory."""
+"""The largest request that a party reads and the largest reply that a caller accepts, 1 GiB. The reader needs a few
+times as much memory."""
 _AT_ONCE = 2
-"""Requests that a party has in memory: one that it answers, and one that waits."""
+"""Requests that a party holds in memory: the one that it answers and one that waits."""
 _SMALL = 256
-"""Bytes of a request that is no work, such as that for its status, for which there is always room."""
+"""Bytes of a small request, such as one for the status. There is always room for it."""
 _CALLERS = 16
-"""Connections at a time; further ones are closed at once."""
+"""Connections at a time. Further ones are closed at once."""
 _PATIENCE = 60.0
-"""Seconds that a party waits for whoever has called it and then says nothing."""
+"""Seconds that a party waits for a caller that says nothing."""
 _LAST_SECONDS = 1.0
 _BUSY = (
-    b"it answers a request, and another one waits already; a party takes no third: ask again when it has answered"
+    b"the party answers one request, and another one waits already; it accepts no third: ask again when it has answered"
 )
 _SIZE = 8
-"""Bytes in which the size of a request is told."""
+"""Bytes of the field with the size of a request."""
 _LONGEST_PATH = 107
-"""Bytes that the path of a Unix socket may have on Linux."""
+"""The largest number of bytes in the path of a Unix socket on Linux."""
 
 
 def ask(state: Path, request: bytes, seconds: float, wanted: Callable[[], bool] = lambda: True) -> bytes:
-    """Hands a request to the party whose folder this is, and gives its reply.
+    """Sends a request to the party with this folder and returns the reply.
 
     Args:
-        state: the folder that the party was started with.
-        request: for the party; whoever carries it does not read it.
-        seconds: that the party may be silent for; `inf`: as long as it likes.
-        wanted: whether the reply is still of use, asked when it begins to arrive; one that is not is never read.
+        state: the `--state` folder of the party.
+        request: for the party. The carrier does not read it.
+        seconds: how long the party may be silent; `inf`: without limit.
+        wanted: called when the reply begins to arrive: whether the caller still needs it. If not, it is not read.
 
     Raises:
-        PartyLost: the party is not there, is silent for longer, ends meanwhile, does not take the request, or answers
-            when nobody waits any more.
+        PartyLost: the party does not run, is silent for longer, ends in the meantime, refuses the request, or answers
+            when the reply is no longer needed.
     """
     file = state / SOCKET
     try:
@@ -72,21 +72,21 @@ def ask(state: Path, request: bytes, seconds: float, wanted: Callable[[], bool] 
             if not line.poll(None if seconds == math.inf else seconds):
                 raise TimeoutError
             if not wanted():
-                raise PartyLost(f"the party at {file} answered when nobody waited any more")
+                raise PartyLost(f"the party at {file} answered when nobody was waiting for it any more")
             return line.recv_bytes(MOST_BYTES)
     except AuthenticationError as error:
-        raise PartyLost(f"the party at {file} has another key than {state / KEY}; start it again") from error
+        raise PartyLost(f"the party at {file} has a different key from {state / KEY}; start it again") from error
     except (BlockingIOError, TimeoutError) as error:
         raise PartyLost(
-            f"the party at {file} was silent for longer than {seconds:g} seconds; if it needs more for a round, start "
+            f"the party at {file} was silent for longer than {seconds:g} seconds; if a round takes it longer, start "
             "the run with a longer --timeout"
         ) from error
     except (FileNotFoundError, ConnectionRefusedError) as error:
-        raise PartyLost(f"nobody listens at {file}; start the party: fedplug party ... --state {state}") from error
+        raise PartyLost(f"no party listens at {file}; start it: fedplug party ... --state {state}") from error
     except (EOFError, OSError) as error:
-        cause = getattr(error, "strerror", None) or str(error) or "it ended"
+        cause = getattr(error, "strerror", None) or str(error) or "its program ended"
         if cause == "bad message length":  # of `recv_bytes`
-            cause = f"it sends more than the {MOST_BYTES:,} bytes that are taken at once"
+            cause = f"its reply is longer than the limit of {MOST_BYTES:,} bytes"
         raise PartyLost(f"the party at {file} gave no answer ({cause})") from error
 
 
@@ -99,7 +99,7 @@ def _connected(file: Path, seconds: float) -> Connection:
 
 
 def _limited(opened: socket.socket, seconds: float) -> Connection:
-    """A connection over a socket, on which reading and writing fail if nothing moves for so long."""
+    """A connection over a socket. Reading and writing fail if no data moves for this time."""
     opened.settimeout(None)
     if seconds != math.inf:
         limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6) or (seconds < 1))
@@ -109,14 +109,14 @@ def _limited(opened: socket.socket, seconds: float) -> Connection:
 
 
 class Listening:
-    """A party's end: listens in its folder from here on, and answers whoever knows the key, each on a thread.
+    """A party's end of the line. It listens in the party's folder and answers callers that know the key, on threads.
 
     Args:
-        state: the party's folder, which nobody else writes to.
-        answer: gives the reply to a request; called on several threads.
+        state: the party's folder. Nobody else writes to it.
+        answer: returns the reply to a request; called on several threads.
 
     Raises:
-        SetupError: the path of the folder is too long for a socket, or the key in it may be known to others.
+        SetupError: the path of the folder is too long for a socket, or other users may know the key in it.
     """
 
     def __init__(self, state: Path, answer: Callable[[bytes], bytes]) -> None:
@@ -125,9 +125,9 @@ class Listening:
         if len(os.fsencode(self.file)) > _LONGEST_PATH:
             raise SetupError(
                 f"{self.file} is longer than the {_LONGEST_PATH} bytes that a socket's path may have; choose a shorter "
-                "--state, or start the party from nearby with a relative one"
+                "--state, or start the party from a folder close to it with a relative --state"
             )
-        self.file.unlink(missing_ok=True)  # of a program that was killed
+        self.file.unlink(missing_ok=True)  # left by a program that was killed
         self._socket = socket.socket(socket.AF_UNIX)
         before = os.umask(0o177)
         try:
@@ -140,9 +140,9 @@ class Listening:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Nobody can call from here on; replies that are on their way still leave, if that does not take long."""
+        """Accepts no more calls. Replies on their way still leave, if that does not take long."""
         self.file.unlink(missing_ok=True)
-        self._socket.shutdown(socket.SHUT_RDWR)  # whoever waits for the next caller wakes up
+        self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for the next caller
         self._socket.close()
         for thread in [*self._serving]:
             thread.join(_LAST_SECONDS)
@@ -171,7 +171,7 @@ class Listening:
             size = int.from_bytes(line.recv_bytes(_SIZE), "big")
             if size > MOST_BYTES:
                 line.send_bytes(
-                    f"a request of {size:,} bytes was refused; a party reads {MOST_BYTES:,} at most: send less in one "
+                    f"the party refused a request of {size:,} bytes; it reads at most {MOST_BYTES:,}: send less in one "
                     "round, with a smaller model or fewer ciphertexts".encode()
                 )
                 return
@@ -182,7 +182,7 @@ class Listening:
 
     @contextlib.contextmanager
     def _place_for(self, size: int) -> Iterator[bool]:
-        """Inside, there is room for a request of that size; False: there is none."""
+        """Reserves room for a request of this size; yields False if there is none."""
         if size <= _SMALL:
             yield True
         elif self._room.acquire(blocking=False):
@@ -195,7 +195,7 @@ class Listening:
 
 
 def _key(file: Path) -> bytes:
-    """The key of the folder; drawn when the party is first started there."""
+    """The key of the folder. It is drawn when a party first starts there."""
     if not file.exists():
         draft = file.with_suffix(".tmp")
         draft.unlink(missing_ok=True)

@@ -1,10 +1,10 @@
-"""What a party notes of what it gave away: a file that only grows, and that no checkpoint takes back.
+"""A party's record of its answers: a file that only grows. Going back to a checkpoint does not undo it.
 
-    STATE/uploads.jsonl   one line for every answer of a round, every question that the party failed at, and for every
-                          time it was sent back
+    STATE/uploads.jsonl   one line for every answer in a round, for every question that the party failed at, and for
+                          every time that it saved a checkpoint or was sent back
 
-A round that is run again costs the client again: other noise over the same values. So the party counts the rounds that
-it answered in more than once, and answers no more when its site's bound is reached, whatever the server says.
+A repeated round costs the client again, because it sends different noise over the same values. So the party counts the
+rounds that it answered more than once. It stops answering at its site's limit, whatever the server says.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class Notes:
     """The notes of one party.
 
     Args:
-        file: where they are; it need not exist.
+        file: where the notes are. It need not exist.
 
     Attributes:
-        lines: all of them.
+        lines: all notes.
         failures: how many questions the party has failed at, in the whole run.
-        current: the checkpoint from which the party went on last, or made last; empty before any.
+        current: the checkpoint that the party last saved or last continued from; empty before any.
 
     Raises:
         CheckpointError: the file is damaged.
-        SetupError: it is another user's, or a link.
+        SetupError: the file belongs to another user, or is a link.
     """
 
     def __init__(self, file: Path) -> None:
@@ -43,15 +43,15 @@ class Notes:
         self.lines: list[dict[str, Any]] = _read(file) if os.path.lexists(file) else []
         self.current = ""
         self.failures = 0
-        self._attempt = 0  # how often the party was sent back, or to the beginning
-        self._answered: dict[int, set[int]] = {}  # by round, from 0: in which attempts
+        self._attempt = 0  # how often the party was sent back to a checkpoint or to the beginning
+        self._answered: dict[int, set[int]] = {}  # by round, from 0: the attempts in which the party answered
         self._counts: Counter[tuple[int, int, str]] = Counter()  # by round, attempt and question
         for line in self.lines:
             self._count(line)
 
     @property
     def repeats(self) -> int:
-        """How often, over all rounds, the party has answered in a round that it had answered in before."""
+        """How often, over all rounds, the party has answered in a round again."""
         return sum(len(attempts) - 1 for attempts in self._answered.values())
 
     def would_repeat(self, round: int) -> bool:
@@ -60,23 +60,23 @@ class Notes:
         return bool(attempts) and self._attempt not in attempts
 
     def answers(self, round: int, question: str) -> int:
-        """How often the party has answered a question of a round since it was sent back last."""
+        """How often the party has answered a question of a round since it was last sent back."""
         return self._counts[round, self._attempt, question]
 
     def answered(self, round: int, question: str, size: int) -> None:
-        """Notes an answer; before it leaves the party."""
+        """Records an answer, before it leaves the party."""
         self._append({"answered": question, "round": round + 1, "bytes": size})
 
     def failed(self, round: int, question: str) -> None:
-        """Notes a question at which the party failed; before the server learns of it."""
+        """Records a question at which the party failed, before the server learns about it."""
         self._append({"failed": question, "round": round + 1})
 
     def sent_back(self, checkpoint: str) -> None:
-        """Notes that the party goes on from a checkpoint; from the beginning, where it is empty."""
+        """Records that the party continues from a checkpoint, or from the beginning if the name is empty."""
         self._append({"from": checkpoint})
 
     def saved(self, checkpoint: str) -> None:
-        """Notes a checkpoint that lies there now."""
+        """Records a new checkpoint."""
         self._append({"saved": checkpoint})
 
     def _append(self, line: dict[str, Any]) -> None:
@@ -86,8 +86,8 @@ class Notes:
             before = os.fstat(file.fileno()).st_size
             try:
                 if file.write(data) != len(data):
-                    raise OSError(None, "it could not be written to its end", str(self.file))
-                os.fsync(file.fileno())  # others are told next, and a power failure must not take the note back
+                    raise OSError(None, "the line could not be written completely", str(self.file))
+                os.fsync(file.fileno())  # the server learns about it next, so a power failure must not lose the note
             except OSError:
                 file.truncate(before)
                 raise
@@ -112,22 +112,22 @@ def _read(file: Path) -> list[dict[str, Any]]:
     with open(open_own(file, os.O_RDONLY), "rb") as opened:
         data = opened.read()
     whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):  # cut off while it was written, so that nobody was told
+    if len(whole) < len(data):  # cut off while it was written, before the server learned anything
         shorten(file, len(whole))
     found = []
     for number, text in enumerate(whole.splitlines(), 1):
         line = _line(text)
         if line is None:
             raise CheckpointError(
-                f"{file}, line {number}, is damaged: {text[:60]!r}; without it rounds could be answered twice: put the "
-                "file back as it was, or begin a run of its own with another --state"
+                f"{file}, line {number}, is damaged: {text[:60]!r}; without it the party could answer rounds twice: "
+                "restore the file from a copy, or begin a new run with another --state"
             )
         found.append(line)
     return found
 
 
 def _line(text: bytes) -> dict[str, Any] | None:
-    """A line of the notes; None where it is none."""
+    """A line of the notes; None if the text is not one."""
     try:
         line = json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a client's program notices of the models that its server hands it, and tells the site's people."""
+"""Signs in the models from the server that no training leaves. A client's program reports them at its site."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Noticing:
         self._last: NDArray[Any] | None = None
 
     def __call__(self, host: object) -> list[str]:
-        """Sentences on what no training leaves in a model, once for each model; empty if there is none."""
+        """A sentence on each sign that no training leaves in a model. Each model is checked once."""
         said: list[str] = []
         for client in host.clients.values() if isinstance(host, ClientHost) else ():
             now, before, self._last = client.vector, self._last, client.vector

@@ -1,7 +1,7 @@
-"""Files and folders of this user alone: what another user of the machine has put there is refused.
+"""Files and folders that must belong to this user: those of another user of the machine are refused.
 
-Whoever knows the key of a party can ask it for uploads, so one that somebody else has chosen must not be used; and a
-link that somebody else has laid would have the program write where it was not sent.
+Anyone who knows the key of a party can ask it for uploads, so the program must not use a key that somebody else chose.
+A link that somebody else created could make the program write to the wrong place.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 
 from fedplug.api.errors import SetupError
 
-_REMEDY = "look who put it there, and name a folder of your own with --state"
+_REMEDY = "find out who put it there, and name a folder that belongs to you with --state"
 
 
 def require_own_folder(folder: Path) -> None:
-    """Checks that a folder is this user's.
+    """Checks that a folder belongs to this user.
 
     Raises:
         SetupError: it belongs to another user.
@@ -27,23 +27,24 @@ def require_own_folder(folder: Path) -> None:
 
 
 def open_own(file: Path, flags: int, secret: bool = False, remedy: str = _REMEDY) -> int:
-    """Opens a file of this user's, made with mode 0600 where the flags say so, and gives its handle.
+    """Opens a file of this user and returns its handle. If the flags ask for creation, the file gets mode 0600.
 
     Args:
-        file: its path; not a link.
+        file: its path. It must not be a link.
         flags: of `os.open`.
-        secret: whether nobody else may have been able to read or write it.
-        remedy: what to do, for errors.
+        secret: refuse a file that other users can read or write.
+        remedy: what to do, for error messages.
 
     Raises:
-        SetupError: it belongs to another user, is a link or no file, or is secret and others could use it.
-        OSError: it cannot be opened.
+        SetupError: the path belongs to another user, is a link or not a regular file, or is secret and readable or
+            writable by others.
+        OSError: the file cannot be opened.
     """
     try:
-        handle = os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)  # a pipe would keep the program waiting
+        handle = os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)  # without O_NONBLOCK, a pipe would block
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise SetupError(f"{file} is a link, and must be a file; {remedy}") from error
+            raise SetupError(f"{file} is a link, but must be a file; {remedy}") from error
         raise
     found, wrong = os.fstat(handle), ""
     if not stat.S_ISREG(found.st_mode):
@@ -51,7 +52,7 @@ def open_own(file: Path, flags: int, secret: bool = False, remedy: str = _REMEDY
     elif found.st_uid != os.geteuid():
         wrong = "belongs to another user of this machine"
     elif secret and found.st_mode & 0o077:
-        wrong = f"has mode {stat.S_IMODE(found.st_mode):04o}, with which others may know it, and must have 0600"
+        wrong = f"has mode {stat.S_IMODE(found.st_mode):04o}, so other users may know it; it must have mode 0600"
     if wrong:
         os.close(handle)
         raise SetupError(f"{file} {wrong}; {remedy}")

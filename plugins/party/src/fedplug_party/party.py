@@ -1,7 +1,7 @@
-"""One party between its host and whoever carries requests to it: what it obeys, what it refuses, what it notes.
+"""One party, between its host and the carrier of requests: which requests it obeys, refuses and records.
 
-The party obeys one server process at a time, and one run for ever. It runs nothing for a server with another recipe,
-nothing twice, and nothing out of order; it answers in no round of the past more often than its site allows.
+The party obeys one server process at a time, and only ever one run. It runs nothing for a server with another recipe,
+nothing twice, and nothing out of order. It repeats rounds only as often as its site allows.
 """
 
 from __future__ import annotations
@@ -23,43 +23,44 @@ from fedplug_party.frames import Outcome, Reply, Request
 from fedplug_party.state import State
 
 LAST = "fedplug.fingerprint"
-"""The question that ends a run: which model a client has in the end."""
+"""The question that ends a run: which model a client has at the end."""
 FAILURES = 10
-"""For each repeat that a site allows, and once more: how many questions a party may fail at in a run. Whether an answer
-fails may depend on its data, so each such reply can tell a server about one bit."""
+"""A party may fail at this number of questions in a run, times one plus the repeats that its site allows. Whether an
+answer fails may depend on the data, so each such reply can tell a server about one bit."""
 
 
 class Host(Protocol):
-    """What holds the party: a host of `fedplug.round.parties` with this party alone."""
+    """A host of `fedplug.round.parties` that holds only this party."""
 
     def deliver(self, address: str, data: Message) -> Message:
-        """Runs a message at the party and gives its reply."""
+        """Runs a message at the party and returns its reply."""
 
     def save(self, folder: Path) -> None:
         """Writes the party's state."""
 
     def load(self, folder: Path) -> None:
-        """Reads what `save` wrote."""
+        """Reads the state that `save` wrote."""
 
 
 class Party:
     """One party as its program runs it.
 
     Args:
-        address: its own.
+        address: of this party.
         digest: of its recipe.
         rounds: of the recipe.
         state: its folder.
         build: makes a host in which the run has not begun.
-        repeats: how many answers in rounds that were answered before its site allows, over the whole run.
-        paid: how often in a round a question may be answered, since the ledger enters no more; None: it enters nothing.
-        said: told what a person should know, a line each.
+        repeats: how many repeated rounds its site allows, over the whole run.
+        paid: how often a question may be answered in a round, as charged in the ledger; None: the ledger charges
+            nothing for it.
+        said: receives log lines for people.
 
     Attributes:
-        host: as the last `begin` or `load` made it.
-        over: whether the run is at its end, and the server has left.
-        finished: handed the host when that is so.
-        noticed: handed the host after each question; gives sentences on what is odd about the model it has.
+        host: made by the last `begin` or `load`.
+        over: whether the run has ended and the server has left.
+        finished: called with the host when the run is over.
+        noticed: called with the host after each question; returns sentences on anything odd about its model.
     """
 
     def __init__(
@@ -78,10 +79,10 @@ class Party:
         self._number, self._last, self._reply = -1, ("", -1), b""
 
     def answer(self, data: bytes) -> bytes:
-        """The reply to a request. One that comes again is answered again with the same bytes, and not run again."""
+        """The reply to a request. A repeated request gets the same bytes again and is not run again."""
         try:
             request = Request.read(data)
-        except Exception as error:  # whatever arrives, the program goes on
+        except Exception as error:  # the program continues, whatever arrives
             return Reply("", -1, self.incarnation, "refused", f"this is not a request: {describe(error)}").to_bytes()
         try:
             if (request.session, request.number) == self._last:
@@ -92,23 +93,25 @@ class Party:
             self._number = request.number
             message = getattr(self, f"_{request.command}")(request)
             reply = self._replying(request, "done", message=message or b"")
-        except Exception as error:  # of a plugin too: the program goes on
+        except Exception as error:  # the program continues, even after the error of a plugin
             log_error(self.state.folder, f"{self.address}, {request.command}", error)
             reply = self._replying(request, "refused", describe(error))
         self._last, self._reply = (request.session, request.number), reply
         return reply
 
     def _problem(self, request: Request) -> tuple[Outcome, str] | None:
-        """Why a request is not obeyed; None if it is."""
+        """Why the party does not obey a request; None if it does."""
         if request.address != self.address:
-            return "refused", f"this is {self.address}, and the request is for {request.address}; look at who is where"
+            return "refused", (
+                f"this is {self.address}, but the request is for {request.address}; check the addresses of the parties"
+            )
         if request.digest != self.digest:
             return "refused", (
-                f"it was started with recipe {self.digest[:12]}, and the server's is {request.digest[:12]}; start all "
-                "parties with the same recipe"
+                f"it was started with recipe {self.digest[:12]}, but the server has recipe {request.digest[:12]}; "
+                "start all parties with the same recipe"
             )
         if request.session in self._former:
-            return "refused", "a request of a server process that another one has followed"
+            return "refused", "the request is from an earlier server process; another one has replaced it"
         if request.session == self._session and request.number < self._number:
             return "refused", f"request {request.number} came after request {self._number}, too late to be run"
         if request.command == "join":
@@ -124,16 +127,16 @@ class Party:
         return Reply(request.session, request.number, self.incarnation, outcome, reason, kept, message).to_bytes()
 
     def status(self) -> dict[str, Any]:
-        """What the party is at, for its site's administrator; may be called while it answers."""
+        """The status of the party, for its site's administrator. It may be called while the party answers."""
         notes, belongs = self.state.notes, self.state.belongs
         last = next((line for line in reversed(notes.lines) if "answered" in line), None)
         return {
             "party": self.address,
             "recipe": self.digest[:12],
             "run": (belongs and belongs.run) or "none so far",
-            "server": "joined" if self._session else "not there",
+            "server": "connected" if self._session else "not connected",
             "checkpoint": notes.current or "none",
-            "last answer": f"{last['answered']} of round {last['round']}, {last['time']}" if last else "none",
+            "last answer": f"{last['answered']}, {self._when(last['round'])}, {last['time']}" if last else "none",
             "repeats": f"{notes.repeats} of {self._repeats}",
         }
 
@@ -143,14 +146,14 @@ class Party:
         if request.session != self._session:
             self._former |= {self._session} - {""}
             self._session, self.host = request.session, None
-            self._said("a server has joined")
+            self._said("a server has connected")
 
     def _begin(self, request: Request) -> None:
         bound, kept = self.state.belongs, self.state.kept()
-        if bound is not None and bound.run and kept:  # only a server that wants keys and state gone asks for that
+        if bound is not None and bound.run and kept:  # only a server that wants keys and state deleted asks for this
             raise MessageError(
-                "round 1 of this run has begun, and there is a checkpoint, so it cannot begin anew; go on from "
-                f"{kept[-1]}"
+                "round 1 of this run has begun and there is a checkpoint, so the run cannot start again from the "
+                f"beginning; continue from {kept[-1]}"
             )
         self.state.go_back("")
         self.host = self._build()
@@ -158,7 +161,7 @@ class Party:
     def _load(self, request: Request) -> None:
         folder = self.state.path(request.checkpoint)
         self.state.go_back(request.checkpoint)
-        self.host = None  # not one that is half loaded
+        self.host = None  # never keep a half loaded host
         host = self._build()
         host.load(folder)
         self.host = host
@@ -173,15 +176,15 @@ class Party:
         if self.over and self.host is not None:
             self.finished(self.host)
         self.host = None
-        self._said("the run is over" if self.over else "the server has left; this party waits for it to come back")
+        self._said("the run is over" if self.over else "the server has disconnected; this party waits for it")
 
     def _deliver(self, request: Request) -> bytes:
         assert self.host is not None
         round, question = _question(request.message)
         paid = self._paid(round, question) if self.address != KEY_SERVER else None
         if paid is not None:
-            round = max(round, 0)  # what the set-up asks for is paid for with round 1
-        if round >= 0:  # a server that fails before it has begun a round may begin another run
+            round = max(round, 0)  # the ledger charges the set-up with round 1
+        if round >= 0:  # a server that fails before its first round may begin another run
             self.state.bind(request.run)
         self._require_allowed(round, question, paid)
         started = time.perf_counter()
@@ -194,49 +197,58 @@ class Party:
         if read_reply(data)[0].error is not None:
             self._failed(round, question)
         for odd in self.noticed(self.host):
-            self._said(f"mind: of the model of round {round + 1}, {odd}: no training does that; was it planted?")
+            self._said(
+                f"{self._when(round + 1)}: warning: the server sent an unusual model ({odd}); training does not cause "
+                "this, so the server may have manipulated the model"
+            )
         if self.address != KEY_SERVER and _is_answer(data, 0 <= round < self.rounds):
             self.state.notes.answered(round, question, len(data))
             took = time.perf_counter() - started
-            self._said(f"round {round + 1}: answered {question} with {len(data):,} bytes after {took:.1f} s")
+            self._said(f"{self._when(round + 1)}: answered {question} with {len(data):,} bytes after {took:.1f} s")
         self._asked_last = question == LAST or (self.address == KEY_SERVER and round == self.rounds - 1)
         return data
+
+    def _when(self, number: int) -> str:
+        """A round, counted from 1, for people."""
+        if number < 1:
+            return "during set-up"
+        return f"round {number}" if number <= self.rounds else "at the end"
 
     def _failed(self, round: int, question: str) -> None:
         if self.address != KEY_SERVER:
             self.state.notes.failed(round, question)
 
     def _require_allowed(self, round: int, question: str, paid: int | None) -> None:
-        """Refuses an answer that would be one repeat too many, or one ballot; `paid` says how many the ledger enters.
+        """Refuses an answer that would be one repeat too many, or one ballot more than the ledger charges (`paid`).
 
-        And any answer, once too many have failed.
+        After too many failures it refuses every answer.
 
         Raises:
-            MessageError: it would.
+            MessageError: the party must not answer.
         """
         notes, failures = self.state.notes, FAILURES * (1 + self._repeats)
         if notes.failures >= failures:
             raise MessageError(
-                f"it has failed at {failures} questions, which is the most in a run, since whether an answer fails may "
-                "depend on its data; its owner looks into errors.log, and starts it again with a higher --repeats"
+                f"it has failed at {failures} questions, the limit of a run: whether an answer fails may depend on its "
+                "data, so failures are limited; its owner can read errors.log and restart it with a higher --repeats"
             )
         if paid is not None and notes.answers(round, question) >= paid:
             raise MessageError(
-                f"{question} may be asked {paid} times in round {round + 1}, as the recipe states its noise, and was; "
-                "a further answer would carry other noise over the same values"
+                f"{question} has reached its limit of answers in round {round + 1} ({paid}), which follows from the "
+                "noise that the recipe states; another answer would carry different noise over the same values"
             )
         if notes.would_repeat(round) and notes.repeats >= self._repeats:
             raise MessageError(
-                f"it has answered in round {round + 1} before, and its site allows {self._repeats} repeats of a round "
-                "in the whole run, which are used up; its owner can allow more: start it again with a higher --repeats"
+                f"it has answered in round {round + 1} before, and its site's limit of repeated rounds in a run "
+                f"({self._repeats}) is reached; to allow more, its owner can restart it with a higher --repeats"
             )
 
 
 def _question(message: bytes) -> tuple[int, str]:
-    """The round, from 0, and the name of the last call of a message, whose answer is what the reply holds.
+    """The round, from 0, and the name of a message's last call. The reply holds the answer to that call.
 
     Raises:
-        MessageError: it is not a message that ends with a question.
+        MessageError: the message does not end with a question.
     """
     plain = codec.decode(codec.unframe(message))
     calls = plain.get("calls") if isinstance(plain, dict) else None
@@ -244,16 +256,16 @@ def _question(message: bytes) -> tuple[int, str]:
         raise MessageError("a message without calls")
     call: Any = codec.decode(calls[-1])
     if not isinstance(call, list) or len(call) != 5 or type(call[1]) is not int:
-        raise MessageError("a message whose last call is none")
-    if call[0] != 0:  # one that was run before is left out, and the answer of the call before it would be the reply
+        raise MessageError("a message whose last call is not a call")
+    if call[0] != 0:  # a call that was run before is skipped, so the reply would hold the answer to an earlier call
         raise MessageError("a message that does not end with a question")
     return call[1], f"{call[2]}.{call[3]}"
 
 
 def _bare(reply: bytes) -> bytes:
-    """A reply as it may leave: with an error nothing else does, since what is noted and bounded is that it failed.
+    """A reply as it may leave: an error leaves alone, because the party records and limits only the failure.
 
-    What the calls before the one that failed have to report, such as an evaluation, would go with it otherwise.
+    Otherwise the reply would also carry the reports of earlier calls in the message, such as an evaluation.
     """
     found, _ = read_reply(reply)
     if found.error is None:
@@ -262,9 +274,9 @@ def _bare(reply: bytes) -> bytes:
 
 
 def _is_answer(reply: bytes, in_round: bool) -> bool:
-    """Whether a reply gives anything away: not that there was an error, or that the party must catch up first.
+    """Whether a reply discloses anything. An error does not, nor does a reply that the party must catch up first.
 
-    After the last round, an evaluation of what was delivered does.
+    After the last round, only an evaluation of the delivered model does.
     """
     found, _ = read_reply(reply)
     return found.error is None and not found.behind and (in_round or found.reports.evaluation is not None)

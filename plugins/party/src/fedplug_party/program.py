@@ -1,4 +1,4 @@
-"""The program of one party, from its start to the end of the run: shows what will leave the site, asks, and answers."""
+"""The program of one party. It shows what will leave the site, asks whether to join, and answers until the run ends."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from fedplug.api.files import open_private
 from fedplug.api.letters import Correspondent, read_signing_key
 from fedplug.api.parties import Server
 from fedplug.api.roles import Groups, Negotiation
+from fedplug.console.lines import tell
 from fedplug.engines.base import draw_apart
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
@@ -42,28 +43,28 @@ from fedplug_party.party import Host, Party
 from fedplug_party.state import Belongs, State
 
 STATUS = b"status"
-"""A request that no server sends: what the party is at."""
+"""The request for a party's status. No server sends it."""
 _STATUS_SECONDS = 5.0
 
 
 class Site:
-    """What one party is made of: its recipe, its data, and hosts that hold it.
+    """The parts of one party: its recipe, its data, and the hosts that hold it.
 
     Args:
-        recipe: this party's own copy.
+        recipe: this party's copy.
         address: `client:3`, or `key_server`.
-        folder: of its state, where it notes what it opens.
+        folder: of its state. A key server records its openings there.
         data_root: its folder of data, or None.
         device: torch device name.
-        catalog: the components on offer.
-        signing_key: the private half, 32 bytes, of the key by which other sites know this client; None: it has none.
+        catalog: the available components.
+        signing_key: this client's private signing key, 32 bytes; None: it has none.
 
     Attributes:
         layout: of the model.
 
     Raises:
         SetupError: the recipe has no such party, or lists another signing key for this client.
-        DataError: its data are missing or do not fit.
+        DataError: the data are missing or do not fit.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Site:
         self.layout: Layout = self._world.model("cpu").layout
 
     def host(self) -> Host:
-        """A host of this party in which the run has not begun."""
+        """A new host of this party, before the run."""
         composition = Composition(self.recipe)
         if self._client_id is None:
             return KeyServerHost(self.recipe, composition, self.layout, self._folder)
@@ -106,8 +107,10 @@ class Site:
         return host
 
     def paid(self, round: int, question: str) -> int | None:
-        """How often a question may be answered in a round, from 0, by what the ledger enters for it: ballots, once
-        where noise is stated, in the set-up or in round 1; None for what the ledger does not pay.
+        """How often a question may be answered in a round, from 0, as the ledger charges it.
+
+        The ledger charges ballots: once in each round for which noise is stated, and the set-up together with round 1.
+        None: the ledger does not charge for the question.
         """
         name, _, method = question.rpartition(".")
         component = self.composition.components.get(name)
@@ -122,7 +125,7 @@ class Site:
 
     @property
     def doubts(self) -> list[str]:
-        """What is odd about the client's data, once it is loaded; told here, and to nobody else."""
+        """Oddities of the client's loaded data. Only this site learns about them."""
         return self._world.doubts
 
     def client(self) -> HostedClient | None:
@@ -141,22 +144,22 @@ def be_party(
     yes: bool,
     signing_key: Path | None = None,
 ) -> int:
-    """The body of `fedplug party`; gives the exit code.
+    """The body of `fedplug party`; returns the exit code.
 
     Args:
-        file, sets: the recipe, and changes of it.
+        file, sets: the recipe, and changes to it.
         address: of the party.
         folder: of its state.
-        settings: of this machine: the folder of its data, the device, and files whose components count as installed.
-        repeats: how many answers in rounds that were answered before the site allows, over the whole run.
+        settings: of this machine: the data folder, the device, and files whose components count as installed.
+        repeats: how many repeated rounds the site allows, over the whole run.
         yes: join without asking.
-        signing_key: file of the private key that this client signs with, where the recipe lists its public half.
+        signing_key: file of the client's private signing key. Needed if the recipe lists its public key.
     """
     catalog = Catalog.discover()
     recipe = load_recipe(file, sets or (), with_files(catalog, settings.plugins))
 
     def agreed(text: str) -> bool:
-        print(text)
+        tell(text)
         return yes or _asked()
 
     with contextlib.closing(State(folder)) as state:
@@ -166,18 +169,18 @@ def be_party(
         try:
             return run_party(site, state, repeats, agreed, _with_time)
         except KeyboardInterrupt:
-            _with_time("ended; what it holds is safe, and the same command goes on")
+            _with_time("stopped; the state is saved, and the same command continues from it")
             return INTERRUPTED
 
 
 def _secret(file: Path) -> bytes:
-    """What a file of this user alone holds.
+    """The contents of a file that only this user can read.
 
     Raises:
-        SetupError: it cannot be read, or others can read it.
+        SetupError: the file cannot be read, or others can read it.
     """
     try:
-        remedy = "name a file of this user's that nobody else can read: chmod 600"
+        remedy = "name a file that belongs to you and that nobody else can read (chmod 600)"
         with open(open_own(file, os.O_RDONLY, secret=True, remedy=remedy), "rb") as opened:
             return opened.read(1 << 16)
     except OSError as error:
@@ -185,43 +188,44 @@ def _secret(file: Path) -> bytes:
 
 
 def _asked() -> bool:
-    """Asks whether to join; without a terminal nobody is there to answer.
+    """Asks at the terminal whether to join.
 
     Raises:
-        SetupError: nobody is.
+        SetupError: there is no terminal.
     """
     if not sys.stdin.isatty():
-        raise SetupError("nobody is there to say whether to join; read the above, and add --yes")
+        raise SetupError("there is no terminal to ask whether to join; read the text above, then add --yes to join")
     return input("Join? [y/N] ").strip().lower() in ("y", "yes")
 
 
 def _with_time(text: str) -> None:
-    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}", flush=True)
+    tell(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}")
+    sys.stdout.flush()
 
 
 def run_party(
     site: Site, state: State, repeats: int, agreed: Callable[[str], bool], said: Callable[[str], None] = print
 ) -> int:
-    """Runs the party until the run is over; gives the exit code.
+    """Runs the party until the run is over; returns the exit code.
 
     Args:
-        site: what it is made of.
+        site: the party's recipe and data.
         state: its folder.
-        repeats: how many answers in rounds that were answered before the site allows, over the whole run.
-        agreed: is shown what will leave the site, and says whether the party may join.
-        said: is told what happens, a line each.
+        repeats: how many repeated rounds the site allows, over the whole run.
+        agreed: called with the text on what will leave the site; returns whether the party may join.
+        said: receives log lines.
 
     Raises:
-        SetupError: the folder belongs to something else.
-        KeyboardInterrupt: somebody ended the program.
+        SetupError: the folder belongs to another party, recipe or data set.
+        KeyboardInterrupt: somebody stopped the program.
     """
     recipe, client = site.recipe, site.client()
     for doubt in site.doubts:
-        said(f"mind: {doubt}")
+        said(f"warning: {doubt}")
     belongs = Belongs(site.address, recipe.digest, "" if client is None else data_digest(client.data))
     state.require(belongs)
     if not agreed(agreement(recipe, site.composition, site.layout, client, repeats)):
-        said("not joined")
+        said("did not join")
         return 1
     state.claim(belongs)
     draw_apart()
@@ -229,7 +233,10 @@ def run_party(
     party.finished = lambda host: write_models(host, state.folder)
     party.noticed = Noticing(site.layout)
     with _line(state.folder, party) as requests:
-        said(f"{site.address} of {recipe.name} listens in {state.folder}; the same command goes on after a crash")
+        said(
+            f"{site.address} of recipe {recipe.name} listens in {state.folder}; after a crash, run the same command "
+            "again to continue"
+        )
         while not party.over:
             data, reply = requests.get()
             reply.put(party.answer(data))
@@ -238,7 +245,7 @@ def run_party(
 
 @contextlib.contextmanager
 def _line(folder: Path, party: Party) -> Iterator[queue.SimpleQueue[tuple[bytes, queue.SimpleQueue[bytes]]]]:
-    """Inside, requests arrive in a queue, each with one for its reply: parties answer on the thread that holds them."""
+    """Yields a queue of requests, each with a queue for its reply. The party answers on the thread that holds it."""
     requests: queue.SimpleQueue[tuple[bytes, queue.SimpleQueue[bytes]]] = queue.SimpleQueue()
 
     def answer(data: bytes) -> bytes:
@@ -257,23 +264,23 @@ def _line(folder: Path, party: Party) -> Iterator[queue.SimpleQueue[tuple[bytes,
 
 
 def show_status(folder: Path) -> int:
-    """The body of `fedplug party --status`; gives the exit code."""
+    """The body of `fedplug party --status`; returns the exit code."""
     try:
         found: dict[str, Any] = json.loads(ask(folder, STATUS, _STATUS_SECONDS))
     except PartyLost as lost:
-        print(lost)
+        tell(str(lost))
         return 1
     for name, value in found.items():
-        print(f"{name + ':':<14}{value}")
+        tell(f"{name + ':':<14}{value}")
     return 0
 
 
 def write_models(host: Host, folder: Path) -> None:
-    """Writes what a client has of the run in the end: `model.npz`, and `personal.npz` where it has a model of its own.
+    """Writes the client's model at the end: `model.npz`, and `personal.npz` if it has a personal model.
 
     Args:
-        host: of the client; of the key server, which has no model, nothing is written.
-        folder: where to.
+        host: of the client. For the key server, which has no model, nothing is written.
+        folder: where to write.
     """
     for client in host.clients.values() if isinstance(host, ClientHost) else ():
         vectors = {"model": client.vector, "personal": client.personal}
@@ -287,7 +294,7 @@ def write_models(host: Host, folder: Path) -> None:
 
 
 def data_digest(data: ClientData) -> str:
-    """SHA-256 over a client's examples, its own test examples among them."""
+    """SHA-256 over a client's examples, including its own test examples."""
     digest = hashlib.sha256()
     for examples in (data.train, data.own_test):
         for array in _arrays(examples):

@@ -1,9 +1,9 @@
-"""What the server's run folder has of the parties: by what they know the run, and which checkpoints belong to it.
+"""The files about parties in the server's run folder: the identity of the run, and the names of its checkpoints.
 
-    RUN/parties.run                          drawn when the run begins, and the same when it is resumed
+    RUN/parties.run                          drawn when the run begins; a resumed run keeps it
     RUN/checkpoint/round-0007/parties.state  for each party, the names of its last two checkpoints
 
-The names lie in the server's checkpoint, so that they become visible with it. No state of a party is among them.
+The names are part of the server's checkpoint and become visible with it. They contain no state of a party.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RUN, _NAMES = "parties.run", "parties.state"
 
 
 def run_of(run_dir: Path | None) -> str:
-    """By what the parties know the run of a folder; without one, by something new."""
+    """The identity by which the parties know the run of this folder; a new one without a folder."""
     file = run_dir and run_dir / _RUN
     if file and file.is_file():
         return read_text(file).strip()
@@ -32,14 +32,14 @@ def run_of(run_dir: Path | None) -> str:
 
 
 def round_in(folder: Path) -> int:
-    """After how many rounds a checkpoint folder of the server is made: 7, of `round-0007` and of `round-0007.tmp`.
+    """The number of rounds in the name of a server's checkpoint folder: 7 for `round-0007` and `round-0007.tmp`.
 
     Raises:
-        SetupError: it is none.
+        SetupError: it is not such a folder.
     """
     number = folder.name.removeprefix("round-").removesuffix(".tmp")
     if not number.isascii() or not number.isdigit():
-        raise SetupError(f"{folder} is not a round's folder, such as round-0007, by which parties keep checkpoints")
+        raise SetupError(f"{folder} is not the checkpoint folder of a round, such as round-0007, which parties need")
     return int(number)
 
 
@@ -52,7 +52,7 @@ def read_names(folder: Path) -> dict[str, list[str]]:
     """Inverse of `write_names`.
 
     Raises:
-        CheckpointError: the file is missing or damaged: the checkpoint is of a run on another engine, for instance.
+        CheckpointError: the file is missing or damaged, for instance because the run used another engine.
     """
     file = folder / _NAMES
     data = codec.decode_saved(read_file(file))

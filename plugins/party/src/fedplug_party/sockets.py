@@ -1,4 +1,4 @@
-"""The engine `parties`: programs of one party each on this machine, reached by the sockets in their folders."""
+"""The engine `parties`: one program per party on this machine, reached by the socket in the party's folder."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from fedplug_party.transport import SocketTransport
 
 
 class SocketEngine(PartyEngine):
-    """Parties that are programs of their own on this machine, started with `fedplug party`."""
+    """Parties that run as separate programs on this machine, started with `fedplug party`."""
 
     class Options(fedplug.Options):
-        """Where they are."""
+        """Where the parties are."""
 
         parties: Path | None = Field(
-            None, description="holds the state of every party, in folders client-0, client-1, ..., key-server"
+            None, description="contains the state folder of every party: client-0, client-1, ..., key-server"
         )
 
     def __init__(self, job: Job) -> None:
         options = job.options
         if not isinstance(options, SocketEngine.Options) or options.parties is None:
             raise SetupError(
-                "engine parties needs to know where the parties are: --parties DIR, with the --state of each in "
-                "DIR/client-0, DIR/client-1, ..., DIR/key-server"
+                "the engine parties needs to know where the parties are: --parties DIR, where DIR contains the --state "
+                "folder of each: DIR/client-0, DIR/client-1, ..., DIR/key-server"
             )
         super().__init__(job, SocketTransport(options.parties))

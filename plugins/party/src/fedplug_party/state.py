@@ -1,14 +1,14 @@
-"""The folder of a party: what it belongs to, its lock, its checkpoints and its notes. Nobody but its owner can read it.
+"""The folder of a party: its identity, lock, checkpoints and notes. Only its owner can read it.
 
-    STATE/party.json            which party of which recipe, with which data, in which run
-    STATE/party.key, .sock      how a server's messages reach the party, see `line`
-    STATE/party.lock            held by the program that runs
-    STATE/uploads.jsonl         what it has answered, see `notes`
-    STATE/openings/             what it has opened with a key
-    STATE/checkpoint/round-0007/   its state after seven rounds, keys among it; the last two are kept
+    STATE/party.json            the party, the recipe, the data and the run that the folder belongs to
+    STATE/party.key, .sock      the line for a server's messages, see `line`
+    STATE/party.lock            held by the running program
+    STATE/uploads.jsonl         the answers of the party, see `notes`
+    STATE/openings/             what the party has opened with a key
+    STATE/checkpoint/round-0007/   its state after seven rounds, including keys; the last two are kept
 
-A checkpoint becomes visible by a rename. It knows how long the notes were, and they know which one is the last: where
-one part was put back from an older copy, they disagree.
+A checkpoint becomes visible by a rename. It records the length of the notes, and the notes record the last checkpoint.
+They disagree if one of them was restored from an older copy.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from fedplug_party.owned import open_own, require_own_folder
 KEPT = 2
 _NAME = "name.state"
 _FORMER = ".old"
-"""Of a checkpoint in whose place another one of the same round is being put."""
+"""The suffix of a checkpoint while another one of the same round replaces it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Belongs:
-    """What a folder belongs to.
+    """The party, recipe, data and run that a folder belongs to.
 
     Attributes:
         party: its address.
         recipe: the digest.
         data: a digest of the party's examples; empty for the key server.
-        run: by what the server knows the run; empty until its first round.
+        run: the server's identity of the run; empty until its first round.
     """
 
     party: str
@@ -54,14 +54,14 @@ class Belongs:
 
 
 class State:
-    """The folder of one party, which this process alone uses from here on.
+    """The folder of one party. Only this process uses it until `close`.
 
     Args:
-        folder: made if it is not there.
+        folder: created if it does not exist.
 
     Raises:
-        SetupError: it cannot be used, is another user's, or another program uses it.
-        CheckpointError: what lies in it is damaged, or older than its own notes.
+        SetupError: the folder cannot be used, belongs to another user, or another program uses it.
+        CheckpointError: its contents are damaged, or older than its notes.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -72,13 +72,13 @@ class State:
             self._lock = open_own(folder / "party.lock", os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise SetupError(
-                f"{folder} cannot be written ({error.strerror or error}); name a folder of yours with --state"
+                f"{folder} cannot be written ({error.strerror or error}); name a folder that you can write with --state"
             ) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise SetupError(
-                f"another program uses {folder}; end that one, or name another folder with --state"
+                f"another program uses {folder}; end that program, or name another folder with --state"
             ) from error
         self._file, self._checkpoints = folder / "party.json", folder / "checkpoint"
         self.notes = Notes(folder / "uploads.jsonl")
@@ -86,68 +86,68 @@ class State:
         self._require_as_noted()
 
     def close(self) -> None:
-        """Lets go of the folder."""
+        """Releases the folder."""
         os.close(self._lock)
 
-    # -- what it belongs to --------------------------------------------------------------------------------------------
+    # -- identity ------------------------------------------------------------------------------------------------------
 
     @property
     def belongs(self) -> Belongs | None:
-        """What the folder belongs to; None where it is new.
+        """What the folder belongs to; None if it is new.
 
         Raises:
-            CheckpointError: nobody can tell.
+            CheckpointError: the file that says so is damaged.
         """
         if not self._file.exists():
             return None
         try:
             return Belongs(**json.loads(self._file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
-            raise CheckpointError(f"{self._file} is damaged ({error}); put it back as it was") from error
+            raise CheckpointError(f"{self._file} is damaged ({error}); restore it from a copy") from error
 
     def claim(self, wanted: Belongs) -> None:
-        """Notes what the folder belongs to, where it is new."""
+        """Records what the folder belongs to, if it is new."""
         if self.belongs is None:
             self._write(wanted)
 
     def require(self, wanted: Belongs) -> None:
-        """Checks what the folder belongs to; a new one belongs to nothing.
+        """Checks what the folder belongs to. A new folder belongs to nothing.
 
         Raises:
-            SetupError: it belongs to another party or recipe, or to other data; says what to do.
+            SetupError: it belongs to another party or recipe, or to other data. The message has a remedy.
         """
         found = self.belongs
         if found is None:
             return
-        remedy = "name a folder of its own with --state"
+        remedy = "name another folder with --state"
         if found.party != wanted.party:
             raise SetupError(f"{self.folder} holds the state of {found.party}, not of {wanted.party}; {remedy}")
         if found.recipe != wanted.recipe:
             raise SetupError(
-                f"{self.folder} belongs to recipe {found.recipe[:12]}, and this one is {wanted.recipe[:12]}; undo the "
-                f"change, or {remedy}"
+                f"{self.folder} belongs to recipe {found.recipe[:12]}, but this is recipe {wanted.recipe[:12]}; undo "
+                f"the change, or {remedy}"
             )
         if found.data != wanted.data:
             raise SetupError(
-                f"the data of {found.party} are not those with which {self.folder} began; put them back, or {remedy}: "
-                "for other data a run begins anew"
+                f"the data of {found.party} have changed since the run in {self.folder} began; restore them, or "
+                f"{remedy}: with other data, a new run must begin"
             )
 
     def require_run(self, run: str) -> None:
-        """Checks which run the folder holds the state of; before round 1 it holds that of none.
+        """Checks that the folder does not hold the state of another run. Before round 1 it holds that of no run.
 
         Raises:
-            SetupError: it is another; says what to do.
+            SetupError: it holds the state of another run. The message has a remedy.
         """
         found = self.belongs
         if found is not None and found.run not in ("", run):
             raise SetupError(
-                f"its folder holds the state of run {found.run}, and this is run {run}; what it has sent counts in "
-                "that one, so for another it must be started with another --state"
+                f"its folder holds the state of run {found.run}, but this is run {run}; its answers count in that run, "
+                "so start it with another --state for a new run"
             )
 
     def bind(self, run: str) -> None:
-        """Notes that the folder holds the state of this run, and of no other from here on."""
+        """Records that the folder holds the state of this run. It then never accepts another run."""
         found = self.belongs
         if found is not None and not found.run:
             self._write(dataclasses.replace(found, run=run))
@@ -158,39 +158,38 @@ class State:
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def kept(self) -> list[str]:
-        """The names of the checkpoints that lie there, by round."""
+        """The names of the checkpoints in the folder, by round."""
         names = [self._name(path)[0] for path in sorted(self._checkpoints.glob("round-*")) if not path.suffix]
         return sorted(names, key=round_of)
 
     def path(self, checkpoint: str) -> Path:
-        """Where a checkpoint lies.
+        """The folder of a checkpoint.
 
         Raises:
-            CheckpointError: it does not.
+            CheckpointError: there is no such checkpoint.
         """
         path = self._path(checkpoint)
         if checkpoint not in self.kept():
             has = ", ".join(self.kept()) or "none"
-            raise CheckpointError(f"there is no checkpoint {checkpoint}; there is: {has}")
+            raise CheckpointError(f"there is no checkpoint {checkpoint}; the folder has: {has}")
         return path
 
     def save(self, checkpoint: str, write: Callable[[Path], None], needed: str) -> None:
-        """Makes a checkpoint, and forgets those that nobody needs.
+        """Makes a checkpoint and deletes those that are no longer needed.
 
         Args:
             checkpoint: its name.
-            write: is handed an empty folder.
-            needed: a checkpoint that is kept whatever its age.
+            write: called with an empty folder; writes the state into it.
+            needed: a checkpoint to keep, whatever its age.
 
         Raises:
-            CheckpointError: there is one of a later round.
+            CheckpointError: there is a checkpoint of a later round.
         """
         self._settle()
         kept, final = self.kept(), self._path(checkpoint)
         if kept and round_of(checkpoint) < round_of(kept[-1]):
             raise CheckpointError(
-                f"{checkpoint} would be older than checkpoint {kept[-1]}, which lies there; go back to an earlier one "
-                "first"
+                f"{checkpoint} would be older than the existing checkpoint {kept[-1]}; go back to an earlier one first"
             )
         draft = final.with_suffix(".tmp")
         shutil.rmtree(draft, ignore_errors=True)
@@ -199,7 +198,7 @@ class State:
         write(draft)
         write_file(draft / _NAME, codec.encode([checkpoint, len(self.notes.lines)]))
         for file in [*draft.iterdir(), draft]:
-            _to_disk(file)  # the server forgets what it knows to be saved
+            _to_disk(file)  # the server forgets everything that the party has saved
         former = final.with_suffix(_FORMER)
         if final.exists():
             os.replace(final, former)
@@ -212,7 +211,7 @@ class State:
                 _remove(self._path(old))
 
     def go_back(self, checkpoint: str) -> None:
-        """The party goes on from this checkpoint, or from the beginning; later ones are of another course of it."""
+        """Continues from this checkpoint, or from the beginning, and deletes the later checkpoints."""
         self.notes.sent_back(checkpoint)
         for other in self.kept():
             if not checkpoint or round_of(other) > round_of(checkpoint):
@@ -222,16 +221,16 @@ class State:
         return self._checkpoints / f"round-{round_of(checkpoint):04d}"
 
     def _name(self, path: Path) -> tuple[str, int]:
-        """The name of a checkpoint, and how many notes there were when it was made."""
+        """The name of a checkpoint, and the number of notes when it was made."""
         data = codec.decode(read_file(path / _NAME))
         with holding(path / _NAME, "name of a checkpoint"):
             name, lines = data
             if round_of(name) != int(path.stem[6:]) or type(lines) is not int:
-                raise ValueError("it is that of another")
+                raise ValueError("it belongs to another checkpoint")
         return name, lines
 
     def _settle(self) -> None:
-        """Ends what a kill has interrupted while one checkpoint took the place of another of its round."""
+        """Completes the replacement of a checkpoint that a kill interrupted."""
         for former in sorted(self._checkpoints.glob(f"round-*{_FORMER}")):
             final = former.with_suffix("")
             if not final.exists() or self._name(former)[0] == self.notes.current:
@@ -241,25 +240,25 @@ class State:
                 _remove(former)
 
     def _require_as_noted(self) -> None:
-        """Refuses a folder of which one part is older than another."""
-        remedy = "put the folder back as it was when the party last ran, or begin a run of its own with another --state"
+        """Refuses a folder whose parts have different ages."""
+        remedy = "restore the folder as it was when the party last ran, or begin a new run with another --state"
         for name in self.kept():
             lines = self._name(self._path(name))[1]
             if lines > len(self.notes.lines):
                 raise CheckpointError(
-                    f"{self.notes.file} has {len(self.notes.lines)} lines, and checkpoint {name} knows of {lines}; "
-                    f"{remedy}"
+                    f"{self.notes.file} has {len(self.notes.lines)} lines, but had {lines} when checkpoint {name} was "
+                    f"made; {remedy}"
                 )
         if self.notes.current and self.notes.current not in self.kept():
             has = ", ".join(self.kept()) or "none"
             raise CheckpointError(
-                f"{self._checkpoints} is older than {self.notes.file}: that knows of checkpoint {self.notes.current}, "
-                f"and there is: {has}; {remedy}"
+                f"{self._checkpoints} is older than {self.notes.file}, which names checkpoint {self.notes.current}; "
+                f"the folder has: {has}; {remedy}"
             )
 
 
 def _remove(path: Path) -> None:
-    """Removes a checkpoint at once: one that is half there would keep the party from starting after a kill."""
+    """Removes a checkpoint in one step. After a kill, a half removed one would keep the party from starting."""
     if path.exists():
         draft = path.with_suffix(".tmp")
         shutil.rmtree(draft, ignore_errors=True)

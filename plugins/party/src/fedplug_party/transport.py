@@ -1,4 +1,4 @@
-"""What the engine needs of whoever carries its requests to parties, and the carrier for parties of this machine."""
+"""The interface of a carrier of requests to parties, and the carrier for parties on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedplug_party.line import ask
 
 
 class Transport(Protocol):
-    """Carries requests to parties and brings their replies. It reads neither.
+    """Carries requests to parties and returns their replies. It reads neither.
 
     Addresses are those of `fedplug.wire`: `client:3`, `key_server`.
     """
@@ -23,26 +23,26 @@ class Transport(Protocol):
         """Delivers each request and yields replies as they arrive, in any order.
 
         A party that is not there, or that has not answered after `seconds` (`inf`: no limit), yields `PartyLost` with
-        the reason. A reply may come twice, or answer an earlier request: the engine drops what does not answer. Once
-        every party has answered, the engine asks for no more.
+        the reason. A reply may arrive twice or answer an earlier request: the engine drops such replies. Once every
+        party has answered, the engine reads no further.
         """
 
     def close(self) -> None:
-        """Nothing will be asked any more; whatever is under way may be dropped."""
+        """Ends the transport. Requests under way may be dropped."""
 
 
 class SocketTransport:
-    """Reaches parties of this machine, each by the socket in its folder.
+    """Reaches parties on this machine, each by the socket in its folder.
 
     Args:
-        folder: holds a folder for each party: `client-3`, `key-server`.
+        folder: contains one folder for each party: `client-3`, `key-server`.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def exchange(self, requests: Mapping[str, bytes], seconds: float) -> Iterator[tuple[str, bytes | PartyLost]]:
-        """Asks all of them at once, each on a thread of its own, which waits; what comes afterwards is not read."""
+        """Asks all parties at once, each on a separate thread. Replies that arrive after the end are not read."""
         answers: queue.SimpleQueue[tuple[str, bytes | PartyLost]] = queue.SimpleQueue()
         over = threading.Event()
 

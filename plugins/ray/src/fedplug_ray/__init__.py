@@ -1,1 +1,1 @@
-"""An engine for fedplug: simulations on a cluster of machines, through Ray."""
+"""An engine for fedplug that runs simulations on a cluster of machines with Ray."""

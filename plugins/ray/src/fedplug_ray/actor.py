@@ -1,7 +1,7 @@
-"""What runs in a process of Ray's: a host with some clients, or with the key server.
+"""The code that runs in a Ray process: a host with some clients or with the key server.
 
-Ray starts the process, on whichever machine has room; everything that the host needs to build itself arrives in one
-message. Nothing here imports Ray.
+Ray starts the process on any machine that has room. Everything that the host needs arrives in one message. Nothing here
+imports Ray.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from fedplug.engines.base import Job, draw_apart, host_of
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """What an actor is told first.
+    """The first message to an actor.
 
     Attributes:
-        job: a `Job`, pickled: what it holds may lie in modules that are found only along `path`.
-        client_ids: those that it is to hold; None: the key server.
-        path: where the process that runs the protocol looks for modules.
-        mark: a file that was just written beside the checkpoints.
-        text: in that file.
+        job: a pickled `Job`, because its classes may be in modules that are only on `path`.
+        client_ids: the clients that the actor holds; None: the key server.
+        path: the module search path of the process that runs the protocol.
+        mark: a file that was just written next to the checkpoints.
+        text: the contents of that file.
     """
 
     job: bytes
@@ -37,10 +37,10 @@ class Start:
 
 
 class Actor:
-    """Some clients, or the key server, in a process of their own."""
+    """Some clients, or the key server, in a separate process."""
 
     def start(self, told: Start) -> str:
-        """Builds the parties; gives what failed, or nothing."""
+        """Builds the parties; returns the error message, or an empty text."""
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         sys.path.extend(folder for folder in told.path if folder not in sys.path)
         draw_apart()
@@ -54,20 +54,20 @@ class Actor:
         return ""
 
     def deliver(self, address: str, data: bytes) -> bytes:
-        """Runs a message at one of the parties; gives the reply."""
+        """Runs a message at one of the parties; returns the reply."""
         reply = self._host.deliver(address, data)
         return reply if isinstance(reply, bytes) else reply.to_bytes()
 
     def save(self, folder: str) -> str:
-        """Writes the state of its parties into a folder; gives what failed, or nothing."""
+        """Writes the state of its parties into a folder; returns the error message, or an empty text."""
         return self._done("save", folder)
 
     def load(self, folder: str) -> str:
-        """Reads the state of its parties from a folder; gives what failed, or nothing."""
+        """Reads the state of its parties from a folder; returns the error message, or an empty text."""
         return self._done("load", folder)
 
     def process(self) -> int:
-        """Its process id. Whoever asks wants to know whether it is there."""
+        """Its process id. The engine uses this call to check that the process is alive."""
         return os.getpid()
 
     def _done(self, command: str, folder: str) -> str:
@@ -79,10 +79,10 @@ class Actor:
 
 
 def require_shared(mark: Path, text: str) -> None:
-    """Refuses a machine that does not see the run folder, where its parties keep what they must not lose.
+    """Refuses a machine that does not see the run folder, because its parties write checkpoints there.
 
     Raises:
-        SetupError: the mark is not there, or not this one; or nothing can be written beside it.
+        SetupError: the mark is missing or another one, or the folder cannot be written.
     """
     try:
         found = mark.read_text(encoding="utf-8") == text and os.access(mark.parent, os.W_OK)
@@ -90,6 +90,6 @@ def require_shared(mark: Path, text: str) -> None:
         found = False
     if not found:
         raise SetupError(
-            f"the machine {platform.node()} does not see the run folder {mark.parent}, or cannot write there; "
-            "checkpoints need a folder that is the same on every machine of the cluster: name one with --output"
+            f"the machine {platform.node()} does not see the run folder {mark.parent}, or cannot write to it; "
+            "checkpoints need a folder that all machines of the cluster share: name one with --output"
         )

@@ -1,4 +1,4 @@
-"""The Ray that a run uses: one that somebody else has started, or one of its own, which ends with the run."""
+"""The Ray that a run uses: one that is already running, or a new one that ends with the run."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from fedplug.api.errors import SetupError
 from fedplug.engines.base import Job
 
 STORE = 256 * 2**20
-"""Bytes of the object store of a Ray that is started for a run. It holds messages under way; what does not fit goes
-through files."""
+"""Bytes of the object store of a Ray that a run starts. It holds messages under way. Those that do not fit go through
+files."""
 
 _ANSWER = 10.0
-"""Seconds in which the Ray at an address answers."""
+"""Seconds in which the Ray at an address must answer."""
 
 
 class Cluster:
     """This process' connection to Ray.
 
-    Where the process is connected already, as in a notebook, that connection is used and left as it is.
+    If the process is already connected, for example in a notebook, it uses this connection and leaves it open.
 
     Args:
-        address: of a running Ray; None: what the variable RAY_ADDRESS says, else one is started.
-        cpus: how many CPUs one that is started offers at least.
+        address: of a running Ray; None: the variable RAY_ADDRESS. Without either, the run starts its own Ray.
+        cpus: the minimum number of CPUs of a Ray that the run starts.
 
     Raises:
-        SetupError: no Ray answers there, or none can be started.
+        SetupError: no Ray answers at the address, or none can be started.
     """
 
     def __init__(self, address: str | None, cpus: float) -> None:
@@ -48,7 +48,7 @@ class Cluster:
         address = address or os.environ.get("RAY_ADDRESS") or None
         if address and address.startswith("ray://"):
             raise SetupError(
-                f"address={address!r} is that of a Ray client, from whose side no folder is shared; run fedplug on a "
+                f"address={address!r} is for a Ray client, which shares no folder with the cluster; run fedplug on a "
                 "machine of the cluster, with --address auto"
             )
         _prepare(alone=address is None)
@@ -65,7 +65,7 @@ class Cluster:
         self._quiet.enter_context(_nothing_printed())
 
     def close(self) -> None:
-        """Ends what was begun here: the connection, and a Ray that was started for it."""
+        """Ends the connection, and the Ray if this object started it."""
         import ray
 
         try:
@@ -84,42 +84,42 @@ class Cluster:
             if address:
                 _init(address=_reachable(address))
             else:
-                # A folder of its own: logs, and messages that did not fit, are nobody else's and do not stay. Ray puts
-                # sockets there, whose paths may have about a hundred characters.
+                # A separate folder, so that logs and messages that did not fit are private and are deleted. Ray puts
+                # sockets into it, and their paths may have about a hundred characters.
                 short = "/tmp" if Path("/tmp").is_dir() else None
                 self._folder = tempfile.mkdtemp(prefix="fedplug-ray-", dir=short)
                 _init(
                     address="local", num_cpus=max(os.cpu_count() or 1, math.ceil(cpus)), include_dashboard=False,
                     object_store_memory=STORE, _temp_dir=self._folder, _system_config={"worker_niceness": 0},
                 )  # fmt: skip
-        except Exception as error:  # of many kinds: no answer, another version, no token, no room
+        except Exception as error:  # many kinds: no answer, another version, no token, no room
             cause = " ".join(str(error).split())
             raise SetupError(
-                f"no Ray can be used at {address}: {cause}; on the first machine of a cluster ray start --head "
-                "starts one, and without --address the run has one of its own"
+                f"cannot use a Ray at {address}: {cause}; to start one, run ray start --head on the first machine of a "
+                "cluster, or leave out --address: the run then starts its own"
                 if address
-                else f"Ray cannot be started: {cause}"
+                else f"cannot start Ray: {cause}"
             ) from error
         self.connected = True
 
 
 def room(job: Job, cpus: float, gpus: float | None) -> tuple[int, float]:
-    """How many workers there are, and how much of a GPU each has.
+    """The number of workers, and the GPUs or share of a GPU of each.
 
     Args:
-        job: says how many workers are wanted, if it does, and on which device they are to compute.
+        job: gives the device, and the number of workers if the user set it.
         cpus: of each worker.
-        gpus: of each worker; None: as many as there are, shared evenly, where the device is one.
+        gpus: of each worker; None: on a CUDA device, an even share of all GPUs.
 
     Raises:
-        SetupError: the cluster has less than that. What others only use now is waited for.
+        SetupError: the cluster has less than that in total. Resources that are only busy now are waited for.
     """
     import ray
 
     total = ray.cluster_resources()
     clients, device = int(job.recipe["data"]["clients"]), job.device.startswith("cuda")
     if device and gpus is None and not total.get("GPU"):
-        raise SetupError(f"--device {job.device}: this Ray has no GPU; take --device cpu, or a cluster that has some")
+        raise SetupError(f"--device {job.device}: this Ray has no GPU; use --device cpu, or a cluster with GPUs")
     limits = [total.get("CPU", 0) / cpus] if cpus else [os.cpu_count() or 1]
     limits += [total.get("GPU", 0) / gpus] if gpus else []
     workers = min(clients, job.workers or max(1, math.floor(min(limits) + 1e-9)))
@@ -128,30 +128,30 @@ def room(job: Job, cpus: float, gpus: float | None) -> tuple[int, float]:
     for name, each in (("CPU", cpus), ("GPU", gpus)):
         if workers * each > total.get(name, 0) + 1e-6:
             raise SetupError(
-                f"{workers} workers with {each:g} {name}s each need {workers * each:g}, and this Ray has "
-                f"{total.get(name, 0):g}; take fewer --workers, or a smaller --{name.lower()}s"
+                f"{workers} workers with {each:g} {name}s each need {workers * each:g}, but this Ray has "
+                f"{total.get(name, 0):g}; use fewer --workers, or a smaller --{name.lower()}s"
             )
     return workers, gpus
 
 
 def _prepare(alone: bool) -> None:
-    """Tells Ray what it reads from the environment, as far as the user has not.
+    """Sets Ray's variables in the environment, unless the user has set them.
 
     Args:
-        alone: whether a Ray is about to be started, for this run alone.
+        alone: whether the run is about to start its own Ray.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if alone and "ray" not in sys.modules and not any(name.startswith("RAY_AUTH_") for name in os.environ):
-        # Whoever has the token of a Ray can run code in it, and the one that Ray makes lies in a file that all users of
-        # the machine can read. Once Ray is imported it would miss another one.
+        # Anyone with the token of a Ray can run code in it. Ray's own token is in a file that all users of the machine
+        # can read. So we set another one, before Ray is imported: later it would not notice.
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
 def _reachable(address: str) -> str:
-    """The host and port behind an address, at which somebody answers; Ray itself would try for ever.
+    """The host and port of an address, after checking that they answer. Ray itself would try for ever.
 
     Raises:
-        OSError: nobody does.
+        OSError: they do not answer.
     """
     from ray._private.services import canonicalize_bootstrap_address_or_die
 
@@ -169,9 +169,9 @@ def _init(**keywords: Any) -> None:
 
 @contextlib.contextmanager
 def _nothing_printed() -> Iterator[None]:
-    """Inside, Ray does not print its log of a process or a machine that died into what a run shows.
+    """Keeps Ray from printing logs of dead processes and machines into the output of a run.
 
-    The engine says in a line what became of it, and Ray has no option against the rest.
+    The engine reports such an event in one line. Ray has no option to switch its own output off.
     """
     from ray._private import worker
 
@@ -185,10 +185,10 @@ def _nothing_printed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _signals_kept(wait: bool) -> Iterator[None]:
-    """Inside, Ray may take SIGTERM for itself; afterwards it means again what it meant before.
+    """Restores the handlers of Ctrl-C and SIGTERM at the end, because Ray replaces them.
 
     Args:
-        wait: have Ctrl-C and SIGTERM wait until then: half of a Ray would leave processes behind.
+        wait: delay Ctrl-C and SIGTERM until then. A half started Ray would leave processes behind.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,9 +1,9 @@
-"""The engine `ray`: clients in actors that Ray places on the machines of a cluster, the key server in one of its own.
+"""The engine `ray`: Ray places actors on the machines of a cluster. They hold the clients, and one the key server.
 
-Actors hold their clients' data, state and keys for the whole run. Each gets its next message when it has answered the
-one before. What several of them are to get lies in Ray's object store, once a machine. An actor that dies, with its
-machine perhaps, or is silent for longer than `Job.timeout`, costs its clients the round; another one takes its place,
-wherever there is room, from the last checkpoint.
+Actors hold their clients' data, state and keys for the whole run. Each gets its next message after it has answered the
+previous one. Ray's object store holds messages to several actors, once per machine. If an actor dies, perhaps with its
+machine, or is silent for longer than `Job.timeout`, its clients lose the round. Another actor replaces it from the last
+checkpoint, wherever there is room.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
     from fedplug_ray.members import Member
 
 _REVIVALS = 3
-"""How often in a row an actor may die while it is being restored."""
+"""How often in a row an actor may die while the engine restores it."""
 _STORED = 100_000
-"""Bytes from which on Ray puts a message into the object store, and not into the question itself."""
+"""Size in bytes from which Ray puts a message into the object store and not into the question."""
 
 
 class RayEngine:
-    """Clients spread over actors of Ray, on this machine or on a cluster; the key server in an actor of its own."""
+    """Clients spread over Ray actors, on this machine or on a cluster. The key server has a separate actor."""
 
     class Options(fedplug.Options):
-        """Which Ray, and what it reserves for each worker."""
+        """The Ray to use, and its reservations for each worker."""
 
         address: str | None = Field(
             None, min_length=1,
-            description="of a Ray that runs, HOST:PORT or auto; without, the variable RAY_ADDRESS, else one is started",
+            description="of a running Ray: HOST:PORT or auto; default: RAY_ADDRESS, otherwise the run starts its own",
         )  # fmt: skip
         cpus: float = Field(1, ge=0, description="CPUs of each worker")
         gpus: float | None = Field(
             None, ge=0,
-            description="GPUs of each worker, such as 0.25; without, a CUDA --device shares evenly those there are",
+            description="GPUs of each worker, such as 0.25; default: an even share of all GPUs with a CUDA --device",
         )  # fmt: skip
 
     in_process = False
@@ -70,7 +70,7 @@ class RayEngine:
             raise
 
     def exchange(self, messages: dict[str, bytes]) -> Iterator[tuple[str, bytes | Exception]]:
-        """Keeps every worker busy with one message at a time and yields replies as they come."""
+        """Keeps every worker busy with one message at a time, and yields replies as they arrive."""
         from fedplug_ray.members import answering
 
         self._revive()
@@ -101,14 +101,14 @@ class RayEngine:
                 send_next(member)
 
     def save(self, folder: Path) -> None:
-        """Every actor writes its parties' state; this process never sees it.
+        """Every actor writes its parties' state. This process never sees it.
 
-        One that has ended is restored from the checkpoint before, and then writes that.
+        An actor that has ended is first restored from the previous checkpoint, and then writes that state.
         """
         self._everywhere("save", folder)
 
     def saved(self, folder: Path) -> None:
-        """Tells where a complete checkpoint lies, from which an actor that dies is restored."""
+        """Remembers the folder of a complete checkpoint, from which dead actors are restored."""
         self._saved = folder.absolute()
 
     def load(self, folder: Path) -> None:
@@ -117,23 +117,23 @@ class RayEngine:
         self._everywhere("load", folder)
 
     def overhead(self) -> dict[str, int]:
-        """Nothing that Ray would tell."""
+        """Nothing: Ray does not report it."""
         return {}
 
     def close(self) -> None:
-        """Ends every actor, and Ray if it was started for this run."""
+        """Ends every actor, and Ray if this run started it."""
         for member in self._members.values():
             member.end()
         self._members.clear()
         self._cluster.close()
 
     def _place(self, job: Job, options: Options) -> None:
-        """Decides how many workers there are, and what each is given."""
+        """Decides the number of workers and assigns each its clients and resources."""
         from fedplug_ray.cluster import room
         from fedplug_ray.members import KEY_SERVER_MEMBER, Member
 
         workers, gpus = room(job, options.cpus, options.gpus)
-        # Nobody else's folders mean what they mean here, and whoever has a part of a GPU computes on it.
+        # Relative folders mean something else in other processes. A worker with a share of a GPU computes on it.
         self._job = dataclasses.replace(
             job,
             world=None,
@@ -148,7 +148,7 @@ class RayEngine:
             homes[KEY_SERVER_MEMBER] = None
             self._home[KEY_SERVER] = KEY_SERVER_MEMBER
         for number, ids in homes.items():
-            # The key server is at work when the clients wait.
+            # The key server works while the clients wait.
             given = {"num_cpus": 0.0} if ids is None else resources
             self._members[number] = Member(number, ids, given, job.timeout)
 
@@ -157,7 +157,7 @@ class RayEngine:
             raise SetupError(f"{lost[0]}; is fedplug-ray installed on every machine, and is there enough memory?")
 
     def _begun(self, numbers: list[int]) -> list[PartyLost]:
-        """Has Ray start these actors, and these build their parties; gives those that have ended."""
+        """Starts these actors, which build their parties; returns those that have ended."""
         with _marked(self._job.run_dir) as (mark, text):
             path = [os.path.abspath(folder) for folder in sys.path]
             for number in numbers:
@@ -166,10 +166,10 @@ class RayEngine:
             return self._losses(numbers)
 
     def _losses(self, numbers: list[int]) -> list[PartyLost]:
-        """Waits until all of these actors have done what they were told, or ended; gives those that have ended.
+        """Waits until all of these actors have run their command or have ended; returns those that have ended.
 
         Raises:
-            SetupError: one failed, or there is no room for it.
+            SetupError: an actor failed, or there is no room for it.
         """
         from fedplug_ray.members import answering
 
@@ -191,13 +191,13 @@ class RayEngine:
         return lost
 
     def _everywhere(self, command: str, folder: Path) -> None:
-        """Has every actor run a command; if one ends meanwhile, another takes its place, and all repeat it."""
+        """Makes every actor run a command. If one ends in the meantime, another replaces it, and all repeat it."""
         lost: list[PartyLost] = []
         for _ in range(2):
             self._revive()
             if not (lost := self._told(list(self._members), command, folder)):
                 return
-        raise SetupError(f"{lost[-1]}, twice while it was to {command}")
+        raise SetupError(f"{lost[-1]}, twice during the command {command}")
 
     def _told(self, numbers: list[int], command: str, folder: Path) -> list[PartyLost]:
         for number in numbers:
@@ -205,10 +205,10 @@ class RayEngine:
         return self._losses(numbers)
 
     def _revive(self) -> None:
-        """Puts others in the place of actors that have ended, from the last checkpoint; a few times.
+        """Replaces actors that have ended, from the last checkpoint. It tries this a few times.
 
         Raises:
-            SetupError: one dies every time, or cannot load its state.
+            SetupError: an actor dies every time, or cannot load its state.
         """
         from fedplug_ray.members import find_dead
 
@@ -226,7 +226,7 @@ class RayEngine:
 
 
 def _stored(messages: Mapping[str, bytes]) -> dict[bytes, Any]:
-    """The messages that lie in Ray's object store, once for all who are to get them."""
+    """The messages to put into Ray's object store, once for all recipients."""
     import ray
 
     shared = (data for data, count in Counter(messages.values()).items() if count > 1 and len(data) >= _STORED)
@@ -235,7 +235,7 @@ def _stored(messages: Mapping[str, bytes]) -> dict[bytes, Any]:
 
 @contextlib.contextmanager
 def _marked(run_dir: Path | None) -> Iterator[tuple[Path | None, str]]:
-    """Inside, a file lies in the run folder by which a machine knows whether it sees this very folder."""
+    """Writes a file into the run folder while the context is open. By it, a machine checks that it sees this folder."""
     text = secrets.token_hex(16)
     if run_dir is None:
         yield None, text

@@ -1,7 +1,7 @@
-"""An actor as the process that runs the protocol sees it: how it is begun, asked, waited for and ended.
+"""An actor as the process that runs the protocol sees it: how to start it, ask it, wait for it and end it.
 
-Nobody waits for an actor for ever. It has `Job.timeout` seconds for the answer of one party; one that is silent for
-longer is ended, and is then like one that has died. So no answer can come later and be taken for one to another
+Nobody waits for an actor for ever. It has `Job.timeout` seconds for the answer of one party. The engine ends an actor
+that is silent for longer, and treats it as dead. So a late answer can never be taken for the answer to another
 question.
 """
 
@@ -19,9 +19,9 @@ from fedplug_ray.actor import Actor, Start
 
 KEY_SERVER_MEMBER = -1
 _LEAST = 600.0
-"""Seconds that an actor has at least for what it does for all of its parties together: start, save, load."""
+"""The minimum of seconds that an actor has for work on all of its parties together: start, save, load."""
 _ROUND_TRIP = 2.0
-"""Seconds in which an idle actor says that it is there."""
+"""Seconds in which an idle actor must reply to a ping."""
 
 
 class Member:
@@ -30,12 +30,12 @@ class Member:
     Args:
         number: of the worker; `KEY_SERVER_MEMBER`.
         client_ids: its clients; None: it is the key server.
-        resources: what Ray is to reserve for it: `num_cpus`, `num_gpus`.
-        timeout: seconds for the answer of one party; 0: as many as it takes.
+        resources: what Ray must reserve for it: `num_cpus`, `num_gpus`.
+        timeout: seconds for the answer of one party; 0: no limit.
 
     Attributes:
-        alive: whether it can be asked, as far as is known here.
-        method: what it was asked last.
+        alive: whether it can be asked, as far as this process knows.
+        method: the last method that it was asked to run.
         answer: the reference of the answer, until it is taken.
     """
 
@@ -45,34 +45,34 @@ class Member:
         self._resources, self._timeout, self._why = resources, timeout, ""
 
     def begin(self, start: Start) -> None:
-        """Has Ray start a process for it, and that begin to build its parties."""
+        """Makes Ray start a process for it. The process then begins to build its parties."""
         self._actor: Any = ray.remote(Actor).options(**self._resources).remote()
         self.alive, self._why = True, ""
         self.ask("start", start)
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Sends a question, and gives the reference of its answer; the time for it begins."""
+        """Sends a question and starts the time for its answer. Returns the reference of the answer."""
         self.method, self.until = method, time.monotonic() + self._seconds(method)
         self.answer: Any = getattr(self._actor, method).remote(*arguments)
         return self.answer
 
     def take(self) -> Any:
-        """The answer, which is there or whose time is over.
+        """The answer. Call this when it is there or its time is over.
 
         Raises:
-            PartyLost: it has ended, or has to be.
-            SetupError: Ray found no room for it, or it cannot go on for a reason that is not its parties'.
+            PartyLost: the actor has ended, or must be ended.
+            SetupError: Ray found no room for it, or it cannot continue for a reason outside its parties.
         """
         left = None if self.until == math.inf else max(_ROUND_TRIP, self.until - time.monotonic())
-        # Nobody is to know of an answer that was taken: Ray keeps it as long as anybody does.
+        # Drop the reference to an answer that was taken: Ray keeps the answer as long as there is a reference.
         answer, self.answer = self.answer, None
         if self.over() and not ray.wait([answer], timeout=0, fetch_local=False)[0]:
             if self.method != "start":
                 raise self.end(self._silent())
-            after = f"was not there after {self._seconds('start'):g} seconds"
+            after = f"did not start within {self._seconds('start'):g} seconds"
             raise SetupError(str(self.end(f"{after}; the cluster has no room for it, or is too slow")))
         try:
-            return ray.get(answer, timeout=left)  # from another machine it has yet to come
+            return ray.get(answer, timeout=left)  # it may still have to arrive from another machine
         except GetTimeoutError:
             raise self.end(self._silent()) from None
         except RayTaskError as error:
@@ -84,7 +84,7 @@ class Member:
             raise self.end(f"ended: {_brief(error)}") from error
 
     def end(self, why: str = "is no longer needed") -> PartyLost:
-        """Ends it, if it has not; says why there will be no answer from it."""
+        """Ends the actor if it is alive. Returns the error that says why there will be no answer."""
         if self.alive:
             self.alive, self._why = False, why
             ray.kill(self._actor)
@@ -96,8 +96,8 @@ class Member:
 
     def _silent(self) -> str:
         return (
-            f"was silent for longer than --timeout {self._timeout} allows and was ended; if a client needs more time, "
-            "raise it (seconds; 0: no limit)"
+            f"was silent for longer than --timeout {self._timeout} allows, so the run ended it; if a client needs more "
+            "time, use a larger --timeout (seconds; 0: no limit)"
         )
 
     def _seconds(self, method: str) -> float:
@@ -107,17 +107,17 @@ class Member:
 
 
 def answering(members: dict[Any, Member]) -> list[Any]:
-    """Waits until some of these answer, have ended, or have had their time.
+    """Waits until some of these have answered, have ended, or have run out of time.
 
     Args:
-        members: that were asked something, by the reference of the answer.
+        members: those that were asked, by the reference of the answer.
 
     Returns:
-        The references of those.
+        The references of those members.
     """
     everything = list(members)
     left = min(member.until for member in members.values()) - time.monotonic()
-    # First what is there: time in which nobody looked does not count as silence.
+    # First take the answers that are there: time in which nobody looked does not count as silence.
     ready, _ = ray.wait(everything, num_returns=len(everything), timeout=0, fetch_local=False)
     if not ready:
         seconds = None if left == math.inf else max(0.0, left)
@@ -126,7 +126,7 @@ def answering(members: dict[Any, Member]) -> list[Any]:
 
 
 def find_dead(members: list[Member]) -> None:
-    """Notes which of these idle actors have ended since they were last asked. One that is silent is not among them."""
+    """Records which of these idle actors have ended since they were last asked. Silent ones do not count."""
     for member in members:
         member.ask("process")
     pings = {member.answer: member for member in members}
@@ -139,6 +139,6 @@ def find_dead(members: list[Member]) -> None:
 
 
 def _brief(error: RayError) -> str:
-    """What Ray says of the end of an actor, without its table of numbers."""
+    """Ray's message about the end of an actor, without its table of numbers."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1][:300] if lines else type(error).__name__

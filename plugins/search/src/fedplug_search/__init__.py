@@ -40,7 +40,7 @@ def search(
     plugins: Sequence[Path | str] = (),
     quiet: bool = True,
 ) -> Answer:
-    """What the command `fedplug search` does, for scripts; the same folder, which either of them goes on with.
+    """`fedplug search` for scripts. Both use the same folder, and either continues the other's search.
 
     Args:
         recipe: the file that is varied.
@@ -50,10 +50,10 @@ def search(
             whose model declares no direction; accuracy and what the bounds name if empty.
         seeds: every trial is run with each; the recipe's own if empty.
         sets: changes of the recipe for every trial, as `fedplug.run` takes them.
-        trials: how many in all; more of them go on.
-        jobs: how many at a time, each in a process of its own.
+        trials: how many in all; a larger number continues a search.
+        jobs: how many at a time, each in a separate process.
         timeout: seconds after which no trial begins.
-        prune: `all`; `certain`, without the rule for a hopeless figure; `none`.
+        prune: `all`, `certain` (without the rule for a hopeless figure), or `none`.
         search_seed: of what is chosen.
         output: folder of the search; `search-RECIPE` in the folder of runs if None.
         settings: of this machine; by default those of the user's config file.
@@ -61,8 +61,9 @@ def search(
         quiet: print nothing but warnings.
 
     Returns:
-        What it came to: `found`, the trials of the Pareto front; `trials`; `privacy()` and `unlike`, what a reader must
-        know of the numbers; `page`. After an interruption `complete` is False, and the same call goes on.
+        The answer. `found` has the trials of the Pareto front, `trials` all of them, `privacy()` and `unlike` what a
+        reader must know of the numbers, `page` the page. After an interruption `complete` is False, and the same call
+        continues.
 
     Raises:
         RecipeError: what is asked is wrong; `problems` has every mistake. Nothing has run.

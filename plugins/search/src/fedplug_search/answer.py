@@ -1,4 +1,4 @@
-"""What a search came to, for whoever shows it: the front, what is closest where there is none, what it has cost."""
+"""The answer of a search: the front, what is closest where there is none, and what the search has cost."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Answer:
-    """What a search came to.
+    """The answer of a search.
 
     Attributes:
         question: what was asked.
-        told: what came of each trial, by number from 0.
+        told: the outcome of each trial, by number from 0.
         values: what each has at the paths of the space, by number.
         folder: of the search.
         facts: how it was done: `command`, `seed`, `jobs`, `prune`, `trials`, `complete`, ...
@@ -75,7 +75,7 @@ class Answer:
 
     @property
     def complete(self) -> bool:
-        """Whether it came to its end; else it was interrupted, and the same call goes on."""
+        """Whether the search has ended; else it was interrupted, and the same call continues."""
         return bool(self.facts["complete"])
 
     @property
@@ -98,7 +98,7 @@ class Answer:
 
     @cached_property
     def price(self) -> Price:
-        """What all runs in the folder cost together."""
+        """The cost of all runs in the folder together."""
         return price_of(spent_in(self.folder))
 
     @cached_property
@@ -142,7 +142,7 @@ class Answer:
         """Where nothing meets the constraints: what is closest, and which constraint is missed most narrowly."""
         constraints, number = self.question.constraints, closest_of(self.told, self.question.constraints)
         if number is None:
-            return ["No trial came to its end."]
+            return ["No trial ran to its end."]
         told = self.told[number]
         lines = [f"Closest is trial {self.name(number)}: {told.reason}."]
         ended = {n: one for n, one in self.told.items() if one.status == MISSED}
@@ -160,22 +160,22 @@ class Answer:
         return lines
 
     def luck(self) -> str:
-        """What was chosen from many is in part the luckiest of them; empty where there was no choice."""
+        """A note that the best of many is partly luck; empty where there was no choice."""
         ended = sum(told.status in (MET, MISSED, PRUNED) for told in self.told.values())
         if ended < 2 or not self.front:
             return ""
         seeds = ", ".join(map(str, self.question.seeds))
         return (
             f"Figures of the front are those by which it was chosen from {ended} trials, with seed {seeds}: the "
-            "best of many is partly luck. Other seeds measure it anew: fedplug compare FRONT... --seeds"
+            "best of many is partly luck. Measure it again with other seeds: fedplug compare FRONT... --seeds"
         )
 
     def privacy(self) -> list[str]:
         """What a reader must know of the epsilons, in sentences."""
         price = self.price
         lines = [
-            "The epsilon of a protocol here is that of one run of it, as its ledger states it. That the best of many "
-            "runs on the same private data was chosen is a release of its own, which that epsilon does not count."
+            "The epsilon of a protocol here is that of one of its runs, as the ledger states it. Choosing the best of "
+            "many runs on the same private data is another release, which that epsilon does not count."
         ]
         if not price.runs:
             return lines
@@ -189,15 +189,15 @@ class Answer:
         together = f"at most epsilon {measure('epsilon').show(price.epsilon)} at delta {price.delta:.3g}{part}"
         if price.without:
             lines.append(f"Of {runs} that released something, {price.without} {state} no epsilon, so that all together "
-                         f"promise nothing; the other {stated} come to {together}, their sum (naive composition).")
+                         f"promise nothing; the other {stated} total {together}, their sum (naive composition).")
         else:
             choice = "" if part else ": that covers the choice too, as far as it rests on what the runs released"
             composed = f"{together} by naive composition (their sum){choice}"
-            lines.append(f"All {runs} of this search together come to {composed}.")
+            lines.append(f"All {runs} of this search together total {composed}.")
         if price.partial:
             lines.append(f"Some of these epsilons price a part alone ({'; '.join(price.partial)}), and so does their "
                          "sum: read the verdicts. --max epsilon_server=8 bounds a whole view.")  # fmt: skip
         if self.question.base.data.at != "here":
-            lines.append("A figure on examples that sites hold out is private itself, and no epsilon covers it.")
-        lines.append("Runs of other searches on the same data come on top.")
+            lines.append("A figure on examples that sites hold out is itself private, and no epsilon covers it.")
+        lines.append("Runs of other searches on the same data add to this.")
         return lines

@@ -10,8 +10,12 @@ from fedplug.cli.options import RecipeFile, Sets, command, takes
 from fedplug.runs.settings import Settings
 from fedplug_lab.commands import Jobs, WithSeeds
 
+QUESTION = "Question"
+"""The group of options that say what to look for."""
+
 
 @command(
+    group="Compare",
     cls=WithSeeds,
     epilog=(
         "Example: fedplug search recipes/paraaegis-static.yaml --over negotiate_mask.ratio=0.05..0.5 "
@@ -25,42 +29,52 @@ def search(
     over: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="PATH=RANGE",
-            help="What may be chosen: negotiate_mask.ratio=0.05..0.5, train.lr=1e-3..1e-1:log, rounds=[10, 20]",
+            metavar="PATH=RANGE", rich_help_panel=QUESTION,
+            help="Values to search: negotiate_mask.ratio=0.05..0.5, train.lr=1e-3..1e-1:log, rounds=[10, 20]",
         ),
     ] = None,
     least: Annotated[
-        list[str] | None, typer.Option("--min", metavar="MEASURE=BOUND", help="A constraint: accuracy=0.9")
+        list[str] | None,
+        typer.Option("--min", metavar="MEASURE=BOUND", rich_help_panel=QUESTION, help="A constraint: accuracy=0.9"),
     ] = None,
     most: Annotated[
-        list[str] | None, typer.Option("--max", metavar="MEASURE=BOUND", help="A constraint: epsilon=8, bytes=100MB")
+        list[str] | None,
+        typer.Option("--max", metavar="MEASURE=BOUND", rich_help_panel=QUESTION,
+                     help="A constraint: epsilon=8, bytes=100MB"),
     ] = None,
     objective: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="MEASURE", help="Weigh by this, or MEASURE=min, =max; default: accuracy and what constraints name."
+            metavar="MEASURE", rich_help_panel=QUESTION,
+            help="A measure to optimise, with =min or =max. Default: accuracy, and the measures of constraints."
         ),
     ] = None,
     space: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A YAML file with over, min, max and objectives.")
+        Path | None,
+        typer.Option(metavar="FILE", rich_help_panel=QUESTION, help="A YAML file with over, min, max and objectives."),
     ] = None,
     seeds: Annotated[list[int] | None, typer.Option(min=0, help="Run each trial with each seed: --seeds 1 2 3")] = None,
     sets: Sets = None,
-    trials: Annotated[int, typer.Option(min=1, metavar="N", help="How many trials in all; more of them go on.")] = 20,
+    trials: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of trials in all. A larger number continues a search.")
+    ] = 20,
     timeout: Annotated[
         str | None, typer.Option(metavar="TIME", help="Begin no trial after this time: 90s, 30min, 2h.")
     ] = None,
     prune: Annotated[
-        str, typer.Option(metavar="RULE", help="End trials early: all; certain, not what is hopeless; none.")
+        str,
+        typer.Option(metavar="RULE", help="End trials early: all (every rule), certain (not if only hopeless), none."),
     ] = "all",
-    search_seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of what is chosen.")] = 0,
+    search_seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the choices.")] = 0,
     jobs: Jobs = 1,
     output: Annotated[
-        Path | None, typer.Option(help="Folder of the search; default: search-RECIPE in the folder of runs.")
+        Path | None, typer.Option(help="Folder of the search. Default: search-RECIPE in the folder of runs.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check all, and say what would be searched.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check all and print the search without running it.")
+    ] = False,
 ) -> None:
-    """Look for options with which a recipe meets constraints; the same command goes on after an interruption."""
+    """Search for options with which a recipe meets constraints. The same command continues an interrupted search."""
     from fedplug_search import searching
     from fedplug_search.work import Plan
 

@@ -1,4 +1,4 @@
-"""What a search leaves for programs: all trials as CSV and JSON, and recipes of the front that run as they are."""
+"""The output of a search for programs: all trials as CSV and JSON, and recipes of the front that run as they are."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _write_recipe(answer: Answer, number: int, file: Path, catalog: Catalog) -> 
 
 
 def _head(answer: Answer, number: int) -> str:
-    """The comment: what it is, how it was found, and what its epsilon does not say."""
+    """The comment: the source of the recipe, how it was found, and what its epsilon does not say."""
     told, question = answer.told[number], answer.question
     numbers = ", ".join(f"{name} {measure(name).show(told.numbers.get(name))}" for name in answer.shown)
     seeds = f"seed {question.seeds[0]}" if len(question.seeds) == 1 else f"seeds {', '.join(map(str, question.seeds))}"
@@ -107,7 +107,7 @@ def _head(answer: Answer, number: int) -> str:
         f"Trial {number + 1} of {len(answer.told)} of a search in {question.recipe.name} ({seeds}): {numbers}.",
         f"Chosen: {answer.question.space.label(answer.values[number])}. Constraints: {asked}.",
         f"On the front by {', '.join(question.weighed())}: no other trial that meets the constraints beats it.",
-        "The numbers are those of its runs. That it was chosen from many on the same data is a release of its own,",
+        "The numbers are those of its runs. Choosing it from many on the same data is another release,",
         "which its epsilon does not count: search.html in the folder of the search says more.",
     ]
     if answer.facts.get("command"):

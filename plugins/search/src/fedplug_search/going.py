@@ -1,4 +1,4 @@
-"""A trial that goes on: the runs that it has, what they leave for the next one, and what they come to."""
+"""An unfinished trial: the runs that it has, what they leave for the next one, and their numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedplug_search.trial import PRUNED, Made, Told, judged
 
 @dataclasses.dataclass(eq=False)
 class Going:
-    """A trial that goes on."""
+    """An unfinished trial."""
 
     number: int
     values: Mapping[str, Any]
@@ -37,7 +37,7 @@ class Going:
 
 
 class Books:
-    """Keeps the runs of trials that go on.
+    """Keeps the runs of unfinished trials.
 
     Args:
         question: what is asked.
@@ -83,7 +83,7 @@ class Books:
         return Told(status, reason, runs=list(going.made), seconds=time.perf_counter() - going.began)
 
     def pruned(self, going: Going, reason: str, outcome: Outcome | None) -> Told:
-        """A trial that ended early, with what it had come to by then."""
+        """A trial that ended early, with what it had reached by then."""
         told, several = self.told(going, PRUNED, reason), len(going.recipes) > 1
         known = [dict(_known(run)) for run in going.runs]
         if outcome is not None and outcome.run_dir is not None:
@@ -103,7 +103,7 @@ class Books:
         return told
 
     def limits(self, going: Going) -> tuple[dict[str, float], str]:
-        """What the next run of a trial may come to; and why the trial need not go on, where the runs before say so."""
+        """The bounds of the next run of a trial, and why the trial may end, where earlier runs decide that."""
         count, limits = len(going.recipes), dict[str, float]()
         if self.prune == "none":
             return {}, ""

@@ -24,7 +24,7 @@ from fedplug_search.measures import FIGURE, MEASURES
 class Limits(fedplug.Extension):
     """End a run before a round begins if its epsilon, bytes or seconds are above a limit, or what leads is hopeless.
 
-    What the run has by then is kept, and `fedplug resume` without this extension goes on.
+    What the run has by then is kept, and `fedplug resume` without this extension continues it.
     """
 
     hears = (RunStarted, RowsRestored, RowMade, RowComplete, RoundStarted)
@@ -40,7 +40,7 @@ class Limits(fedplug.Extension):
         leading: float | None = Field(
             None,
             allow_inf_nan=False,
-            description="what the figure that leads, such as accuracy or RMSE, must come to in the end; judged "
+            description="what the figure that leads, such as accuracy or RMSE, must reach in the end; judged "
             "after half of the rounds",
         )
 
@@ -64,7 +64,7 @@ class Limits(fedplug.Extension):
             raise Enough(why, self._folder, self.known())
 
     def reason(self) -> str:
-        """Why the run need not go on; empty where it should."""
+        """Why the run need not continue; empty where it should."""
         rows = [row for _, row in sorted(self._rows.items())]
         after = f"after round {len(rows)} of {self._rounds}"
         for name, value in so_far(rows).items():
@@ -78,11 +78,11 @@ class Limits(fedplug.Extension):
             most = hopeless([row.leading for row in rows], self._rounds, asked, leads.better, _best_of(leads))
             if most is not None:
                 gain = f"even the best gain so far, repeated, gives {most:.3f}"
-                return f"{leads.name} can hardly come to {asked:.3f}: {after} {gain}"
+                return f"{leads.name} can hardly reach {asked:.3f}: {after} {gain}"
         return ""
 
     def known(self) -> dict[str, float]:
-        """What the run has come to."""
+        """The numbers of the run so far."""
         rows = [row for _, row in sorted(self._rows.items())]
         found = dict(so_far(rows))
         if rows:
@@ -100,7 +100,7 @@ class Limits(fedplug.Extension):
 
 
 def so_far(rows: Sequence[Row]) -> Mapping[str, float | None]:
-    """What a run has come to by its last row, of the measures that only grow."""
+    """What a run has reached by its last row, of the measures that only grow."""
     if not rows:
         return {}
     up = float(sum(row.bytes.up.total for row in rows))
@@ -131,7 +131,7 @@ def _best_of(leads: Figure) -> float | None:
 def hopeless(
     figures: Iterable[float | None], rounds: int, asked: float, better: Better = "higher", best: float | None = 1.0
 ) -> float | None:
-    """What a figure would come to at best, where that is worse than what is asked; None where it may still do.
+    """What a figure would reach at best, where that is worse than what is asked; None where it may still do.
 
     At best means that every round that is left gains as much as the best one so far. Nothing is said before half of the
     rounds, and three of them, have a number: learning may start slowly.

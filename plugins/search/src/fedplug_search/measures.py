@@ -87,7 +87,7 @@ MEASURES: Mapping[str, Measure] = {
 """By name. `epsilon` is the one that a run leads with; means over seeds, except epsilons, leakage and memory, where the
 largest counts."""
 FIGURE, LEVEL = "figure_", "epsilon_of_"
-"""How the names begin of what the recipe's task, or a component that keeps an account of its own, adds to them."""
+"""How the names begin of what the recipe's task, or a component that keeps another account, adds to them."""
 NAMES = (*MEASURES, f"{FIGURE}NAME of a task, such as {FIGURE}IoU", f"{LEVEL}LEVEL, such as {LEVEL}record")
 """All that may be asked, for people."""
 
@@ -129,7 +129,7 @@ DIRECTIONS: Mapping[str, Better] = {"min": "lower", "max": "higher"}
 
 @dataclasses.dataclass(frozen=True)
 class Constraint:
-    """What a protocol has to meet.
+    """A bound that a protocol has to meet.
 
     Attributes:
         name: of the measure.
@@ -143,7 +143,7 @@ class Constraint:
 
     @property
     def measure(self) -> Measure:
-        """What is bounded."""
+        """The bounded measure."""
         return measure(self.name)
 
     def __str__(self) -> str:

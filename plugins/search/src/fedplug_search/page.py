@@ -1,4 +1,4 @@
-"""The page of a search: the front, the picture of what it costs, every trial with what became of it, and privacy."""
+"""The page of a search: the front, the picture of what it costs, every trial with its outcome, and privacy."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _found(answer: Answer) -> str:
     asked = ", ".join(map(str, answer.question.constraints)) or "no constraint"
     lines = [answer.headline(), *([] if answer.front else answer.shortfall())]
     if not answer.facts["complete"]:
-        lines.append("The search was interrupted; its command goes on.")
+        lines.append("The search was interrupted. The same command continues it.")
     body = "".join(f"<p>{text(line)}</p>" for line in lines)
     return f'<div class="verdict"><h2>Asked: {text(asked)}</h2>{body}</div>'
 
@@ -63,7 +63,7 @@ def _found(answer: Answer) -> str:
 def _price(answer: Answer) -> str:
     said = [*(f"Not comparable: {line}" for line in answer.unlike), *filter(None, [answer.luck()]), *answer.privacy()]
     items = "".join(f"<li>{text(line)}</li>" for line in said)
-    head = "<strong>A search has a price of its own.</strong>"
+    head = "<strong>A search has its own price.</strong>"
     return f'<div class="banner">{head}<ul class="warnings">{items}</ul></div>'
 
 
@@ -107,8 +107,8 @@ def _trials(answer: Answer) -> str:
         body.append([str(number + 1), status, *_cells(answer, told), *values, text(told.reason), "<br>".join(links)])
     header = ["trial", "outcome", *answer.shown, *answer.question.space.dimensions, "why", "seed (rounds)"]
     caption = (
-        "Every trial. Numbers of a pruned one are those of the rounds that it ran; refused is a recipe that fedplug "
-        "check refuses. Neither counts as a result."
+        "Every trial. A pruned trial has the numbers of the rounds that it ran. A refused trial has a recipe that "
+        "fedplug check refuses. Neither counts as a result."
     )
     return table(caption, header, body)
 
@@ -118,7 +118,7 @@ def _verdicts(answer: Answer) -> str:
         [text(answer.name(number)), "<br>".join(map(text, answer.told[number].verdicts)) or units.NOTHING]
         for number in answer.front
     ]
-    return table("What the ledgers of the front say.", ["trial", "verdict"], body)
+    return table("Verdicts of the trials on the front.", ["trial", "verdict"], body)
 
 
 def _how(answer: Answer) -> str:
@@ -151,7 +151,7 @@ def _chart(answer: Answer) -> Chart | None:
         ("on the front", _FRONT, "area"),
         ("meets the constraints", _MET, "area"),
         ("misses one", _MISSED, "area"),
-        ("pruned, as far as it came", MUTED, "cross"),
+        ("pruned, after its last round", MUTED, "cross"),
         ("bound", MUTED, "dash"),
         ("front", MUTED, "line"),
     ]

@@ -1,4 +1,4 @@
-"""What a search has cost the clients, whose data every run has seen: read from the folders of its runs.
+"""The price of a search to the clients, whose data every run has seen: read from the folders of its runs.
 
 Every run in the folder of a search counts, whatever became of its trial: one that failed, was cut off or was never
 finished has released something too.
@@ -18,7 +18,7 @@ from fedplug.runs.folder import read_ledger, read_rows
 
 @dataclasses.dataclass(frozen=True)
 class Spent:
-    """What one run has released.
+    """The release of one run.
 
     Attributes:
         epsilon: None where its ledger states none, or is behind what the clients were asked for.
@@ -61,7 +61,7 @@ def price_of(spent: Iterable[Spent]) -> Price:
 
 
 def spent_in(folder: Path) -> list[Spent]:
-    """What the runs in the folder of a search released, one each; those that released nothing are left out."""
+    """The releases of the runs in the folder of a search; runs that released nothing are left out."""
     runs = sorted({file.parent for pattern in ("*/recipe.yaml", "*/*/recipe.yaml") for file in folder.glob(pattern)})
     return [found for run in runs if (found := _spent(run)) is not None]
 

@@ -1,4 +1,4 @@
-"""What is asked of a search: its space, constraints and objectives, from the command line and perhaps a file.
+"""The question of a search: its space, constraints and objectives, from the command line and perhaps a file.
 
     over:                                  # paths of the recipe; ranges as text, or lists of values
       negotiate_mask.ratio: 0.05..0.5
@@ -36,7 +36,7 @@ FALLBACK: Mapping[str, Better] = {"bytes": "lower"}
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What is asked.
+    """The question of a search.
 
     Attributes:
         recipe: the file that is varied.
@@ -218,7 +218,7 @@ class _Reader:
         return tuple(found.values())
 
     def objectives(self, constraints: Sequence[Constraint], base: Recipe | None) -> dict[str, Better]:
-        """By what protocols are set against each other, and which way each is better."""
+        """By what protocols are compared, and which way each is better."""
         place, given = "--objective", list(self.asked.objectives)
         if not given and "objectives" in self.data:
             place, found = str(self.source.where(("objectives",))), self.data["objectives"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 SPREAD = 10
-"""So many trials are spread before TPE chooses."""
+"""Trials that are spread before TPE chooses."""
 _CHOSEN, _TRIES = 10, 200
 """So often TPE is asked before chance is, and so often in all, for something that was not tried yet."""
 
@@ -34,7 +34,7 @@ def next_params(
     Args:
         space: what may be chosen.
         directions: of the objectives.
-        history: the trials so far, those that go on too.
+        history: the trials so far, unfinished ones too.
         tried: the values that are not to come again.
         seed: of the search.
         number: of the trial.

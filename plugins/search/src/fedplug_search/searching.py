@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedplug.api.errors import RecipeError, SetupError
+from fedplug.console.lines import tell
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.own_files import with_files
@@ -37,7 +38,7 @@ PRUNE = {
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """The command line beside the recipe and the settings.
+    """The command line apart from the recipe and the settings.
 
     Attributes:
         over: `path=range`.
@@ -62,7 +63,7 @@ class Asked:
 
 
 def search(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog | None = None) -> int:
-    """The command: searches, or goes on with a search, and says what it came to.
+    """The command: searches, or continues a search, and prints the answer.
 
     Returns:
         The exit code: 1 where nothing meets the constraints, 130 where it was interrupted.
@@ -88,7 +89,7 @@ def search(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog | No
 
 
 def find(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> Answer:
-    """Searches, or goes on with a search, and writes what it came to; also where it was interrupted.
+    """Searches, or continues a search, and writes the answer, also after an interruption.
 
     Args:
         recipe: the file that is varied.
@@ -126,7 +127,7 @@ def find(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> An
 
 
 def _checked(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> Question:
-    """What is asked, once everything that would stop every run is known not to be there."""
+    """The question, after the checks for everything that would stop every run."""
     if asked.plan.prune not in PRUNE:
         raise SetupError(f"--prune {asked.plan.prune}: {closest(asked.plan.prune, PRUNE)}")
     catalog = with_files(catalog, settings.plugins)
@@ -138,7 +139,7 @@ def _checked(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -
 
 
 def _require_unchanged(question: Question, store: Store, catalog: Catalog) -> None:
-    """Refuses to go on where trials would be of another recipe now: a file that they name, or a plugin, has changed.
+    """Refuses to continue where trials would be of another recipe now: a file that they name, or a plugin, has changed.
 
     Raises:
         SetupError: names the first.
@@ -161,44 +162,42 @@ def _tell_plan(question: Question, plan: Plan) -> None:
     """What would be searched."""
     size = question.space.size()
     for path, dimension in question.space.dimensions.items():
-        print(f"choose {path}: {dimension}")
+        tell(f"choose {path}: {dimension}")
     for constraint in question.constraints:
-        print(f"require {constraint}")
+        tell(f"require {constraint}")
     for name, better in question.objectives.items():
-        print(f"weigh {name}: {'more' if better == 'higher' else 'less'} is better")
+        tell(f"weigh {name}: {'more' if better == 'higher' else 'less'} is better")
     every = size is not None and size <= plan.trials
     trials = f"all {size} combinations" if every else f"{plan.trials} of {size or 'countless'} combinations"
-    print(f"try {trials}, each with seed {', '.join(map(str, question.seeds))}; {PRUNE[plan.prune]}")
+    tell(f"try {trials}, each with seed {', '.join(map(str, question.seeds))}; {PRUNE[plan.prune]}")
 
 
 def _show(answer: Answer, quiet: bool) -> None:
-    """Prints what it came to."""
+    """Prints the answer."""
+    from fedplug_lab.terminal import Rows
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    print(answer.headline())
+    tell(answer.headline())
     if answer.front:
         names = short_names(list(answer.question.space.dimensions))
         chosen = [path if name in answer.shown else name for path, name in names.items()]  # an option `epsilon`
-        shown = Table(box=None, pad_edge=False, header_style="bold")
-        for title in ["trial", *answer.shown, *chosen]:
-            shown.add_column(title, justify="right", overflow="fold")
-        for row in rows_of(answer):
-            shown.add_row(*map(Text, row))
-        Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 240).print(shown)
+        titles = ["trial", *answer.shown, *chosen]
+        rows = [[Text(cell) for cell in row] for row in rows_of(answer)]
+        console = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 240)
+        console.print(Rows(titles, rows, right=range(len(titles))), crop=False)
     else:
         for line in answer.shortfall():
-            print(line)
+            tell(line)
     for line in answer.unlike:
-        print(f"not comparable: {line}")
+        tell(f"not comparable: {line}")
     if not quiet:
         if luck := answer.luck():
-            print(f"note: {luck}")
+            tell(f"note: {luck}")
         for line in answer.privacy():
-            print(f"privacy: {line}")
+            tell(f"privacy: {line}")
     if failed := answer.counts.get("failed"):
-        print(f"{failed} trials failed; the same command tries them again, and the page says why", file=sys.stderr)
+        tell(f"{failed} trials failed; the same command tries them again, and the page says why", sys.stderr)
     if answer.front:
         print(f"recipe: {answer.folder / BEST}")
     print(f"page: {answer.page}")

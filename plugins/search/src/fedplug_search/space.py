@@ -1,4 +1,4 @@
-"""What a search may choose: ranges and lists of values for paths of a recipe, read and checked before anything runs.
+"""The space of a search: ranges and lists of values for paths of a recipe, read and checked before anything runs.
 
     negotiate_mask.ratio=0.05..0.5        a range; whole numbers where the option takes whole numbers
     train.lr=1e-3..1e-1:log               powers of ten are equally likely

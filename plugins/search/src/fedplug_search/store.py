@@ -1,6 +1,6 @@
-"""What a search keeps: a study of Optuna in a file of its folder, from which it goes on, whatever ended it.
+"""The memory of a search: a study of Optuna in a file of its folder, from which it continues, whatever ended it.
 
-Every trial is written when it begins, with its values, and when it has ended, with what came of it. Trials are written
+Every trial is written when it begins, with its values, and when it has ended, with its outcome. Trials are written
 in the order of their numbers, so that what Optuna chooses next follows from the file, not from who was faster.
 """
 
@@ -37,7 +37,7 @@ class Store:
         more: what else makes it this search, such as the seed of the sampler.
 
     Attributes:
-        told: what came of each trial that has ended, by number.
+        told: the outcome of each trial that has ended, by number.
         open: the values of those that have begun and not ended, by number.
 
     Raises:
@@ -104,7 +104,7 @@ class Store:
         return number
 
     def end(self, number: int, told: Told) -> None:
-        """Adds what came of a trial."""
+        """Adds the outcome of a trial."""
         from optuna.trial import Trial, TrialState
 
         question, values = self.question, values_of(told, self.question.objectives)

@@ -1,4 +1,4 @@
-"""What came of a trial: a typed record, and how it is judged."""
+"""The outcome of a trial: a typed record, and how it is judged."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from fedplug_lab.api import Stated
 from fedplug_search.measures import FIGURE, LEVEL, Constraint, is_measure
 
 MET, MISSED, PRUNED, REFUSED, FAILED = "met", "missed", "pruned", "refused", "failed"
-"""How a trial ends: with all constraints met, or one missed, or before its last round; refused by `fedplug check`; or
-by an error."""
+"""How a trial ends: with all constraints met, with one missed, before its last round, refused by `fedplug check`, or by
+an error."""
 
 
 class Made(Record):
@@ -36,7 +36,7 @@ class Made(Record):
 
 
 class Told(Record):
-    """What came of a trial.
+    """The outcome of a trial.
 
     Attributes:
         status: one of those above.
@@ -111,7 +111,7 @@ def missed(constraint: Constraint, told: Told) -> str:
 def violations(told: Told, constraints: Sequence[Constraint], objectives: Mapping[str, Better]) -> dict[str, float]:
     """What Optuna is told of the constraints: above 0 is a miss.
 
-    A trial without a number for each objective misses one more; of one that did not come to its end, only what is
+    A trial without a number for each objective misses one more; of one that did not run to its end, only what is
     certain counts of the others.
     """
     ended = told.status in (MET, MISSED)
@@ -152,6 +152,6 @@ def _losses(told: Told, objectives: Mapping[str, Better]) -> tuple[float, ...]:
 
 
 def closest_of(trials: Mapping[int, Told], constraints: Sequence[Constraint]) -> int | None:
-    """The trial that came to its end and misses the constraints by least in all; None where none came there."""
+    """The trial that ran to its end and misses the constraints by least in all; None where none did."""
     ended = {number: told for number, told in trials.items() if told.status in (MET, MISSED)}
     return min(ended, key=lambda number: (sum(miss(one, ended[number]) for one in constraints), number), default=None)

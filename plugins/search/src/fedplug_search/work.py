@@ -39,7 +39,7 @@ from fedplug_search.space import Params, assignments
 from fedplug_search.store import Store
 from fedplug_search.trial import FAILED, MET, REFUSED, Told
 
-_ALIKE = 3  # so many trials in a row that fail for one reason end the search: the next would too
+_ALIKE = 3  # trials in a row that fail for one reason and end the search: the next would too
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Plan:
         trials: how many in all.
         jobs: how many at a time.
         seed: of what is chosen.
-        prune: `all`; `certain`, without the rule for a hopeless figure; `none`.
+        prune: `all`, `certain` (without the rule for a hopeless figure), or `none`.
         timeout: seconds after which no trial begins; None: no limit.
     """
 
@@ -158,7 +158,7 @@ class Search:
     # -- what becomes of it --------------------------------------------------------------------------------------------
 
     def _advance(self, going: Going) -> Job | None:
-        """What is to be run next of a trial; None where it has ended."""
+        """The next run of a trial; None where the trial has ended."""
         while going.number in self._going:
             if len(going.runs) == len(going.recipes):
                 self._end(going, self._books.judged(going))
@@ -255,7 +255,7 @@ class Search:
 
 
 def _first(told: Told) -> str:
-    """Of why a trial failed, without how its run would go on."""
+    """Why a trial failed, without how to continue its run."""
     return told.reason.partition("\n")[0]
 
 

@@ -167,7 +167,7 @@ class DistributedCorrelatedGaussian(fedplug.Protector):
 
     As `std.correlated_gaussian`, with the noise shared out as `std.distributed_gaussian` does: enough in the sum alone,
     so that nobody may open an upload. Only the client that added noise can take it back: all clients have to be in
-    every round, most of them with noise alone (`sampling: {scheme: cyclic, rate: 0.1, rest: noise}`). The noise of a
+    every round, most of them with noise alone (`sampling: {scheme: cyclic, rate: 0.1, resting: noise}`). The noise of a
     client that is missing from one round's sum counts for nothing, before and after: the ledger charges for that.
     """
 
@@ -202,10 +202,10 @@ class DistributedCorrelatedGaussian(fedplug.Protector):
     def check(self, recipe: Recipe) -> list[str]:
         """What is wrong with the participations, and with that many sharing it."""
         problems, options = self.options.problems(recipe), self.options
-        if recipe.sampling and recipe.sampling.rest != "noise":
+        if recipe.sampling and recipe.sampling.resting != "noise":
             problems.append(
                 "only the client that added noise can take it back, and not all are in every round; write sampling: "
-                f"{{scheme: cyclic, rate: {recipe.sampling.rate:g}, rest: noise}}, or leave sampling out"
+                f"{{scheme: cyclic, rate: {recipe.sampling.rate:g}, resting: noise}}, or leave sampling out"
             )
         if options.shared_by is not None and options.shared_by > recipe.clients:
             problems.append(

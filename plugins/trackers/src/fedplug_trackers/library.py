@@ -1,4 +1,4 @@
-"""The libraries behind the trackers, which are optional: whether one is there, and how to get it."""
+"""The optional libraries of the trackers: whether a library is installed, and how to install it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ _PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
 
 
 def masked(text: str) -> str:
-    """A text without the passwords of addresses in it, `http://me:***@host`: files of the run are kept and shown."""
+    """The text with the passwords in addresses hidden: `http://me:***@host`. Run files are kept and shown to others."""
     return _PASSWORD.sub(r"\1:***@", text)
 
 
 def missing(extra: str, modules: tuple[str, ...]) -> str:
-    """What to do about a library that is not installed, in a sentence; empty where all of it is there.
+    """A sentence with the command to install a missing library; empty if nothing is missing.
 
-    Looks for the modules and imports none of them: MLflow takes seconds.
+    It looks for the modules without importing them, because importing MLflow takes seconds.
 
     Args:
-        extra: of the distribution, that brings the library.
-        modules: that the tracker imports, top-level names.
+        extra: the extra of the distribution that installs the library.
+        modules: top-level names of the modules that the tracker imports.
     """
     absent = [name for name in modules if importlib.util.find_spec(name) is None]
     if not absent:

@@ -1,4 +1,4 @@
-"""What a tracker remembers in the run folder, so that a run that goes on is the same run there."""
+"""A tracker's memory in the run folder. With it, a resumed run is the same run in the tracker."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Memory:
     """One tracker's file in a run folder, `trackers/NAME.json`.
 
     Attributes:
-        file: where it is.
-        where: in which the run is: server and project; another one has not heard of the run.
-        id: of the run there; empty where it has none yet.
-        rounds: how many rounds it has.
+        file: path of the memory.
+        where: the server and project that have the run. Other places do not know it.
+        id: of the run there; empty if it has none yet.
+        rounds: how many rounds the tracker has.
     """
 
     file: Path
@@ -31,7 +31,7 @@ class Memory:
 
     @classmethod
     def of(cls, run_dir: Path, name: str, where: str) -> Self:
-        """What is remembered of a run in that place; an empty memory where nothing is, or nothing that can be read."""
+        """The memory of a run in this place; an empty one if there is none or it cannot be read."""
         file = run_dir / FOLDER / f"{name}.json"
         try:
             found = json.loads(read_text(file))
@@ -41,12 +41,12 @@ class Memory:
         return known if known.where == where else cls(file, where)
 
     def keep(self) -> None:
-        """Writes it; a kill leaves the old file or the new one."""
+        """Writes the memory. A kill leaves either the old file or the new one."""
         private_folder(self.file.parent)
         write_text(self.file, json.dumps({"where": self.where, "id": self.id, "rounds": self.rounds}))
 
     def forget(self) -> None:
-        """From here on the run is another one there."""
+        """Forgets the run. The tracker then begins another one."""
         self.id, self.rounds = "", 0
         with contextlib.suppress(FileNotFoundError):
             self.file.unlink()

@@ -1,7 +1,7 @@
-"""What a tracker is sent: numbers of rounds, the recipe, what the ledger says in the end. Everything is here.
+"""Everything that a tracker receives: the numbers of rounds, the recipe, and the ledger's result at the end.
 
-Never updates, ballots, keys, models, examples, or numbers of a single client; means over the clients, and of the
-accuracy at the clients the worst one.
+A tracker never receives updates, ballots, keys, models, examples, or the numbers of a single client. It receives means
+over the clients, and for the accuracy at the clients also the worst value.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from fedplug.api.errors import FedplugError
 from fedplug.api.rows import Row
 
 FILES = ("recipe.yaml",)
-"""What is sent of the run folder in any case, once the run has ended."""
+"""The files of the run folder that are always sent at the end of a run."""
 REPORT = "report.html"
-"""What is sent beside it, unless the user says no."""
+"""The file that is also sent, unless the user switches it off."""
 
 
 def flat(plain: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested plain data as paths and values, as `--set` writes paths: `protect.noised.0.norm`, 1.0.
+    """Nested plain data as paths and values. Paths are as in `--set`: `protect.noised.0.norm`, 1.0.
 
-    An empty list or mapping stays one.
+    An empty list or mapping is a value.
     """
     if isinstance(plain, Mapping) and plain:
         for key, value in plain.items():
@@ -38,14 +38,14 @@ def flat(plain: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def word(value: Any) -> str:
-    """A value as a recipe writes it: `null`, `true`, `0.5`, plain text."""
+    """A value as written in a recipe: `null`, `true`, `0.5`, plain text."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def numbers(row: Row) -> dict[str, float]:
-    """The numbers of a round, by name; what the round does not have is left out.
+    """The numbers of a round by name, without those that the round does not have.
 
-    Groups of names share the part before the slash. Shares of zones and accuracies are from 0 to 1, losses in nats.
+    Groups of names share the part before the slash. Shares of zones and accuracies are from 0 to 1. Losses are in nats.
     """
     found: dict[str, float | None] = {
         "accuracy": row.accuracy,
@@ -85,11 +85,11 @@ def numbers(row: Row) -> dict[str, float]:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What the ledger of a run says in the end.
+    """The result of a run's ledger at the end.
 
     Attributes:
-        verdict: in a paragraph; empty where the run stopped before anything could be said.
-        epsilons: by party, where one is guaranteed, of its unit.
+        verdict: one paragraph; empty if the run stopped before there was a ledger.
+        epsilons: by party with a guarantee, the epsilon for the unit of the guarantee.
         reasons: the line of each party.
     """
 
@@ -99,7 +99,7 @@ class Outcome:
 
 
 def outcome_of(folder: Path) -> Outcome:
-    """What `ledger.json` of a run folder says; nothing where it is not there or cannot be read."""
+    """The result in `ledger.json` of a run folder; empty if the file is missing or cannot be read."""
     try:
         ledger = fedplug.open_run(folder).ledger
     except FedplugError:
@@ -113,5 +113,5 @@ def outcome_of(folder: Path) -> Outcome:
 
 
 def files_of(folder: Path, report: bool) -> list[Path]:
-    """The files of a run folder that are sent, as far as they are there."""
+    """The existing files of a run folder that are sent."""
     return [folder / name for name in (*FILES, *([REPORT] if report else [])) if (folder / name).is_file()]

@@ -1,4 +1,4 @@
-"""Runs in MLflow: a tracking server, or a database beside the runs."""
+"""Runs in MLflow: a tracking server, or a database next to the runs."""
 
 from __future__ import annotations
 
@@ -24,49 +24,50 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED", "superseded": "KILLED"}
 _LONGEST = 5000
-"""Characters of a tag or parameter that every server of the range takes."""
+"""The longest tag or parameter, in characters, that every supported server accepts."""
 _BATCH = 100
-"""Parameters or tags that a server takes at once; of numbers it takes ten times as many."""
+"""The largest number of parameters or tags that a server accepts at once. The limit for metrics is ten times higher."""
 _EVERY = "messages"
 """A number that every round has."""
 _ENVIRONMENT = {
-    # MLflow asks its makers' server for a list of what to report, and reports, unless it is told not to.
+    # By default MLflow asks its makers' server what to report, and reports it.
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    # A server that is gone must not hold up a run: by default MLflow tries for minutes, at every call.
+    # A missing server must not delay a run: by default MLflow retries for minutes at every call.
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
 }
-"""What is set unless the user's environment says otherwise."""
+"""Variables that are set unless the user's environment sets them."""
 
 
 class Mlflow(Tracker):
-    """Keep the run in MLflow: recipe, numbers of each round, verdict, report; by default in a database beside the runs.
+    """Log the run to MLflow: recipe, numbers of each round, verdict, report. Default: a database next to the runs.
 
-    It sends the resolved recipe, digest, versions, the numbers of each round (means over the clients), notes, and in
-    the end verdict, epsilons, recipe and report. It never sends updates, keys, models or examples. Nothing leaves the
-    machine unless `uri`, or the variable MLFLOW_TRACKING_URI, names a server.
+    It sends the resolved recipe, the digest, versions, the numbers of each round (means over the clients) and notes. At
+    the end it sends the verdict, epsilons, recipe and report. It never sends updates, keys, models or examples. Nothing
+    leaves the machine unless `uri` or the variable MLFLOW_TRACKING_URI names a server.
     """
 
     class Options(Common):
         uri: str = Field(
             "",
-            description="http://HOST:5000, sqlite:///FILE; default: MLFLOW_TRACKING_URI, or mlflow.db by the runs",
+            description="http://HOST:5000 or sqlite:///FILE; default: MLFLOW_TRACKING_URI, otherwise mlflow.db next to "
+            "the runs",
         )
-        experiment: str = Field("fedplug", min_length=1, description="that the run belongs to; made if missing")
+        experiment: str = Field("fedplug", min_length=1, description="the experiment of the run; created if missing")
 
     extra, modules = "mlflow", ("mlflow", "sqlalchemy", "alembic")
 
     def check(self, recipe: fedplug.Recipe) -> Iterable[str]:
-        """Asks for the library; and refuses a password among the options, which the run folder and the report keep."""
+        """Requires the library, and refuses a password in the options: the run folder and the report keep options."""
         yield from super().check(recipe)
         if masked(self.options.uri) != self.options.uri:
             yield (
-                "uri: it has a password, which the run folder would keep; leave it out, and set "
+                "uri: it contains a password, which the run folder would keep; leave it out, and set "
                 "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or the whole address as MLFLOW_TRACKING_URI"
             )
 
     def require_allowed(self, files: Files) -> None:
-        """An address among the options."""
+        """Requires permission for an address in the options."""
         if self.options.uri:
             files.require_allowed(f"uri: {masked(self.options.uri)}")
 
@@ -75,14 +76,14 @@ class Mlflow(Tracker):
         return f"{self._uri(run_dir)} ({self.options.experiment})"
 
     def open(self, begun: Begun, id: str) -> Sink:
-        """A run of the experiment."""
+        """Opens a run of the experiment."""
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         import logging
 
         from mlflow import MlflowClient
 
-        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it tells of the tables that it makes
+        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it logs the tables that it creates
         client = MlflowClient(tracking_uri=self._uri(begun.folder))
         if id:
             client.update_run(id, status="RUNNING")
@@ -91,7 +92,7 @@ class Mlflow(Tracker):
             return known
         experiment = client.get_experiment_by_name(self.options.experiment)
         if experiment is None:
-            # A server knows where files go; with a database alone MLflow puts them where the command was typed.
+            # A server decides where files go. With only a database, MLflow puts them into the current directory.
             local = self._uri(begun.folder).startswith("sqlite:")
             artifacts = _beside(begun.folder, "mlflow-artifacts").as_uri() if local else None
             made = client.create_experiment(self.options.experiment, artifact_location=artifacts)
@@ -146,12 +147,12 @@ class _Run(Sink):
 
 
 def _beside(run_dir: Path, name: str) -> Path:
-    """A file in the folder of runs, where all runs share it: MLflow compares what is in one database."""
+    """A file in the folder of runs, shared by all runs: MLflow compares the runs in one database."""
     return run_dir.absolute().parent / name
 
 
 def _name(text: str) -> str:
-    """A name with the characters that MLflow takes."""
+    """A name with only the characters that MLflow accepts."""
     return re.sub(r"[^\w./\- ]", "_", text)[:250]
 
 

@@ -1,4 +1,4 @@
-"""Runs in TensorBoard: event files, in the run folder unless another is named."""
+"""Runs in TensorBoard: event files, in the run folder by default."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 class Tensorboard(Tracker):
-    """Write event files for TensorBoard: scalars of each round, recipe, notes, verdict; in the run folder by default.
+    """Write event files for TensorBoard: scalars of each round, recipe, notes, verdict. Default: in the run folder.
 
-    It writes the resolved recipe, digest, versions, the numbers of each round (means over the clients), notes, and in
-    the end verdict and epsilons. It never writes updates, keys, models or examples, and opens no connection.
-    TensorBoard holds no files, so the report stays in the run folder.
+    It writes the resolved recipe, the digest, versions, the numbers of each round (means over the clients) and notes.
+    At the end it writes the verdict and epsilons. It never writes updates, keys, models or examples, and opens no
+    connection. TensorBoard stores no files, so the report stays in the run folder.
     """
 
     class Options(Common):
         folder: str = Field(
-            "", description="gets a folder for each run, under its name; default: tensorboard in the run folder"
+            "", description="contains a folder for each run, with its name; default: tensorboard in the run folder"
         )
 
     extra, modules = "tensorboard", ("tensorboard",)
 
     def require_allowed(self, files: Files) -> None:
-        """The folder."""
+        """Requires permission for the folder."""
         if self.options.folder:
             files.path(str(Path(self.options.folder) / self.options.run_name))
 
@@ -43,9 +43,9 @@ class Tensorboard(Tracker):
         return self.options.folder or "the run folder"
 
     def open(self, begun: Begun, id: str) -> Sink:
-        """One more event file in the folder of the run there; another run gets another folder."""
+        """Opens another event file in the run's folder. Another run gets another folder."""
         parent, name = self._folder(begun)
-        id = id if Path(id).name == id else ""  # the run folder may come from somebody else
+        id = id if Path(id).name == id else ""  # somebody else may have made the run folder
         sink = _Run(parent / (id or _free(parent, name)))
         if id:
             sink.go_on(begun.rounds)
@@ -60,7 +60,7 @@ class Tensorboard(Tracker):
 
 
 def _free(parent: Path, name: str) -> str:
-    """A name that no run has there: TensorBoard would draw two runs in one folder as one."""
+    """A name that no run has yet: TensorBoard would draw two runs in one folder as one run."""
     names = chain([name], (f"{name}-{number}" for number in count(2)))
     return next(free for free in names if not (parent / free).exists())
 
@@ -76,7 +76,7 @@ class _Run(Sink):
     def begin(self, begun: Begun, tags: Mapping[str, str]) -> None:
         from tensorboard.plugins.hparams.plugin_data_pb2 import SessionStartInfo
 
-        # What the HParams dashboard compares; the text is for people.
+        # The HParams dashboard compares this record. The text below is for people.
         info = SessionStartInfo(group_name=begun.facts["digest"][:12], start_time_secs=time.time())
         for name, value in begun.params.items():
             if isinstance(value, bool):
@@ -91,7 +91,7 @@ class _Run(Sink):
         self._writer.flush()
 
     def go_on(self, rounds: int) -> None:
-        """Has readers forget what a process wrote that was killed before it could remember it."""
+        """Makes readers ignore rounds that a killed process wrote but did not remember."""
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
         start = SessionLog(status=SessionLog.START)
@@ -128,7 +128,7 @@ class _Run(Sink):
         self._add(_of_plugin(tag, "text", TextPluginData(version=0).SerializeToString(), tensor), step)
 
     def _session(self, **info: Any) -> None:
-        """One of the two records of the HParams dashboard: how the run began, and how it ended."""
+        """Writes one of the two records of the HParams dashboard: the start or the end of the run."""
         from tensorboard.compat.proto.tensor_pb2 import TensorProto
         from tensorboard.plugins.hparams import metadata
         from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
@@ -144,7 +144,7 @@ class _Run(Sink):
 
 
 def _of_plugin(tag: str, plugin: str, content: bytes, tensor: Any) -> Summary:
-    """A value that one of TensorBoard's dashboards reads. Its own functions for these import TensorFlow."""
+    """A value for one of TensorBoard's dashboards. TensorBoard's own functions for this import TensorFlow."""
     from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 
     of = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name=plugin, content=content))
@@ -152,6 +152,6 @@ def _of_plugin(tag: str, plugin: str, content: bytes, tensor: Any) -> Summary:
 
 
 def _table(given: Mapping[str, Any]) -> str:
-    """Markdown, which TensorBoard draws."""
+    """A table in Markdown, which TensorBoard renders."""
     cells = ((name, word(value).replace("|", "\\|").replace("\n", " ")) for name, value in given.items())
     return "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in cells)])

@@ -1,4 +1,4 @@
-"""Runs in Weights & Biases: offline, in the run folder, unless the user says otherwise."""
+"""Runs in Weights & Biases: by default offline, in the run folder."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from fedplug_trackers.said import Outcome
 from fedplug_trackers.tracker import Begun, Common, Sink, State, Tracker
 
 _CODES = {"finished": 0, "failed": 1, "interrupted": 130, "superseded": 130}
-"""A run with another exit code than 0 counts as failed there."""
+"""A run with an exit code other than 0 counts as failed there."""
 
 
 class Wandb(Tracker):
-    """Keep the run in Weights & Biases; offline by default, in the run folder, from where `wandb sync` sends it.
+    """Log the run to Weights & Biases. Default: offline, in the run folder, from where `wandb sync` sends it.
 
-    It sends the resolved recipe, digest, versions, the numbers of each round (means over the clients), notes, and in
-    the end verdict, epsilons, recipe and report. It never sends updates, keys, models or examples. What wandb itself
-    would add is off: output of the terminal, code, git, command line, installed packages, host, loads of the machine.
+    It sends the resolved recipe, the digest, versions, the numbers of each round (means over the clients) and notes. At
+    the end it sends the verdict, epsilons, recipe and report. It never sends updates, keys, models or examples. The
+    additions of wandb itself are off: terminal output, code, git, command line, installed packages, host, system load.
     """
 
     class Options(Common):
         mode: Literal["offline", "online"] | None = Field(
-            None, description="online sends at once, to WANDB_BASE_URL; default: WANDB_MODE, else offline"
+            None, description="online sends at once, to WANDB_BASE_URL; default: WANDB_MODE, otherwise offline"
         )
-        project: str = Field("fedplug", min_length=1, description="to which the run belongs")
-        entity: str = Field("", description="user or team that has the project; default: that of the login")
-        folder: str = Field("", description="gets wandb's folder; default: the run folder")
+        project: str = Field("fedplug", min_length=1, description="the project of the run")
+        entity: str = Field("", description="user or team that owns the project; default: that of the login")
+        folder: str = Field("", description="contains wandb's folder; default: the run folder")
 
     extra, modules = "wandb", ("wandb",)
 
     def require_allowed(self, files: Files) -> None:
-        """A folder, or that it sends at once."""
+        """Requires permission for a folder, or to send at once."""
         if self.options.mode == "online":
             files.require_allowed("mode: online sends to a server, which")
         files.path(self.options.folder)
@@ -51,8 +51,8 @@ class Wandb(Tracker):
         return f"{self.options.folder or 'the run folder'} ({where})"
 
     def open(self, begun: Begun, id: str) -> Sink:
-        """A run of the project."""
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # to its makers, also of runs that are offline
+        """Opens a run of the project."""
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # it would report to its makers, even in offline runs
         import wandb
 
         settings = wandb.Settings(
@@ -94,6 +94,6 @@ class _Run(Sink):
         told |= {f"final_epsilon/{name}": value for name, value in outcome.epsilons.items()}
         self.run.summary.update({name: value for name, value in told.items() if value != ""})
         for file in files:
-            copy = shutil.copy(file, self.run.dir)  # of a file elsewhere it would keep a link, and say so
+            copy = shutil.copy(file, self.run.dir)  # for a file elsewhere, wandb would keep a link and print a message
             self.run.save(copy, base_path=self.run.dir, policy="now")
         self.run.finish(exit_code=_CODES[state])

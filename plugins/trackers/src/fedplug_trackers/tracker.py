@@ -1,4 +1,4 @@
-"""What all trackers do alike: from the events of a run to its beginning, its rounds and its end in a library."""
+"""The common part of all trackers: it turns the events of a run into calls of a library."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from fedplug.api.rows import Row
 
 State = Literal["finished", "failed", "interrupted", "superseded"]
-"""How a run ends in a tracker; `superseded`: it went on from a round before the last one that is there."""
+"""How a run ends in a tracker. `superseded`: the run went back to a round before the last one in the tracker."""
 
 
 class TrackerLost(Exception):
-    """A tracker takes no more; the run goes on without it."""
+    """A tracker has failed. The run continues without it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Begun:
-    """A run as a tracker is told of it when it begins.
+    """The facts about a run that a tracker receives when the run begins.
 
     Attributes:
-        title: what it is called there.
+        title: the name of the run in the tracker.
         folder: of the run.
-        files: where the tracker may write: of one that stands in the recipe, the run folder alone.
+        files: where the tracker may write. A tracker in the recipe may write only to the run folder.
         params: the resolved recipe, flattened.
         facts: digest, versions, engine, device, size of the model, by name.
-        earlier: the id of the run there that this one takes the place of; empty where there is none.
-        rounds: how many rounds are there, of a run that goes on.
+        earlier: the id of the run in the tracker that this one replaces; empty if there is none.
+        rounds: how many rounds of a resumed run the tracker has.
     """
 
     title: str
@@ -54,53 +54,53 @@ class Begun:
 
 
 class Sink(abc.ABC):
-    """A run in a library. Whatever goes wrong there may be raised as it is."""
+    """A run in a library. Methods may raise any error of the library."""
 
     id: str
-    """Under which the run is found again."""
+    """The id by which the library finds the run again."""
     rounds: int = 0
-    """The last round that is there, of a run that goes on; 0 where the library does not say."""
+    """The last round of a resumed run in the library; 0 if the library does not say."""
 
     @abc.abstractmethod
     def row(self, round: int, values: Mapping[str, float]) -> None:
-        """Adds the numbers of a round, which counts from 1."""
+        """Adds the numbers of a round, counted from 1."""
 
     @abc.abstractmethod
     def notes(self, lines: Sequence[str], round: int) -> None:
-        """Has the notes of the run so far, of which the last is new."""
+        """Writes all notes of the run so far. The last one is new."""
 
     @abc.abstractmethod
     def end(self, state: State, why: str, outcome: Outcome, files: Sequence[Path], round: int) -> None:
-        """Adds what the run came to, and closes it.
+        """Adds the outcome of the run and closes it.
 
         Args:
-            state: how it ended.
-            why: of a failed run, its error; else empty.
-            outcome: what the ledger says.
-            files: to be kept there.
-            round: the last one.
+            state: how the run ended.
+            why: the error of a failed run; otherwise empty.
+            outcome: the result of the ledger.
+            files: to store in the library.
+            round: the last round.
         """
 
 
 class Common(fedplug.Options):
     """Options of every tracker."""
 
-    run_name: str = Field("", description="what the run is called there; default: the name of its folder")
-    tags: dict[str, str] = Field({}, description="what to find it by, besides the digest and the versions")
+    run_name: str = Field("", description="the name of the run in the tracker; default: the name of its folder")
+    tags: dict[str, str] = Field({}, description="tags of the run, in addition to the digest and the versions")
     report: bool = Field(
-        True, description="keep report.html there, with its class counts, rounds of each client and pictures"
+        True, description="store report.html too, with its class counts, rounds of each client and pictures"
     )
 
 
 class Tracker(fedplug.Extension):
-    """The part of a tracker that is the same for all libraries."""
+    """The part of a tracker that is common to all libraries."""
 
     Options = Common
     hears = (RunStarted, RowsRestored, RowComplete, Note, RunFinished, RunStopped)
     extra: ClassVar[str] = ""
-    """Of the distribution, which brings the library."""
+    """The extra of the distribution that installs the library."""
     modules: ClassVar[tuple[str, ...]] = ()
-    """What it imports, top-level names."""
+    """Top-level names of the modules that it imports."""
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -111,31 +111,31 @@ class Tracker(fedplug.Extension):
 
     @abc.abstractmethod
     def place(self, run_dir: Path) -> str:
-        """Where it writes: server or folder, and project. A run is the same run in the same place."""
+        """The place of the run: server or folder, and project. A resumed run is the same run in the same place."""
 
     @abc.abstractmethod
     def open(self, begun: Begun, id: str) -> Sink:
-        """Begins a run, or goes on with that of `id`, where it is not empty."""
+        """Begins a run, or continues the run `id` if it is not empty."""
 
     def require_allowed(self, files: Files) -> None:
-        """Refuses what its options lead to outside the run folder, where `files` does.
+        """Asks `files` whether the options may lead outside the run folder.
 
         Raises:
-            SetupError: says how to allow it.
+            SetupError: they may not; says how to allow it.
         """
 
     def check(self, recipe: fedplug.Recipe) -> Iterable[str]:
-        """Asks for the library, before a run has begun."""
+        """Requires the library, before a run begins."""
         if why := missing(self.extra, self.modules):
             yield why
 
     def observe(self, event: Event) -> None:
-        """Passes on what happened. An error before the rounds refuses the run, a later one ends the tracking alone."""
+        """Passes on an event. An error before the rounds refuses the run. A later one ends only the tracking."""
         if isinstance(event, RunStarted):
             self._refusing(event)
             return
         if self._sink is None or self._begun is None or self._memory is None:
-            return  # it has refused the run, or hears of attacks on one that has ended
+            return  # the tracker refused the run, or the event is an attack after the run
         try:
             self._hear(event, self._sink, self._begun, self._memory)
         except Exception as error:
@@ -144,9 +144,9 @@ class Tracker(fedplug.Extension):
                 if sink is not None and not isinstance(event, RunFinished | RunStopped):
                     sink.end("failed", "the tracker failed, not the run", Outcome(), (), self._memory.rounds)
             raise TrackerLost(
-                f"{self._memory.where} takes no more: {masked(describe(error))}; it has {self._memory.rounds} rounds, "
-                f"the run folder has all of them, and fedplug resume {self._begun.folder} --with {self.name} sends the "
-                "rest"
+                f"tracking in {self._memory.where} has stopped: {masked(describe(error))}; rounds sent: "
+                f"{self._memory.rounds}. The run folder has all rounds. To send the rest: fedplug resume "
+                f"{self._begun.folder} --with {self.name}"
             ) from _shown(error)
 
     def _refusing(self, event: RunStarted) -> None:
@@ -162,14 +162,14 @@ class Tracker(fedplug.Extension):
             raise
         except Exception as error:
             raise SetupError(
-                f"{self.name} cannot begin: {masked(describe(error))}; mend that, or run without it (--without "
-                f"{self.name} where the config file names it)"
+                f"{self.name} cannot start: {masked(describe(error))}; fix this, or run without the tracker (--without "
+                f"{self.name} if the config file names it)"
             ) from _shown(error)
 
     def _begin(self, begun: Begun, memory: Memory) -> Sink:
         self._sink = sink = self.open(begun, memory.id)
         memory.id = sink.id
-        # A kill may have come between a round's way there and the note of it.
+        # A kill may have happened between sending a round and recording it.
         memory.rounds = max(memory.rounds, sink.rounds)
         memory.keep()
         return sink
@@ -189,13 +189,13 @@ class Tracker(fedplug.Extension):
             self._end(state, "" if event.error is None else describe(event.error), event.folder, sink, memory)
 
     def _restore(self, rows: Sequence[Row], sink: Sink, begun: Begun, memory: Memory) -> None:
-        """Goes on behind a checkpoint: sends what is not there yet; a run that goes back is another one there."""
+        """Continues after a checkpoint and sends the missing rounds. A run that goes back becomes another run there."""
         if memory.rounds > (rows[-1].round if rows else 0):
             sink.end("superseded", "", Outcome(), (), memory.rounds)
             earlier = memory.id
             memory.forget()
             sink = self._begin(dataclasses.replace(begun, earlier=earlier), memory)
-        # The last one may wait for its accuracy, and is complete soon.
+        # The last row may still lack its accuracy. It is sent when it is complete.
         for row in rows[:-1]:
             self._add(row, sink, memory)
 
@@ -211,5 +211,5 @@ class Tracker(fedplug.Extension):
 
 
 def _shown(error: Exception) -> Exception | None:
-    """The error, whose traceback goes into the run folder; None where it tells a password."""
+    """The error, for the traceback in the run folder; None if it contains a password."""
     return error if masked(describe(error)) == describe(error) else None

@@ -9,7 +9,10 @@ from fedplug.cli.options import RunFolder, command, takes
 from fedplug.runs.settings import Settings
 
 
-@command(epilog="Example: fedplug attack runs/fas-20260101-120000 --attack ilrg --adversary server --probe 30")
+@command(
+    group="Inspect",
+    epilog="Example: fedplug attack runs/fas-20260101-120000 --attack ilrg --adversary server --probe 30",
+)
 @takes("device", "data", "plugins", "trust", "quiet")
 def attack(
     run: RunFolder,

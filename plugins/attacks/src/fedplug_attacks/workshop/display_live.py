@@ -14,6 +14,7 @@ from typing import Any
 
 from fedplug.api import units
 from fedplug_lab.live import Picture, add_bar, clock_time, known_facts
+from fedplug_lab.terminal import Rows, whole
 from rich.console import Console, Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -61,7 +62,7 @@ class LiveAttackDisplay(Picture):
 
     def start(self, total_targets: int, facts: Mapping[str, Any]) -> None:
         self._total, self._began = total_targets, self._clock()
-        self._console.print(Group(known_facts(facts), Text()))
+        self._console.print(Group(known_facts(facts), Text()), crop=False)
         self._live.start(refresh=True)
 
     def target(self, key: str, form: str, number: int, total: int) -> None:
@@ -89,12 +90,12 @@ class LiveAttackDisplay(Picture):
 
     def finish(self, summary: AttackSummary, folder: Path, pages: Sequence[Path]) -> None:
         self.close()
-        rows = Table(*HEADER, box=None, padding=(0, 2, 0, 0))
-        for finding in findings(summary):
-            colour = _STATES[finding.state]
-            rows.add_row(*map(Text, finding.cells[:-1]), Text(finding.status, colour))
-        said = [*map(Text, idle(summary)), Text(conclusion(summary), "bold")]
-        self._console.print(Group(Text(), rows, Text(), *said, Text()))
+        rows = Rows(HEADER, [
+            [*map(Text, finding.cells[:-1]), Text(finding.status, _STATES[finding.state])]
+            for finding in findings(summary)
+        ])  # fmt: skip
+        said = [*map(whole, map(Text, idle(summary))), whole(Text(conclusion(summary), "bold"))]
+        self._console.print(Group(Text(), rows, Text(), *said, Text()), crop=False)
         self.path("Attacks  ", str(folder))
         for page in pages:
             self.path(f"{page.stem.capitalize():9}", str(page))

@@ -14,6 +14,6 @@ class Thing(fedplug.Protector):
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
-        """What is done to the values, which the core executes and the privacy account prices."""
+        """The operations on the values, which the core executes and the privacy account prices."""
         known.before("encryption", "ciphertexts cannot be rounded; put sketch.thing before it")
         return (Round(self.options.step),)

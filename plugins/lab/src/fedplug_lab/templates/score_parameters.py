@@ -9,7 +9,7 @@ from fedplug.api.blocks import Scores
 
 
 class Thing(fedplug.Scorer):
-    """Score a scalar by how far it moved, beside its own size."""
+    """Score a scalar by how far it moved relative to its size."""
 
     class Options(fedplug.Options):
         floor: float = Field(0.001, gt=0, description="added to the size, so that scalars near 0 do not win by that")
