@@ -111,7 +111,7 @@ def _cut(line: str) -> str:
 
 
 def _row(at: int, line: str, kind: str, since: float | None = None, lasts: float | None = None) -> str:
-    """A line of text that appears after `since`, and stays or disappears. Without `since` it is there from the start."""
+    """A line of text that appears after `since`, and stays or passes. Without `since` it is there from the start."""
     words = "passing" if lasts is not None else kind if since is None else f"shown {kind}".strip()
     moves = "" if since is None else f"animation-delay:{since:.2f}s"
     moves += f";animation-duration:{lasts:.2f}s" if lasts is not None else ""

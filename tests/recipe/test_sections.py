@@ -41,7 +41,7 @@ postprocess: {encrypted: [std.ckks]}
 
 
 class Audit(Section):
-    """Inspects a finished run.
+    """Looks a run over when it is finished.
 
     More.
     """
@@ -68,7 +68,7 @@ class Audit(Section):
 
 
 class Power(Section):
-    """The power draw of the devices."""
+    """What the devices draw."""
 
     class Item(Options):
         client: int = Field(ge=0, description="whose device")
