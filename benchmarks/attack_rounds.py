@@ -4,8 +4,8 @@
 
 Digits, 10 clients, 20 rounds, a perceptron, 200 public examples; SelectiveShield and ParaAegis as in recipes/, with or
 without their noise. Each client is asked in every round about the same batch, like one that trains on little data.
-Attacked are round 1, whose model is not trained; round 20, alone and with the 19 before it (`attacks.rounds`, `most: 1`
-and `most: 20`); and of another batch rounds 11 to 20, all of trained models, and round 20 alone. In ParaAegis the
+Attacked are round 1, whose model is not trained, round 20, alone and with the 19 before it (`attacks.rounds`, `most: 1`
+and `most: 20`), and of another batch rounds 11 to 20, all of trained models, and round 20 alone. In ParaAegis the
 adversary is the server with one client, which tells it the positions of values.
 
 The last rows are of one round in which all is encrypted, and the key server opens the sum: by the server with all other

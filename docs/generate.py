@@ -331,7 +331,7 @@ without a component of SenseCrypt still runs.
 
 `gmpy2` is under the LGPL 3.0 or later, as are GMP, MPFR and MPC in its wheels. It stays a library that can be
 exchanged, so it asks for its licence text and for its source or an offer of it, and asks nothing of the code that
-imports it. The MPL 2.0 asks for the source of its own files. This is a summary for orientation, and no legal advice.
+imports it. The MPL 2.0 asks for the source of its files. This is a summary for orientation, and no legal advice.
 """
 
 

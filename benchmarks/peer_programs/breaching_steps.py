@@ -1,6 +1,6 @@
 """breaching's attack on updates of several local steps: reads targets from a folder, writes the recovered images.
 
-Runs in breaching's own environment. It gets the input of its own user class: learning rate, steps, examples of a
+Runs in breaching's own environment. It gets the input of breaching's user class: learning rate, steps, examples of a
 step and the labels of each step; and the random start of the attack that it is compared with.
 """
 

@@ -236,7 +236,7 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
         """One upload, opened as an insider with the secret key could open it in an attack.
 
         In the protocol only sums are opened. They come with the clips that the server says they were made under. A
-        client knows the clips of its own group.
+        client knows its own group's clips.
         """
         for party in parties if self.options.clip == "daciq" else ():
             sizes = np.array(tensor_sizes(party.ctx.layout))

@@ -4,8 +4,8 @@ Truex et al., "LDP-Fed: Federated Learning with Local Differential Privacy" (Edg
 version CLDP-Fed. We did not have the full text. We recovered the method from its abstract, from public notes on it and
 from the paper on the mechanism (arXiv:1905.06361): clip to [-c, c], 10^rho steps per unit, the exponential mechanism,
 the selection of k clients (here the recipe's `sampling: {scheme: fixed}`), parameter cycling. We left out what could
-not be recovered: how the authors turn an epsilon into alpha, and how they divide alpha among parameters and rounds;
-alphas that differ between participants; the shuffling of uploads through anonymous channels.
+not be recovered: how the authors turn an epsilon into alpha and divide alpha among parameters and rounds, alphas that
+differ between participants, and the shuffling of uploads through anonymous channels.
 """
 
 from __future__ import annotations

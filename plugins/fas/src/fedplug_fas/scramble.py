@@ -28,7 +28,7 @@ class Scramble(fedplug.Sealer):
     The server, which holds the key, unscrambles each upload, adds the uploads, and scrambles the sum under fresh keys.
     The clients unscramble it. In a chain: std.clip_l1, std.laplace, fas.scramble.
 
-    FAS, Algorithm 1, lines 20-25 (`seal`); Algorithm 2, lines 11-21 (`add_blocks`); Algorithm 3, lines 10-13
+    FAS, Algorithm 1, lines 20-25 (`seal`), Algorithm 2, lines 11-21 (`add_blocks`), Algorithm 3, lines 10-13
     (`open`). The paper formats, adds noise and scrambles. Here noise comes before the format, since Laplace noise on
     hexadecimal text has no meaning. The title of Algorithm 3 speaks of restoring noise, but none of its lines does so,
     and neither does this component.

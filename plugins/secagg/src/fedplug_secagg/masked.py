@@ -1,11 +1,11 @@
 """Secure aggregation by masks that cancel in the sum (Bonawitz et al., CCS 2017; SecAgg+: Bell et al., CCS 2020).
 
-    AdvertiseKeys    client    makes s_u, sends the public half; the server sends it its neighbours' keys in the graph
+    AdvertiseKeys    client    makes s_u, sends the public half, gets its neighbours' keys in the graph from the server
     ShareKeys        client    draws b_u, sends each neighbour a share of b_u and of s_u's private half, in a letter
     MaskedInput      client    y_u = x_u + PRG(b_u) + sum_{v > u} PRG(s_uv) - sum_{v < u} PRG(s_uv)  mod 2^bits, over
                                the neighbours v whose letters it has
     Unmasking        client    the share of b_v of a neighbour whose upload is in the sum, the share of s_v of one that
-                               dropped out after ShareKeys; never both shares of one client
+                               dropped out after ShareKeys, never both shares of one client
                      server    sum y_u - sum PRG(b_u) -+ sum PRG(s_uv) over u in the sum and v that dropped out
 
 `prepare` does the first two steps between negotiation and uploads, `open` the last. This holds against a server that is

@@ -92,7 +92,7 @@ def combine(parts: Mapping[int, bytes], threshold: int) -> bytes:
         threshold: t of the dealer.
 
     Raises:
-        ProtectionError: there are too few shares; or one is malformed, and its holder is blamed; or the shares have no
+        ProtectionError: there are too few shares, or one is malformed, and its holder is blamed, or the shares have no
             common polynomial, so at least one is wrong.
     """
     _check_threshold(threshold)

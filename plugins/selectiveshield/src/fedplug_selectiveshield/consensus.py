@@ -125,7 +125,7 @@ class Consensus(fedplug.Negotiation):
 
     @at_client
     def adopt(self, client: Client, encrypted: NDArray[np.uint8]) -> None:
-        """Eqs. 16-18: the encrypted zone is the same at every client; the rest of M_n stays here; all else is sent.
+        """Eqs. 16-18: the encrypted zone is the same at every client, the rest of M_n stays here, all else is sent.
 
         A client that was not in the round has marked nothing and sends nothing. It only needs to know the positions.
         """

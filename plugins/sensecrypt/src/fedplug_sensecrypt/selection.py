@@ -64,9 +64,9 @@ class Selection:
         count: number of scalars to encrypt.
         level: share of the sensitivity that Eq. 7 demands.
         covered: share of the sensitivity that the mask covers.
-        information: I(W; (1 - X) W) in bits, of the 64-bin plug-in estimate; NaN where no weights were given.
-        security_violated: the budget is too small for `level`; it is used up.
-        information_violated: the budget is too small for `eta`; it is used up.
+        information: I(W; (1 - X) W) in bits, of the 64-bin plug-in estimate. NaN where no weights were given.
+        security_violated: the budget is too small for `level`, and is used up.
+        information_violated: the budget is too small for `eta`, and is used up.
     """
 
     mask: NDArray[np.bool_]

@@ -4,11 +4,11 @@ A run counts the operations of every party (`Party.operation`), and measures the
 gives the seconds of one operation (`unit_costs`). Together with counts, bytes and profiles, it gives the seconds of a
 round (`round_seconds`). The assumptions are:
 
-* the machine that measures is one CPU; c CPUs do the same work in 1/c of the time, however it is divided;
-* a party computes or transfers, never both at once, and a byte passes the links of both ends one after the other;
-* bandwidth is the same up and down, 1 MB is 10^6 bytes, and a message has no latency;
-* all clients work at the same time; the server and the key server work while no client does;
-* a round lasts as long as its slowest client, the server and the key server together. The clock does not model which
+* The machine that measures is one CPU, and c CPUs do the same work in 1/c of the time, however it is divided.
+* A party computes or transfers, never both at once, and a byte passes the links of both ends one after the other.
+* Bandwidth is the same up and down, 1 MB is 10^6 bytes, and a message has no latency.
+* All clients work at the same time. The server and the key server work while no client does.
+* A round lasts as long as its slowest client, the server and the key server together. The clock does not model which
   party waits for which in the middle of a round, after a negotiation. Set-up and evaluation do not count.
 
 Wall-clock seconds enter only through the costs. All functions are pure, so a benchmark can price the counts of one run

@@ -1,7 +1,7 @@
 """Sums under a joint key that no party holds: `threshold.bfv`.
 
-    set-up     client    a nonce; all nonces together give a, which no party chooses
-               client    draws s_i, sends b_i and, in a letter to each client, a share of s_i; forgets s_i
+    set-up     client    a nonce (all nonces together give a, which no party chooses)
+               client    draws s_i, sends b_i and, in a letter to each client, a share of s_i, and forgets s_i
                client    adds the shares that it received: S_j
                server    adds the b_i: the joint key, and sends it to all
     upload     client    a ciphertext under the joint key

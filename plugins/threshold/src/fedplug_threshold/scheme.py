@@ -1,8 +1,8 @@
 """BFV under a joint key of which every client has a share (Mouchet et al., PoPETs 2021 and J. Cryptology 2023).
 
-    joint key     b = sum b_i,  b_i = -a s_i + e_i;  secret s = sum s_i, which no party ever has
+    joint key     b = sum b_i,  b_i = -a s_i + e_i,  secret s = sum s_i, which no party ever has
     shares        S_j = sum_i f_i(j + 1), f_i Shamir's polynomial of s_i
-    ciphertext    c0 = b u + e0 + Delta m,  c1 = a u + e1;  ciphertexts are added modulo q
+    ciphertext    c0 = b u + e0 + Delta m,  c1 = a u + e1,  and ciphertexts are added modulo q
     opening       h_j = lambda_j S_j c1 + smudging + masks that cancel,  by the t clients of one set
                   c0 + sum h_j = Delta m + noise
 
