@@ -103,7 +103,7 @@ def test_class_weights_are_another_loss(runs: Runs) -> None:
         unmet = Needs(model=False).unmet(
             View("server", update=all_clear(0, 0, LAYOUT, np.zeros(3, np.float32), meaning))
         )
-    assert unmet == "the update descends weighted cross_entropy, and the attack is for cross_entropy"
+    assert unmet == "the update descends weighted cross_entropy, but the attack is for cross_entropy"
 
 
 # -- released models ---------------------------------------------------------------------------------------------------

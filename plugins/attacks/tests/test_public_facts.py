@@ -188,7 +188,7 @@ def test_words_and_reasons_say_that_nothing_proves_static_words_to_hide_values(r
     needs = Needs(model=False, tensors=(("model", "any"),))
     update = observed(runs.of(scrambled("static")), "eavesdropper", 0)[0].update
     assert isinstance(update, ObservedUpdate)
-    assert "nothing proves that the bytes sent in their place hide them" in needs.unmet(
+    assert "no proof shows that the bytes sent instead hide them" in needs.unmet(
         View("eavesdropper", update=dataclasses.replace(update, meaning=Meaning(examples=4)))
     )
 

@@ -49,7 +49,7 @@ def attack(
         metrics: names of metrics; those of the recipe, or all that are computed by default.
         scope: keys of `fedplug_attacks.workshop.scope.AttackScope` that replace those of the recipe.
         sets: `attack.path=value`, over all that.
-        catalog: the components on offer; those installed if None.
+        catalog: the available components; the installed ones if None.
 
     Raises:
         ViewError: there is nothing to attack, or no run there.

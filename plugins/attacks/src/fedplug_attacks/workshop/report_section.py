@@ -215,7 +215,7 @@ def _summary_table(folder: _Folder) -> str:
         worst[pair] = max(worst.get(pair, -1.0), -1.0 if row.share is None else row.share)
     ordered = sorted(folder.rows, key=lambda row: -worst[row.attack, row.adversary])
     caption = (
-        "What the targets came to. The naive form takes hidden entries for 0, the adaptive one uses only what is "
+        "What the targets came to. The naive form treats hidden entries as 0, the adaptive one uses only what is "
         "visible; the stronger of the two counts. Successes are among the targets the attack applied to, with the 95% "
         "Wilson interval of their share. Numbers are means ± standard deviation over targets; times (of the CPU) and "
         "gradient evaluations are sums."
@@ -293,7 +293,7 @@ def _differences(folder: _Folder) -> str:
             continue
         if adaptive.succeeded > naive.succeeded:
             sentences.append(
-                f"{name}: zero-filling made it look protected. Taking hidden entries for 0, the attack succeeded on "
+                f"{name}: zero-filling made it look protected. Treating hidden entries as 0, the attack succeeded on "
                 f"{tried(naive)} targets; using only what is visible, on {tried(adaptive)}."
             )
         else:

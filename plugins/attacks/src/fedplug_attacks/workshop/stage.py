@@ -30,7 +30,7 @@ class Stage:
         data_root: folder of data sets, or None.
         device: torch device name.
         key_server: whether the protocol has one.
-        catalog: the components on offer; those installed if None.
+        catalog: the available components; the installed ones if None.
         watch: told of progress.
         world: of the run, where this process has it already.
 
