@@ -179,7 +179,7 @@ def test_what_is_no_run_folder_is_called_so(tmp_path: Path, monkeypatch: pytest.
         (["--attack", "ekko"], "ekko"),
         (["--attack", "echo", "--metric", "distanse"], "distanse"),
         (["--set", "attack.candidates=9"], "--set attack.candidates=9: without --attack the default set of attacks is"),
-        (["--attack", "echo", "--batches", 2], "--batches 2 changes nothing without --probe SIZE"),
+        (["--attack", "echo", "--batches", 2], "--batches 2 has no effect without --probe SIZE"),
         (["--attack", "echo", "--set", "rounds=5"], "only its attacks can be set; write attack.PATH=VALUE"),
         (["--attack", "echo", "--set", "train.lr=1"], "only its attacks can be set"),
         (["--attack", "echo", "--set", "attack.attacks.0.gray=1"], "gray"),
@@ -236,7 +236,7 @@ def test_a_run_that_was_not_recorded_is_probed_where_it_can_be(
 ) -> None:
     folder = shutil.copytree(runs.of(recipe_of(rounds=4), record=False), tmp_path / "run")
     said = refused(monkeypatch, capsys, folder, "--attack", "echo", "--probe", 4, "--round", 1)
-    assert "kept no checkpoint from before round 1; there are some for rounds 4, 5; 5 is the final model" in said
+    assert "kept no checkpoint from before round 1; it has those of rounds 4, 5; 5 is the final model" in said
     assert "--record-wire" in said
     words = ["attack", folder, "--attack", "echo", "--probe", 4, "--target", 0]
     monkeypatch.setattr(sys, "argv", ["fedplug", *map(str, words)])

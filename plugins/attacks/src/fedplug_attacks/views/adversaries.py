@@ -136,7 +136,7 @@ class Adversary:
         """
         links = "lengths only: the links are protected" if self.protected_links else "every message on the links"
         who = f"client {listed(list(self.clients))}" if self.clients else "a client"
-        who = f"{who}, who pool what they hold," if len(self.clients) > 1 else who
+        who = f"{who}, who collude," if len(self.clients) > 1 else who
         count = len(self.clients) or 1
         if shared_key:
             opens = "which open the others' ciphertexts"
