@@ -123,7 +123,7 @@ def test_an_attack_of_a_file_runs_and_does_not_judge_itself(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "mine.py"
-    own = "of its own it can say finished, diverged, not_applicable"
+    own = "an attack can give finished, diverged, not_applicable"
     for status, came, reason in (("finished", "failed", ""), ("success", "inconclusive", own)):
         file.write_text(ZEROS.replace("STATUS", status))
         words = ["--attack", "mine.Zeros", "--plugin", file, "--target", 1, "--adversary", "server", "-q"]
@@ -178,7 +178,7 @@ def test_what_is_no_run_folder_is_called_so(tmp_path: Path, monkeypatch: pytest.
         (["--attack", "echo", "--adversary", "client:9"], "there is no client 9"),
         (["--attack", "ekko"], "ekko"),
         (["--attack", "echo", "--metric", "distanse"], "distanse"),
-        (["--set", "attack.candidates=9"], "--set attack.candidates=9: without --attack the default set of attacks is"),
+        (["--set", "attack.candidates=9"], "--set attack.candidates=9: without --attack fedplug makes the default set"),
         (["--attack", "echo", "--batches", 2], "--batches 2 has no effect without --probe SIZE"),
         (["--attack", "echo", "--set", "rounds=5"], "only its attacks can be set; write attack.PATH=VALUE"),
         (["--attack", "echo", "--set", "train.lr=1"], "only its attacks can be set"),

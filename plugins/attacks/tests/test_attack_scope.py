@@ -45,7 +45,7 @@ def test_adversaries_are_roles_joined_by_plus(names: list[str]) -> None:
         (["server+bob"], "there is no adversary 'bob'"), (["server:1"], "there is no adversary 'server:1'"),
         (["client:x"], "there is no adversary 'client:x'"), (["client:-1"], "there is no adversary 'client:-1'"),
         (["server+"], "there is no adversary ''"), ([""], "there is no adversary ''"),
-        (["released+server"], "released stands alone"), (["server", "server"], "an adversary is named twice"),
+        (["released+server"], "released cannot collude"), (["server", "server"], "an adversary is named twice"),
         ([], "adversaries"),
     ],
 )  # fmt: skip

@@ -233,7 +233,7 @@ class ReadsBehindNoise(fedplug.Protector):
 
 
 class Flips(fedplug.Protector):
-    """Draws what it does to values from a generator of its own each time."""
+    """Draws its changes of values from a new generator each time."""
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:

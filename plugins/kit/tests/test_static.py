@@ -87,7 +87,7 @@ def test_the_kit_accepts_a_good_component_and_lists_every_fault(
 def test_the_kit_finds_heavy_imports_and_modules_that_do_not_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A stand-in, as the real one takes long to import; here too, so that no other test finds it.
+    # A substitute, since the real one takes long to import; here too, so that no other test finds it.
     (tmp_path / "tenseal.py").write_text("")
     monkeypatch.setitem(sys.modules, "tenseal", types.ModuleType("tenseal"))
     heavy = plugin(tmp_path, monkeypatch, "acmeheavy", "import tenseal")

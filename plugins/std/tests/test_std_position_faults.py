@@ -1,4 +1,4 @@
-"""Encrypted zones with masks of their own: what is too much, damaged or claimed wrongly is refused."""
+"""Encrypted zones with clients' own masks: excess, damage and wrong claims are refused."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_counts_that_are_claimed_wrongly_stay_closed(parties: OneClient) -> None
         with pytest.raises(ProtectionError, match=rf"does not hold the {counts[0]} updates that are claimed"):
             parties.open(total.replace(meta={"counts": np.array(counts, np.uint32)}))
     for wrong in ({}, {"counts": [3]}, {"counts": np.array([3, 3], np.uint32)}, {"counts": np.array([3.0])}):
-        with pytest.raises(MessageError, match="must say how many updates each of its 1 ciphertexts holds"):
+        with pytest.raises(MessageError, match="must give the number of updates in each of its 1 ciphertexts holds"):
             parties.open(total.replace(meta=wrong))
     with pytest.raises(MessageError, match="0 ciphertexts for 40 values, expected 1"):
         parties.open(total.replace(ciphertexts=()))

@@ -228,8 +228,7 @@ def zero_filled(layer: LastLayer) -> LastLayer:
 
 
 def mean_of(layer: LastLayer, feature: NDArray[np.float64], grad_bias: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The client's mean feature, (d,): least squares of the visible G_W[i, j] on G_b[i]; the public one if none is
-    visible."""
+    """The client's mean feature, (d,): least squares of the visible G_W[i, j] on G_b[i], or else the public one."""
     seen = np.nan_to_num(layer.grad_weight)
     weights = (~np.isnan(layer.grad_weight) * grad_bias[:, None] ** 2).sum(0)
     prior = bias_floor(layer)

@@ -238,8 +238,7 @@ class LocalSteps:
     def settle_labels(
         self, labels: torch.Tensor, distance: Callable[[torch.Tensor], torch.Tensor], rng: np.random.Generator
     ) -> torch.Tensor:
-        """Labels (T, B) that bring a trial nearest, by exchanging two places or replacing a repeated label by another
-        one.
+        """Labels (T, B) that bring a trial nearest, by exchanging two places or replacing a repeated label.
 
         The last layer shows which classes occur. It is less clear about which of them occur twice.
 

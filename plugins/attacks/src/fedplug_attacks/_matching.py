@@ -245,8 +245,7 @@ class Matcher:
 
     @torch.no_grad()
     def probabilities(self, public: PublicData | None) -> NDArray[np.float64]:
-        """The model's mean prediction (K,) for public examples, or for noise around the mean pixel if there are
-        none."""
+        """The model's mean prediction (K,) for public examples, or else for noise around the mean pixel."""
         if public is None:
             rng = stream(self.view.seed, "attacks.probabilities")
             inputs = torch.from_numpy(rng.standard_normal((_ANSWERED, *self.view.shape)))

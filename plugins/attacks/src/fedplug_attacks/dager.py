@@ -351,8 +351,7 @@ class _Search:
         return np.sort(np.array([*chosen, *rest][: self.examples], np.intp))
 
     def _passing(self) -> list[NDArray[np.int64]]:
-        """For each position the tokens in the spans of the local layers, and some more; all tokens without such
-        layers."""
+        """For each position the tokens in the spans of the local layers, and some more; or else all tokens."""
         from scipy.stats import chi2
 
         vocabulary, positions = self.inner.vocabulary, self.inner.positions

@@ -220,8 +220,7 @@ class ExactBatch(Formed):
 
 
 def _sorted(left: NDArray[np.float64], directions: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sorted by zeros: a column of dL/dZ is sparser than sums of several, so the sparsest independent ones are
-    columns."""
+    """Most zeros first: columns of dL/dZ are the sparsest independent directions, sparser than their sums."""
     return directions[np.argsort(-zeros_of(left, directions).sum(1), kind="stable")]
 
 
@@ -248,10 +247,9 @@ class _Rows:
     def outputs(
         self, inputs: NDArray[np.float64], rows: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Outputs of some rows before the ReLU for standardised inputs (n, d), NaN where unknown, and their
-        uncertainty.
+        """Outputs of some rows before the ReLU for standardised inputs (n, d), and their uncertainty.
 
-        Unknown inputs count as the mean of the known ones; their contribution may vary by twice the spread.
+        Unknown inputs (NaN) count as the mean of the known ones; their contribution may vary by twice the spread.
         """
         unknown = np.isnan(inputs)
         known = np.where(unknown, 0.0, inputs)

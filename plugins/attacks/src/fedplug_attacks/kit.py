@@ -29,8 +29,7 @@ _CANDIDATES = 2000
 
 
 def metric_problems(metric: Metric) -> Iterator[str]:
-    """Checks that a metric declares what it compares, and that its numbers are better for the truth than for random
-    answers."""
+    """Checks that a metric declares its kind, and that its numbers are better for the truth than for random answers."""
     rng, told = np.random.default_rng(7), metric.measures
     if told.kind not in KINDS:
         yield f"kind of measures must say what it compares: {', '.join(KINDS)}"

@@ -92,7 +92,7 @@ def area_under_roc(inside: NDArray[np.float64], outside: NDArray[np.float64]) ->
 
 
 def threshold(outside: NDArray[np.float64], one_in: int) -> float:
-    """The lowest score that no more than one in so many of the non-members (>= `one_in`) is above.
+    """The lowest score that at most one in `one_in` of the non-members exceeds.
 
     A member that ties with a non-member is above a threshold only together with it.
     """

@@ -141,8 +141,7 @@ class Canaries:
         return float(block.mean().astype(np.float64) @ self.direction(client_id)[place])
 
     def along_models(self) -> NDArray[np.float64]:
-        """Movement (m,) of the global model along each direction in the whole run; 0 for canaries that never took
-        part."""
+        """Movement (m,) of the global model along each direction in the whole run; 0 for absent canaries."""
         moved = np.zeros(len(self.ids))
         for client_id, client in self._clients.items():
             difference = client.vector.astype(np.float64) - self.initial

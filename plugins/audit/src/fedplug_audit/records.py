@@ -148,8 +148,7 @@ class CanaryRecords:
         return found
 
     def along_server(self, uploads: Iterable[tuple[int, int, Mapping[str, Block]]]) -> NDArray[np.float64]:
-        """Decrease (m,) of each canary's loss by its client's uploads in all rounds, as far as the server can read
-        them."""
+        """Decrease (m,) of each canary's loss by all uploads of its client that the server can read."""
         found = np.zeros(len(self.ids))
         for round, client_id, blocks in uploads:
             numbers, start = self._owners.get(client_id, []), self._starts.get((round, client_id))

@@ -122,8 +122,7 @@ class _Trials:
         yield from self._shown_beside(loud, low)
 
     def _shown_beside(self, loud: list[Block], low: list[Block]) -> Iterator[str]:
-        """Checks that neither sizes nor `meta` follow from the values: the same for equal ones, different for
-        others."""
+        """Checks that neither sizes nor `meta` depend on the values."""
         of_loud, of_low = ([_facts(block) for block in blocks] for blocks in (loud, low))
         for what, told in of_loud[0].items():
             others = [facts.get(what) for facts in of_low]
@@ -154,8 +153,7 @@ class _Trials:
             )
 
     def _opened_by_others(self, total: Block, senders: list[int], round: int) -> Iterator[str]:
-        """Checks that neither the parties of another run, with other keys, nor the aggregation server alone open a
-        sum."""
+        """Checks that neither the parties of another run nor the aggregation server alone open a sum."""
         other = self.again()
         other.enter(round)
         if self._opens(total, senders, world=other):

@@ -310,8 +310,7 @@ class Observer:
         return None
 
     def _unbound(self, round: int, insider: Insider) -> Any:
-        """The context of a party that ignores the rules: honest ones open no sum of fewer than `min_clients`
-        updates."""
+        """The context of a dishonest party: honest ones open no sum of fewer than `min_clients` updates."""
         ctx = dataclasses.replace(self._context(round, insider.party), min_clients=1)
         insider.party.ctx = ctx
         return ctx

@@ -122,8 +122,7 @@ def figure_of(
     found: Found,
     members: Challenge | None = None,
 ) -> Figure:
-    """The figure of `draw`: images if any form found some, else scores of members, else counts of labels, else
-    words."""
+    """The figure of `draw`: images if any form found some, else scores of members, counts of labels, or words."""
     tried = forms(result)
     if any(images is not None and len(images) for images in found.values()):
         return _images(result, truth_images, found)

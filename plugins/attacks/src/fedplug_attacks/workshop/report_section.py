@@ -215,12 +215,12 @@ def _summary_table(folder: _Folder) -> str:
         worst[pair] = max(worst.get(pair, -1.0), -1.0 if row.share is None else row.share)
     ordered = sorted(folder.rows, key=lambda row: -worst[row.attack, row.adversary])
     caption = (
-        "What the targets came to. The naive form treats hidden entries as 0, the adaptive one uses only what is "
+        "Results over all targets. The naive form treats hidden entries as 0, the adaptive one uses only what is "
         "visible; the stronger of the two counts. Successes are among the targets the attack applied to, with the 95% "
         "Wilson interval of their share. Numbers are means ± standard deviation over targets; times (of the CPU) and "
         "gradient evaluations are sums."
     )
-    header = ["attack", "adversary, on", "form", "succeeded", "number beside trivial guesses", "more numbers", "cost"]
+    header = ["attack", "adversary, on", "form", "succeeded", "number, with trivial guesses", "more numbers", "cost"]
     return table(caption, header, [_summary_cells(row, folder.rows) for row in ordered])
 
 

@@ -220,8 +220,7 @@ class AttackRun:
         return self.calls.planted(attack.name, view, honest.clients)
 
     def _honest_model(self, known: Known) -> NDArray[np.float32]:
-        """A model for a server that does not see the current one: any that fits is enough, here that of the first
-        round."""
+        """A model for a server that does not see the current one: any that fits is enough, here the first round's."""
         return self.stage.observer.initial if known.vector is None else known.vector
 
     def _signs(self, occasion: Occasion, target: int) -> Mapping[str, float]:

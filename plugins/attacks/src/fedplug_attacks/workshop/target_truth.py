@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 
 def scale_of(examples: Examples, std: tuple[float, ...]) -> NDArray[np.float32] | None:
-    """The public spread of each column of a table, (d,): its standard deviation in the standardisation, or 1; None for
-    images."""
+    """The public spread of each column of a table, (d,), from the standardisation, or 1; None for images."""
     if examples.inputs.ndim != 2 or examples.inputs.dtype.kind != "f":
         return None
     columns = examples.inputs.shape[1]
@@ -80,8 +79,7 @@ class Truths:
         )
 
     def challenge(self, target: int, seed: int, size: int, batch: Examples | None = None) -> tuple[Examples, Any]:
-        """Candidates, half of them the target's own and half test examples of the same class mix, and which are its
-        own.
+        """Candidates, half the target's own, half test examples of the same class mix, and which are its own.
 
         Its own are those of the probed batch, or else any that it trains on.
 
