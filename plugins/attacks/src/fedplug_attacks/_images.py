@@ -73,7 +73,7 @@ def rows(found: AttackReport, truth: Truth, metric: str) -> NDArray[np.float64]:
         metric: its name, for the errors.
 
     Raises:
-        MetricError: the examples are no rows of a table; none was found; not of the same shape; not finite.
+        MetricError: the examples are not rows of a table; none was found; not of the same shape; not finite.
     """
     if truth.images.ndim != 2:
         raise MetricError(f"{metric} compares rows of a table, but these are images; use attacks.mse")

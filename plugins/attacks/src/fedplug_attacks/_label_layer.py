@@ -242,7 +242,7 @@ def bias_floor(layer: LastLayer) -> float:
 
 
 def _complete_bias(layer: LastLayer, feature: NDArray[np.float64], visible: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """G_b with estimates for what is hidden."""
+    """G_b with estimates for hidden entries."""
     hidden, seen = np.isnan(layer.grad_bias), np.nan_to_num(layer.grad_bias)
     if np.count_nonzero(hidden) < 2:
         return _sum_to_zero(seen, hidden)

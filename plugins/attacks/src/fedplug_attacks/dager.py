@@ -158,7 +158,7 @@ class _Inner:
         }
         embeddings = [part for part in module.modules() if isinstance(part, torch.nn.Embedding)]
         if len(view.shape) != 1 or not any(e.num_embeddings == view.num_classes for e in embeddings):
-            raise ViewError(f"the model has no embedding of {view.num_classes} tokens, so that its inputs are no text")
+            raise ViewError(f"the model has no embedding of {view.num_classes} tokens, so its inputs are not text")
         if not layers:
             raise ViewError("no fully connected layer is trained")
         inner = cls(module, view.model.device, layers, view.shape[0], view.num_classes)
@@ -220,7 +220,7 @@ class _Inner:
         return {name: array for name, array in whole.items() if array.shape[:2] == texts.shape}
 
 
-class _Enough(Exception):  # it is no error
+class _Enough(Exception):  # not an error
     """All that was asked for is there."""
 
 

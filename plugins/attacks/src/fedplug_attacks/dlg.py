@@ -37,7 +37,7 @@ class _Search(fedplug.Options):
         "adaptive", description="adaptive: match visible entries only; naive: treat hidden entries as 0"
     )
     iterations: int = Field(300, ge=1, description="outer steps of a search, each of up to 20 L-BFGS iterations")
-    restarts: int = Field(5, ge=1, description="searches at most, each from another random start")
+    restarts: int = Field(5, ge=1, description="largest number of searches, each from another random start")
     line_search: Literal["strong_wolfe", "none"] = Field(
         "strong_wolfe", description="none: fixed steps of size lr, as first published; fails on about a third of images"
     )
@@ -54,7 +54,7 @@ class _Search(fedplug.Options):
         "auto",
         description="gaussian: the most probable images given the noise and the public examples (without any, a "
         "spectrum of photographs) instead of the search; none: no prior; auto: gaussian if noise is more than a tenth "
-        "of what was seen",
+        "of the observation",
     )
     precision: Literal["double", "single"] = Field(
         "double", description="floating point numbers of the search; double lets L-BFGS continue where single stalls"

@@ -58,7 +58,7 @@ _ROUNDS = 3
 # Largest number of missing columns whose zeros the model can predict, images drawn for that, and the share of known
 # columns that every other restart avoids.
 _FEW, _DRAWN, _KEPT = 3, 512, 0.9
-# Values outside [0, 1] by more than this are no image.
+# Values outside [0, 1] by more than this do not belong to an image.
 _OUTSIDE = 1e-2
 # The share of features that images may leave unmatched.
 _MATCHED = 0.02

@@ -391,7 +391,7 @@ def weights_in(mean: torch.Tensor, candidates: torch.Tensor, public: torch.Tenso
     """The expected weight of each candidate's gradient in a mean of gradients, times the examples; (m,).
 
     The mean u of n gradients is sum_i w_i g_i + e. A candidate has the weight 1/n or 0, each as likely; e are examples
-    that are no candidates, noise, and later steps. The best linear estimate of w is
+    that are not candidates, noise, and later steps. The best linear estimate of w is
 
         w_0 + (4 n^2 I + G V^-1 G^T)^-1 G V^-1 (u - G^T w_0 - (1 - sum w_0) mu),   w_0 = 1 / max(2n, m),
 

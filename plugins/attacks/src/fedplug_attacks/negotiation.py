@@ -53,8 +53,8 @@ class Negotiation(fedplug.Attack):
         )  # fmt: skip
         compare: Literal["rows", "clients"] = Field(
             "rows",
-            description="rows: classes of one client with each other; clients: each class also with what other clients "
-            "told of it",
+            description="rows: classes of one client with each other; clients: each class also with the same class of "
+            "other clients",
         )
         large: Literal["present", "absent"] = Field(
             "present", description="the meaning of a large score; gradients are large where a class is present"

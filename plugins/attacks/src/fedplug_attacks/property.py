@@ -57,7 +57,7 @@ class Property(Formed):
         )
         shadow_updates: int = Field(200, ge=_FEWEST, le=10_000, description="number of shadow updates")
         seconds: float = Field(
-            30.0, gt=0, description=f"seconds until no further shadow update starts; {_FEWEST} are always made"
+            30.0, gt=0, description=f"seconds after which no shadow update starts; {_FEWEST} are always made"
         )
 
     def __init__(self, options: Options) -> None:

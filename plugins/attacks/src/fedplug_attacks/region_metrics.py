@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Regions(_images.ImageMetric):
-    """MSE, PSNR and MSSIM inside and outside the privacy-sensitive regions (as FedRE's Table 2 compares attacks)."""
+    """MSE, PSNR and MSSIM inside and outside the privacy-sensitive regions (as in FedRE's Table 2)."""
 
     measures = Measures(
         kind="images",

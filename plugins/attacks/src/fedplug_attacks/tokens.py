@@ -112,7 +112,7 @@ class TokensFound(fedplug.Metric):
         """`tokens_recovered`, `tokens_right`, `token_f1`.
 
         Raises:
-            MetricError: the inputs are no tokens, or the attack found none of them.
+            MetricError: the inputs are not tokens, or the attack found none of them.
         """
         true: NDArray[np.int64] | None = truth.tokens
         if true is None or found.tokens is None:
@@ -146,7 +146,7 @@ class TextFound(fedplug.Metric):
         """`text_in_place`, the share of all tokens; `texts_exact`, the share of all texts; `rouge_1`, `rouge_2`.
 
         Raises:
-            MetricError: the inputs are no tokens, or the attack found no texts.
+            MetricError: the inputs are not tokens, or the attack found no texts.
         """
         if truth.texts is None or found.texts is None:
             raise MetricError("text compares texts, but there are none here; use a metric for the findings")

@@ -37,11 +37,11 @@ class Canaries:
 
     Args:
         ids: of the clients that are canaries.
-        seed: of coins and directions, which nobody in the run knows.
+        seed: seed of coins and directions; nobody in the run knows it.
         all_out: no canary sends its direction, whatever its coin; this is the run of an adversary who knows the seed.
 
     Attributes:
-        inside: (m,) bool, what the coins said, before training.
+        inside: (m,) bool, the coins, tossed before training.
         initial: the global model before round 1; None before any client has trained.
     """
 

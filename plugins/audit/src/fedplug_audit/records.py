@@ -33,11 +33,11 @@ class CanaryRecords:
 
     Args:
         ids: their numbers, from 0.
-        seed: of coins, places and examples, which nobody in the run knows.
+        seed: seed of coins, places and examples; nobody in the run knows it.
         all_out: no client has a canary, whatever the coins say.
 
     Attributes:
-        inside: (m,) bool, what the coins said, before training.
+        inside: (m,) bool, the coins, tossed before training.
     """
 
     ids: tuple[int, ...]

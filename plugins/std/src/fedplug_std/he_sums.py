@@ -183,7 +183,7 @@ def _check_seal(component: Encryption, client_id: int, block: Block, terms: Term
     if key != terms["key"]:
         raise ProtectionError(
             f"client {client_id} encrypted its {block.zone} block under another key than the one of this run, under "
-            "which nobody could open the sum; its stored state is of another run: start it again without it"
+            "which nobody could open the sum; its stored state is of another run: restart it without that state"
         ).blame(client_id)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PythonText(Texts):
-    """Docstrings or source code of Python's own library as bytes, in pieces as of `std.text`; needs no download.
+    """Docstrings or source code of Python's own library as bytes, in pieces like `std.text`; needs no download.
 
     `docstrings` are those of the single modules of the standard library, about 900 kB of English; `code` are the files
     of its packages asyncio, email and unittest, about 1.2 MB. They have no text in common, so one can serve as public

@@ -101,7 +101,7 @@ class Needs:
             return f"the adversary {view.adversary} sees no update of this client"
         update, meaning = view.update, view.update.meaning
         if len(update.contributors) != 1 and not self.sums:
-            return f"what is visible is a sum of {len(update.contributors)} updates, not a single one"
+            return f"the visible part is a sum of {len(update.contributors)} updates, not a single one"
         if self.loss and meaning.loss != self.loss:
             return f"the update descends {meaning.loss}, but the attack is for {self.loss}"
         if self.loss and self.equal_classes and meaning.class_weights:
