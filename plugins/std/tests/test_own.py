@@ -231,8 +231,8 @@ def fails(shape):
     [
         ("Fixed", {"width": 16}, "example", ""),
         ("Reads", {"width": 16}, "example", ""),
-        ("Fixed", {"width": 9}, "example", "it fails at one: mat1 and mat2 .*; make it for the shape"),
-        ("Reads", {"width": 9}, "example", "it fails at one: mat1 and mat2 .*; make it for the shape"),
+        ("Fixed", {"width": 9}, "example", "it fails at one: mat1 and mat2 .*; build it for the shape"),
+        ("Reads", {"width": 9}, "example", "it fails at one: mat1 and mat2 .*; build it for the shape"),
         ("Fixed", {"width": 16}, "pixel", r"gives \(1, 2\) for one .*\(1, 2, H, W\) for segmentation"),
         ("pixels", {}, "pixel", ""),
         ("pixels", {}, "example", r"gives \(1, 2, 4, 4\) for one example"),

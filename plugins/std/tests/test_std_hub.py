@@ -151,14 +151,14 @@ def test_missing_files_name_the_folder_and_what_is_looked_for(tmp_path: Path, na
     said = str(caught.value)
     assert f"{name} in {tmp_path} cannot be read" in said
     assert "torchvision says of that folder: " in said
-    assert "Nothing is fetched" in said
+    assert "Nothing is downloaded" in said
     assert not any(tmp_path.rglob("*.gz")), "nothing may be fetched"
 
 
 def test_what_torchvision_has_not(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"torchvision\.datasets has no kmnist; write KMNIST"):
         from_torchvision(tmp_path, dataset="kmnist")
-    with pytest.raises(DataError, match=r"there is no folder .* where KMNIST is looked for"):
+    with pytest.raises(DataError, match=r"there is no folder .* the expected place of KMNIST"):
         from_torchvision(tmp_path / "absent", dataset="KMNIST")
     with pytest.raises(DataError, match="FakeData reads no folder"):
         from_torchvision(tmp_path, dataset="FakeData")

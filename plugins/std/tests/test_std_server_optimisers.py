@@ -142,10 +142,10 @@ def test_it_is_refused_where_it_would_not_see_the_sum() -> None:
 def test_masks_that_move_and_groups_at_the_server_are_refused() -> None:
     plain = paraaegis(seal={"use": "std.bfv", "key_holder": "key_server"})
     (said,) = problems(plain | {"postprocess": {"encrypted": ["std.bfv", fedopt()]}})
-    assert "paraaegis.vote may move scalars between zones from round to round, so that it would mix them" in said
+    assert "paraaegis.vote may move scalars between zones and so mix them" in said
     assert "choose a negotiation whose plans are fixed, such as std.single_zone" in said
     (said,) = problems(recipe(opening=[fedopt()], groups={"use": "toy.halves"}))
-    assert "groups with a model each, whose moments would mix; write at: client" in said
+    assert "groups with separate models, whose moments would mix; write at: client" in said
     with pytest.raises(Misplaced, match="steps along a mean, but zone retained has none"):
         optimiser().postprocess(known(zone="retained"), context())
 

@@ -56,9 +56,9 @@ def test_the_test_rows_are_a_fraction_a_columns_word_or_another_files(folder: Pa
     write_csv(folder / "told.csv", told, (*TITLES, "part"))
     by_column = load(folder, file="told.csv", test_column="part", test_value="held out")
     assert (len(by_column.train), len(by_column.test), by_column.shape) == (53, 7, (4,))
-    with pytest.raises(DataError, match=r"test_column part says test in no rows; it says held out, seen"):
+    with pytest.raises(DataError, match=r"test_column part holds test in no rows; it holds held out, seen"):
         load(folder, file="told.csv", test_column="part")
-    with pytest.raises(ValueError, match="test_file and test_column both say"):
+    with pytest.raises(ValueError, match="test_file and test_column both select"):
         load(folder, test_file="more.csv", test_column="part")
 
 
@@ -126,7 +126,7 @@ def changed(line: int, column: str, value: Any) -> list[list[Any]]:
     ("lines", "options", "said"),
     [
         (rows(), {"categories": {}}, r"there are texts in the columns sex \(f, m\); .*categories: \{sex: \[f, m\]\}"),
-        (changed(3, "sex", "x"), {}, r"column sex holds x in 1 line \(5\), and categories\.sex says f, m"),
+        (changed(3, "sex", "x"), {}, r"column sex holds x in 1 line \(5\), but categories\.sex has f, m"),
         (changed(3, "age", ""), {}, r"column age has no value in 1 line \(5\); .*fill: \{age: 0\}"),
         (changed(3, "sex", "NA"), {}, r"column sex has no value in 1 line \(5\); .*fill: \{sex: unknown\}"),
         (changed(3, "outcome", ""), {}, r"column outcome has no value in 1 line \(5\)"),
@@ -248,7 +248,7 @@ def test_columns_in_another_order_are_the_same_columns(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"features": []}, r"with data at sites, name the columns, features: \[\.\.\.\]"),
-        ({"agreed": {**AT_SITES["agreed"], "shape": [5]}}, r"make 4 columns, and data\.agreed\.shape says \[5\]"),
+        ({"agreed": {**AT_SITES["agreed"], "shape": [5]}}, r"make 4 columns, but data\.agreed\.shape says \[5\]"),
         ({"agreed": {**AT_SITES["agreed"], "mean": [0.5] * 4, "std": [1.0] * 4}}, "columns of a table are scaled by"),
     ],
 )
