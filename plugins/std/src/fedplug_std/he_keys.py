@@ -240,7 +240,7 @@ def _made_problem(component: Encryption, made: Any, max_clients: int) -> str:
     if problem := _terms_problem(component, made.get("terms")):
         return problem
     granted = made["terms"]["max_clients"]
-    return "" if granted == max_clients else f"they are for sums of {granted} clients, but {max_clients} was requested"
+    return "" if granted == max_clients else f"they are for sums of {granted} clients, not of {max_clients}"
 
 
 def _bytes_problem(name: str, data: Any) -> str:
