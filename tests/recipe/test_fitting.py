@@ -87,7 +87,7 @@ def test_what_only_building_tells_names_the_line_too(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("data", "model", "said"),
     [
-        ("fedre.documents", "std.mlp", "it gives one class an example, and these need one a pixel"),
+        ("fedre.documents", "std.mlp", "it gives one class an example, but these need one a pixel"),
         ("fedre.documents, task: kinds", "fedre.unet", "it gives one class per pixel, and these have one per example"),
         ("fedre.documents", "fedre.unet", None),
         ("fedre.documents, task: kinds", "std.mlp", None),

@@ -312,11 +312,11 @@ def test_where_a_client_holds_the_key_its_own_noise_alone_counts() -> None:
 
 def test_the_check_names_obstacles_to_sharing_it_out() -> None:
     away = shared(sampling={"scheme": "cyclic", "rate": 1 / TURNS}, min_clients=2)
-    assert "only the client that added noise can take it back" in problems(away)
+    assert "only the client that added noise can subtract it" in problems(away)
     assert "write sampling: {scheme: cyclic, rate: 0.333333, resting: noise}" in problems(away)
     poisson = shared(sampling={"scheme": "poisson", "rate": 0.5, "resting": "noise"})
     assert "resting=noise is for clients that take part in turn, not poisson" in problems(poisson)
-    assert "shared_by=9 counts on more than the 6 clients" in problems(shared(noise=SHARED | {"shared_by": 9}))
+    assert "shared_by=9 exceeds the number of clients, 6" in problems(shared(noise=SHARED | {"shared_by": 9}))
     open_ = recipe(protect={"noised": [{"use": "std.clip", "norm": 1.0}, SHARED]}, postprocess={})
     assert "is enough for a sum, not for an upload" in problems(open_)
     twice = shared()
@@ -333,7 +333,7 @@ def test_the_check_names_obstacles_to_the_participations() -> None:
     assert "write sampling: {scheme: cyclic, rate: 0.3333}, or separation: 1" in poisson
     assert "participations=2 is less than the 3 of 8 rounds" in problems(recipe(NOISE | {"participations": 2}))
     banded = problems(recipe(NOISE | {"factor": "tree", "bands": 2}))
-    assert "bands=2 is of the square root, and factor is tree" in banded
+    assert "bands=2 belongs to the square root, but factor is tree" in banded
     assert "rounds=5000 is more than a tree of 1024" in problems(recipe(NOISE | {"factor": "tree"}, rounds=5000))
     assert "needs a bound of the L2 norm" in problems(recipe(protect={"noised": []}))
     twice = recipe(postprocess={"noised": [NOISE, {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 1}]})

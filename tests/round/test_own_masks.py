@@ -243,7 +243,7 @@ def test_a_key_server_that_answers_clients_shows_the_server_nothing() -> None:
 
 def test_only_a_key_server_can_answer_clients() -> None:
     chain = [{"use": "std.bfv", "key_holder": "clients", "sums_visible_to": "clients"}]
-    with pytest.raises(RecipeError, match="sums_visible_to: clients is what a key server does"):
+    with pytest.raises(RecipeError, match="sums_visible_to: clients needs a key server"):
         Recipe.from_plain(recipe_of(ENCRYPTED, chain))
 
 
