@@ -194,7 +194,7 @@ def test_too_few_clients_names_the_reasons() -> None:
         run_protocol(recipe_of(rounds=5, score_parameters=[fail]))
     message = str(caught.value)
     assert "round 4: 1 clients are left, min_clients is 2" in message
-    assert message.endswith("3 rounds in a row fell short, and the run waits for no more.")
+    assert message.endswith("3 rounds in a row had too few clients, so the run ends.")
     assert "RuntimeError: the toy broke" in message
     assert "(client 0, 1, 3)" in message
 

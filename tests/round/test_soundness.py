@@ -42,9 +42,9 @@ def test_nothing_is_wrong_with_good_examples() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (changed((1, 2), np.nan), "inputs of 1 examples hold what is no number, the first nan in column income"),
+        (changed((1, 2), np.nan), "of 1 examples contain values that are not numbers, the first nan in column income"),
         (changed((0, 0), np.inf), "the first inf in column age of example 0 (counted from 0; all: 0)"),
-        (examples(GOOD, targets=np.array([[1.0], [np.nan], [np.inf]])), "answers of 2 examples hold what is no number"),
+        (examples(GOOD, targets=np.array([[1.0], [np.nan], [np.inf]])), "of 2 examples contain values that are not numbers"),
         (examples(GOOD, [0, 1, 2]), "labels of 1 examples are none of the 2 that have a name, 0 to 1: the first is 2"),
         (examples(np.empty((0, 3))), "there are none"),
         (examples(np.full((2, 1, 2, 2), np.nan)), "in position [0, 0, 0] of example 0"),
@@ -75,7 +75,7 @@ def test_ranges() -> None:
     )
     images = Examples(np.array([[[[7, 200]]]], np.uint8), np.zeros(1, np.int64))
     assert ranges(images, dataclasses.replace(ABOUT, mean=(0.5,), std=(0.5,))) == (
-        "inputs go from 7 to 200, standardised before they reach the model"
+        "inputs go from 7 to 200 before they are standardised"
     )
 
 

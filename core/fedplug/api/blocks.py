@@ -544,8 +544,8 @@ def _finite(total: NDArray[np.float64], blocks: dict[int, Block]) -> NDArray[np.
     worst = max(largest, key=largest.__getitem__)
     what = "NaN or infinite" if np.isinf(largest[worst]) else "far too large"
     raise ProtectionError(
-        f"client {worst} sent {what} values in the {blocks[worst].zone} zone, which no mean survives; its training "
-        "diverged: lower lr in train"
+        f"client {worst} sent {what} values in the {blocks[worst].zone} zone, which would spoil the mean: its training "
+        "diverged, or its noise is too large; lower lr in train first"
     ).blame(worst)
 
 

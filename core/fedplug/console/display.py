@@ -207,7 +207,7 @@ def spread_words(known: tuple[float, float, float], leads: Figure) -> str:
 
 
 def epsilon_of(row: Row) -> str:
-    """The largest epsilon that is stated for anybody so far, and for how many nothing is: `8.00 (server; 3 without)`.
+    """The largest epsilon that is stated for anybody so far, and for how many nothing is: `8.00 (server; none for 3)`.
 
     `2.00 (each record)` where a component's account of another unit says more. A dash where nothing was released.
     """
@@ -219,7 +219,7 @@ def epsilon_of(row: Row) -> str:
     who, most = max(stated.items(), key=lambda one: one[1])
     # Toward all parties alike, only what is no epsilon of a client has to be named.
     named = [who] if row.unprotected or who in levels else []
-    without = [f"{len(row.unprotected)} without"] if row.unprotected else []
+    without = [f"none for {len(row.unprotected)}"] if row.unprotected else []
     return number(most) + (f" ({'; '.join([*named, *without])})" if named else "")
 
 

@@ -504,7 +504,7 @@ class _Execution:
         """The values that a function gave; nothing else of its result is used.
 
         Raises:
-            ProtectionError: it is not as many numbers, or no numbers where they were.
+            ProtectionError: it is not as many numbers, or not numbers any more.
         """
         values = given.values if isinstance(given, Block) else given
         if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.shape != (block.size,):

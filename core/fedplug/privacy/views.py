@@ -723,8 +723,8 @@ def warnings(ledger: Ledger) -> Iterator[str]:
     for _, release in releases:
         if release.calibrated_delta not in (None, ledger.delta):
             yield (
-                f"{release.link}: epsilon is calibrated for delta={release.calibrated_delta:g}, the ledger "
-                f"states it at delta={ledger.delta:g}; write the same delta in both places to compare them"
+                f"{release.link} calibrates its noise for delta={release.calibrated_delta:g}, but the ledger states "
+                f"epsilon at delta={ledger.delta:g}; write one delta at the top of the recipe and in {release.link}"
             )
     yield from (facts.uncredited for _, facts in entered if facts.uncredited)
     for zone, cost in ledger.costs.items():

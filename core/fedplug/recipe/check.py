@@ -150,7 +150,7 @@ def find_problems(draft: Draft, recipe: Recipe | None) -> tuple[list[Complaint],
     if recipe is not None and not problems and not rules.failed:
         problems += rules.own_checks(recipe)
     found = rules.failed + problems
-    return found, [] if found else rules.unpriced()
+    return found, [] if found else [*rules.unpriced(), *rules.deltas()]
 
 
 class _Rules:
@@ -304,6 +304,16 @@ class _Rules:
                 yield from ((link.path, message) for link, message in misplaced)
                 if misplaced:
                     break
+
+    def deltas(self) -> list[str]:
+        """Noise that is calibrated for another delta than the ledger's: its epsilon is not the one that is stated."""
+        stated = self.recipe.delta if self.recipe else None
+        return [
+            f"{use.name} calibrates its noise for delta={delta:g}, but the ledger states epsilon at "
+            f"delta={stated:g}; write delta: {delta:g} at the top of the recipe, or delta: {stated:g} in {use.name}"
+            for use, _ in self.defined
+            if stated is not None and (delta := getattr(use.options, "delta", None)) not in (None, stated)
+        ]
 
     def unpriced(self) -> list[str]:
         """Sentences on noise that has no price, or loses it."""

@@ -116,7 +116,7 @@ class Skips:
         if round != self.last:
             short, most = memory.short + 1, min(MOST, self.recipe.rounds)
             if short >= most:
-                count = f" {short} rounds in a row fell short, and the run waits for no more." if short > 1 else ""
+                count = f" {short} rounds in a row had too few clients, so the run ends." if short > 1 else ""
                 raise TooFewClients(f"{error}{count}") from error
             memory.short, self.last = short, round
         return one_line(str(error).removeprefix(f"round {round + 1}: ").partition(". Dropped out: ")[0], 300)

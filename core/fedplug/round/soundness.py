@@ -69,7 +69,7 @@ def ranges(examples: Examples, about: About) -> str:
     if about.mean or table is None or not table.size:
         inputs = examples.inputs
         if inputs.size:
-            standardised = ", standardised before they reach the model" if about.mean else ""
+            standardised = " before they are standardised" if about.mean else ""
             said.append(f"inputs go from {inputs.min():g} to {inputs.max():g}{standardised}")
     else:
         widest = int(np.abs(table).max(0).argmax())
@@ -88,7 +88,7 @@ def _none(examples: Examples) -> str:
 
 
 def _no_number(examples: Examples, about: About) -> str:
-    """Where an example holds what is no number."""
+    """Where an example contains a value that is not a number."""
     for what, array in (("inputs", examples.inputs), ("answers", examples.targets)):
         if array is None or array.dtype.kind != "f" or np.isfinite(array).all():
             continue
@@ -103,8 +103,9 @@ def _no_number(examples: Examples, about: About) -> str:
             where = f"position {place}"
         shown = ", ".join(map(str, rows[:5].tolist())) + (", ..." if len(rows) > 5 else "")
         return (
-            f"{what} of {len(rows)} examples hold what is no number, the first {array[(example, *place)]} in {where} "
-            f"of example {example} (counted from 0; all: {shown}); leave such examples out, or fill in a number"
+            f"{what} of {len(rows)} examples contain values that are not numbers, the first "
+            f"{array[(example, *place)]} in {where} of example {example} (counted from 0; all: {shown}); leave such "
+            "examples out, or fill in a number"
         )
     return ""
 

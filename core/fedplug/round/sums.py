@@ -158,8 +158,8 @@ class Arrivals:
         if total.values is not None and _largest(total) > most:
             spoilt = max(blocks, key=lambda client_id: _largest(blocks[client_id]))
             raise ProtectionError(
-                f"client {spoilt} sent far too large values in the {zone} zone, which no mean survives; its training "
-                "diverged: lower lr in train"
+                f"client {spoilt} sent far too large values in the {zone} zone, which would spoil the mean: its "
+                "training diverged, or its noise is too large; lower lr in train first"
             ).blame(spoilt)
         return total
 

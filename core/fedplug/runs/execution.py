@@ -597,12 +597,12 @@ class Execution:
         summary.carried, summary.peak_memory = carried(wire, engine), self.memory.bytes()
 
     def _tell_of_divergence(self, event: RowComplete) -> None:
-        """Once: what may be why the loss is no number any more."""
+        """Once: likely reasons for a loss that is not a number."""
         row = event.row
         losses = [each for each in (row.loss, row.train_loss) if each is not None]
         if not self._diverged and not all(map(math.isfinite, losses)):
             self._diverged = True
-            self.events.note(f"round {row.round}: the loss is no number; training diverged: {self._likely_causes()}")
+            self.events.note(f"round {row.round}: the loss is not a number: training diverged: {self._likely_causes()}")
 
     def _likely_causes(self) -> str:
         """Why training diverges, with the recipe's steps and, where they lie here, the ranges of the data."""
@@ -610,7 +610,8 @@ class Execution:
         steps = f"steps too large (lr is {options.lr:g} in train)" if hasattr(options, "lr") else "steps too large"
         data = self.world.data
         where = "the data, whose ranges each site can look at" if data is None else soundness.ranges(data.train, data)
-        return f"{steps}, or {where}. Lower the steps first; then scale inputs and answers to about -1 to 1"
+        noise = ", or noise that is larger than the updates (try more clients, or a model with fewer weights)"
+        return f"{steps}{noise if any(self.recipe.protect.values()) else ''}, or {where}. Lower the steps first"
 
     def _end_if_told(self, event: RoundClosed) -> None:
         """Once a round is saved; after the last one there is nothing to leave out."""
@@ -639,13 +640,14 @@ class Execution:
     def _how_to_go_on(self, error: FedplugError) -> str:
         """What to do after an error, when there is a checkpoint."""
         alike = self.books is not None and self.books.protocol.office.all_failed_alike()
-        if not alike and not isinstance(error, PluginError):
+        if not alike and not isinstance(error, PluginError) and "diverged" not in str(error):
             return f"Nothing is lost: continue with fedplug resume {self.run_dir}"
-        who = "Every client failed for the same reason" if alike else "A component failed"
+        who = "Every client failed for the same reason" if alike else "Training failed"
+        who = "A component failed" if isinstance(error, PluginError) else who
         return (
-            f"{who}, so resuming will fail again unless what caused it changes.\n"
-            f"If it lies in this machine, its data or a plugin, fix that and continue: fedplug resume {self.run_dir}\n"
-            f"If it lies in the recipe, change a copy of {self.run_dir / 'recipe.yaml'} and run that from the start."
+            f"{who}, so resuming fails again unless the cause changes.\n"
+            f"If the cause is this machine, its data or a plugin, fix it and continue: fedplug resume {self.run_dir}\n"
+            f"If the cause is the recipe, change a copy of {self.run_dir / 'recipe.yaml'} and run that from the start."
         )
 
     def _write_results(self) -> None:

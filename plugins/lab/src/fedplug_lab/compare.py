@@ -112,7 +112,7 @@ def compare(what: Sequence[Path], settings: Settings, asked: Asked, catalog: Cat
             if len(everyone) < 2 or part.baseline not in ("", *(each.name for each in everyone)):
                 where = f" in {part.title}" if contest.cases else ""
                 raise SetupError(
-                    f"there is nothing to compare{where}: of all but one recipe, or of the baseline, no run succeeded"
+                    f"there is nothing to compare{where}: that needs a run of the baseline and one of another recipe"
                 )
             _show(part, everyone, settings, asked)
     return code

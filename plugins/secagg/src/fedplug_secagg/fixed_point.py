@@ -161,11 +161,11 @@ class Wrapping(FixedPoint):
         """Values as multiples of the step, modulo 2^bits. Other values go to the nearest multiple.
 
         Raises:
-            ProtectionError: a value is not a number, or beyond 2^62 steps.
+            ProtectionError: a value is no number or is beyond 2^62 steps.
         """
         steps = np.rint(values.astype(np.float64) / self.step)
         if not float(np.abs(steps).max(initial=0)) < 2.0**62:
-            raise ProtectionError(f"a value is no number, or beyond 2^62 steps of {self.step!r}; clip before masking")
+            raise ProtectionError(f"a value is no number or is beyond 2^62 steps of {self.step!r}; clip before masking")
         found: NDArray[Any] = steps.astype(np.int64).view(np.uint64).astype(word(self.bits))
         return found
 

@@ -328,9 +328,9 @@ class Imagenette(Images):
 
 
 class ImageFolder(Images):
-    """Any images sorted into one folder a class.
+    """Your own images, sorted into one folder per class.
 
-    The folder holds `train/` and `test/` (or `val/`), each with one folder a class; or the class folders themselves,
+    The folder holds `train/` and `test/` (or `val/`), each with one folder per class; or the class folders themselves,
     which are then split at random within every class.
 
     With `labels` an image may have several of them, by its folder (multi-label): `labels: {pneumonia:
@@ -340,7 +340,10 @@ class ImageFolder(Images):
     class Options(ImageOptions):
         """The folder of the images, and their conversion."""
 
-        path: str = Field(description="the folder, absolute or inside the data folder")
+        path: str = Field(
+            description="the folder: absolute, inside the data folder, or inside the working directory if there is no "
+            "data folder"
+        )
         image_size: int = Field(128, ge=8, description="width and height; the shorter side is scaled, the rest cut off")
         grayscale: bool = Field(False, description="one channel instead of three")
         test_fraction: float = Field(
@@ -380,7 +383,7 @@ class ImageFolder(Images):
 
         chosen = self.options
         train, test, names = files.image_tree(
-            files.data_folder(root, chosen.path),
+            files.located(root, chosen.path),
             chosen.image_size,
             chosen.grayscale,
             chosen.test_fraction,
