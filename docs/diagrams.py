@@ -163,7 +163,7 @@ def zones() -> Diagram:
 
 def choose() -> Diagram:
     """The choice of a protocol, by requirement."""
-    drawn = Diagram(960, 560, "Choosing a protocol: who may see an update, and must the model hide each client?")
+    drawn = Diagram(960, 620, "Choosing a protocol: who may see an update, and must the model hide each client?")
     high = 58
 
     def ask(x: float, y: float, words: str, more: str) -> None:
@@ -179,22 +179,23 @@ def choose() -> Diagram:
 
     ask(10, 240, "May the server see", "the update of one client?")
     ask(334, 60, "Must the model hide", "what one client had?")
-    ask(334, 330, "Must the model hide", "what one client had?")
+    ask(334, 360, "Must the model hide", "what one client had?")
     leads("yes", 274, 240, 334, 60)
-    leads("no", 274, 240, 334, 330)
+    leads("no", 274, 240, 334, 360)
     answers = (
         (10, "fedavg", "no protection; measure what leaks", "no", 60),
         (100, "central-dp-fedavg", "the server adds the noise", "yes", 60),
-        (210, "bfv-fedavg", "a key server opens sums", "no", 330),
-        (285, "threshold-fedavg", "nobody holds the key", "no", 330),
-        (380, "secagg-distributed-dp", "many clients share the noise", "yes", 330),
-        (455, "dp-fedavg", "few clients, who each add it all", "yes", 330),
+        (210, "bfv-fedavg", "with a second server, for the key", "no", 360),
+        (280, "threshold-fedavg", "without: clients open sums", "no", 360),
+        (370, "secagg-distributed-dp", "a hundred clients, shared noise", "yes", 360),
+        (440, "threshold-distributed-dp", "few clients, shared noise", "yes", 360),
+        (510, "dp-fedavg", "each client adds all the noise", "yes", 360),
     )
     for y, words, more, when, start in answers:
         answer(y, words, more)
         leads(when, 598, start, 664, y)
     said = "Names are recipes: fedplug run NAME. The verdict of a run says whether the answer holds."
-    drawn.text(10, 548, said, "soft", 14)
+    drawn.text(10, 608, said, "soft", 14)
     return drawn
 
 

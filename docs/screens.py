@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -117,14 +118,16 @@ def party(folder: Path) -> str:
     text = (DOCS / "tutorials/federation.md").read_text(encoding="utf-8")
     recipe = re.search(r"<!-- file: desk.yaml -->\n```yaml\n(.*?)```", text, re.DOTALL)
     assert recipe is not None
-    (folder / "desk.yaml").write_text(recipe[1], encoding="utf-8")
-    parties = {"client-0": ["--client", "0"], "client-1": ["--client", "1"], "key-server": ["--key-server"]}
+    (folder / "desk.yaml").write_text(recipe[1].replace("rounds: 400", "rounds: 3"), encoding="utf-8")
+    parties = {f"client-{number}": ["--client", str(number)] for number in range(3)} | {"key-server": ["--key-server"]}
     program, started = Path(sys.executable).parent / "fedplug", []
     try:
         for name, of in parties.items():
             command = [str(program), "party", "desk.yaml", *of, "--state", f"parties/{name}", "--yes"]
             with (folder / f"{name}.txt").open("w") as log:
                 started.append(subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT))
+        while not all("listens in" in (folder / f"{name}.txt").read_text(encoding="utf-8") for name in parties):
+            time.sleep(0.2)
         _fedplug("run", "desk.yaml", "--engine", "parties", "--parties", "parties", folder=folder)
         lines = (folder / "client-0.txt").read_text(encoding="utf-8").splitlines()
     finally:
@@ -144,7 +147,7 @@ def _told(lines: list[str]) -> list[tuple[str, str]]:
         if line and not line.startswith(" "):
             section, shown = line, 0
         shown += 1
-        left = section.startswith(("What runs", "And if rounds", "Never covered"))
+        left = section.startswith(("What runs", "The same if", "Never covered"))
         if not left and not (section.startswith("What the server can ask") and shown > 5 and line):
             kept.append((line, marks.get(line.strip()[:1], "dim" if line.startswith(" ") else "")))
             if section.startswith("What the server can ask") and shown == 5:

@@ -3,6 +3,7 @@
 Comments above a fenced block say what to do with it:
 
     <!-- file: NAME -->     the block is a file that the commands of this page can use
+    <!-- images: FOLDER --> the block's recipe reads a folder of images, which the test makes
     <!-- wrong -->          a recipe with mistakes, on purpose
     <!-- grid -->           the grid of a sweep, or a comparison, not a recipe
     <!-- exit: 1 -->        the exit code of the block's commands; else 0
@@ -45,6 +46,7 @@ from fedplug.runs import execution
 from fedplug.runs.folder import read_rows
 from fedplug.runs.settings import Settings
 from fedplug_lab.sites import write_sites
+from PIL import Image
 from scripts import script
 
 _PARTS = ("writing-a-plugin", "plugins/links", "plugins/learning", "plugins/around")
@@ -124,6 +126,16 @@ def lay_out(page: Path, folder: Path) -> None:
     for block in BLOCKS:
         if block.page == page and "file" in block.directives:
             write_file(block, folder)
+            if images := block.directives.get("images"):
+                write_images(folder / images)
+
+
+def write_images(folder: Path) -> None:
+    """Two classes of ten grey images each."""
+    for shade, name in enumerate(("cat", "dog")):
+        (folder / name).mkdir(parents=True)
+        for number in range(10):
+            Image.new("L", (32, 32), 100 * shade + number).save(folder / name / f"{number}.png")
 
 
 def write_file(block: Fenced, folder: Path) -> None:
