@@ -52,7 +52,10 @@ def test_a_recipe_is_printed_and_copied_and_never_over_a_file(
     assert len(digests) == 1
     for words, complaint in (
         (("zz/child", "--copy"), "child.yaml exists already and was not changed; name another file: --out FILE"),
-        (("zz/child", "--copy", "--out", "no/x.yaml"), "no is not a folder; make it, or name another file: --out FILE"),
+        (
+            ("zz/child", "--copy", "--out", "no/x.yaml"),
+            "no is not a folder; create it, or name another file: --out FILE",
+        ),
         (("zz/chld", "--copy"), "there is no recipe 'zz/chld'; did you mean zz/child?"),
         (("qqqq",), "there is no recipe 'qqqq'; fedplug recipes lists them"),
         (("--copy",), "say which: fedplug recipes NAME --copy; fedplug recipes lists them"),

@@ -39,7 +39,7 @@ def test_hybrid_has_no_end_to_end_dp() -> None:
     ledger = ledger_of(key_holders={"encrypted": "clients"}, reveals=[mask])
     enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
     assert ledger.verdict().headline == (
-        "Each client's data are protected from the server, with epsilon 11.46 at most, and not from another client, a "
+        "Each client's data are protected from the server, with epsilon 11.46 at most, but not from another client, a "
         "client together with the server or anybody who gets the model."
     )
     server = ledger.verdict().toward("server")
@@ -55,8 +55,8 @@ def test_no_protection_is_no_dp() -> None:
     ledger = enter(ledger_of(), {"clear": 1000}, {})
     assert ledger.verdict().status == "no_protection"
     assert ledger.verdict().headline == (
-        "What the server, another client, a client together with the server or anybody who gets the model can learn "
-        "of a client has no guaranteed limit."
+        "There is no guaranteed limit on what the server, another client, a client together with the server or anybody "
+        "who gets the model can learn about a client."
     )
     assert all(view.epsilon is None for view in ledger.report().views.values())
 
@@ -109,7 +109,7 @@ def test_empty_and_retained_zones_cost_nothing() -> None:
     assert ledger_of().verdict() == Verdict("nothing_run")
 
 
-def test_what_is_shown_beside_retained_updates_is_named() -> None:
+def test_quantities_shown_with_retained_updates_are_named() -> None:
     mask = dataclasses.replace(VECTORS, what="mask", voids=False)
     shown = enter(ledger_of(reveals=[mask]), KEPT, {})
     assert "mask" in shown.verdict().toward("server").not_covered

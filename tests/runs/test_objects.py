@@ -121,7 +121,7 @@ def test_objects_and_functions_hear_a_run(given: dict[str, Any], capsys: pytest.
     assert sum(isinstance(event, RoundClosed) for event in every) == 3
     shown = capsys.readouterr().out
     assert "I hear" in shown
-    assert "extension breaks hears no more" in shown
+    assert "extension breaks has stopped" in shown
 
 
 @pytest.mark.parametrize("wrong", [3, dict])

@@ -1039,7 +1039,7 @@ class Extension(Component, role=True):
 
         It gets a copy of each, so that nothing it does to one reaches the run.
         A `FedplugError` stops the run: at `RoundStarted` or `Asking`, before anything is released. Anything else that
-        is raised is noted once, and the extension hears no more.
+        is raised is noted once, and the extension gets no further events.
         """
 
 

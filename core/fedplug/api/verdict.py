@@ -1,4 +1,4 @@
-"""The verdict of a run: what each party may learn of a client, and on what that rests. Everybody shows this one.
+"""The verdict of a run: what each party may learn about a client, and on what that rests. Everybody shows this one.
 
 A verdict has a status and five lines, always all of them. A line is a guarantee, or says why there is none. Where
 people read it, they read the words that are made here.
@@ -96,7 +96,7 @@ MOST_WORDS = 12
 
 
 class Line(Priced, Record):
-    """What one party may learn of a client.
+    """What one party may learn about a client.
 
     Attributes:
         party: in the word of the ledger.
@@ -228,11 +228,11 @@ class Verdict(Record):
             nothing = ": nothing of the updates can be read" if not priced and not open_to else ""
             safe.append(f"each {unit}'s data are protected from {named(line.who for line in lines)}{what}{nothing}")
         if safe:
-            rest = f", and not from {named(open_to, 'or')}" if open_to else ""
+            rest = f", but not from {named(open_to, 'or')}" if open_to else ""
             said = f"{'; '.join(safe)}{rest}."
             return said[0].upper() + said[1:]
         useful = "useful" if self.status == "no_meaningful_guarantee" else "guaranteed"
-        return f"What {named(open_to, 'or')} can learn of a client has no {useful} limit."
+        return f"There is no {useful} limit on what {named(open_to, 'or')} can learn about a client."
 
     def _by_unit(self) -> dict[str, list[Line]]:
         """The lines with a guarantee, by its unit."""

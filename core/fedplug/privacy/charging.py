@@ -97,13 +97,13 @@ def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[R
     channels += _plans(composition, ctx)
     if composition.aggregator.wants.num_examples:
         note = (
-            "each client's, sent once, in the clear; clients are told the largest, and see the total of a sum as its "
-            "divisor where they open it; equal weights avoid it"
+            "each client sends its number once, in the clear; all clients learn the largest, and those that open a sum "
+            "learn the total; equal weights avoid this"
         )
         channels.append(Reveals("number of examples", ("server", "client"), note=note))
-    note = "training loss, accuracy counts, component logs and pictures, sent in the clear for the report"
+    note = "training loss, counts of correct predictions, component logs and pictures, sent in the clear for the report"
     if recipe.fine_tune:
-        note += "; counts of models that clients fine-tune on their examples too, and no noise is on these"
+        note += "; also counts of models that clients fine-tune on their examples, without noise"
     channels.append(Reveals("client metrics", ("server",), note=note))
     channels += [*_divisors(composition, ctx), *_senders(composition, ctx), *_examples(composition, ctx)]
     channels += [shown for section in recipe.sections.values() for shown in section.reveals(recipe)]

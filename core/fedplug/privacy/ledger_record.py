@@ -214,7 +214,7 @@ class LedgerReport(Priced, Record):
     Attributes:
         schema: of this record.
         recipe: its name.
-        verdict: what each party may learn of a client, and on what that rests.
+        verdict: what each party may learn about a client, and on what that rests.
         warnings: what a reader of epsilon should know.
         unit, adjacency: whose data epsilon is about, and what neighbouring data are.
         delta: failure probability for which epsilon is stated.

@@ -397,9 +397,9 @@ def _voided(ledger: Ledger, name: Party) -> Nothing | None:
     if not voiding:
         return None
     what, note = voiding[0].what, voiding[0].note
-    few = f"sees {what}: this gives data away"
+    few = f"sees {what}, which no noise covers"
     if len(few.split()) > MOST_WORDS:
-        few = "sees what gives data away; the ledger names it"
+        few = "sees values that no noise covers; the ledger names them"
     return Nothing(few, f"sees {what}: {note}")
 
 
@@ -743,17 +743,17 @@ def warnings(ledger: Ledger) -> Iterator[str]:
             )
     if ledger.feedback.any():
         yield (
-            "the zone without noise shapes what other clients upload next; the epsilon toward the server includes "
-            "that, the one of the noised zone alone does not"
+            "the zone without noise influences what other clients upload later; the epsilon toward the server includes "
+            "this, but the epsilon of the noised zone alone does not"
         )
     # Ballots have separate entries, so a round with two entries was not repeated; one with a zone twice was.
     released = Counter((entry.round, zone) for entry in ledger.log for zone in entry.zones)
     if repeated := sorted({round for (round, _), count in released.items() if count > 1}):
-        yield f"rounds {repeated} were repeated after an interruption; each repetition is paid for"
+        yield f"rounds {repeated} were repeated after an interruption, and the ledger charges each repetition"
     for round, zone in ledger.unopened:
         yield f"round {round + 1} was repeated; zone {zone} was not opened a second time"
     if (actual := _actual(ledger)) > ledger.rounds:
-        yield f"{actual} rounds were run, {ledger.rounds} were planned: noise calibrated to the plan is too small"
+        yield f"{actual} rounds were run, but {ledger.rounds} were planned: noise calibrated to the plan is too small"
 
 
 def _zone(ledger: Ledger, zone: str) -> ZoneReport:

@@ -81,9 +81,10 @@ class Joining(PartySteps):
 
     @at_client
     def join(self, client: HostedClient, wants_secret: bool, wants_size: bool) -> dict[str, Any]:
-        """Says hello before round 1: a public key for the cohort secret, the number of examples if weights need it,
-        how many there are of each class if its site lets that be told, and what every round releases at levels of which
-        a component keeps account, so that it is known before anything is lost.
+        """Sends a public key for the secret of all clients, and the number of examples if weights use it.
+
+        Sends the number of examples in each class only if the site allows that. Where a component accounts for a unit
+        other than the client, such as a record, this also states what every round will release.
         """
         key = None
         if wants_secret:
@@ -95,33 +96,33 @@ class Joining(PartySteps):
 
     @at_client
     def deal(self, client: HostedClient, public_keys: dict[int, bytes]) -> dict[int, bytes]:
-        """Draws the cohort secret and seals a copy for each client; runs at one client."""
+        """Draws the secret that all clients share, and encrypts a copy for each client. One client does this."""
         return _copies(secrets.draw(), public_keys, _COHORT, client.ctx.digest)
 
     @at_client
     def take_secret(self, client: HostedClient, sealed: bytes) -> None:
-        """Opens this client's copy of the cohort secret."""
+        """Decrypts this client's copy of the secret that all clients share."""
         client.remembered.cohort_secret = _own_copy(client, sealed, _COHORT)
 
     @at_key_server
     def deal_answer_key(self, key_server: KeyServer, public_keys: dict[int, bytes]) -> dict[int, bytes]:
-        """Draws the key under which sums are answered to the clients alone, and seals a copy for each client."""
+        """Draws the key that hides opened sums from the server, and encrypts a copy for each client."""
         key = key_server.remembered.answer_key = secrets.draw()
         return _copies(key, public_keys, _ANSWERS, key_server.ctx.digest)
 
     @at_client
     def take_answer_key(self, client: HostedClient, sealed: bytes) -> None:
-        """Opens this client's copy of the key server's answer key."""
+        """Decrypts this client's copy of the key that hides opened sums from the server."""
         client.remembered.answer_key = _own_copy(client, sealed, _ANSWERS)
 
     @at_client
     def take_weight(self, client: HostedClient, max_examples: int) -> None:
-        """Learns the largest data set's size, from which the aggregator's weight of this client follows."""
+        """Receives the size of the largest data set and computes this client's weight from it."""
         client.weight = weight_of(self.composition.aggregator, client.num_examples, max_examples)
 
     @at_client
     def ready(self, client: HostedClient) -> bool:
-        """The end of the set-up: everything that was asked for so far has worked."""
+        """Confirms that every step of the set-up succeeded."""
         client.cache.pop("hpke", None)
         return True
 

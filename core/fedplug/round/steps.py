@@ -137,7 +137,7 @@ class Protecting(PartySteps):
 
     @at_client
     def goes_on(self, client: HostedClient, last: int) -> None:
-        """Refuses to add noise that does not continue all that this client has added before.
+        """Refuses to add correlated noise if this client has lost the noise that it added before.
 
         A client whose process was started again from a checkpoint does not know what it has added since, and cannot
         take it back: as if it had dropped out, for good, it is in no later sum.
@@ -271,7 +271,7 @@ class Opening(PartySteps):
         group: str,
         senders: list[int],
     ) -> Block:
-        """Opens a sum. Refuses sums of fewer than `min_clients` updates, and a second one of the same round.
+        """Decrypts a sum. Refuses a sum of fewer than `min_clients` updates, and a second sum for the same round.
 
         Args:
             key_server: this party.
@@ -486,7 +486,7 @@ class Adopting(PartySteps):
         group: str,
         senders: dict[str, list[int]],
     ) -> None:
-        """Opens the aggregate as far as this client must, and moves the global model by its mean.
+        """Decrypts the zones of the aggregate that clients open, and adds the mean update to the global model.
 
         A zone that does not open is left as it was, and reported: the sum will be no better the next time, and a client
         that waited for it would wait forever. So are batch-norm buffers that cannot be the mean of those of the model.

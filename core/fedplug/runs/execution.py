@@ -331,7 +331,7 @@ def _built(catalog: Catalog, name: str, options: dict[str, Any]) -> Extension:
 
 
 class _Listener:
-    """An extension that hears no more once it has failed."""
+    """An extension that gets no further events once it has failed."""
 
     def __init__(self, extension: Extension, events: Events, run_dir: Path | None, outside: bool) -> None:
         self._extension, self._events, self._run_dir, self._failed = extension, events, run_dir, False
@@ -354,7 +354,7 @@ class _Listener:
                 raise  # stops the run; one that is over cannot be stopped, and why it is must not be hidden
             self._failed = True
             log_error(self._run_dir, f"extension {self._extension.name}, {type(event).__name__}", error)
-            self._events.note(f"extension {self._extension.name} hears no more: {cause_of(error)}")
+            self._events.note(f"extension {self._extension.name} has stopped: {cause_of(error)}")
 
 
 INTERRUPTED = 130

@@ -116,8 +116,8 @@ def locked(run_dir: Path) -> Iterator[None]:
         opened = open_private(file, "a+")
     except OSError as error:
         raise SetupError(
-            f"{run_dir} cannot be written ({error.strerror or error}); what it holds is safe: make it writable, and go "
-            f"on: fedplug resume {run_dir}"
+            f"{run_dir} cannot be written ({error.strerror or error}); what it holds is safe: make it writable, and "
+            f"continue: fedplug resume {run_dir}"
         ) from error
     with opened as lock:
         try:

@@ -69,7 +69,7 @@ def test_holds_the_numbers_the_verdict_and_the_plan(text: str) -> None:
 
 def test_the_verdict_comes_before_everything_else_and_no_single_epsilon_does_for_it(text: str) -> None:
     shown = Page(text).visible()
-    first = shown.index("Who can learn what of a client")
+    first = shown.index("Who can learn what about a client")
     for said in (LEDGER.verdict.opening, *(line.who for line in LEDGER.verdict.lines), "What these words mean"):
         assert first < shown.index(said) < shown.index("Accuracy\n"), said
     assert re.search(r"<h1[^>]*>.*?</h1>.*?<section class=\"verdict\"", text, re.DOTALL)

@@ -127,9 +127,8 @@ def test_bytes_that_are_no_request_are_refused(server: Server) -> None:
     assert server.say(command="deliver", message=b"nonsense").outcome == "refused"
     assert server.say(command="load", checkpoint="../../etc").outcome == "refused"
     assert server.say(command="save", checkpoint="no name").outcome == "refused"
-    assert (
-        server.say(command="load", checkpoint="7-unknown").reason == "there is no checkpoint 7-unknown; there is: none"
-    )
+    missing = server.say(command="load", checkpoint="7-unknown").reason
+    assert missing == "there is no checkpoint 7-unknown; the folder has: none"
 
 
 def test_a_party_that_was_started_again_runs_nothing_until_it_is_told_where_it_is(server: Server) -> None:

@@ -64,7 +64,7 @@ def test_going_back_forgets_what_came_after(tmp_path: Path) -> None:
         state.save(name, write, "")
     state.go_back("1-aa")
     assert state.kept() == ["1-aa"]
-    with pytest.raises(CheckpointError, match="no checkpoint 2-bb; there is: 1-aa"):
+    with pytest.raises(CheckpointError, match="no checkpoint 2-bb; the folder has: 1-aa"):
         state.path("2-bb")
     state.save("2-cc", write, "")
     assert reopened(state).kept() == ["1-aa", "2-cc"]

@@ -70,8 +70,8 @@ def test_a_silent_worker_costs_its_clients_the_round_and_they_are_back_in_the_ne
     assert [sorted(row.clients.dropped) for row in protocol.rows] == [[], [1, 3], [], []]
     assert [row.clients.answered for row in protocol.rows] == [4, 2, 4, 4]
     assert set(protocol.rows[1].clients.dropped.values()) == {
-        f"worker process worker-1 was silent for longer than --timeout {SECONDS} allows and was ended; if a client "
-        "needs more time, raise it (seconds; 0: no limit)"
+        f"worker process worker-1 was silent for longer than --timeout {SECONDS} allows, so the run ended it; if a "
+        "client needs more time, use a larger --timeout (seconds; 0: no limit)"
     }
     assert all(np.array_equal(vectors[0], vectors[client_id]) for client_id in range(4))
     assert SECONDS <= took[0] < 30
@@ -128,7 +128,7 @@ def test_a_worker_that_stops_while_it_saves_is_restored_and_saves(
 
 
 def test_a_message_that_a_stopped_worker_does_not_read_blocks_nobody() -> None:
-    """A pipe takes some kilobytes that nobody reads, and then blocks whoever writes."""
+    """A pipe takes some kilobytes that nobody reads, and then blocks the writer."""
     _, engine = engine_of(recipe_of(), timeout=1)
     try:
         stop(engine, 0)

@@ -97,8 +97,8 @@ def test_an_interrupted_run_is_the_same_run_in_mlflow_when_it_goes_on(database: 
         points = [(one.step, one.value) for one in client.get_metric_history(found.info.run_id, name)]
         assert points == [(row.round, pytest.approx(getattr(row, name))) for row in ran.metrics]
     assert found.data.metrics["bytes/up"] == ran.metrics[-1].bytes.up.total
-    assert found.data.metrics["epsilon/aggregator"] == pytest.approx(ran.ledger.views["server"].epsilon)
-    assert found.data.metrics["final_epsilon/aggregator"] == pytest.approx(ran.ledger.views["server"].epsilon)
+    assert found.data.metrics["epsilon/server"] == pytest.approx(ran.ledger.views["server"].epsilon)
+    assert found.data.metrics["final_epsilon/server"] == pytest.approx(ran.ledger.views["server"].epsilon)
     assert found.data.params["protect.noised.0.norm"] == "1.0"
     assert found.data.params["seed"] == "5"
     assert found.data.tags["fedplug.digest"] == ran.summary.digest
@@ -180,7 +180,7 @@ def test_tensorboard_shows_each_round_once_and_notes_and_the_end() -> None:
     resume(folder, "trackers.tensorboard")
     found, ran = scalars(folder / "tensorboard"), fedplug.open_run(folder)
     assert found["accuracy"] == [(row.round, pytest.approx(row.accuracy)) for row in ran.metrics]
-    assert found["final_epsilon/aggregator"] == [(3, pytest.approx(ran.ledger.views["server"].epsilon))]
+    assert found["final_epsilon/server"] == [(3, pytest.approx(ran.ledger.views["server"].epsilon))]
     said = texts(folder / "tensorboard")
     assert "| protect.noised.0.norm | 1.0 |" in said["recipe"][0]
     assert ran.summary.digest in said["run"][0]
@@ -207,7 +207,7 @@ def test_a_tracker_that_fails_in_the_middle_costs_the_run_nothing_and_gets_the_r
     monkeypatch.setattr(to_tensorboard._Run, "row", full)
     folder = run({"use": "trackers.tensorboard", "folder": "boards"})
     said = capsys.readouterr().out
-    assert said.count("extension trackers.tensorboard hears no more") == 1
+    assert said.count("extension trackers.tensorboard has stopped") == 1
     assert "No space left on device" in said
     assert "rounds sent: 1." in said
     assert [row.round for row in fedplug.open_run(folder).metrics] == [1, 2, 3]

@@ -24,7 +24,7 @@ _ON_TABLE = (
     "Means ± standard deviations over seeds. Differences are taken seed by seed. Brackets hold the "
     f"{LEVEL:.0%} interval of the mean difference by Student's t, which assumes that differences are about normal, and "
     "n is the number of seeds. Several such intervals are less certain together than each alone. Privacy: what each "
-    "party may learn of a client, in the run that promises least. The verdicts below state the assumptions of each "
+    "party may learn about a client, in the run that promises least. The verdicts below state the assumptions of each "
     f"guarantee and what it leaves out. Bold: {BEST}."
 )
 

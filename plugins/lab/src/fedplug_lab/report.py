@@ -85,7 +85,7 @@ def write_report(
     ]
     top = [
         _banner(rows, planned),
-        '<section class="verdict" aria-labelledby="verdict"><h2 id="verdict">Who can learn what of a client</h2>',
+        '<section class="verdict" aria-labelledby="verdict"><h2 id="verdict">Who can learn what about a client</h2>',
         verdict_html(ledger.verdict, _clients(summary), measured),
         _warnings(ledger),
         *(f"<p><strong>{text(label)}:</strong> {sentence(said)}</p>" for label, said in headlines),

@@ -32,7 +32,7 @@ def verdict_html(verdict: Verdict, clients: int | None = None, measured: Mapping
     badge = f'<span class="status {verdict.status}">{text(verdict.opening)}</span>'
     rows = "".join(_row(line, (measured or {}).get(line.party, "")) for line in verdict.lines)
     lines = (
-        '<table class="parties"><caption><span>What can be learnt of a client, and by whom.</span></caption>'
+        '<table class="parties"><caption><span>What each party can learn about a client.</span></caption>'
         '<thead><tr><th scope="col">Who looks</th><th scope="col">what is guaranteed</th>'
         f'<th scope="col">what it sees</th><th scope="col">why</th></tr></thead><tbody>{rows}</tbody></table>'
     )

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from fedplug.api.blocks import RETAINED, Layout
 from fedplug.api.component import site_of
 from fedplug.api.links import locked, seal_of
 from fedplug.api.operations import Party
 from fedplug.api.parties import Client, Server
-from fedplug.api.verdict import PARTIES
+from fedplug.api.verdict import PARTIES, named
 from fedplug.privacy.charging import Charging, ledger_of
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.views import level_epsilons
@@ -139,10 +139,12 @@ def _sent(recipe: Recipe, composition: Composition, layout: Layout, client: Host
     secret = any(component.cohort_secret for component in composition.components.values())
     key = "a public key for a secret of all clients" if secret or any(map(locked, steps.values())) else ""
     keeps = (
-        "what each round releases at the levels " + _listed(composition.keepers) if composition.keepers else ""
+        "what each round releases at the levels " + named(level.replace("_", " ") for level in composition.keepers)
+        if composition.keepers
+        else ""
     )
     if hello := [part for part in (size, classes, key, keeps) if part]:
-        yield f"once, to the server: {_listed(hello)}"
+        yield f"once, to the server: {named(hello)}"
     for zone, chain in steps.items():
         seal = seal_of(chain)
         names = [step.link.name for step in chain if step.link.hook == "protect"]
@@ -183,12 +185,7 @@ def _guarantees(ledger: Ledger) -> Iterator[str]:
         yield f"warning: {warning}"
 
 
-def _seers(parties: Iterable[Party]) -> str:
+def _seers(parties: Sequence[Party]) -> str:
     """Who sees something, in the words of the guarantees."""
-    return _listed((PARTIES | {"client": "other clients"})[party] for party in parties)
-
-
-def _listed(words: Iterable[str]) -> str:
-    """As in prose: `a, b and c`."""
-    *others, last = words
-    return f"{', '.join(others)} and {last}" if others else last
+    words = PARTIES | {"client": "other clients"}
+    return named(words[party] for party in parties) if parties else "nobody"

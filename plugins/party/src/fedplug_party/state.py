@@ -171,7 +171,7 @@ class State:
         path = self._path(checkpoint)
         if checkpoint not in self.kept():
             has = ", ".join(self.kept()) or "none"
-            raise CheckpointError(f"there is no checkpoint {checkpoint}; there is: {has}")
+            raise CheckpointError(f"there is no checkpoint {checkpoint}; the folder has: {has}")
         return path
 
     def save(self, checkpoint: str, write: Callable[[Path], None], needed: str) -> None:
