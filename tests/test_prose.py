@@ -12,12 +12,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted(
+WRITTEN = sorted(
     path
     for pattern in ("README.md", "CONTRIBUTING.md", "docs/**/*.md", "plugins/*/README.md")
     for path in ROOT.glob(pattern)
-    if "reference" not in path.parts and path.name not in ("prose.md", "licences.md")
+    if "reference" not in path.parts and path.name != "licences.md"
 )  # fmt: skip
+"""Pages that people write; programs write the others."""
+PAGES = [path for path in WRITTEN if path.name != "prose.md"]
+"""Pages that keep the rules. The page of the rules quotes mistakes."""
+EVIDENCE = re.compile(r"docs/(papers/.*|edges/.*|claims|costs|results|attacks-measured)\.md")
+LONGEST_PAGE = 2_000
+"""Words of a page, except those of Evidence, on which readers look things up."""
+ALL_PAGES = 40_000
+"""Words of all pages that people write. To add some, delete others."""
 RULES = {
     r"\bbeside\b(?!-)": "write: next to, with, compared with, in addition to",
     r"\bwho(so)?ever\b": "write: anyone who, the party that",
@@ -52,6 +60,11 @@ def prose(text: str) -> list[tuple[int, str]]:
     return [(number, said) for number, said in found if said]
 
 
+def words(text: str) -> int:
+    """The words of a page's paragraphs, headings and tables. Code in a line counts as one word."""
+    return sum(bool(re.search(r"\w", word)) for _, said in prose(text) for word in said.split())
+
+
 def problems(text: str) -> list[str]:
     """The violations of the rules, each with its line."""
     found = []
@@ -66,10 +79,33 @@ def problems(text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[path.relative_to(ROOT).as_posix() for path in PAGES])
+def id_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=id_of)
 def test_prose(page: Path) -> None:
     found = problems(page.read_text(encoding="utf-8"))
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("page", [path for path in WRITTEN if not EVIDENCE.fullmatch(id_of(path))], ids=id_of)
+def test_no_page_is_too_long(page: Path) -> None:
+    found = words(page.read_text(encoding="utf-8"))
+    assert found <= LONGEST_PAGE, f"{id_of(page)} has {found} words; a page has at most {LONGEST_PAGE}: cut or split it"
+
+
+def test_all_pages_together_are_not_too_long() -> None:
+    counts = {id_of(path): words(path.read_text(encoding="utf-8")) for path in WRITTEN}
+    longest = sorted(counts, key=lambda page: -counts[page])[:5]
+    total = sum(counts.values())
+    assert total <= ALL_PAGES, f"{total} words, at most {ALL_PAGES}; the longest are {longest}: cut what helps least"
+
+
+def test_words_are_counted_without_code_numbers_and_comments() -> None:
+    numbers = "<!-- numbers: x -->\n| 1 | 2 |\n<!-- end of numbers -->\n"
+    text = f"# Two words\n\n<!-- no -->\n```text\nnot these\n```\n\n    nor this\n\n| one | [two](x.md) |\n\n{numbers}"
+    assert words(text) == 4
 
 
 @pytest.mark.parametrize("wrong", [
