@@ -76,6 +76,8 @@ def unprotected(contents: Contents) -> Iterator[str]:
                 f"No useful guarantee limits what {line.who} can learn about a client as a whole. The guarantee is for "
                 f"each {line.unit}: {line.detail}."
             )
+        elif line.weak:
+            yield f"Only a weak guarantee limits what {line.who} can learn about a client: {line.terms}."
     if found := sent.compared and sent.compared.found:
         for zone, places in found.items():
             yield f"PLAIN VALUES WERE FOUND: values of the {zone} zone, at {places} places in clients' messages."
