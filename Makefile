@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DISTRIBUTIONS := .[dev,exact,torch] plugins/std plugins/paraaegis plugins/selectiveshield plugins/sensecrypt plugins/baselines plugins/fas plugins/fedre plugins/lab plugins/kit plugins/attacks plugins/party plugins/trackers plugins/evidence plugins/audit plugins/secagg plugins/threshold plugins/recipes plugins-contrib/borda plugins-contrib/rowlog
-# Engines and libraries that most people do without: `make test` needs them, `make run` does not.
+# Engines and libraries that most people do not need: `make test` needs them, `make run` does not.
 EXTRAS := plugins/ray plugins/flower plugins/search
 LIBRARIES := plugins/trackers[mlflow,tensorboard,wandb] plugins/std[tables,huggingface]
 EXTRAS_STAMP := $(VENV)/.installed-extras
@@ -12,7 +12,7 @@ DOCS_VENV := .venv-docs
 DOCS_STAMP := $(DOCS_VENV)/.installed
 DIST_VENV := .venv-dist
 DIST_STAMP := $(DIST_VENV)/.installed
-# What no target installs; `make lock` looks for versions of it all the same.
+# Installed by no target; `make lock` looks for its versions anyway.
 OTHERS := .[browser,pandas]
 # Every distribution of a lock is in it, so pip looks for none.
 LOCKED := install --quiet --no-compile --no-deps --require-hashes --requirement
@@ -20,7 +20,7 @@ OWN := install --quiet --no-compile --no-deps --no-build-isolation
 SPREAD := -n 2 --dist loadfile --no-loadscope-reorder
 RECIPE ?= recipes/paraaegis-dynamic.yaml
 
-# Where the environment forbids it, every process of the tests would compile the program anew.
+# If the environment forbids bytecode, every process of the tests would compile the program again.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test types suite test-all check bench cluster federation docs dist setup lock clean
@@ -32,12 +32,12 @@ test: setup $(EXTRAS_STAMP)
 	$(BIN)/ruff check .
 	$(MAKE) --jobs 2 types suite
 
-# mypy uses one core; beside the first tests it costs less of the time than before them.
+# mypy uses one core. In parallel with the first tests it costs less time than before them.
 types:
 	$(BIN)/mypy
 
-# A file's tests run in one process, which makes what they share once, in the order of the folders: the files that take
-# longest come early.
+# A file's tests run in one process, which makes shared objects once, in the order of the folders. The slowest files
+# come early.
 suite:
 	$(BIN)/pytest $(SPREAD)
 
@@ -49,7 +49,7 @@ bench: setup
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/round.py
 
-# Two nodes of Ray on this machine stand for two machines.
+# Two nodes of Ray on this machine represent two machines.
 cluster: setup $(EXTRAS_STAMP)
 	$(BIN)/python -m fedplug_ray.trial recipes/bfv-fedavg.yaml --set rounds=5
 
@@ -57,8 +57,8 @@ cluster: setup $(EXTRAS_STAMP)
 federation: setup $(EXTRAS_STAMP)
 	$(BIN)/fedplug federation-try recipes/bfv-fedavg.yaml --clients 3 --set rounds=3
 
-# The documentation as a site in site/, which opens without a server: site/index.html. In an environment of its own, since
-# the builder takes seconds to install and the program minutes.
+# The documentation as a site in site/, which opens without a server: site/index.html. In a separate environment,
+# since the builder takes seconds to install and the program minutes.
 docs: $(DOCS_STAMP)
 	$(DOCS_VENV)/bin/zensical build --clean --strict
 	@echo "built site/index.html"
@@ -68,8 +68,8 @@ $(DOCS_STAMP): locks/docs.txt
 	$(DOCS_VENV)/bin/pip $(LOCKED) locks/docs.txt
 	@touch $(DOCS_STAMP)
 
-# A wheel and a sdist of every distribution in dist/, ready to upload: docs/releasing.md. The tools are in an environment of
-# their own, as those of the documentation.
+# A wheel and a sdist of every distribution in dist/, ready to upload: docs/releasing.md. The tools are in a separate
+# environment, like those of the documentation.
 dist: $(DIST_STAMP)
 	$(DIST_VENV)/bin/python release/build.py
 	$(DIST_VENV)/bin/twine check --strict dist/*
@@ -107,8 +107,8 @@ $(EXTRAS_STAMP): $(STAMP) locks/extras.txt $(addsuffix /pyproject.toml,$(EXTRAS)
 	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(EXTRAS_STAMP)
 
-# Looks for versions of what the pyproject.toml files ask for, and notes them with the hashes of their files. Versions stay
-# as they are where they can; `make lock UPGRADE=--upgrade` takes the newest.
+# Resolves the requirements of the pyproject.toml files, and notes the versions with the hashes of their files. Versions
+# do not change unless they must; `make lock UPGRADE=--upgrade` takes the newest.
 lock: setup $(EXTRAS_STAMP)
 	$(BIN)/python locks/renew.py $(UPGRADE) --setup $(DISTRIBUTIONS) --extras $(EXTRAS) $(LIBRARIES) --docs .[docs] --release .[release] --others $(OTHERS)
 	$(MAKE) setup $(EXTRAS_STAMP) $(DOCS_STAMP) $(DIST_STAMP)

@@ -10,7 +10,7 @@ import examples
 import pytest
 from hypothesis import HealthCheck, settings
 
-# How long an example takes says how busy the machine is, and nothing about the code.
+# The time of an example depends on how busy the machine is, not on the code.
 settings.register_profile("fedplug", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fedplug")
 
@@ -37,7 +37,7 @@ def without_data() -> str:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m data` is asked
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is marked `data` is skipped where there are no real data sets; no test decides that by itself."""
+    """Tests marked `data` are skipped where there are no real data sets. No test decides that by itself."""
     reason = without_data()
     for item in items:
         if "data_root" in getattr(item, "fixturenames", ()):
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """What is not marked `data` does not see the variable, so that it cannot need the data sets unnoticed."""
+    """Tests not marked `data` do not see the variable, so that they cannot need the data sets unnoticed."""
     folder = None if item.get_closest_marker("data") else os.environ.pop(DATA, None)
     try:
         return (yield)
@@ -59,7 +59,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.fixture(scope="session")
 def data_root() -> str:
-    """The folder of real data sets; a test that asks for it is marked `data`."""
+    """The folder of real data sets. A test that asks for it is marked `data`."""
     return os.environ[DATA]
 
 
@@ -68,7 +68,7 @@ def data_root() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_record(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
-    """Tests note the own files that they run in a record of theirs, not in that of whoever runs the tests."""
+    """Tests note the user files that they run in a separate record, not in that of the person who runs the tests."""
     before = os.environ.get("XDG_STATE_HOME")
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
     yield
@@ -88,6 +88,6 @@ def reports() -> None:
 
 @pytest.fixture(autouse=True)
 def _no_reports(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes most of a small run, is the same for all, and has tests of its own: those ask for `reports`."""
+    """Drawing takes most of a small run, is the same for all, and has separate tests, which ask for `reports`."""
     if "reports" not in request.fixturenames:
         monkeypatch.setattr("fedplug_lab.listener.rewrite_report", lambda run_dir: None)

@@ -4,11 +4,11 @@
 
 MNIST, an untrained perceptron of WIDTH and 128 units with ReLU, the gradient of one batch, in the clear or with the
 largest 30% or 50% or a random 50% of all its entries hidden; other images, weights and masks for each target. An image
-is exact where its mean squared error is below 1e-6 (of [0, 1]). `exact_batch` says by itself which images are:
+is exact where its mean squared error is below 1e-6 (of [0, 1]). `exact_batch` itself states which images are:
 `called exact` counts them, and `wrongly` those that are not. `linear_leak` gets the same. `an afternoon` is the
 low-rank completion with sparse directions that issue 32 compares with, on other images. Seconds are of the processor,
 of one target, median.
-With --csv, rows that the file has are kept and not made again, so that a run that was stopped goes on.
+With --csv, existing rows of the file are kept and not repeated, so that a stopped run continues.
 Data: FEDPLUG_DATA.
 """
 
@@ -53,7 +53,7 @@ EXACT = 1e-6
 
 
 def target(train: Any, batch: int, width: int, hidden: str, seed: int) -> tuple[View, Context, np.ndarray]:
-    """What a server sees of one batch, and the images that it does not see; (B, 784)."""
+    """The server's view of one batch, and the hidden images; (B, 784)."""
     rng = np.random.default_rng([seed, batch, width, list(HIDDEN).index(hidden)])
     examples: Examples = train.train.take(np.sort(rng.choice(len(train.train), batch, replace=False)))
     model = Mlp(Mlp.Options(hidden=(width, 128))).build(train.shape, 10, int(rng.integers(2**31)), "cpu")
@@ -73,7 +73,7 @@ def target(train: Any, batch: int, width: int, hidden: str, seed: int) -> tuple[
 
 
 def exact_of(images: np.ndarray | None, true: np.ndarray) -> int:
-    """How many true images some found one equals."""
+    """The number of true images that equal some found one."""
     if images is None:
         return 0
     found = images.reshape(len(images), -1).astype(np.float64)

@@ -1,17 +1,17 @@
-"""Images from updates of several local steps: `attacks.inverting`, which takes the steps again, next to breaching.
+"""Images from updates of several local steps: `attacks.inverting`, which repeats the steps, next to breaching.
 
     python benchmarks/attack_local_steps.py [--peer-python /path/to/breaching/bin/python] [--rows ...] [--csv FILE]
 
-8 x 8 digits, a small convolutional network, updates of `std.sgd`; ten fresh targets a row, each of images, weights and
-an order of batches of its own. Both attacks get the same updates, the same random starts, as many iterations of Adam on
-the sign with the same rates, and the same weight of the total variation. breaching 0.1.2 is told the labels, and where
-there are batches the labels of each; ours infers both. `estimate` is ours as it was before: the update is taken for
-steps x lr times one gradient.
+8 x 8 digits, a small convolutional network, updates of `std.sgd`; ten fresh targets per row, each with its own images,
+weights and order of batches. Both attacks get the same updates, the same random starts, as many iterations of Adam on
+the sign with the same rates, and the same weight of the total variation. breaching 0.1.2 gets the labels, and where
+there are batches the labels of each. Ours infers both. `estimate` is our earlier version: the update is taken as steps
+x lr times one gradient.
 
-`dB` is the mean peak signal-to-noise ratio of a target's images, each paired with the one it fits best; `found` counts
+`dB` is the mean peak signal-to-noise ratio of a target's images, each paired with the one it fits best. `found` counts
 images of more than 20 dB. Medians over targets, in brackets their 95% interval from order statistics (of ten targets
 the second and the ninth value). Seconds are CPU seconds of a target, median, one thread.
-breaching is not a dependency: `pip install breaching==0.1.2` in an environment of its own.
+breaching is not a dependency: `pip install breaching==0.1.2` in a separate environment.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PROGRAM = Path(__file__).resolve().parent / "peer_programs" / "breaching_steps.p
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What a client does between two rounds."""
+    """A client's work between two rounds."""
 
     images: int
     batch_size: int
@@ -56,7 +56,7 @@ class Row:
 
     @property
     def steps(self) -> int:
-        """How many it takes."""
+        """Their number."""
         return self.epochs * -(-self.images // self.batch_size)
 
 
@@ -69,7 +69,7 @@ ROWS = {
 
 
 class Ordered(Sgd):
-    """Plain SGD that notes the labels of its batches, which breaching is told."""
+    """Plain SGD that notes the labels of its batches for breaching."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
@@ -101,7 +101,7 @@ def network(seed: int) -> torch.nn.Module:
 
 
 def target(row: Row, seed: int, data: Dataset) -> Target:
-    """An update of a client with images of its own, from a model of its own."""
+    """An update of a client with its own images, from its own model."""
     chosen = stream(seed, "attack_local_steps").permutation(len(data.train))[: row.images]
     own = data.train.take(chosen)
     model = TorchModel(network(seed))
@@ -128,7 +128,7 @@ def ours(found: Target, iterations: int, tv: float, unroll: bool = True) -> tupl
     view = found.view
     assert view.update is not None
     layout = view.update.layout
-    if not unroll:  # one gradient, as an attacker takes it who knows only how far it reaches
+    if not unroll:  # one gradient, as for an attacker that knows only its length
         view = dataclasses.replace(view, update=view.update.as_gradient(view.vector))
     party = Attacker()
     party.ctx = Context(0, 1, layout, (), 1, 1, 0, "", party)
@@ -141,11 +141,11 @@ def ours(found: Target, iterations: int, tv: float, unroll: bool = True) -> tupl
 
 
 def peers(python: Path, row: Row, targets: Sequence[Target], iterations: int, tv: float) -> list[tuple[Any, float]]:
-    """What breaching recovers, as images in [0, 1], and CPU seconds of each target."""
+    """The images that breaching recovers, in [0, 1], and CPU seconds of each target."""
     work = []
     for each in targets:
         view, per_epoch = each.view, -(-row.images // row.batch_size)
-        mine = each.labels_of_steps[:per_epoch]  # it takes the batches of the first epoch again
+        mine = each.labels_of_steps[:per_epoch]  # it repeats the batches of the first epoch
         start = stream(view.seed, "attacks.inverting", 0).standard_normal((row.images, *view.shape))
         work.append({
             "module": view.model.module, "update": torch.from_numpy(view.update.dense(0.0)), "mean": view.mean,  # type: ignore[union-attr]

@@ -1,12 +1,11 @@
-"""What a malicious server takes by planted models, through each kind of protection, and what clients could notice.
+"""What a malicious server gains by planted models, through each kind of protection, and what clients could notice.
 
     python benchmarks/attack_malicious.py [--seeds 1 2 3 4 5] [--csv docs/numbers/attack-malicious.csv]
 
 Digits, six clients (20 where noise is shared, 10 for SelectiveShield), a perceptron of 256 and 128 units or std.cnn
-with group norm, a probe of one step on 8 images. `imprint` asks two targets a seed for all their images; `fishing`
-asks five for the one of class 3, of which those count that have one such image. `honest` is `attacks.exact_batch` of a
-server that plants nothing. `others zeros` hands everybody but the target a model of zeros. Five minutes of processor
-time.
+with group norm, a probe of one step on 8 images. `imprint` asks two targets per seed for all their images. `fishing`
+asks five for the one of class 3; those with one such image count. `honest` is `attacks.exact_batch` by a server that
+plants nothing. `others zeros` gives all clients but the target a model of zeros. Five minutes of processor time.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ MASKS = {"use": "secagg.bonawitz", "range": 1}
 
 
 def zone(name: str, links: list[Any], behind: list[Any], clients: int = 6) -> dict[str, Any]:
-    """A protocol of one zone: links at the client, and links behind the sum."""
+    """A protocol of one zone: links at the client, and links after the sum."""
     return {
         "negotiate_mask": {"use": "std.single_zone", "zone": name}, "protect": {name: links}, "clients": clients,
         "postprocess": {name: behind} if behind else {},
@@ -77,7 +76,7 @@ PROTOCOLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         zone("encrypted", [CLIP, SHARED, "secagg.bonawitz"], ["secagg.bonawitz"], 20), FEATURES | ZEROS
     ),
 }  # fmt: skip
-"""By protection: what it changes in the recipe, and the attacks on it."""
+"""By protection: its changes of the recipe, and the attacks on it."""
 
 
 def recipe(protocol: dict[str, Any], name: str, use: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -124,9 +123,9 @@ def main() -> None:
 
 
 def summed(name: str, found: list[Any]) -> list[str]:
-    """Targets, recovered images with their interval, what shows of the planted model, and seconds."""
+    """Targets, recovered images with their interval, visible signs of the planted model, and seconds."""
     each, asked = 8, len(found)
-    if "fishing" in name:  # a target with none of the class, or several, has no single one to give
+    if "fishing" in name:  # a target with none of the class, or several, has no single image to find
         each, found = 1, [result for result in found if result.truth.counts[LABEL] == 1]
         asked = len(found)
     outcomes = [result.forms[result.headline or next(iter(result.forms))] for result in found]

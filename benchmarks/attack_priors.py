@@ -1,4 +1,4 @@
-"""Images behind noisy gradients, with and without a prior from public examples; and labels that inversion finds itself.
+"""Images behind noisy gradients, with and without a prior from public examples, and labels that inversion finds itself.
 
     python benchmarks/attack_priors.py [--targets 12] [--folder docs/numbers]
 
@@ -85,7 +85,7 @@ def gradient(model: TorchModel, data: Dataset, places: NDArray[np.int64]) -> NDA
 
 
 def seen(data: Dataset, model: TorchModel, update: NDArray[Any], batch: int, seed: int, **more: Any) -> View:
-    """What the server sees of a gradient."""
+    """The server's view of a gradient."""
     told = Meaning(sign=1, lr=1.0, steps=1, batch_size=batch, examples=batch)
     observed = all_clear(0, 0, model.layout, update.astype(np.float32), told, **more)
     return View(
@@ -95,7 +95,7 @@ def seen(data: Dataset, model: TorchModel, update: NDArray[Any], batch: int, see
 
 
 def context(public: PublicData) -> Context:
-    """In which an attack runs."""
+    """The context of an attack."""
     party = Attacker()
     party.ctx = Context(0, 1, Layout(()), (), 1, 1, 0, "", party, public=public)
     return party.ctx
@@ -136,7 +136,7 @@ def noisy(name: str, data: Dataset, attack: str, level: float, targets: int) -> 
                 chosen = LinearLeak(LinearLeak.Options(prior=prior))
             numbers.append(psnr(chosen.attack(view, context(public)).images[0], truth))
             seconds[prior] += time.process_time() - begun
-    # By a hundredth of a dB: rounding is no difference.
+    # To a hundredth of a dB: rounding is no difference.
     better = sum(ours > guess + 0.01 for ours, guess in zip(found["auto"], trivial, strict=True))
     worse = sum(ours < guess - 0.01 for ours, guess in zip(found["auto"], trivial, strict=True))
     cost = " and ".join(f"{total / targets:.1f}" for total in seconds.values())

@@ -5,10 +5,9 @@
 Two tables that come with scikit-learn, 150 public rows of each, and one step on 16 rows of each of five clients, twice.
 `sex` of the diabetes table is a column that the model is given, or one that it is not: the recipe names it, and public
 rows have it. `diagnosis` is the label of the breast cancer table. A target is one probe; shares differ from one to the
-next by chance. Beside the mean error is that of the share of the public rows; `nearer` counts the targets at which the
-attack is nearer, with Wilson's 95% interval; the area under the ROC curve is of telling targets above the middle share
-from the others.
-About two minutes of processor time.
+next by chance. Next to the mean error is that of the public rows' share. `nearer` counts the targets at which the
+attack is nearer, with Wilson's 95% interval. The area under the ROC curve is for telling targets above the middle share
+from the others. About two minutes of processor time.
 """
 
 from __future__ import annotations

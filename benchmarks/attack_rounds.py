@@ -1,12 +1,12 @@
-"""One round of a target against all rounds that an adversary saw of it: masks that move, noise, sums less the others.
+"""One round of a target compared with all its rounds that an adversary saw: moving masks, noise, sums less the others.
 
     python benchmarks/attack_rounds.py [--csv docs/numbers/attack-rounds.csv] [--only TEXT] [--targets 10]
 
 Digits, 10 clients, 20 rounds, a perceptron, 200 public examples; SelectiveShield and ParaAegis as in recipes/, with or
 without their noise. Each client is asked in every round about the same batch, like one that trains on little data.
-Attacked are round 1, whose model is not trained; round 20, alone and with the 19 before it (`attacks.rounds`, `most: 1`
-and `most: 20`); and of another batch rounds 11 to 20, all of trained models, and round 20 alone. In ParaAegis the
-adversary is the server with one client, who tells it where values belong.
+Attacked are round 1, whose model is not trained, round 20, alone and with the 19 before it (`attacks.rounds`, `most: 1`
+and `most: 20`), and of another batch rounds 11 to 20, all of trained models, and round 20 alone. In ParaAegis the
+adversary is the server with one client, which tells it the positions of values.
 
 The last rows are of one round in which all is encrypted, and the key server opens the sum: by the server with all other
 clients but one, and with all. Images recovered: mean squared error below 1e-3. Median PSNR.
@@ -30,7 +30,7 @@ from fedplug_attacks.workshop.records import TargetResult
 from fedplug_attacks.workshop.results import results
 
 ROUNDS, LATE = 20, 10
-# Which round is attacked, in how many the same batch is asked about, and how many of these are used, by a name.
+# By name: the attacked round, the number of rounds with the same batch, and the number used.
 PROBES: list[tuple[int, int, dict[str, int]]] = [
     (1, 1, {"1": 1}), (ROUNDS, ROUNDS, {"20": 1, "1 to 20": ROUNDS}),
     (ROUNDS, LATE, {"20, another batch": 1, "11 to 20, that batch": ROUNDS}),
@@ -42,12 +42,12 @@ NO_NOISE: dict[str, Any] = {"protect": {"noised": []}}
 
 
 def noised(component: str, multiplier: float) -> dict[str, Any]:
-    """The recipe's clip, and noise of so many times its norm."""
+    """The recipe's clip, and noise of that multiple of its norm."""
     noise = {"use": component, "epsilon": None, "delta": None, "noise_multiplier": multiplier}
     return {"protect": {"noised": [{"use": "std.clip", "norm": 0.01}, noise]}}
 
 
-# What is shown, the recipe, what is changed in it, the adversary, examples.
+# Label, recipe, changes, adversary, examples.
 MOVING: list[tuple[str, str, dict[str, Any], str, int]] = [
     ("SelectiveShield, no noise", "selectiveshield", NO_NOISE, "server", 8),
     ("ParaAegis, no noise", "paraaegis-key-server", NO_NOISE, "server+client", 8),
@@ -74,7 +74,7 @@ def recipe_file(folder: Path, extends: str, changes: dict[str, Any]) -> Path:
 def attacked(
     run: fedplug.Run, adversary: str, targets: int, round: int, probe: dict[str, int], *uses: dict[str, Any]
 ) -> list[TargetResult]:
-    """What attacks on a finished run came to."""
+    """The results of attacks on a finished run."""
     from fedplug.runs.settings import Settings
     from fedplug_attacks.workshop.command import attack
 
@@ -85,7 +85,7 @@ def attacked(
     sets = [f"attack.attacks={[*uses]!r}"]
     with contextlib.redirect_stdout(sys.stderr):
         attack(run.folder, Settings(quiet=True), ["attacks.rounds"], ("attacks.mse", "attacks.psnr"), scope, sets, None)
-    # Those of another round or adversary lie there, too.
+    # Those of other rounds or adversaries are there too.
     found = results(run.folder / "attacks")
     return [each for each in found if (each.round, each.adversary) == (round, adversary)]
 

@@ -1,9 +1,9 @@
-"""Texts from an update of a language model: what `attacks.dager` finds, and where the rank of the gradient ends it.
+"""Texts from an update of a language model: what `attacks.dager` finds, and the limit set by the gradient's rank.
 
     python benchmarks/attack_text.py [--targets 10] [--rows 0 3] [--csv docs/numbers/attack-text.csv]
 
 A target is one batch of pieces of Python's own source code (`std.python_text`, the texts of the recipes gpt-lora-*), of
-one client; batches are drawn anew for each target. The model is `std.gpt` of two blocks, at its random start, or the
+one client. Batches are redrawn for each target. The model is `std.gpt` of two blocks, at its random start, or the
 base of these recipes with adapters at the layers that they name. The update is that of the trainer's steps in float32,
 the local model minus the one it started from. Exact texts are of all texts of all targets, with Wilson's 95% interval,
 which takes them as independent; texts that a batch has twice count twice. Needs no data folder. About six minutes of
@@ -42,7 +42,7 @@ BASE = Path(__file__).parents[1] / "recipes" / "gpt-base.pt"
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One setting: a model, texts, how it is trained, and what is seen of the update."""
+    """One setting: a model, texts, its training, and the visible part of the update."""
 
     batch: int
     width: int = 64
@@ -63,7 +63,7 @@ class Row:
 
     @property
     def seen(self) -> str:
-        """What is particular about the update."""
+        """The particulars of the update."""
         parts = ["AdamW"] if self.adamw else []
         parts += [f"{self.steps} steps"] if self.steps > 1 else []
         parts += [f"noise {self.noise:g}"] if self.noise else []
@@ -151,7 +151,7 @@ def main() -> None:
 
 
 def summed(done: list[tuple[AttackReport, Truth, float]], metric: TextFound) -> list[str]:
-    """The numbers of all targets of a row; a target to which the attack did not apply has no text right."""
+    """The numbers of all targets of a row. A target to which the attack did not apply counts as no text right."""
     found = [metric.score(report, truth) if report.texts is not None else {} for report, truth, _ in done]
     texts = sum(len(truth.labels) for _, truth, _ in done)
     pairs = zip(found, (truth for _, truth, _ in done), strict=True)

@@ -5,13 +5,13 @@
 8 x 8 digits; fresh images, weights and noise for each target. Both sides get the same gradients and the same random
 starts. `inverting` and `invertinggradients` make as many iterations of Adam on the sign with the same total variation;
 `dlg` and `deepleakage` as many outer steps of L-BFGS at most, and ours stops earlier where it has fitted the gradient.
-breaching is told the labels, which ours infers; it knows no mask, so that hidden entries are 0 to it. Noise has 0.1
-times the standard deviation of the gradient's entries, and ours is told so, as a recipe would. `dB` is the mean peak
+breaching gets the labels, which ours infers. It knows no mask, so hidden entries are 0 for it. Noise has 0.1 times the
+standard deviation of the gradient's entries, and ours is told so, as by a recipe. `dB` is the mean peak
 signal-to-noise ratio of a target's images, each paired with the one it fits best: medians over targets, with the 95%
 interval from order statistics (of ten targets the second and the ninth value); of 100 dB at most. `found` counts images
-above 20 dB. Seconds are CPU seconds of a target, median, one thread. With --csv, rows that the file has are kept and
-not made again, so that a run that was stopped goes on.
-breaching is no dependency: `pip install breaching==0.1.2` in an environment of its own.
+above 20 dB. Seconds are CPU seconds of a target, median, one thread. With --csv, existing rows of the file are kept and
+not repeated, so that a stopped run continues.
+breaching is not a dependency: `pip install breaching==0.1.2` in a separate environment.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ HEAD = ["model", "batch", "seen", "attack", "dB", "found", "iterations", "second
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What is attacked, and by which attack."""
+    """The target, and the attack."""
 
     network: str
     batch: int
@@ -126,7 +126,7 @@ def ours(row: Row, found: Target) -> tuple[NDArray[np.float32], float]:
 
 
 def peers(python: Path, row: Row, targets: Sequence[Target]) -> list[tuple[Any, float]]:
-    """What breaching recovers, as images in [0, 1], and CPU seconds, of each target."""
+    """The images that breaching recovers, in [0, 1], and CPU seconds, for each target."""
     work = []
     for each in targets:
         view = each.view

@@ -2,10 +2,10 @@
 
     python benchmarks/both_wishes.py [--clients 30 100 300 1000 3000] [--epsilon 1 2 6] [--out FILE]
 
-MNIST, split evenly. Clients clip and share the noise out; sums are opened by a key server (`std.bfv`), which takes
-less time than masks with neighbours and adds up the same values, so accuracy and epsilon are those of `secagg.plus`. Of
-two clipping norms the better is kept, which a real run would have to choose without looking. One seed; a row that is in
-the file is not run again.
+MNIST, split evenly. Clients clip and share the noise out; sums are opened by a key server (`std.bfv`), which takes less
+time than masks with neighbours and adds up the same values, so accuracy and epsilon are those of `secagg.plus`. Of two
+clipping norms the better is kept, which a real run would have to choose in advance. One seed. A row that is in the file
+is not run again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def recipe(kind: dict[str, Any], clients: int, epsilon: float, norm: float) -> d
     """The protocol of `recipes/secagg-distributed-dp.yaml` under encryption, with all clients in every sum."""
     momentum = {"use": "std.fedopt", "optimiser": "momentum", "beta1": 0.6, "lr": 1.0}
     batch = min(kind["batch"], ALL // clients)
-    # What saturates is no noise: thirteen standard deviations of one client's share. More would leave coarser steps.
+    # The range is thirteen standard deviations of one client's share, so no noise saturates. More means coarser steps.
     reach = norm * (1 + 13 * gaussian_noise_multiplier(epsilon, DELTA) * math.sqrt(ROUNDS / (clients - 1)))
     return {
         "name": "both-wishes",
@@ -79,7 +79,7 @@ def measure(name: str, clients: int, epsilon: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Runs what is not in the file yet."""
+    """Runs the rows that are not in the file yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, nargs="+", default=[30, 100, 300, 1000, 3000])
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1, 2, 6])

@@ -6,10 +6,9 @@ Twenty clients in four categories train once, as in round 1 of `recipes/sensecry
 taken from the run, before the clip and without noise. Then, for each epsilon and draw of the noise, the vectors are
 clipped and noised as `sensecrypt.clusters` does and clustered: by affinity propagation and the merging of small
 clusters as there, and by k-means with the true number of clusters, as the paper compares them. `calibrated` is the
-analytic Gaussian mechanism for the sensitivity 2G, `printed` the formula of App. G. G lies below the norms of all
-vectors; then
-the ratio of noise to vector, and with it the result, does not depend on G. Both use the same draws, scaled, so columns
-of one row can be compared; rows have draws of their own.
+analytic Gaussian mechanism for the sensitivity 2G, `printed` the formula of App. G. G is below the norms of all
+vectors, so the ratio of noise to vector, and with it the result, does not depend on G. Both use the same draws, scaled,
+so columns of one row can be compared. Rows have different draws.
 
 Prints a Markdown table for each data set: the adjusted Rand index against the categories, where 1 is perfect and 0 is
 chance, and the silhouette, each as mean ± standard deviation over the draws.
@@ -41,7 +40,7 @@ Vectors = NDArray[np.float64]
 
 
 def recipe(data: dict[str, Any]) -> Recipe:
-    """Round 1 of SenseCrypt on a data set; the vectors as they are."""
+    """Round 1 of SenseCrypt on a data set, with the vectors unchanged."""
     split = {"clients": CLIENTS, "partition": {"use": "std.categories", "categories": CATEGORIES}}
     return Recipe.from_plain(
         {
@@ -57,7 +56,7 @@ def recipe(data: dict[str, Any]) -> Recipe:
 
 
 def sensitivity_vectors(data: dict[str, Any]) -> NDArray[np.float32]:
-    """What the clients would send in round 1 without clip and noise, (CLIENTS, P), in the order of their ids."""
+    """The clients' messages in round 1 without clip and noise, (CLIENTS, P), in the order of their ids."""
     received: dict[int, NDArray[np.float32]] = {}
 
     def listen(self: Clusters, cohort: Cohort, ctx: Context) -> None:
@@ -66,14 +65,14 @@ def sensitivity_vectors(data: dict[str, Any]) -> NDArray[np.float32]:
     with (
         patch.object(Clusters, "form_groups", listen),
         tempfile.TemporaryDirectory() as folder,
-        contextlib.redirect_stdout(sys.stderr),  # the tables alone are the output
+        contextlib.redirect_stdout(sys.stderr),  # only the tables are the output
     ):
         fedplug.run(recipe(data), engine="local", output=folder, quiet=True)
     return np.stack([received[client_id] for client_id in range(CLIENTS)])
 
 
 def in_few_dimensions(vectors: Vectors) -> Vectors:
-    """The same points in the space that they span, (n, n): all distances stay, and k-means takes a thousandth."""
+    """The same points in the space that they span, (n, n). All distances stay, and k-means takes a thousandth."""
     _, rotated = np.linalg.qr(vectors.T)
     return np.asarray(rotated.T)
 
@@ -134,7 +133,7 @@ def table(vectors: NDArray[np.float32], draws: int) -> str:
 
 
 def without_noise(vectors: NDArray[np.float32]) -> str:
-    """What the clip and the sign of the similarity do."""
+    """The effects of the clip and of the sign of the similarity."""
     directions = [clip(vector, Clusters.Options().norm or np.inf) for vector in vectors]
     found = {
         "as they are": cluster(distances(list(vectors)), 3),

@@ -1,9 +1,9 @@
-"""What SenseCrypt's devices take: its Fig. 5 and 9, the bytes of Fig. 2d to 4d, and what is encrypted in vain.
+"""The costs of SenseCrypt's devices: its Fig. 5 and 9, the bytes of Fig. 2d to 4d, and values encrypted in vain.
 
     FEDPLUG_DATA=... python benchmarks/devices.py [--seeds 1 2 3] [--rounds 3] [--json]
 
 Fig. 5: five clients with iid data, 50 MB/s and CPUs that differ ever more. Each protocol really runs, and each client's
-round is priced as in `benchmarks/simulated_time.py`, whose assumptions are these, for the paper's one scalar a
+round is priced as in `benchmarks/simulated_time.py`, with the same assumptions, for the paper's one scalar per
 ciphertext and for `std.bfv`. All five are one cluster, as in the paper. MaskCrypt's mask is as large as the union of
 SenseCrypt's. `budget used up` is SenseCrypt where encrypting costs nothing in the selection problem (`beta1` near 0),
 so that every client encrypts as much as its budget allows.
@@ -13,10 +13,9 @@ Fig. 9: encryption and decryption of a share of 124,534 scalars, the paper's Ale
 Bytes: of one client in one iteration, mean over clients, rounds and seeds, in the three scenarios, with phe; clients
 open sums, as in Alg. 1.
 
-In vain: of the scalars that SenseCrypt's clients select, those that fewer than `min_clients` of a cluster do, which no
-sum holds (`in_no_sum` in the log of a row); and the simulated seconds of a round with phe, where the key server opens
-everything (the paper), where it opens what `min_clients` have encrypted, and where nobody encrypts the rest to begin
-with.
+In vain: of the scalars that SenseCrypt's clients select, those that fewer than `min_clients` of a cluster select, which
+no sum holds (`in_no_sum` in the log of a row). Also the simulated seconds of a round with phe in three cases: the key
+server opens everything (the paper), it opens what `min_clients` have encrypted, or no client encrypts the rest at all.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ def of_clients(rounds: Sequence[RoundSeconds]) -> dict[str, float]:
 
 
 def he_seconds(cipher: Cipher, share: float, cpus: int) -> float:
-    """Encryption and decryption of a share of AlexNet by one client, all alike in one place."""
+    """Encryption and decryption of a share of AlexNet by one client, with one mask for all."""
     count = -(-int(share * ALEXNET) // cipher.width)
     return count * (cipher.seconds["encrypt"] + cipher.seconds["decrypt"]) / cpus
 
@@ -108,7 +107,7 @@ def he_seconds(cipher: Cipher, share: float, cpus: int) -> float:
 
 
 def scenario(name: str, seed: int, rounds: int, phe: Cipher) -> Measured:
-    """SenseCrypt's run in a scenario, and what follows from its masks."""
+    """SenseCrypt's run in a scenario, and the results from its masks."""
     one_cluster = ["groups=null"] if name == "system" else []
     sets = [f"seed={seed}", f"rounds={rounds}", f"data.train_size={TRAIN_SIZE}", *one_cluster]
     recipe = load_recipe(RECIPES / f"{name}-small.yaml", sets)
@@ -141,10 +140,10 @@ def moved(protocol: str, found: Run, phe: Cipher, rounds: int) -> dict[str, floa
 
 @dataclasses.dataclass
 class Opened(Run):
-    """A run of which less is opened than was encrypted.
+    """A run that opens less than was encrypted.
 
     Attributes:
-        held: round -> client -> what of its mask a sum holds.
+        held: round -> client -> the part of its mask that a sum holds.
     """
 
     held: list[dict[int, Mask]]
@@ -154,7 +153,7 @@ class Opened(Run):
 
 
 def in_vain(recipe: Recipe, ours: Run, phe: Cipher) -> Measured:
-    """The share of what clients encrypt that no sum holds, and what it costs."""
+    """The share of the clients' encryptions that no sum holds, and its cost."""
     kept = []
     for masks in ours.masks:
         held: dict[int, Mask] = {}

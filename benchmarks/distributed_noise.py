@@ -1,15 +1,15 @@
-"""Bits a scalar and error of noise in whole numbers: means of vectors under it, beside central Gaussian noise.
+"""Bits per scalar and error of noise in whole numbers: means of vectors under it, compared with central Gaussian noise.
 
     python benchmarks/distributed_noise.py [--trials 20] [--out FILE] [--table FILE]
 
 Distributed mean estimation as in Kairouz, Liu & Steinke (ICML 2021) and Agarwal, Kairouz & Liu (NeurIPS 2021): n
-vectors of length 1 are clipped, turned, rounded at random and noised by the core, as `std.rotate` and
-`std.distributed_skellam` have it done; their sum is taken modulo 2^bits, as `secagg.plus` with `wraps: 4` does, and
-turned back. The grid is the finest power of two on which 4 standard deviations of the sum fit half the modulus. Vectors
+vectors of length 1 are clipped, rotated, rounded at random and noised by the core, as with `std.rotate` and
+`std.distributed_skellam`. Their sum is taken modulo 2^bits, as by `secagg.plus` with `wraps: 4`, and rotated
+back. The grid is the finest power of two on which 4 standard deviations of the sum fit half the modulus. Vectors
 are `random` (uniform on the sphere, `aligned: 1 / sqrt(n)`) or `equal` (one vector n times, `aligned: 1`: the worst).
 
 The ratio is the mean squared error over that of Gaussian noise on the sum at one trusted server, of the same epsilon
-and delta: by its exact curve, and by Renyi DP of whole orders, which is all that noise in whole numbers is priced by. A
+and delta: by its exact curve, and by Renyi DP of whole orders, the only price of noise in whole numbers. A
 ratio of 1.06 is noise of 1.03 times the size.
 """
 
@@ -66,7 +66,7 @@ class Round:
         self.std, self.norm, self.grid = release.noise_multiplier * release.clipping_norm, release.clipping_norm, grid
 
     def numbers(self, bits: int, aligned: float) -> Wrapping:
-        """The residues of a sum, as `secagg.plus` has them."""
+        """The residues of a sum, as in `secagg.plus`."""
         clients, turned = self.ctx.num_clients, 1 << (self.ctx.layout.size.bit_length() - 1)
         signal = aligned * clients * self.norm / math.sqrt(turned)
         return Wrapping(self.grid, clients, bits, math.hypot(signal, math.sqrt(clients) * self.std))
@@ -92,7 +92,7 @@ def finest(kind: str, epsilon: float, bits: int, clients: int, size: int, aligne
     for power in range(-30, 10):
         try:
             found = Round(kind, epsilon, 2.0**power, clients, size)
-        except ProtectionError:  # too fine for float32, or beside the noise; or too coarse
+        except ProtectionError:  # too fine for float32 or for the noise, or too coarse
             continue
         if found.numbers(bits, aligned).held >= WRAPS:
             return found

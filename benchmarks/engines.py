@@ -2,13 +2,13 @@
 
     FEDPLUG_DATA=... python benchmarks/engines.py [--rounds 6] [--only clear,200] [--json]
 
-Each run is a session of its own with two workers. Seconds and processor time (user and system, of all processes that
+Each run is a separate session with two workers. Seconds and processor time (user and system, of all processes that
 the run has started: workers, key server, Ray's and Flower's own) are per round, from the end of the first to the end of
-the last but one, with checkpoints; `start` is what passes before the first round. Engines that are not installed are
-named and left out; a federation of 200 nodes is too much for one machine.
+the last but one, with checkpoints; `start` is the time before the first round. Engines that are not installed are
+named and left out. A federation of 200 nodes is too much for one machine.
 
-Beside the clear run of 10 clients stands Flower's own federated averaging on the same examples, model and batches, in a
-deployment on this machine and in its simulation. It keeps no checkpoints, and nobody counts its bytes.
+The clear run of 10 clients is compared with Flower's own federated averaging on the same examples, model and batches,
+in a deployment on this machine and in its simulation. It keeps no checkpoints, and its bytes are not counted.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ ENGINES = {
     "own-deployment": "fedplug-flower: make federation installs it",
     "own-simulation": "fedplug-flower and fedplug-ray: make federation and make cluster install them",
 }
-"""The engines, Flower's own two ways, and where those come from that are no part of fedplug."""
+"""The engines, Flower's own two ways, and the source of those that are not part of fedplug."""
 OWN = {"own-deployment": {"flower"}, "own-simulation": {"flower", "ray"}}
-"""What must be installed for Flower's own."""
+"""The requirements of Flower's own."""
 VOTE: dict[str, Any] = {
     "score_parameters": ["paraaegis.magnitude"],
     "negotiate_mask": {"use": "paraaegis.vote", "ratio": 0.1},
@@ -56,7 +56,7 @@ WORK: dict[str, tuple[str, int, list[int], dict[str, Any]]] = {
     "vote": ("10 clients, 235k, ParaAegis with BFV", 10, [256, 128], VOTE),
     "200": ("200 clients, 25k, clear", 200, [32], CLEAR),
 }
-"""What is run: a description, clients, widths of the model, and the protection. MNIST is split among the clients."""
+"""The runs: a description, clients, widths of the model, and the protection. MNIST is split among the clients."""
 
 
 @dataclasses.dataclass
@@ -88,7 +88,7 @@ class Watch:
         print(text, file=sys.stderr)
 
     def round_done(self, row: Row) -> None:
-        """A round is over when the next one's first answers have brought what its clients had to say."""
+        """A round is over when the next one's first answers have brought its clients' reports."""
         self.ends.append((time.monotonic(), session_seconds()))
 
 
@@ -102,7 +102,7 @@ def session_seconds() -> float:
             continue
         everyone[int(path.parent.name)] = [int(fields[1]), int(fields[3]), sum(map(int, fields[11:15]))]
     ours, before = {pid for pid, (_, its, _) in everyone.items() if its == session}, set[int]()
-    while ours != before:  # programs of a federation have sessions of their own
+    while ours != before:  # programs of a federation have separate sessions
         before = set(ours)
         ours |= {pid for pid, (parent, _, _) in everyone.items() if parent in ours}
     return sum(everyone[pid][2] for pid in ours) / os.sysconf("SC_CLK_TCK")
@@ -133,7 +133,7 @@ def measure(work: str, engine: str, rounds: int) -> Measured:
 
 
 def in_a_federation(recipe: dict[str, Any], watch: Watch) -> Sequence[Row]:
-    """Runs it in a federation on this machine; gives the rows."""
+    """Runs it in a federation on this machine. Returns the rows."""
     from fedplug_flower.trial import federation
 
     data = os.environ.get("FEDPLUG_DATA", "")
@@ -182,7 +182,7 @@ def flowers_own(way: str, clients: int, hidden: list[int], rounds: int) -> Measu
 
 
 def measured(watch: Watch, rows: Sequence[Row]) -> Measured:
-    """What was noted, by round."""
+    """The measurements, by round."""
     between = len(watch.ends) - 2
     (first, before), (last, after) = watch.ends[0], watch.ends[-2]
     up, down = (sum(getattr(row.bytes, way).total for row in rows[1:-1]) / between for way in ("up", "down"))
@@ -191,7 +191,7 @@ def measured(watch: Watch, rows: Sequence[Row]) -> Measured:
 
 
 def main() -> int:
-    """Measures each in a process and a session of its own, and prints the table."""
+    """Measures each in a separate process and session, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--only", default=",".join(WORK), help="names of what is run, with commas between them")

@@ -4,7 +4,7 @@
     FEDPLUG_DATA=... python benchmarks/fas_outsider.py --invert [--seeds 1 2 3]
 
 Table 2 names nine tests and defines none. Eight are defined here, on one message of 4,095 values, for CKKS on
-everything (the paper's FHE), for `fas.scramble` as it is, and as published, `style: static`. Nobody has a key:
+everything (the paper's FHE), for `fas.scramble` by default, and as published, `style: static`. The outsider has no key:
 
 * integrity: of 200 messages with one altered byte, how many the receiver notices;
 * chosen plaintexts: of 200 games in which one of two chosen messages is sent, and further ones on demand, how many are
@@ -14,7 +14,7 @@ everything (the paper's FHE), for `fas.scramble` as it is, and as published, `st
   entropy of its bytes, in bits, of 8; leakage: the correlation of the values with what is read without a key.
 
 The ninth, timing, needs a machine with nothing else to do, and is left out. FAS at 10% is 10% of the first column
-and 90% of another. With --invert an eavesdropper attacks `recipes/paper/fas/attacks.yaml` in three forms: as it is,
+and 90% of another. With --invert an eavesdropper attacks `recipes/paper/fas/attacks.yaml` in three forms: unchanged,
 as published (`order: prefix`, `style: static`, `framing: hex`, `key_holder: clients`), and that with noise for epsilon
 8. It reads static words by `read_without_key`.
 """
@@ -53,9 +53,9 @@ Values = NDArray[np.float32]
 def read_without_key(message: bytes) -> Values:
     """The values of words whose bits one unknown permutation has moved, as far as their statistics tell.
 
-    In fixed-point numbers that are small beside the range, bits before the first significant one all equal the sign,
-    and those after it do so ever less often. So the bits that are always alike are the sign, and the others follow in
-    the order of how often they equal it.
+    In fixed-point numbers that are small compared with the range, bits before the first significant one all equal the
+    sign, and later bits do so ever less often. So the bits that are always equal are the sign, and the others follow
+    in the order of how often they equal it.
     """
     words = np.frombuffer(message[: len(message) // 8 * 8], np.uint8).reshape(-1, 8)
     bits = np.unpackbits(words, axis=1, bitorder="little")
@@ -72,7 +72,7 @@ def read_without_key(message: bytes) -> Values:
 
 
 class Sender(Protocol):
-    """How values become a message and back, and how somebody without a key would add messages up."""
+    """Converts values into a message and back, and adds messages up as a party without a key would."""
 
     def send(self, values: Values) -> bytes: ...
     def read(self, message: bytes) -> Values: ...
@@ -104,7 +104,7 @@ class Encrypted:
 
 
 class Scrambled:
-    """`fas.scramble`; words are added as they are, which is all that one without the key can do."""
+    """`fas.scramble`. Words are added directly, which is all that a party without the key can do."""
 
     def __init__(self, style: Any) -> None:
         self.scrambler = Scrambler(bytes(range(32)), style)
@@ -121,7 +121,7 @@ class Scrambled:
 
 
 def noticed(sender: Sender, values: Values, rng: np.random.Generator) -> float:
-    """Of altered messages, the share that cannot be read; one that opens to other values was not noticed."""
+    """The share of altered messages that cannot be read. One that opens to other values was not noticed."""
     found = 0
     for _ in range(GAMES):
         message = bytearray(sender.send(values))
@@ -146,7 +146,7 @@ def chosen_plaintexts(sender: Sender, rng: np.random.Generator) -> float:
 
 
 def chosen_ciphertexts(sender: Sender, rng: np.random.Generator) -> float:
-    """The share of games won by having another message opened: twice the challenge, or one with a bit turned."""
+    """The share of games won by having another message opened: twice the challenge, or one with a bit flipped."""
     choices = _two(rng)
     won = 0
     for _ in range(GAMES):
@@ -233,7 +233,7 @@ def tapped(sets: Sequence[str], seed: int) -> dict[str, float]:
     with (
         patch.object(Observer, "_opened", opened),
         tempfile.TemporaryDirectory() as folder,
-        contextlib.redirect_stdout(sys.stderr),  # the tables alone are the output
+        contextlib.redirect_stdout(sys.stderr),  # only the tables are the output
     ):
         settings = [f"seed={seed}", "attack.adversaries=[eavesdropper]", "attack.compare_forms=false", *sets]
         run = fedplug.run(load_recipe(RECIPE, settings), engine="local", device="cpu", output=folder, quiet=True)

@@ -1,4 +1,4 @@
-"""Which kind a document is, from one FedRE upload with the noise of a layer unknown: share of 96 documents told right.
+"""Which kind a document is, from one FedRE upload with the noise of a layer unknown: share right of 96 documents.
 
 python benchmarks/fedre_labels.py
 """
@@ -15,7 +15,7 @@ from fedplug_std.models import LeNet5
 from fedplug_std.torch_model import to_tensor
 
 LR = 0.1
-# What eq. 6 gives the four layers, up to a factor: benchmarks/fedre_regions.py.
+# The shares of the four layers by eq. 6, up to a factor: benchmarks/fedre_regions.py.
 SCORES = 1 / np.array([0.358, 0.250, 0.181, 0.211])
 
 

@@ -1,4 +1,4 @@
-"""What FedRE's allocation knows of the region it protects: each layer's share of epsilon, region by region.
+"""How FedRE's allocation depends on the region it protects: each layer's share of epsilon, region by region.
 
     python benchmarks/fedre_regions.py [--json] [--examples 10] [--size 48]
 

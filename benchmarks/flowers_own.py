@@ -1,6 +1,6 @@
-"""Flower's own federated averaging in a deployment on this machine: what `engines.py` sets beside fedplug on Flower.
+"""Flower's own federated averaging in a deployment on this machine, which `engines.py` compares with fedplug on Flower.
 
-A SuperLink with TLS that lets registered nodes in only, and a SuperNode for each client, as Flower's commands start
+A SuperLink with TLS that admits only registered nodes, and a SuperNode for each client, as Flower's commands start
 them; each SuperNode starts Flower's ClientApp process for a message (`--isolation subprocess`, its default).
 """
 
@@ -45,12 +45,12 @@ def deployed(work: Path, clients: int, folder: Path, say: Callable[[str], None])
 
     Args:
         work: the file of `peers.write_work`.
-        clients: how many nodes.
+        clients: number of nodes.
         folder: an empty one, for keys and logs.
-        say: given each line that the ServerApp prints.
+        say: gets each line that the ServerApp prints.
 
     Raises:
-        SetupError: it did not end well.
+        SetupError: the run failed.
     """
     make_certificates(folder)
     app = folder / "app"

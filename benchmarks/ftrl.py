@@ -3,8 +3,8 @@
     python benchmarks/ftrl.py [--seeds 1] [--csv docs/numbers/ftrl.csv]
 
 MNIST, 1,000 clients of 60 digits, of which 100 take part in each of 40 rounds, in turn: each client in four rounds, ten
-apart. A linear model, client-level epsilon at delta 1e-5 for the released model, add-or-remove. `secret coins` is what
-independent noise gives where the same number of clients can be drawn by secret coins. `noise in the model` is the
+apart. A linear model, client-level epsilon at delta 1e-5 for the released model, add-or-remove. `secret coins` is
+independent noise where the same number of clients is drawn by secret coins. `noise in the model` is the
 standard deviation of the noise in the sum of all rounds over the clipping norm, `accuracy` the mean of the last five
 rounds over the seeds.
 Data: FEDPLUG_DATA. About five minutes of processor time a seed.
@@ -105,7 +105,7 @@ def main() -> None:
 
 
 def outcome(plain: dict[str, Any], seed: int) -> tuple[float, float]:
-    """Accuracy over the last five rounds, and epsilon of the released model; the folder is thrown away."""
+    """Accuracy over the last five rounds, and epsilon of the released model; the folder is deleted."""
     with tempfile.TemporaryDirectory() as folder:
         run = fedplug.run(plain | {"seed": seed}, output=folder, quiet=True, muted=["lab.report"])
         last = [row.accuracy for row in run.metrics[-5:] if row.accuracy is not None]

@@ -1,16 +1,16 @@
-"""What comes from somebody hostile: lies of one party, frames, run folders. None may raise, hang, or write outside.
+"""Hostile input: lies of one party, frames, run folders. None may raise, hang, or write outside.
 
     python benchmarks/fuzz.py [--messages 100000] [--seconds 3600] [--only fas,lwe] [--seed 1]
     python benchmarks/fuzz.py --frames 200000
     python benchmarks/fuzz.py --folders 200
 
 Each recipe is cut down to the bundled digits, a small model and five clients, run once, and then lied to: one answer of
-one party, altered anywhere, is played to the server (`fedplug_kit.lies`). Prints a line a recipe, and the first
-lies that had another consequence than their sender's exclusion, with the seed that repeats them; exit code 1 then.
+one party, altered anywhere, is played to the server (`fedplug_kit.lies`). Prints a line per recipe, and the first
+lies with a consequence other than their sender's exclusion, with the seed that repeats them; exit code 1 then.
 
-Frames (`fedplug_kit.hostile`) are made from all messages of small recorded runs, and go to whatever reads messages at a
-party and at the server. Run folders are copies of such runs, changed, and are reported, compared, attacked and resumed
-by the command line in this process. Prints a line a kind, and each fault with its seed.
+Frames (`fedplug_kit.hostile`) are made from all messages of small recorded runs, and go to every reader of messages at
+a party and at the server. Run folders are copies of such runs, changed, and are reported, compared, attacked and
+resumed by the command line in this process. Prints a line per kind, and each fault with its seed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SHOWN = 5
 
 
 def small(path: Path, catalog: Catalog) -> Recipe:
-    """The recipe cut down as far as it lets itself be."""
+    """The recipe, reduced as far as possible."""
     sets: list[str] = []
     for change in SMALL:
         try:
@@ -66,7 +66,7 @@ def files() -> list[Path]:
 
 
 RUNS = ("fedavg", "paraaegis-key-server", "selectiveshield")
-"""Recipes whose runs are changed: clear sums, sealed ones with a key server, and positions of clients' own."""
+"""Recipes whose runs are changed: clear sums, sealed ones with a key server, and individual positions."""
 
 
 def recorded(folder: Path, catalog: Catalog) -> list[Path]:
@@ -85,7 +85,7 @@ def recorded(folder: Path, catalog: Catalog) -> list[Path]:
 
 
 def called(words: list[str]) -> int:
-    """Runs the command line in this process; gives its exit code."""
+    """Runs the command line in this process. Returns its exit code."""
     from fedplug.cli.main import main as command
 
     before, sys.argv = sys.argv, ["fedplug", *words]
@@ -96,7 +96,7 @@ def called(words: list[str]) -> int:
 
 
 def frames(count: int, seed: int, catalog: Catalog) -> int:
-    """Sends frames to whatever reads messages; exit code 1 if one was not taken or refused as it should."""
+    """Sends frames to every reader of messages; exit code 1 if one was not accepted or refused as required."""
     from fedplug.api import codec
     from fedplug.wire.calls import read_reply
     from fedplug.wire.record import read_wire
@@ -147,7 +147,7 @@ def frames(count: int, seed: int, catalog: Catalog) -> int:
 
 
 def folders(count: int, seed: int, catalog: Catalog) -> int:
-    """Reports, compares, attacks and resumes run folders; exit code 1 if one did more than give a sentence."""
+    """Reports, compares, attacks and resumes run folders; exit code 1 if one did more than report an error."""
     began, wrong, ended, changes = time.monotonic(), 0, Counter[str](), Counter[str]()
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["XDG_STATE_HOME"] = str(Path(scratch) / "state")
@@ -186,7 +186,7 @@ def folders(count: int, seed: int, catalog: Catalog) -> int:
 
 
 def main() -> int:
-    """Prints a line a recipe, or a kind; exit code 1 if something had other consequences."""
+    """Prints a line per recipe or kind; exit code 1 if anything had other consequences."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=100_000, help="how many, over all recipes")
     parser.add_argument("--seconds", type=float, default=3600.0, help="stop after this many, whatever is left")

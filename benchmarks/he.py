@@ -8,10 +8,10 @@ time of one thread, medians over the repeats, in which the backends take turns; 
 upload. Trust the ratios, not the nanoseconds. Exits with 1 if a target is missed. Four comparisons:
 
 1. A gathered zone. The baseline is one `ckks_vector` of degree 8192 with modulus [60, 40, 40, 60], as in TenSEAL's
-   tutorials. It is spared what would only slow it down: it gets a numpy array, and its sum is not serialised.
+   tutorials. It is not slowed down needlessly: it gets a numpy array, and its sum is not serialised.
 2. Packed Paillier. The baseline is phe, one scalar a ciphertext, with gmpy2 and a fixed precision; its sums are not
    obfuscated. Both with keys of 2048 and of 3072 bits; the targets are for 3072 against 3072, the default of each. phe
-   is measured on `SCALARS` scalars: each costs what every other costs, so that the time of one is that of many.
+   is measured on `SCALARS` scalars: all cost the same, so the time of one gives that of many.
 3. One mask a client: each of ten clients encrypts its own random tenth of a model of `MASKED` scalars, fedplug in
    position blocks. The baseline is phe with 2048 bits, as in SenseCrypt, at the time of one scalar from comparison 2
    times the scalars of the mask: running it would take a quarter of an hour. Packed Paillier is run on a tenth of the
@@ -52,7 +52,7 @@ TARGETS: dict[str, dict[str, float]] = {
 }
 """How many times better than the baseline each must be; encrypt includes serialising.
 
-A client that holds the key encrypts with it, and a seed stands for half of each ciphertext, which the server expands.
+A client that holds the key encrypts with it, and sends a seed for half of each ciphertext, which the server expands.
 CKKS has half the values of BFV in a ciphertext, and no target there.
 """
 MOST_BYTES = 4.2
@@ -102,7 +102,7 @@ class Tutorial:
 
 
 class Component:
-    """One of fedplug's components with its parties in this process, each holding only what it is given."""
+    """One of fedplug's components with its parties in this process, each with only its own data."""
 
     def __init__(self, name: str, component: Any, num_clients: int, size: int, min_clients: int | None = None) -> None:
         self.name, self.component = name, component
@@ -121,7 +121,7 @@ class Component:
         self.holder_ctx = context(self.client if component.site == "client" else self.key_server)
         component.setup(self, self, self.server_ctx)
 
-    # What the component's set-up needs of a cohort and of the line to the key server.
+    # The parts of a cohort and of the line to the key server that the component's set-up needs.
     client_ids = (0,)
 
     def only(self, client_ids: list[int]) -> Component:
@@ -193,7 +193,7 @@ class Entry:
 
 
 def timed(seconds: list[float], call: Callable[..., Any], *arguments: Any) -> Any:
-    """What the call gives; its CPU time is appended."""
+    """The result of the call. Its CPU time is appended."""
     started = time.thread_time()
     result = call(*arguments)
     seconds.append(time.thread_time() - started)
@@ -228,7 +228,7 @@ def ratios(baseline: dict[str, Any], row: dict[str, Any]) -> dict[str, float]:
 
 
 def draw(rng: np.random.Generator, *shape: int) -> NDArray[np.float32]:
-    """Updates such as training gives."""
+    """Updates like those of training."""
     return rng.normal(0, 0.05, shape).clip(-1, 1).astype(np.float32)
 
 
@@ -273,7 +273,7 @@ def packed(num_clients: int, repeats: int) -> list[dict[str, Any]]:
 
 
 def own_masks(scalar: dict[str, Any], repeats: int) -> list[dict[str, Any]]:
-    """The third comparison, in seconds and bytes of a whole update; `scalar` is what phe takes for one scalar."""
+    """The third comparison, in seconds and bytes of a whole update; `scalar` is phe's time for one scalar."""
     rng, entries = np.random.default_rng(0), []
     for component, size in ((Bfv(Bfv.Options()), MASKED), (Paillier(Paillier.Options()), MASKED // 10)):
         updates, masks = draw(rng, MASK_CLIENTS, size), rng.random((MASK_CLIENTS, size)) < MASK_SHARE
@@ -309,7 +309,7 @@ def whole_model() -> list[dict[str, Any]]:
 
 
 def judge(results: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """Each target, what was reached, and whether that is enough."""
+    """Each target, the result, and whether it suffices."""
     rows = {row["name"]: row for row in results["gathered"]}
     reached = [
         (f"{name}: {key}", rows[name]["ratios"][key], least)

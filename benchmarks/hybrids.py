@@ -1,13 +1,13 @@
-"""The hybrids beside the protocols they are made of, on digits: the table of docs/papers/hybrids.md.
+"""The hybrids compared with the protocols they are made of, on digits: the table of docs/papers/hybrids.md.
 
     python benchmarks/hybrids.py --seeds 1 2 3 --output hybrids.jsonl [--csv docs/numbers/hybrids.csv]
     python benchmarks/hybrids.py --masks --csv docs/numbers/hybrids-secagg.csv
 
 The second compares the papers' protocols with themselves over secure aggregation.
 
-Every recipe runs as it stands, with its own epsilon, once a seed. One line of JSON a run is appended to the output, so
-that an interrupted study goes on where it stopped; the table is made from all lines. Seconds are processor time of the
-rounds, all parties together.
+Every recipe runs unchanged, with its own epsilon, once per seed. One line of JSON per run is appended to the output, so
+that an interrupted study continues where it stopped. The table is made from all lines. Seconds are processor time of
+the rounds, all parties together.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MASKS: dict[str, tuple[str, ...]] = {
 
 
 def main() -> None:
-    """Runs what the output lacks, and prints or writes the table."""
+    """Runs the rows that the output lacks, and prints or writes the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--output", type=Path, default=Path("hybrids.jsonl"))
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def run(name: str, seed: int) -> Result:
-    """One run of a recipe, in a folder that is thrown away."""
+    """One run of a recipe, in a folder that is deleted."""
     with tempfile.TemporaryDirectory() as folder:
         return result_of(fedplug.run(RECIPES / f"{name}.yaml", seed=seed, output=folder, quiet=True).folder)
 
@@ -84,7 +84,7 @@ def table(lines: list[dict[str, Any]], families: dict[str, tuple[str, ...]]) -> 
 
 
 def cells(runs: list[Result]) -> dict[str, str]:
-    """What the runs of one recipe came to."""
+    """The results of the runs of one recipe."""
     personal = [run.personal_accuracy.mean for run in runs if run.personal_accuracy]
     epsilons = [run.epsilon for run in runs if run.epsilon is not None]
     return {

@@ -1,9 +1,9 @@
-"""What LUS hides from DLG: half of an update's values are zeroed, and an attacker may take the zeros for values or not.
+"""What LUS hides from DLG: half of an update's values are zeroed, and an attacker may take the zeros as values or not.
 
     python benchmarks/lus_zeros.py [--seeds 1 2 3] [--images 3] [--epsilon 1e8] [--json]
 
 The gradient of one generated document is sparsified as `baselines.lus` does and gets Gaussian noise. DLG attacks it
-twice: as it is, and with every value below four standard deviations of the noise taken for hidden. A search that
+twice: directly, and with every value below four standard deviations of the noise treated as hidden. A search that
 diverges counts as the mean colour. Prints the PSNR inside the names and totals and outside of them, mean and standard
 deviation over seeds.
 """
@@ -33,11 +33,11 @@ from fedplug_std.torch_model import to_tensor, use_one_thread
 NORM, DELTA, LR = 12.0, 1e-5, 0.1
 """Of `recipes/paper/fedre/attacks.grid.yaml`; the norm is above that of every gradient."""
 BELOW = 4.0
-"""Standard deviations of the noise, below which a value is taken for one that LUS zeroed."""
+"""Standard deviations of the noise below which a value counts as one that LUS zeroed."""
 
 
 def measure(seed: int, images: int, epsilon: float) -> dict[str, dict[str, float]]:
-    """By what the attacker does with small values, the numbers of `attacks.regions`, means over the images."""
+    """By the attacker's treatment of small values, the numbers of `attacks.regions`, means over the images."""
     data = Documents(Documents.Options(size=48, train_count=8 * images, test_count=1, task="kinds")).load(None)
     chosen = data.train.take(stream(seed, "images").permutation(len(data.train))[:images])
     model = LeNet5(LeNet5.Options(variant="dlg", activation="sigmoid")).build(
@@ -54,7 +54,7 @@ def measure(seed: int, images: int, epsilon: float) -> dict[str, dict[str, float
         )
         parts = torch.autograd.grad(loss, list(model.module.parameters()))
         update = -LR * torch.cat([part.reshape(-1) for part in parts]).numpy()
-        # For one step, |gradient * update| is the square of the update but for a factor.
+        # For one step, |gradient * update| is the square of the update, up to a factor.
         update = np.where(kept(np.square(update), tensors(model.layout), 0.5), update, 0)
         seen = (update + std * stream(seed, "noise", index).standard_normal(len(update))).astype(np.float32)
         for form, hidden in (("values", None), ("hidden", np.abs(seen) < BELOW * std)):

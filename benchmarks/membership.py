@@ -2,13 +2,13 @@
 
     python benchmarks/membership.py [--seeds 1 2 3] [--csv docs/numbers/membership.csv]
 
-Fashion-MNIST, 5 clients of 1,000 images, 2,000 public ones, a perceptron that learns much of its training data by
-heart. Four things are attacked, at two clients each: the `model` after 10 or 40 rounds of 5 epochs, by anybody who gets
-it; the `update` of the 10th round, by the server; and the update of `one step` on 200 images, all of them candidates.
-A client has 1,000 members (200 of one step) among twice as many candidates, so one false alarm of 1,000 is 0.1%; with
-200 that rate cannot be resolved, and is left out. Areas are means over targets; intervals are Clopper-Pearson's, 95%,
-on the members of all targets together. They take members as independent, which those of one model are not.
-Data: FEDPLUG_DATA. About 80 seconds of processor time a seed.
+Fashion-MNIST, 5 clients of 1,000 images, 2,000 public ones, a perceptron that memorises much of its training data. Four
+things are attacked, at two clients each: the `model` after 10 or 40 rounds of 5 epochs, by any party that gets it; the
+`update` of the 10th round, by the server; and the update of `one step` on 200 images, all of them candidates. A client
+has 1,000 members (200 of one step) among twice as many candidates, so one false alarm of 1,000 is 0.1%; with 200 that
+rate cannot be resolved, and is left out. Areas are means over targets; intervals are Clopper-Pearson's, 95%, on the
+members of all targets together. They take members as independent, which those of one model are not. Data: FEDPLUG_DATA.
+About 80 seconds of processor time a seed.
 """
 
 from __future__ import annotations

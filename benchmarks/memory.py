@@ -1,9 +1,9 @@
-"""Peak memory of a run against its clients and its parameters, each run in a process of its own.
+"""Peak memory of a run against its clients and its parameters, each run in a separate process.
 
     FEDPLUG_DATA=... python benchmarks/memory.py [--only clear-10000,bfv-8] [--json]
 
-Prints peak resident memory and CPU seconds. Every client has 60 images of MNIST; where there are more clients than that
-gives, images are repeated. Targets: 10,000 clients with 25,000 parameters under 4 GiB on the engine `local`; 8 clients
+Prints peak resident memory and CPU seconds. Every client has 60 images of MNIST; for more clients than that allows,
+images are repeated. Targets: 10,000 clients with 25,000 parameters under 4 GiB on the engine `local`; 8 clients
 with 11.2 million parameters under BFV under 1.2 GiB. Exit code 1 where one is missed.
 """
 
@@ -49,7 +49,7 @@ RUNS: dict[str, tuple[str, int, dict[str, Any], dict[str, Any], float]] = {
     "bfv-2": ("2 clients, 11.2M, BFV", 2, LARGE, SEALED, 0),
     "bfv-8": ("8 clients, 11.2M, BFV", 8, LARGE, SEALED, 1228.8),
 }
-"""What is run: a description, clients, the model, the protection, and the most MiB (0: no target)."""
+"""The runs: a description, clients, the model, the protection, and the most MiB (0: no target)."""
 EXAMPLES = 60
 
 
@@ -76,13 +76,13 @@ def measure(name: str) -> dict[str, float]:
 
 
 def with_data(count: int) -> Catalog:
-    """The installed components, and MNIST's training images, over and over again, until there are so many."""
+    """The installed components, and MNIST's training images, repeated until there are enough."""
 
     class Many(Mnist):
-        """MNIST with as many training examples as are asked for."""
+        """MNIST with the requested number of training examples."""
 
         def load(self, root: str | None) -> Dataset:
-            """The data set, of which each image may be there several times."""
+            """The data set, in which each image may occur several times."""
             once = super().load(root)
             again = np.arange(count) % len(once.train)
             few = once.test.take(slice(200))
@@ -94,7 +94,7 @@ def with_data(count: int) -> Catalog:
 
 
 def main() -> int:
-    """Runs each in a process of its own and prints a table; 1 where a target is missed."""
+    """Runs each in a separate process and prints a table; 1 where a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(RUNS), help="names of runs, with commas between them")
     parser.add_argument("--json", action="store_true", help="print numbers as JSON")

@@ -3,11 +3,11 @@
     python benchmarks/noise.py [--json] [--params 262144] [--repeats 31]
 
 Both add noise to the same values, clipped to norm 1, and round to the same grid; times are CPU time of one thread,
-medians over the repeats, in which the samplers take turns. The baseline is what fedplug did before: randomgen's
+medians over the repeats, in which the samplers take turns. The baseline is fedplug's earlier method: randomgen's
 ChaCha20 keyed by the system as the bits of numpy's ziggurat, and the same rounding in whole arrays. Machines differ and
-are shared, so the target is a ratio: 8 ns a sample where numpy over ChaCha20 takes 24.5, for the samples alone. What
-adding values and rounding to the grid costs besides is printed too, and is nearly the same for both. Exits with 1 if
-the target is missed.
+are shared, so the target is a ratio: 8 ns a sample where numpy over ChaCha20 takes 24.5, for the samples alone. The
+additional cost of adding values and rounding to the grid is printed too, and is nearly the same for both. Exits with 1
+if the target is missed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def chacha() -> np.random.Generator:
 
 
 def baseline(values: NDArray[np.float32], grid: float, draw: Callable[[np.random.Generator], NDArray[Any]]) -> Any:
-    """Values plus noise on the grid, as it was done with numpy's samplers."""
+    """Values plus noise on the grid, as earlier with numpy's samplers."""
     noise = draw(chacha())
     noise += values
     noise /= grid
@@ -56,7 +56,7 @@ def samples_alone(size: int) -> None:
 
 
 def calls(size: int) -> dict[str, Callable[[], Any]]:
-    """What is measured, by name."""
+    """The measured functions, by name."""
     values = np.random.default_rng(0).normal(0, size**-0.5, size).astype(np.float32)
     grid, coarse, stream = finest(1.0, 1.0), finest(1.0, 1.0, "laplace"), np.random.default_rng(0)
 

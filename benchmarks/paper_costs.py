@@ -5,24 +5,24 @@
 Numbers of a setting (clients, rounds, epochs, batch, model, protection) are read from the recipes in `recipes/paper/`,
 numbers of runs from their folders and grid files. Each recipe is run here with few clients and few batches, but with
 its own model, image size, mask and protection, in two sizes; of two rounds the second counts, of the largest models one
-is run. What differs between the sizes is training and scoring by the batch; what does not is what a client costs in any
+is run. The difference between the sizes is training and scoring by the batch. The rest is a client's fixed cost in a
 round. Then
 
     hours = rounds x (clients x (steps x step + examples x score + once + upload) + test examples x evaluation) / 3600
 
-What is assumed:
+The assumptions are:
 
 * seconds are processor time of this process, so other work on the machine matters little. Torch has one thread;
 * examples are divided evenly among the clients, as a Dirichlet partition does up to a batch a client;
-* where a data set is not at hand, random images of its shape and number of classes take its place. Masks that follow
-  from scores then hold another share than on the data; the table says which was measured;
+* where a data set is missing, random images of its shape and number of classes replace it. Masks that follow from
+  scores then hold a different share from that on the data. The table says which was measured;
 * three of four clients open a sum of Stevens et al., where the recipe has six of ten: masks take time, shares do not;
-* opening is counted a client. Where a key server opens a sum once a round, that is too much;
+* opening is counted per client. Where a key server opens a sum once a round, that is too much;
 * where each scalar is a ciphertext, no whole upload is encrypted: the seconds of one scalar are measured on a model of
   795 parameters with all else as in the recipe, the share without encryption on the recipe's model;
-* a table has three seeds, as here; `alike` files cost per step and upload what the measured one does.
+* a table has three seeds, as here; `alike` files have the measured one's cost per step and upload.
 
-One row is measured with `--large` alone: CKKS in the parameters of a tutorial holds 15 GB for two uploads of ResNet-18.
+One row is measured only with `--large`: CKKS in the parameters of a tutorial holds 15 GB for two uploads of ResNet-18.
 Rows that the file has already, and that are not measured now, stay.
 """
 
@@ -50,7 +50,7 @@ RECIPES = Path(__file__).parents[1] / "recipes/paper"
 SEEDS = 3
 TEST_EXAMPLES = 200
 PHASES = ("negotiate", "protect", "aggregate", "open", "checkpoint")
-"""What an upload costs whatever the number of examples; training, scoring and evaluating are counted apart."""
+"""Phases of an upload, whose cost does not depend on examples. Training, scoring and evaluation count separately."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,18 +77,18 @@ DATA = {
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One recipe that is measured, and how many runs of its kind a table of the paper has.
+    """One recipe that is measured, and the number of runs of its kind in a table of the paper.
 
     Attributes:
         table: of the paper.
         recipe: the file that is measured.
-        alike: patterns of files in its folder that cost a step and an upload what it does; itself, if there is none.
-        each: runs of each file and seed, beside those of the grid: partitions, for instance.
-        grid: the file that says how many combinations there are.
+        alike: patterns of files in its folder with the same cost per step and upload; itself, if there is none.
+        each: runs of each file and seed, in addition to those of the grid: partitions, for instance.
+        grid: the file that gives the number of combinations.
         sets: changes, where a setting of the paper is an option of a recipe.
         batches: of each client, in the two sizes; the examples that scores are a mean over must be in both.
         clients, rounds: of the small run.
-        small: changes that so few clients ask for.
+        small: changes that this small number of clients needs.
         scalar: whether each scalar is a ciphertext.
         large: whether it takes more than 15 GB.
     """
@@ -108,11 +108,11 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """Of the row: the file, and what is changed in it."""
+        """Name of the row: the file, and its changes."""
         return " ".join([self.recipe.removesuffix(".yaml"), *(f"{key}={value}" for key, value in self.sets.items())])
 
     def files(self) -> Iterator[Path]:
-        """The recipes that the row stands for."""
+        """The recipes that the row represents."""
         path = RECIPES / self.recipe
         if not self.alike:
             yield path
@@ -134,7 +134,7 @@ def combinations(grid: Path) -> int:
 def _settings() -> list[Setting]:
     imagenette, shield, sense, fas = "paraaegis/imagenette/", "selectiveshield/", "sensecrypt/", "fas/"
     few: dict[str, Any] = {"batches": (1, 3), "clients": 2, "rounds": 1}
-    stem = {"resnet50": {"model.small_input": False}}  # torchvision's, as the other models of FAS have theirs
+    stem = {"resnet50": {"model.small_input": False}}  # torchvision's, as for the other models of FAS
     table1, tables23 = "ParaAegis, Table 1", "ParaAegis, Tables 2 and 3"
     return [
         Setting(table1, imagenette + "fedavg.yaml", each=3, **few),
@@ -181,13 +181,13 @@ class Costs:
 
     Attributes:
         step: of one batch of training.
-        once: of training and scoring, of a client in a round, whatever it holds.
+        once: of training and scoring, of a client in a round, independent of its examples.
         score: of one example.
         upload: to negotiate, protect, add up and open one client's update.
         evaluate: of one test example.
         encrypted: share of the model that is encrypted.
         parameters: of the model.
-        random: whether random images stood for the data.
+        random: whether random images replaced the data.
     """
 
     step: float
@@ -201,7 +201,7 @@ class Costs:
 
 
 def measure(setting: Setting, folder: Path) -> Costs:
-    """Runs the recipe in two sizes, and what one scalar takes where each is a ciphertext."""
+    """Runs the recipe in two sizes, and measures one scalar where each is a ciphertext."""
     recipe = fedplug.check(RECIPES / setting.recipe, setting.sets)
     plain, n, sizes = recipe.to_plain(), setting.clients, setting.batches
     changes = {**setting.sets, **setting.small, "rounds": setting.rounds, "train.epochs": 1, **_of_devices(plain, n)}
@@ -226,7 +226,7 @@ def measure(setting: Setting, folder: Path) -> Costs:
 
 @functools.cache
 def scalar_seconds(folder: Path) -> float:
-    """CPU seconds to encrypt, add up and open one scalar as SenseCrypt's recipes do, of those that are encrypted."""
+    """CPU seconds to encrypt, add up and open one encrypted scalar, as SenseCrypt's recipes do."""
     setting = Setting("", "sensecrypt/both.yaml", clients=5)
     plain = fedplug.check(RECIPES / setting.recipe).to_plain()
     data = _data(plain["data"], 320, setting.clients, folder)
@@ -237,7 +237,7 @@ def scalar_seconds(folder: Path) -> float:
 
 
 def _run(setting: Setting, changes: dict[str, Any], folder: Path) -> fedplug.Run:
-    # Phases are timed with the clock on the wall; in one process, its own processor time says what they cost.
+    # Phases are timed by the wall clock. In one process, its processor time gives their cost.
     with patch("time.perf_counter", time.process_time):
         return fedplug.run(
             RECIPES / setting.recipe, changes, engine="local", output=folder, quiet=True, muted=["lab.report"]
@@ -245,13 +245,13 @@ def _run(setting: Setting, changes: dict[str, Any], folder: Path) -> fedplug.Run
 
 
 def _line(amounts: list[int], seconds: list[float], clients: int) -> tuple[float, float]:
-    """Seconds of one more, and seconds of a client whatever there is."""
+    """Seconds of one more, and fixed seconds of a client."""
     slope = max(0.0, (seconds[1] - seconds[0]) / (amounts[1] - amounts[0]))
     return slope, max(0.0, (seconds[0] - slope * amounts[0]) / clients)
 
 
 def _of_devices(plain: dict[str, Any], clients: int) -> dict[str, Any]:
-    """The profiles of the clients that are left, who share a model: five have the devices of a whole category."""
+    """The profiles of the remaining clients, which share a model: five have the devices of a whole category."""
     if not plain.get("profiles"):
         return {}
     profiles = []
@@ -264,7 +264,7 @@ def _of_devices(plain: dict[str, Any], clients: int) -> dict[str, Any]:
 def _data(given: dict[str, Any], examples: int, clients: int, folder: Path) -> dict[str, Any]:
     """The section `data` of a small run: the recipe's data set, or random images of its shape, divided evenly."""
     common: dict[str, Any] = {"clients": clients, "partition": {"use": "std.iid"}, "public": given.get("public") or 0}
-    if given["use"] == "fedre.t_sroie":  # its size of crops, of receipts that are at hand
+    if given["use"] == "fedre.t_sroie":  # its size of crops, from available receipts
         counts = {"train_count": examples + common["public"], "test_count": TEST_EXAMPLES}
         return {"use": "fedre.receipts", "size": given["size"], **counts, **common}
     published = DATA[given["use"]]
@@ -287,7 +287,7 @@ def _data(given: dict[str, Any], examples: int, clients: int, folder: Path) -> d
 
 
 def hours(path: Path, sets: dict[str, Any], costs: Costs) -> tuple[float, str]:
-    """CPU hours of one run of a recipe as it stands, and how they come about."""
+    """CPU hours of one run of an unchanged recipe, and their arithmetic."""
     recipe = fedplug.check(path, sets)
     plain, clients, rounds = recipe.to_plain(), recipe.clients, recipe.rounds
     data, train = plain["data"], plain["train"]
@@ -304,7 +304,7 @@ def hours(path: Path, sets: dict[str, Any], costs: Costs) -> tuple[float, str]:
 
 
 def rows(settings: list[Setting]) -> Iterator[dict[str, str]]:
-    """One row a setting, printed with its arithmetic as soon as it is there."""
+    """One row per setting, printed with its arithmetic as soon as it is ready."""
     measured: dict[str, Costs] = {}
     with tempfile.TemporaryDirectory() as temporary:
         for setting in settings:
@@ -330,7 +330,7 @@ def rows(settings: list[Setting]) -> Iterator[dict[str, str]]:
 
 
 def _shown(amount: float) -> str:
-    """Two digits that count, all of those before the point."""
+    """Two significant digits, and all digits before the point."""
     return f"{amount:.2g}" if amount < 10 else f"{amount:,.0f}"
 
 

@@ -1,17 +1,17 @@
-"""fedplug next to what people would pick instead: pfl-research, Flower's simulation, and a loop written by hand.
+"""fedplug next to its alternatives: pfl-research, Flower's simulation, and a loop written by hand.
 
     FEDPLUG_DATA=... python benchmarks/peers.py [--rows 20 conv-200 gpt-20] [--without flower] [--csv FILE]
 
 Every system trains the same model on the same examples, and evaluates the global model on the whole test set after each
 round: a perceptron or LeNet-5 on MNIST, or a small transformer on text of random words. The systems take turns, a round
-each, in processes that wait for each other, so that a busy machine slows them alike; Flower runs alone behind them,
-since Ray works while it waits. What is printed are CPU seconds of a round, median, without the first; those of every
-process that a system starts count. Ratios are medians over the pairs of rounds that ran one after the other. Memory is
+each, in processes that wait for each other, so that a busy machine slows them alike; Flower runs alone after them,
+since Ray works while it waits. The output is CPU seconds of a round, median, without the first, over every process that
+a system starts. Ratios are medians over the pairs of rounds that ran one after the other. Memory is
 the peak of resident memory of all processes of a system, with Python, torch and the data. fedplug's evaluation also
-counts on each client's own test examples, and it writes a checkpoint a round; nobody else does.
+counts on each client's own test examples, and it writes a checkpoint each round, unlike the others.
 
-pfl and Flower get environments of their own below the cache folder, which is made the first time: the first of the
-versions below that can be installed there, which is printed, or else the reason. `--csv` writes milliseconds of a
+pfl and Flower get separate environments in the cache folder, which are made the first time. They get the first of the
+versions below that can be installed, which is printed, or else the reason. `--csv` writes milliseconds of a
 client and round in the columns of `docs/numbers/peers.csv`. Targets, as ratios of one run in the clear: 20 and 200
 clients at most 1.05 x the loop by hand, 1000 small clients at most 1.15 x, and never above pfl; full protection (vote,
 BFV, noise) at most 3 x the clear run. Exit code 1 if one is missed.
@@ -47,13 +47,13 @@ ROWS: dict[str, dict[str, Any]] = {
     "gpt-20": {"clients": 20, "examples": 2_000, "model": _GPT, "epochs": 2, "batch_size": 16, "rounds": 4},
     "gpt-200": {"clients": 200, "examples": 4_000, "model": _GPT, "epochs": 1, "batch_size": 10, "rounds": 6},
 }
-"""Sizes of the rows; without a model it is a perceptron with these hidden layers."""
+"""Sizes of the rows. Without a model, it is a perceptron with these hidden layers."""
 BY_HAND = {20: 1.05, 200: 1.05, 1000: 1.15}
-"""By number of clients: at most so many times the CPU time of the loop by hand."""
+"""By number of clients: the largest ratio to the CPU time of the loop by hand."""
 PFL = 1.0
-"""At most so many times that of pfl."""
+"""The largest ratio to pfl."""
 FULL = 3.0
-"""Full protection, where a row has it: at most so many times the clear run."""
+"""Full protection, where a row has it: the largest ratio to the clear run."""
 PEERS = {"pfl": ("pfl==0.6.0",), "flower": ("flwr[simulation]==1.42.0", "flwr[simulation]==1.41.0")}
 LIMIT = 1800
 CONTEXT = 64
@@ -91,7 +91,7 @@ def write_work(row: dict[str, Any], folder: Path) -> Path:
 
 
 def write_text(path: Path, pieces: int) -> Path:
-    """Words of random letters, by Zipf's law: so many pieces to train on, and a ninth of that to test on."""
+    """Words of random letters, by Zipf's law: that number of training pieces, and a ninth of it for testing."""
     rng = np.random.default_rng(1)
     words = ["".join(map(chr, rng.integers(97, 123, rng.integers(2, 9)))) for _ in range(300)]
     size = CONTEXT * (pieces * 10 // 9 + 40)
@@ -101,7 +101,7 @@ def write_text(path: Path, pieces: int) -> Path:
 
 
 def environment(name: str, cache: Path) -> tuple[Path | None, str]:
-    """The Python of a peer's environment, made if it is not there, and what is installed; or None and the reason."""
+    """The Python of a peer's environment, made if missing, and the installed version; or None and the reason."""
     folder = cache / name
     python = folder / "bin" / "python"
     done = folder / "installed"
@@ -135,7 +135,7 @@ def install(version: str, folder: Path) -> str:
 
 @dataclasses.dataclass
 class Measured:
-    """What one system took: CPU seconds of each round but the first, peak MiB, and the accuracy of its last model."""
+    """Costs of one system: CPU seconds of each round but the first, peak MiB, and the accuracy of its last model."""
 
     rounds: list[float]
     peak: float
@@ -148,7 +148,7 @@ class Measured:
 
 
 class Program:
-    """A program that runs, and waits for its turn at the end of every round where it is to take turns."""
+    """A program that runs and, if it takes turns, waits for its turn at the end of every round."""
 
     def __init__(self, python: Path, program: str, work: Path, full: bool = False, turns: bool = False) -> None:
         environ = {
@@ -181,10 +181,10 @@ class Program:
         return os.read(self._done, 1) != b""
 
     def answer(self) -> dict[str, Any]:
-        """What it answers, see `peer_programs/common.py`.
+        """Its answer; see `peer_programs/common.py`.
 
         Raises:
-            RuntimeError: it gives none; with the last line of what it said.
+            RuntimeError: it has no answer; includes its last line of output.
         """
         try:
             self._process.wait(LIMIT)
@@ -203,12 +203,12 @@ class Program:
 
 
 def run_program(python: Path, program: str, work: Path, full: bool = False) -> dict[str, Any]:
-    """What a program answers that runs alone; as `Program.answer`."""
+    """The answer of a program that runs alone, as `Program.answer`."""
     return Program(python, program, work, full).answer()
 
 
 def in_turns(programs: dict[str, tuple[Path, str]], work: Path) -> dict[str, Measured | str]:
-    """Runs programs round by round in turn; gives what each took, or why it did not run."""
+    """Runs programs round by round in turn. Returns the costs of each, or why it did not run."""
     running = {name: Program(*what, work, "full" in name, turns=True) for name, what in programs.items()}
     while any(each.runs for each in running.values()):
         for each in running.values():
@@ -218,7 +218,7 @@ def in_turns(programs: dict[str, tuple[Path, str]], work: Path) -> dict[str, Mea
 
 
 def measured(program: Program) -> Measured | str:
-    """What a program took, or why it did not run."""
+    """The costs of a program, or why it did not run."""
     try:
         answer = program.answer()
     except RuntimeError as error:
@@ -279,7 +279,7 @@ def ratio(found: dict[str, Measured], system: str, base: str) -> float | None:
 
 
 def described(row: dict[str, Any]) -> str:
-    """What a row trains, and where."""
+    """The model and data of a row."""
     kind = row["model"]["use"] if "model" in row else "std.mlp"
     widths = [784, *row.get("hidden", []), 10]
     parameters = sum((before + 1) * after for before, after in itertools.pairwise(widths))

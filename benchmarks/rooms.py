@@ -1,11 +1,11 @@
-"""How many rooms the core has, and how often one round goes from one to another.
+"""The number of the core's packages, and how often one round moves between modules.
 
     python benchmarks/rooms.py
 
 Prints lines of code (without docstrings, comments and empty lines), modules, and what one round of
 recipes/paraaegis-dynamic.yaml enters: the difference between a run of three rounds and one of two, so that set-up and
-end do not count. A move is a call from one module to another, a call any call of a Python function. Beside each the
-aim, and the names that the smallest plugin imports.
+end do not count. A move is a call from one module to another, a call any call of a Python function. Prints the aim next
+to each, and the names that the smallest plugin imports.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def size() -> tuple[int, int]:
 
 
 def walked(rounds: int) -> tuple[Counter[str], int, int]:
-    """Calls by module, moves between modules, and calls of a run of so many rounds."""
+    """Calls by module, moves between modules, and calls of a run of that number of rounds."""
     entered: Counter[str] = Counter()
     moves = calls = 0
 
@@ -91,7 +91,7 @@ def smallest_plugin() -> int:
 
 def main() -> None:
     """Prints the numbers with their aims."""
-    walked(2)  # whatever is imported and cached once
+    walked(2)  # imports and caches that happen once
     short, long = walked(2), walked(3)
     entered = {module for module, count in long[0].items() if count > short[0][module]}
     core = sum(module.startswith(CORE) for module in entered)

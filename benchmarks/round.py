@@ -1,10 +1,10 @@
-"""What a round takes beside its training, against a training loop written as textbooks do: MNIST, 20 clients.
+"""The overhead of a round besides training, compared with a textbook training loop: MNIST, 20 clients.
 
     FEDPLUG_DATA=... python benchmarks/round.py [--rounds 6] [--csv FILE]
 
-Runs the recipe below in one process, and beside each of its rounds the loop of `idiomatic` on as many examples. Prints,
-for a round, the CPU seconds of each phase as the process spent them: what the clients of a process share, such as an
-opened sum, is in them once. The first round is left out because it builds what the others use, the last because it
+Runs the recipe below in one process, and with each of its rounds the loop of `idiomatic` on as many examples. Prints,
+for a round, the CPU seconds of each phase in the process: work that the clients of a process share, such as an opened
+sum, counts once. The first round is left out because it builds what the others use, the last because it
 holds the end of the run. The targets: everything that is not training takes at most 4% of the loop's time, and at most
 3% without evaluation.
 """
@@ -58,7 +58,7 @@ TARGETS = {"everything but training": 0.04, "without evaluation": 0.03}
 
 
 def idiomatic(inputs: torch.Tensor, labels: torch.Tensor) -> float:
-    """CPU seconds in which one client trains as textbooks write it: a module, its loss, an optimizer.
+    """CPU seconds in which one client trains with a textbook loop: a module, its loss, an optimizer.
 
     Args:
         inputs, labels: float32 (EXAMPLES, 784), int64 (EXAMPLES,).
@@ -83,7 +83,7 @@ class Stopwatch(LinesDisplay):
     """CPU seconds of this process between two rows, and in the phases of its clients.
 
     Attributes:
-        periods: of each: `all`, a name for each phase, and `loop`, what the textbook's loop takes for all clients.
+        periods: of each: `all`, a name for each phase, and `loop`, the time of the textbook loop for all clients.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Stopwatch(LinesDisplay):
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Counts what clients do in phases as long as this is open."""
+        """Counts the clients' work by phase while this is open."""
         timed, phases = HostedClient.timed, self._phases
 
         @contextlib.contextmanager
@@ -109,7 +109,7 @@ class Stopwatch(LinesDisplay):
             yield
 
     def round_done(self, row: Row) -> None:
-        """Then the loop, in the same moment of the machine: on a few clients' examples, for all of them."""
+        """Then the loop, under the same load: on a few clients' examples, scaled to all."""
         took = {"all": time.process_time() - self._since, **self._phases}
         self.periods.append(took | {"loop": CLIENTS * statistics.mean(self._loop() for _ in range(4))})
         self._phases.clear()

@@ -1,4 +1,4 @@
-"""Whether a round costs the same however many lie behind it: CPU time of the first and the last rounds of long runs.
+"""Whether a round costs the same after any number of rounds: CPU time of the first and the last rounds of long runs.
 
     python benchmarks/rounds.py [--rounds 1000] [--only plain,pld] [--json]
 
@@ -101,7 +101,7 @@ def ends(times: Sequence[float]) -> tuple[float, float]:
 
 
 def main() -> int:
-    """Prints a line a recipe; exit code 1 if the target is missed."""
+    """Prints a line per recipe; exit code 1 if the target is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--only", default=",".join(RECIPES), help="names of recipes, separated by commas")

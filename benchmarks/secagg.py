@@ -1,14 +1,14 @@
-"""What a round of secure aggregation costs a client and the server: the parts of `fedplug_secagg` next to Flower's own.
+"""The cost of a round of secure aggregation for a client and the server: `fedplug_secagg` next to Flower's own.
 
     python benchmarks/secagg.py [--clients 10 100 1000] [--parameters 61000 1000000 11000000] [--out FILE]
 
 Flower's SecAgg+ (flwr 1.x) is run by the functions of its client's mod, and by the operations of its server's workflow
-in their order. Both sides get the same graph's degree and threshold (a tenth corrupt, a tenth may drop out, sigma = 40,
+in their order. Both sides get the same graph degree and threshold (a tenth corrupt, a tenth may drop out, sigma = 40,
 eta = 30) and the modulus 2^32, which is Flower's; ours has another row at 20 bits. Times are CPU seconds of one thread,
 the fastest of some repetitions, ours and Flower's in turn.
 
-A client is run whole, with all its neighbours. The server is not: each of its operations is timed a few times, on
-whole vectors, and multiplied by how often a round does it when a twentieth of the clients drop out after their shares.
+A client runs completely, with all its neighbours. The server does not: each of its operations is timed a few times, on
+whole vectors, and multiplied by its count in a round where a twentieth of the clients drop out after their shares.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Timer:
         self.best: dict[str, float] = {}
 
     def __call__(self, name: str, work: Callable[[], Any]) -> Any:
-        """Runs something once under that name; gives its result."""
+        """Runs something once under that name. Returns its result."""
         gc.collect()
         start = time.process_time()
         result = work()
@@ -70,7 +70,7 @@ class Timer:
 
 
 class Ours:
-    """A client and its neighbours: client 0 is measured, and the others are what it needs."""
+    """A client and its neighbours: client 0 is measured, and needs the others."""
 
     def __init__(self, neighbours: int, threshold: int, values: np.ndarray, grid: FixedPoint) -> None:
         self.threshold, self.values, self.grid = threshold, values, grid
@@ -79,7 +79,7 @@ class Ours:
         self.keys = {other: (channel[1], mask[1]) for other, (channel, mask) in self.peers.items()}
 
     def client(self, timer: Timer) -> tuple[int, bytes, bytes]:
-        """All that client 0 does in a round; its bytes sent, its upload, and a private key for masks."""
+        """All work of client 0 in a round. Returns its bytes sent, its upload, and a private key for masks."""
         (channel, channel_key), (mask, mask_key) = timer("keys", lambda: (secrets.key_pair(), secrets.key_pair()))
         ends, drawn = masks.KeyAgreement(channel), secrets.draw()
 

@@ -4,8 +4,8 @@
 
 Solves the problem of `sensecrypt.select` with the constants that the paper gives for CIFAR-10, mutual information
 included, for the number of parameters of its AlexNet (124 thousand) and of a ResNet-18 (11.2 million), at budgets from
-0.05 to 1. Prints the median seconds of the slowest budget, and what enforcing the bound on the mutual information adds.
-The paper's solver takes 11.8 to 17.7 s for 124 thousand. Exits with 1 if a target is missed.
+0.05 to 1. Prints the median seconds of the slowest budget, and the additional time for the bound on the mutual
+information. The paper's solver takes 11.8 to 17.7 s for 124 thousand. Exits with 1 if a target is missed.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 Twenty clients in five categories of two classes each (App. E) train the paper's AlexNet for one round on Fashion-MNIST,
 whose images have one channel: 124,300 scalars. For each pair of clients: the earth mover's distance (EMD) between their
 labels, with the number of a class as its place, which gives the means that the paper prints under Fig. 10; the distance
-between their sensitivity vectors as they are, and between their directions; and that between vectors which are clipped
-and noised by the formula of App. G, at epsilon 0.1 and 0.01. G lies below all norms, so that it does not matter.
+between their unchanged sensitivity vectors, and between their directions; and that between vectors which are clipped
+and noised by the formula of App. G, at epsilon 0.1 and 0.01. G is below all norms, so it does not matter.
 
 B and C: the selection problem of the first client at a budget of 0.1 (App. F): how much is encrypted, how many bits of
 the weights are left by the 64-bin estimate, and for how many seeds the budget suffices for the security level. `raw`
@@ -71,7 +71,7 @@ def trained(seed: int) -> list[Found]:
     with (
         patch.object(Sensitivity, "score_parameters", score),
         tempfile.TemporaryDirectory() as folder,
-        contextlib.redirect_stdout(sys.stderr),  # the tables alone are the output
+        contextlib.redirect_stdout(sys.stderr),  # only the tables are the output
     ):
         fedplug.run(recipe(seed), engine="local", device="cpu", output=folder, quiet=True)
     return [found[client_id] for client_id in range(CLIENTS)]

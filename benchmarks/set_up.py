@@ -1,13 +1,13 @@
-"""CPU seconds of what clients do once, before round 1: keys, and the scores and masks that hold for a whole run.
+"""CPU seconds of the clients' work before round 1: keys, and the scores and masks that hold for a whole run.
 
     FEDPLUG_DATA=... python benchmarks/set_up.py recipes/comparisons/fas-table1.yaml [--seeds 1 2 3]
     FEDPLUG_DATA=... python benchmarks/set_up.py recipes/paper/fas/fedml-he.yaml [--seeds 1 2 3]
     FEDPLUG_DATA=... python benchmarks/set_up.py recipes/comparisons/selectiveshield-table3.yaml --case dir0.5 \
         --csv docs/numbers/selectiveshield-table3-costs.csv
 
-A round's seconds leave it out. Each row of a comparison, or the recipe, is stopped when its set-up is done. Seconds are
-processor time of this process, all parties together, so other work on the machine matters little. The third writes
-them to the comparison's table of costs, as a column that `docs/draw.py` keeps.
+The seconds of rounds do not include it. Each row of a comparison, or the recipe, is stopped when its set-up is done.
+Seconds are processor time of this process, all parties together, so other work on the machine matters little. The third
+writes them to the comparison's table of costs, as a column that `docs/draw.py` keeps.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COLUMN = "CPU s before round 1"
 
 
 class Done(BaseException):
-    """The set-up is over, what would follow is not wanted. No `Exception`: nothing takes it for a failed run."""
+    """The set-up is over, and the rest is not needed. Not an `Exception`, so that it does not count as a failed run."""
 
 
 def seconds(recipe: Path, changes: dict[str, Any]) -> float:

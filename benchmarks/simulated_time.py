@@ -5,14 +5,15 @@
 Each protocol really runs under the profiles of `recipes/paper/sensecrypt/`, encrypted with `std.bfv`. From the runs
 come the masks, as each client chose them before they are widened to whole blocks, and how much each party trains,
 scores and selects. The rounds are then priced for three ciphers, whose costs are measured in the same process: phe with
-one scalar a ciphertext, as in the paper; packed `std.paillier`, also with 2048 bits; and `std.bfv`. What is assumed:
+one scalar a ciphertext, as in the paper; packed `std.paillier`, also with 2048 bits; and `std.bfv`. The assumptions
+are:
 
 * the assumptions of `fedplug_sensecrypt.simulated_clock`, and its prices: medians over the rounds of each run;
 * the server and the key server have the 32 CPUs and 1,000 MB/s of the recipes, which are ours;
 * round 1, in which clusters form, is left out: the mean of the others is given;
 * masks are those of the first rounds of training on few examples, with the paper's B, C and bound on the information;
 * in the system scenario all 20 clients are one cluster, as the paper says. `sensecrypt.clusters` would find several,
-  because affinity propagation also divides what hardly differs;
+  because affinity propagation also divides clients that hardly differ;
 * MaskCrypt encrypts as many scalars as the union of SenseCrypt's masks holds, as in the paper, mean over clusters, at
   every client. It proposes and interleaves that many, as its recipe does;
 * the union of a cluster's masks is opened (`min_clients: 1` of the paper; a recipe here opens less);
@@ -68,7 +69,7 @@ Mask = NDArray[np.bool_]
 
 @dataclasses.dataclass(frozen=True)
 class Cipher:
-    """What one ciphertext of a cipher costs.
+    """The cost of one ciphertext of a cipher.
 
     Attributes:
         width: scalars in it, of a mask that all share or in a block of global positions.
@@ -82,7 +83,7 @@ class Cipher:
     num_bytes: float
 
     def count(self, mask: Mask) -> int:
-        """Ciphertexts of a mask of a client's own: one for each block that it touches."""
+        """Ciphertexts of an individual mask: one for each block that it touches."""
         return len(np.unique(np.flatnonzero(mask) // self.width))
 
 
@@ -97,7 +98,7 @@ def measure(name: str, component: Encryption, ciphertexts: int, num_clients: int
     payload, _ = he_positions.payload(component, codec, values, np.arange(len(values), dtype=np.uint32))
     rows = np.empty((len(payload), component.slots), payload.dtype)
     rows[:, 0], rows[:, 1:] = codec.count_unit, payload
-    backend.encrypt(public, rows[:1])  # builds tables that a process builds once
+    backend.encrypt(public, rows[:1])  # builds tables that a process builds only once
     samples: dict[str, list[float]] = {step: [] for step in STEPS}
 
     def timed(step: str, count: int, call: Callable[..., Any], *given: Any) -> Any:
@@ -131,11 +132,11 @@ def ciphers(num_clients: int) -> list[Cipher]:
 
 @dataclasses.dataclass
 class Run:
-    """What a protocol did in one scenario.
+    """A protocol's run in one scenario.
 
     Attributes:
         rows: of the metrics.
-        masks: round -> client -> what is encrypted.
+        masks: round -> client -> the encrypted scalars.
         groups: clients that share a model.
     """
 
@@ -144,7 +145,7 @@ class Run:
     groups: list[list[int]]
 
     def unions(self, round: int) -> list[Mask]:
-        """What is opened in a round, for each group."""
+        """The opened positions in a round, for each group."""
         return [np.logical_or.reduce([self.masks[round][one] for one in ids]) for ids in self.groups]
 
 
@@ -164,7 +165,7 @@ def run(recipe: Recipe) -> tuple[list[Row], list[dict[int, Mask]]]:
     with (
         patch.object(Select, "choose", choose),
         tempfile.TemporaryDirectory() as folder,
-        contextlib.redirect_stdout(sys.stderr),  # the tables alone are the output
+        contextlib.redirect_stdout(sys.stderr),  # only the tables are the output
     ):
         run = fedplug.run(recipe, engine="local", device="cpu", output=folder, quiet=True)
         return read_rows(run.folder), masks
@@ -186,7 +187,7 @@ def shared(recipe: Recipe, count: int, size: int) -> Run:
 
 
 def changes(protocol: str, share: float) -> list[str]:
-    """What makes SenseCrypt's recipe that of another protocol."""
+    """Changes that turn SenseCrypt's recipe into that of another protocol."""
     if protocol == "MaskCrypt":
         return [
             "groups=null", "score_parameters=[{use: baselines.maskcrypt_priority}]",
@@ -276,7 +277,7 @@ def ciphertexts(found: Run, cipher: Cipher, mask: Mask) -> int:
 
 
 def covered(found: Run, cipher: Cipher, mask: Mask) -> int:
-    """Scalars that travel encrypted: all of a block that a mask of a client's own touches."""
+    """Scalars that travel encrypted: the whole block that an individual mask touches."""
     if not _own(found):
         return int(mask.sum())
     return min(len(mask), cipher.count(mask) * cipher.width)
@@ -293,7 +294,7 @@ def _own(found: Run) -> bool:
 def scenario(
     name: str, rounds: int, train_size: int, settings: Sequence[str], found: Sequence[Cipher]
 ) -> dict[str, Any]:
-    """Everything about one scenario; `settings` change SenseCrypt's recipe alone."""
+    """Everything about one scenario; `settings` change only SenseCrypt's recipe."""
     sets = [f"rounds={rounds}", f"data.train_size={train_size}"]
     path = RECIPES / f"{name}-small.yaml"
     ours = load_recipe(path, [*sets, *(["groups=null"] if name == "system" else []), *settings])

@@ -1,15 +1,15 @@
-"""What starting costs: `list`, `show`, `check` and the first recipe's one-round run.
+"""The cost of starting: `list`, `show`, `check` and the first recipe's one-round run.
 
     python benchmarks/startup.py [--repeats 5]
 
 Runs the commands in turn, several times, and prints the median processor time of each (user and system, which other
-programs disturb less than the clock does), and the least. Beside them stand imports that nobody here can make faster:
-how much of a command is those. Python may write its bytecode, as it does for everybody who has not asked it not to, and
-each command runs once before any is measured, so that nothing is compiled while it is.
+programs disturb less than the clock), and the least. It also measures third-party imports, which this project cannot
+make faster. Python may write its bytecode, as by default, and each command runs once before any is measured, so that
+nothing is compiled during a measurement.
 
 Targets: `fedplug list` at most 2 times the imports that every program with typer and rich pays for; the run at most 2.5
-seconds; `show` and `check` under 0.3. The medians are judged as they were measured, on whatever machine this is. Exit
-code 1 if a target is missed.
+seconds; `show` and `check` under 0.3. The medians are judged as measured, on any machine. Exit code 1 if a target
+is missed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import tempfile
 from pathlib import Path
 
 RECIPE = str(Path(__file__).resolve().parent.parent / "recipes" / "fedavg.yaml")
-FEDPLUG = [sys.executable, "-c", "from fedplug.cli.main import program; program()"]  # what the script `fedplug` does
+FEDPLUG = [sys.executable, "-c", "from fedplug.cli.main import program; program()"]  # the script `fedplug`
 BASE, RUN = "import typer, rich.table", "fedplug run, one round"
 IMPORTS = (BASE, "import pydantic.main", "import torch")
 COMMANDS = {
@@ -40,7 +40,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYT
 
 
 def cpu_seconds(command: list[str]) -> float:
-    """User and system time of a command and of what it starts."""
+    """User and system time of a command and its child processes."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as folder:
         command = [*command, folder] if command[-1] == "--output" else command

@@ -1,10 +1,10 @@
-"""ParaAegis beside its two extremes and its ablation on Fashion-MNIST: the numbers of docs/papers/paraaegis.md.
+"""ParaAegis, its two extremes and its ablation on Fashion-MNIST: the numbers of docs/papers/paraaegis.md.
 
     FEDPLUG_DATA=... python benchmarks/study.py --seeds 1 2 3 --output study.jsonl
 
 MLP 784-256-128-10, 20 clients, Dirichlet 0.5, 10 rounds of 5 local epochs, batch 32, learning rate 0.01. Differential
-privacy is honest: client level, local, epsilon over all rounds. One line of JSON a run is appended to the output, so
-that an interrupted study goes on where it stopped; the table is printed from all lines. Seconds are processor time of
+privacy is strict: client level, local, epsilon over all rounds. One line of JSON per run is appended to the output, so
+that an interrupted study continues where it stopped. The table is printed from all lines. Seconds are processor time of
 the rounds, all parties together.
 """
 
@@ -69,12 +69,12 @@ def variants(epsilon: float, norm: float) -> dict[str, dict[str, Any]]:
 
 
 def one_run(name: str, recipe: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Runs one row with one seed in this process; gives its line of the output."""
+    """Runs one row with one seed in this process. Returns its line of the output."""
     slug = "".join(c if c.isalnum() else "-" for c in name)
     with tempfile.TemporaryDirectory() as folder:
         run = fedplug.run(BASE | recipe, name=slug, seed=seed, engine="local", output=folder, quiet=True)
         rows, verdict = run.metrics, str(run.ledger.verdict)
-    # Phases are timed by the clock on the wall, which other programs stretch for all phases alike.
+    # Phases are timed by the wall clock, which other programs stretch for all phases alike.
     spent, worked = sum(row.cpu_seconds or 0.0 for row in rows), sum(sum(row.seconds.values()) for row in rows)
     return {
         "name": name,
@@ -112,7 +112,7 @@ def table(lines: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    """Runs what is missing and prints the table."""
+    """Runs the missing rows and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--epsilon", type=float, default=1.0)

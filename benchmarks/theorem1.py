@@ -1,19 +1,19 @@
-"""ParaAegis' Theorem 1 beside what training does, on digits: the terms of its bound, worked out along the runs.
+"""ParaAegis' Theorem 1 compared with training, on digits: the terms of its bound, computed along the runs.
 
     python benchmarks/theorem1.py [--seeds 1 2 3] [--json]
 
-The protocol of `recipes/paraaegis-static.yaml` (10 clients, 10 rounds) runs as it is; an extension keeps each client's
-start, update, gradient and plan. Eq. 2 itself did not survive in our copy of the paper. The bound here is what the
-steps of its proof (App. A.3) give: smoothness, then the mean update apart from its clipping and noise. With g = grad f
-at the round's start, u_k a client's update, a_k = min(1, C / |u_k of the noised zone|), s the weighted mean of the
-clipped updates, b what clipping takes away, w_k the weights, d_DP = (1 - p) d, and eta = lr * mean local steps:
+The protocol of `recipes/paraaegis-static.yaml` (10 clients, 10 rounds) runs unchanged; an extension keeps each client's
+start, update, gradient and plan. Eq. 2 itself did not survive in our copy of the paper. The bound here follows from the
+steps of its proof (App. A.3): smoothness, then the mean update apart from its clipping and noise. With g = grad f at
+the round's start, u_k a client's update, a_k = min(1, C / |u_k of the noised zone|), s the weighted mean of the clipped
+updates, b the part that clipping removes, w_k the weights, d_DP = (1 - p) d, and eta = lr * mean local steps:
 
     mean |g|^2 <= (f_0 - f_T) / (eta T) + mean [ G (|drift| + |b|) + L/2 |s|^2 + L/2 d_DP C^2 sigma^2 sum w_k^2 ] / eta
 
 drift is the mean update plus eta g, G the largest |g|, L the largest curvature met: a power iteration at each round's
-start, so that a true Lipschitz constant is no smaller. The noise term is printed twice: with sigma as Remark 1 has it,
-and with the sigma that is worth epsilon for a clipped update (docs/papers/paraaegis.md). `rise` is what the same noise
-does to the training loss in a round, measured with 20 draws, beside what L/2 d_DP C^2 sigma^2 sum w_k^2 allows.
+start, so that a true Lipschitz constant is no smaller. The noise term is printed twice: with sigma of Remark 1, and
+with the sigma that gives epsilon for a clipped update (docs/papers/paraaegis.md). `rise` is the effect of the same
+noise on the training loss in a round, measured with 20 draws, next to the bound L/2 d_DP C^2 sigma^2 sum w_k^2.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ROWS: dict[str, dict[str, Any]] = {
 
 
 class Seen(fedplug.Extension):
-    """Keep what the theorem speaks of: two files a client and round."""
+    """Keep the quantities of the theorem: two files per client and round."""
 
     class Options(fedplug.Options):
         folder: str = Field(description="where the files go")
@@ -53,7 +53,7 @@ class Seen(fedplug.Extension):
 
     @hookimpl(wrapper=True)
     def score_parameters(self, client: Client, ctx: Context) -> Any:
-        """What training left."""
+        """The state after training."""
         from fedplug_std.per_sample import mean_gradient
 
         train, data = client.data.train, client.data
@@ -67,7 +67,7 @@ class Seen(fedplug.Extension):
 
     @hookimpl(wrapper=True)
     def protect(self, known: Known, ctx: Context) -> Any:
-        """Where the client asks what is done to its noised zone: by now it has a plan."""
+        """Called when the client asks for the operations on its noised zone; by then it has a plan."""
         client = ctx.party
         if isinstance(client, Client) and client.plan is not None:
             np.savez(self._file("plan", client, ctx), places=client.plan.positions("noised"))
@@ -78,7 +78,7 @@ class Seen(fedplug.Extension):
 
 
 def measure(changes: dict[str, Any], seed: int) -> dict[str, float]:
-    """One run: the terms of the bound, means over its rounds, and what was measured."""
+    """One run: the terms of the bound, means over its rounds, and the measurements."""
     with tempfile.TemporaryDirectory() as folder:
         kept = Path(folder) / "kept"
         kept.mkdir()
@@ -100,7 +100,7 @@ def measure(changes: dict[str, Any], seed: int) -> dict[str, float]:
 
 
 def terms(rounds: list[list[dict[str, Any]]], recipe: Any, module: Any, seed: int) -> dict[str, float]:
-    """The terms of the bound from what the clients did."""
+    """The terms of the bound from the clients' records."""
     clip, noise = (use.options for use in recipe.protect["noised"])
     sigma = noise.multiplier(0, ROUNDS)
     counts = [len(one["labels"]) for one in rounds[0]]

@@ -1,14 +1,14 @@
-"""What threshold encryption costs a client and the server: parts of `threshold.bfv` by `secagg.plus` and `std.bfv`.
+"""The cost of threshold encryption for a client and the server: `threshold.bfv` next to `secagg.plus` and `std.bfv`.
 
     python benchmarks/threshold.py [--clients 10 100 1000] [--parameters 61000 1000000] [--out FILE]
 
 The three run on the same values in one process, in turn; times are CPU seconds of one thread, the fastest of some
-repetitions. No whole round is run: one client does all that it does in a round, and of the server each operation is
-timed and multiplied by how often a round does it. `t` of `threshold.bfv` is more than half of the clients. Of
-`secagg.plus` the graph is that of a tenth of the clients corrupt and a tenth gone, and nobody drops out here. The key
+repetitions. No whole round is run: one client does all its work of a round, and each operation of the server is
+timed and multiplied by its count in a round. `t` of `threshold.bfv` is more than half of the clients. The
+graph of `secagg.plus` is for a tenth of the clients corrupt and a tenth gone, but no client drops out here. The key
 of `std.bfv` is at a key server, so its clients encrypt with a public key, as those of `threshold.bfv` do.
 
-A client that opens is one of the t that a round asks; the others send their upload alone. Set-up is once a run.
+A client that opens is one of the t that a round asks; the others only send their upload. Set-up happens once a run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fedplug_threshold.scheme import Scheme
 BOUND = 8.0
 CORRUPT, DROPPED = 0.1, 0.1
 LETTER = 28
-"""Bytes by which a letter is longer than what it holds: nonce and tag."""
+"""Bytes by which a letter is longer than its content: nonce and tag."""
 COLUMNS = [
     "clients", "parameters", "scheme", "N", "log2 q", "values a coefficient", "bits", "opens",
     "set-up client s", "set-up client MB", "upload s", "upload MB", "opening client s", "opening client MB",
@@ -51,7 +51,7 @@ class Timer:
         self.best: dict[str, float] = {}
 
     def __call__(self, name: str, work: Callable[[], Any]) -> Any:
-        """Runs something once under that name; gives its result."""
+        """Runs something once under that name. Returns its result."""
         gc.collect()
         start = time.process_time()
         result = work()
@@ -70,7 +70,7 @@ class Threshold:
         (self.common,) = self.scheme.chain.uniform(os.urandom(16))
 
     def set_up(self, timer: Timer) -> None:
-        """All that a client does once a run, without its letters' cipher."""
+        """All work of a client once a run, without its letters' cipher."""
         scheme, holders = self.scheme, range(self.clients)
         self.public, shares = timer("set-up", lambda: scheme.contribution(self.common, holders))
         packed = timer("set-up, bytes", lambda: scheme.chain.pack(shares))
@@ -112,7 +112,7 @@ class Threshold:
         timer("values", lambda: self.numbers.values(sums, self.clients).astype(np.float32))
 
     def rows(self, timer: Timer) -> list[object]:
-        """The columns behind `parameters`."""
+        """The columns after `parameters`."""
         best, found, opens = timer.best, self.parameters, self.parameters.threshold
         share = self.scheme.chain.packed
         set_up = sum(best[name] for name in ("set-up", "set-up, bytes", "set-up, read", "set-up, sum", "key"))
@@ -129,7 +129,7 @@ class Threshold:
 
 
 class SecAggPlus:
-    """One client of a round of `secagg.plus`, and the server, where nobody drops out."""
+    """One client of a round of `secagg.plus`, and the server, where no client drops out."""
 
     def __init__(self, clients: int, values: np.ndarray) -> None:
         self.clients, self.values = clients, values
@@ -139,7 +139,7 @@ class SecAggPlus:
         self.peers = {other: secrets.key_pair() for other in self.others}
 
     def round(self, timer: Timer) -> None:
-        """What both do, once each."""
+        """The work of both, once each."""
         private, _ = timer("keys", secrets.key_pair)
         drawn = secrets.draw()
         ends = masks.KeyAgreement(private)
@@ -174,7 +174,7 @@ class SecAggPlus:
         timer("values", lambda: self.numbers.values(total))
 
     def rows(self, timer: Timer) -> list[object]:
-        """The columns behind `parameters`."""
+        """The columns after `parameters`."""
         best = timer.best
         upload = best["keys"] + best["deal"] + best["upload"]
         server = self.clients * (best["add"] + best["open"] + best["self mask"]) + best["values"]
@@ -202,7 +202,7 @@ class KeyHolder:
         return rows
 
     def round(self, timer: Timer) -> None:
-        """What all do, once each."""
+        """The work of all, once each."""
         backend = self.component.backend
         data = timer("upload", lambda: backend.encrypt(self.context, self._rows()))
         self.uploaded = sum(map(len, data))
@@ -213,7 +213,7 @@ class KeyHolder:
         timer("values", lambda: self.codec.decode(slots, len(self.values), 1))
 
     def rows(self, timer: Timer) -> list[object]:
-        """The columns behind `parameters`."""
+        """The columns after `parameters`."""
         best = timer.best
         server = self.clients * best["add 8"] / 8 + best["open"] + best["values"]
         return [

@@ -2,7 +2,7 @@
 
     python docs/diagrams.py
 
-Text that does not fit its box is an error. The pictures have no ground and follow the reader's colour scheme.
+Text that does not fit its box is an error. The pictures have no background and follow the reader's colour scheme.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STYLE = """
   }
 """
 _CHARACTER = 0.56
-"""Width of a character relative to its size, of a sans-serif font; a generous mean."""
+"""Width of a character relative to its size, in a sans-serif font; a generous mean."""
 
 
 class Diagram:
@@ -36,7 +36,7 @@ class Diagram:
 
     Args:
         width, height: in pixels at full size.
-        title: what it shows, for those who cannot see it.
+        title: describes it for readers who cannot see it.
     """
 
     def __init__(self, width: int, height: int, title: str) -> None:
@@ -46,10 +46,10 @@ class Diagram:
         self, x: float, y: float, words: str, kind: str = "", size: float = 14, anchor: str = "start",
         room: float | None = None,
     ) -> None:  # fmt: skip
-        """A line of text whose baseline is at y; `room` is how wide it may be.
+        """A line of text with its baseline at y; `room` is its maximum width.
 
         Raises:
-            ValueError: it does not fit.
+            ValueError: the text does not fit.
         """
         wide = len(words) * size * (_CHARACTER + (0.05 if "code" in kind or "strong" in kind else 0.0))
         if room is not None and wide > room:
@@ -70,7 +70,7 @@ class Diagram:
             self.text(x + width / 2, top + 19 * number, words, of, 14, "middle", width - 12)
 
     def arrow(self, *points: tuple[float, float]) -> None:
-        """A line through these points with a head at the last, which lies to the left or right, or below."""
+        """A line through these points with a head at the last, which is to the left or right, or below."""
         path = " ".join(f"{'M' if not i else 'L'} {x:g} {y:g}" for i, (x, y) in enumerate(points))
         (x0, _), (x, y) = points[-2:]
         side = (x > x0) - (x < x0)
@@ -98,7 +98,7 @@ class Diagram:
 
 
 def one_round() -> Diagram:
-    """A round with an encrypted and a noised zone and a key server, and what each party can read."""
+    """A round with an encrypted and a noised zone and a key server, and the data that each party can read."""
     drawn = Diagram(960, 600, "One round: who does what, and who can read which part of an update")
     lanes = {"clients": (150, "client"), "server": (480, "box"), "key server": (810, "keys")}
     for name, (x, kind) in lanes.items():
@@ -140,7 +140,7 @@ def one_round() -> Diagram:
 
 
 def zones() -> Diagram:
-    """One update as a bar: which part of it is treated how, and what the server sees of it."""
+    """One update as a bar: the treatment of each part, and the server's view of it."""
     drawn = Diagram(960, 190, "The zones of one update, and what the server sees of each")
     parts = (
         ("encrypted", 260, "BFV, CKKS, masks", "ciphertext; only sums open", True),
@@ -162,7 +162,7 @@ def zones() -> Diagram:
 
 
 def choose() -> Diagram:
-    """Which protocol, by what must hold."""
+    """The choice of a protocol, by requirement."""
     drawn = Diagram(960, 560, "Choosing a protocol: who may see an update, and must the model hide each client?")
     high = 58
 

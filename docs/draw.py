@@ -6,9 +6,9 @@
 
 The second writes the numbers of a comparison to docs/numbers first: that of
 `recipes/comparisons/encrypt-or-noise.yaml` for the README's picture, that of `who-sees-what.yaml` for docs/choosing.md.
-Where several adversaries attacked, what each sees of an update stands in NAME-adversaries.csv.
-Where the comparison has cases, their accuracies stand beside each other, and what they took in NAME-costs.csv; columns
-of these files that begin with `paper` stay, and what `benchmarks/set_up.py` wrote. The third does the same with the
+Where several adversaries attacked, NAME-adversaries.csv has the part of an update that each sees.
+Where the comparison has cases, their accuracies are next to each other, and their costs in NAME-costs.csv. Columns of
+these files that begin with `paper` stay, and so do those of `benchmarks/set_up.py`. The third does the same with the
 runs of a sweep, under the name given: accuracies and zones in NAME.csv, the CPU seconds of each phase in
 NAME-costs.csv.
 """
@@ -57,7 +57,7 @@ def column(rows: Rows, key: str) -> list[float]:
 
 
 def _bars(axes: Any, names: Sequence[str], series: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
-    """Groups of bars that lie, with standard deviations."""
+    """Groups of horizontal bars, with standard deviations."""
     height = 0.8 / len(series)
     for place, (label, (values, spread)) in enumerate(series.items()):
         at = [i + (place - (len(series) - 1) / 2) * height for i in range(len(names))]
@@ -131,7 +131,7 @@ def sensecrypt(axes: Sequence[Any]) -> None:
 
 
 def sensecrypt_heatmaps(axes: Sequence[Any]) -> None:
-    """Pairs of clients, as in Fig. 11, 12 and 15; clients of a category stand side by side."""
+    """Pairs of clients, as in Fig. 11, 12 and 15. Clients of a category are side by side."""
     rows = rows_of("matrices/sensecrypt-heatmaps")
     size = 1 + max(int(row["other"]) for row in rows)
     titles = {"EMD of labels": "labels", "distance": "sensitivity vectors", "distance at epsilon 0.1": "epsilon 0.1",
@@ -141,7 +141,7 @@ def sensecrypt_heatmaps(axes: Sequence[Any]) -> None:
         for row in rows:
             i, j = int(row["client"]), int(row["other"])
             cells[i][j] = cells[j][i] = number(row[key])
-        for client in range(size):  # nobody is apart from oneself, which under noise would take all the colours
+        for client in range(size):  # the distance to oneself is 0, which under noise would take all the colours
             cells[client][client] = float("nan")
         _heat(panel, cells)
         panel.set_title(title)
@@ -150,7 +150,7 @@ def sensecrypt_heatmaps(axes: Sequence[Any]) -> None:
 
 
 def sensecrypt_b_and_c(axes: Sequence[Any]) -> None:
-    """What B and C demand of a budget of 0.1, as in Fig. 13 and 14; white where it does not suffice for every seed."""
+    """The effect of B and C at a budget of 0.1, as in Fig. 13 and 14; white where it is too small for some seed."""
     rows = rows_of("matrices/sensecrypt-b-and-c")
     bs, cs = ([*dict.fromkeys(row[key] for row in rows)] for key in ("B", "C"))
     cell = {(row["B"], row["C"]): row for row in rows}
@@ -300,7 +300,7 @@ def encryption(axes: Sequence[Any]) -> None:
 
 
 def comparison(axes: Sequence[Any]) -> None:
-    """What accuracy costs: bytes, and epsilon toward the server and of the released model."""
+    """The cost of accuracy: bytes, and epsilon toward the server and of the released model."""
     rows = rows_of(COMPARISON)
     titles = {"MB": "MB sent, both ways", "epsilon of the server's view": "ε toward the server",
               "epsilon of the released model": "ε of the released model"}  # fmt: skip
@@ -324,7 +324,7 @@ def comparison(axes: Sequence[Any]) -> None:
 
 
 def who_holds_the_key(axes: Sequence[Any]) -> None:
-    """Who opens an update, by protocol: a cell for each adversary, redder where more is seen."""
+    """Which adversaries open an update, by protocol: a cell for each adversary, redder where it sees more."""
     from matplotlib.colors import ListedColormap
 
     rows = rows_of("who-holds-the-key-adversaries")
@@ -372,7 +372,7 @@ PAPERS = {"paraaegis": "ParaAegis", "selectiveshield": "SelectiveShield", "sense
 
 
 def scoreboard(axes: Sequence[Any]) -> None:
-    """How many claims of each paper have which verdict."""
+    """The number of claims of each paper by verdict."""
     panel, found = axes[0], {paper: [row["verdict"] for row in rows_of(f"claims-{paper}")] for paper in PAPERS}
     left = [0] * len(PAPERS)
     for verdict, colour in VERDICTS.items():
@@ -420,7 +420,7 @@ DRAWN: dict[str, tuple[Drawer, tuple[str, ...], int, tuple[float, float]]] = {
 
 
 def mark_of(name: str) -> str:
-    """What a picture says of the numbers that it was drawn from; it is stale where this is not in it."""
+    """The mark in a picture of the numbers that it was drawn from. A picture without it is stale."""
     digest = hashlib.sha256(b"".join((NUMBERS / f"{each}.csv").read_bytes() for each in DRAWN[name][1])).hexdigest()
     return f"<!-- drawn by docs/draw.py from {', '.join(DRAWN[name][1])}: {digest[:16]} -->"
 
@@ -433,7 +433,7 @@ BY_NIGHT = """ <style>
   }
  </style>
 """
-"""Ink that can be read on a dark page too: the pictures have no ground."""
+"""Ink that is readable on a dark page too, because the pictures have no background."""
 
 
 def draw(name: str) -> str:
@@ -451,7 +451,7 @@ def draw(name: str) -> str:
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
         plt.close(figure)
-    svg = text.getvalue().replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")  # for who lacks it
+    svg = text.getvalue().replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")  # for readers without it
     head, _, rest = svg.partition("<svg ")
     opening, _, inside = rest.partition(">")
     svg = f"{head}{mark_of(name)}\n<svg {opening}>\n{BY_NIGHT}{inside}"
@@ -467,13 +467,13 @@ JOINT = {"epsilon_client_and_server": "epsilon of a client with the server"}
 
 
 BEFORE = "CPU s before round 1"
-"""What `benchmarks/set_up.py` measures; the rounds of a comparison do not have it."""
+"""The column of `benchmarks/set_up.py`, which the rounds of a comparison lack."""
 PHASES = ("train", "score", "negotiate", "protect", "aggregate", "open")
-"""In the order of a round; what a run does besides stands behind them."""
+"""In the order of a round. Other work of a run comes after them."""
 
 
 def take(folder: Path) -> str:
-    """Writes a file of numbers from what `fedplug compare` left in a folder; gives its name."""
+    """Writes a file of numbers from the output folder of `fedplug compare`. Returns its name."""
     path = folder / "compare.csv"
     if cases := sorted(folder.glob("*/compare.csv"), key=lambda case: case.stat().st_mtime):
         return take_cases(folder.name.removeprefix("compare-"), cases)
@@ -516,7 +516,7 @@ def _who(adversary: str) -> str:
 
 
 def _taken(row: Mapping[str, str], adversary: str) -> str:
-    """What an adversary sees of an update, and how many people it recovered; a dash where there is no such party."""
+    """The part of an update that an adversary sees, and the people it recovered; a dash without such a party."""
     sees = row.get(f"{_LEAKS}{adversary}{_SEES}", "")
     people = row.get(f"{_LEAKS}{adversary}_people", "")
     if not people or int(people) == 0:
@@ -525,7 +525,7 @@ def _taken(row: Mapping[str, str], adversary: str) -> str:
 
 
 def take_cases(name: str, cases: Sequence[Path]) -> str:
-    """Writes the numbers of a comparison with cases, in the order in which these were made; gives its name."""
+    """Writes the numbers of a comparison with cases, in the order in which these were made. Returns its name."""
     accuracies: dict[str, dict[str, str]] = {}
     costs: dict[str, dict[str, dict[str, float]]] = {}
     for path in cases:
@@ -554,10 +554,10 @@ def take_cases(name: str, cases: Sequence[Path]) -> str:
 
 
 def take_sweep(folder: Path, name: str) -> None:
-    """Writes the numbers of a sweep, means and standard deviations over seeds, and what its runs took.
+    """Writes the numbers of a sweep, means and standard deviations over seeds, and the costs of its runs.
 
-    A phase's CPU seconds are the run's times the phase's share of its work: phases are timed by the clock on the wall,
-    which other programs on the machine stretch for all phases alike.
+    A phase's CPU seconds are the run's, times the phase's share of its work. Phases are timed by the wall clock, which
+    other programs on the machine stretch for all phases alike.
     """
     file = folder / "sweep.jsonl"
     if not file.is_file():
@@ -585,7 +585,7 @@ def take_sweep(folder: Path, name: str) -> None:
 
 
 def _results_of(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """What the runs of several seeds came to: zones in percent, accuracies; means, and `x sd` behind each x."""
+    """The results of the runs of several seeds: zones in percent, accuracies; means, and `x sd` after each x."""
     numbers = {f"{zone} %": ([100 * result["zones"][zone] for result in results], 1) for zone in results[0]["zones"]}
     numbers["accuracy"] = [result["accuracy"] for result in results], 3
     if all(result.get("personal_accuracy") for result in results):
@@ -604,14 +604,14 @@ def _cpu_seconds(result: Mapping[str, Any]) -> dict[str, float]:
 
 
 def write(name: str, lines: Sequence[dict[str, str]], of: Sequence[str] = ("protocol",)) -> None:
-    """Writes a file of numbers, without empty columns, and with what only the file that is there has.
+    """Writes a file of numbers, without empty columns, and keeps columns that only the existing file has.
 
-    That are columns that begin with `paper`, quoted from one, and the seconds before round 1.
+    These are columns that begin with `paper`, quoted from one, and the seconds before round 1.
 
     Args:
         name: of the file.
         lines: by column.
-        of: the columns that say what a line is of.
+        of: the columns that identify a line.
     """
     there: dict[tuple[str, ...], Mapping[str, str]] = {}
     if (NUMBERS / f"{name}.csv").is_file():

@@ -1,5 +1,5 @@
-"""Writes what follows from code and from data: the pages of docs/reference (components, roles, types, commands), the
-picture of the core's rooms, the list of licences, and every table of numbers on a page, from its file in docs/numbers.
+"""Writes files that follow from code and data: the pages of docs/reference (components, roles, types, commands), the
+picture of the core's packages, the list of licences, and each table of numbers from its file in docs/numbers.
 
 A test says when one is stale.
 
@@ -44,7 +44,7 @@ CORE = DOCS.parent / "core/fedplug"
 LICENCES = DOCS / "licences.md"
 LOCKS = DOCS.parent / "locks"
 CONTRIBUTED = ("fedplug-borda", "fedplug-rowlog")
-"""Examples of other people's plugins: no part of the reference."""
+"""Examples of third-party plugins, which are not part of the reference."""
 HOOKS = {
     "score_parameters": "what each scalar or layer is worth",
     "negotiate_mask": "which scalar is in which zone",
@@ -63,10 +63,10 @@ HOOKS = {
     "extension": "what hears the events of a run",
     "engine": "what runs the parties",
 }
-"""The groups of components in the order of the reference, and what each is for."""
+"""The groups of components in the order of the reference, and the purpose of each."""
 NOTE = "Generated from the code by `python docs/generate.py`; do not edit."
 LINKS = ("protect", "aggregate", "postprocess")
-"""Hooks in which a link gives operations."""
+"""Hooks in which a link returns operations."""
 OPERATIONS = get_args(Operation)
 TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
     "parties": (
@@ -95,15 +95,15 @@ TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
         (*dict.fromkeys(RECORDS.values()), fedplug.Reveals, fedplug.Learns, fedplug.GroundTruth),
     ),
 }  # fmt: skip
-"""Types that an author of a plugin is handed or gives, by page: its title and the types."""
+"""Types in the arguments and results of a plugin author's methods, by page: its title and the types."""
 NOT_FOR_AUTHORS = (
     "remembered", "to_plain", "from_plain", "restore", "saved", "to_json", "from_json", "whole", "freeze",
 )  # fmt: skip
-"""Members by which the core keeps parties, recipes and records."""
+"""Members that the core uses for parties, recipes and records."""
 
 
 def made() -> dict[Path, str]:
-    """Every file with something generated in it, as it should be."""
+    """Every file with generated content, as it should be."""
     return {**components(), **_reference(), ROOMS: rooms(), **tables(), LICENCES: licences()}
 
 
@@ -118,7 +118,7 @@ def components() -> dict[Path, str]:
     index = [
         f"# Components\n\n{NOTE}\n",
         "What the plugins of this repository offer to recipes. `fedplug list` lists what is installed, "
-        "`fedplug show NAME` prints what stands on these pages.\n",
+        "`fedplug show NAME` prints the content of these pages.\n",
     ]
     unknown = {entry.group for entry in entries} - set(HOOKS)
     assert not unknown, f"docs/generate.py knows no title for the groups {sorted(unknown)}; add them to HOOKS"
@@ -149,12 +149,12 @@ def _anchor(name: str) -> str:
 
 
 def _sentences(found: Any) -> str:
-    """A docstring as markdown: what is indented in it, such as lists of attributes, is code there."""
+    """A docstring as markdown. Indented parts, such as lists of attributes, become code."""
     return (inspect.getdoc(found) or "").rstrip() + "\n"
 
 
 def _given(found: type) -> str:
-    """What a link gives as operations, by the names that its hooks use."""
+    """The operations that a link returns, by the names that its hooks use."""
     own = [name for name in LINKS if any(name in vars(part) for part in found.__mro__ if not _is_role(part))]
     if not own:
         return ""
@@ -243,7 +243,7 @@ def _line(text: str | None) -> str:
 
 
 def tables() -> dict[Path, str]:
-    """Every page that shows numbers of a file, with the tables made anew."""
+    """Every page that shows numbers of a file, with regenerated tables."""
     pages = {}
     for page in sorted(DOCS.rglob("*.md")):
         text = page.read_text(encoding="utf-8")
@@ -256,7 +256,7 @@ def tables() -> dict[Path, str]:
 
 
 def numbers_table(name: str, page: Path) -> str:
-    """A file of numbers as a table: `x sd`, `x ratio` and `x naive` stand behind x, as in `0.84 ± 0.001`."""
+    """A file of numbers as a table: `x sd`, `x ratio` and `x naive` follow x, as in `0.84 ± 0.001`."""
     path = NUMBERS / f"{name}.csv"
     if not path.is_file():
         sys.exit(f"{page} shows the numbers of {name}, and {path} is not there; write it, or take the marker away")
@@ -286,13 +286,13 @@ def _cell(row: Mapping[str, str], key: str) -> str:
 # ---- licences
 
 COPYLEFT = re.compile(r"\b[AL]?GPL|MPL|EPL")
-"""Licences that ask something of those who hand on what has them."""
+"""Licences with conditions for redistribution."""
 
 
 def licences() -> str:
-    """What `make` installs: versions from the locks, licences from `locks/licences.csv`, and whose need it is.
+    """The distributions that `make` installs: versions from the locks, licences from `locks/licences.csv`, dependents.
 
-    Nothing is asked of what is installed here, so the page is the same in every environment.
+    It does not use the installed distributions, so the page is the same in every environment.
     """
     with (LOCKS / "licences.csv").open(encoding="utf-8", newline="") as file:
         licence = {row["distribution"]: row["licence"] for row in csv.DictReader(file)}
@@ -331,7 +331,7 @@ without a component of SenseCrypt still runs.
 
 `gmpy2` is under the LGPL 3.0 or later, as are GMP, MPFR and MPC in its wheels. It stays a library that can be
 exchanged, so it asks for its licence text and for its source or an offer of it, and asks nothing of the code that
-imports it. The MPL 2.0 asks for the source of its own files. This is a summary for orientation, and no legal advice.
+imports it. The MPL 2.0 asks for the source of its files. This is a summary for orientation, and no legal advice.
 """
 
 
@@ -363,7 +363,7 @@ def _askers() -> dict[str, list[str]]:
 
 
 def _all_askers(name: str, askers: Mapping[str, list[str]], parents: Mapping[str, list[str]]) -> list[str]:
-    """Which of our distributions need another, be it through others."""
+    """Which of our distributions need another, directly or through others."""
     reached, ahead = {name}, [name]
     while ahead:
         fresh = set(parents.get(ahead.pop(), ())) - reached
@@ -384,7 +384,7 @@ def _licence_row(name: str, versions: Mapping[str, str], licence: Mapping[str, s
 
 
 def rooms() -> str:
-    """A picture of the core's rooms and of what each needs when it runs; what follows from other arrows is left out."""
+    """A picture of the core's packages and their run-time dependencies, without arrows that follow from others."""
     needs = {room: _needed(room) for room in sorted(path.parent.name for path in CORE.glob("*/__init__.py"))}
     reached: dict[str, set[str]] = {}
     level: dict[str, int] = {}
@@ -419,7 +419,7 @@ def rooms() -> str:
 
 
 def _needed(room: str) -> set[str]:
-    """The rooms that a room's modules import, lazily too; not what they import for annotations alone."""
+    """The packages that a package's modules import, even lazily, except imports only for annotations."""
     found = set()
     for path in (CORE / room).glob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -466,7 +466,7 @@ def _roles() -> Iterator[str]:
 
 
 def types() -> dict[Path, str]:
-    """A page for each kind of types that authors of plugins are handed, and one that lists them all."""
+    """A page for each kind of types that authors of plugins get, and one that lists them all."""
     pages = {}
     index = [
         f"# Types\n\n{NOTE}\n",
@@ -483,7 +483,7 @@ def types() -> dict[Path, str]:
 
 
 def _type(found: type, where: Mapping[type, str]) -> Iterator[str]:
-    """One type: what it is, its attributes and its methods."""
+    """One type: its description, its attributes and its methods."""
     name = f"fedplug.{found.__name__}" if found.__name__ in fedplug.__all__ else f"{found.__module__}.{found.__name__}"
     base = next((part for part in found.__mro__[1:] if part in where), None)
     yield f"## {found.__name__}\n\n`{name}`: {_parts(found)['']}\n"
@@ -508,7 +508,7 @@ def _type(found: type, where: Mapping[type, str]) -> Iterator[str]:
 
 
 def _attributes(found: type) -> Iterator[tuple[str, str, str]]:
-    """Fields and properties: name, type, and what stands in docstrings of the class and its bases."""
+    """Fields and properties: name, type, and the text in docstrings of the class and its bases."""
     texts: dict[str, str] = {}
     kinds: dict[str, str] = {}
     for part in reversed(found.__mro__):
@@ -533,7 +533,7 @@ def _attributes(found: type) -> Iterator[tuple[str, str, str]]:
 
 
 def _spelt_out(kind: str, found: type) -> str:
-    """A type with the names of its module's aliases replaced by what they are."""
+    """A type with its module's aliases resolved."""
     words = _aliases(inspect.getmodule(found))
     while words.keys() & (used := set(re.findall(r"\w+", kind))):
         for name in words.keys() & used:
@@ -543,7 +543,7 @@ def _spelt_out(kind: str, found: type) -> str:
 
 @functools.cache
 def _aliases(module: Any) -> dict[str, str]:
-    """Names of types that a module gives for type checkers alone, and what they are."""
+    """Names of types that a module defines only for type checkers, with their definitions."""
     tree = ast.parse(inspect.getsource(module))
     typing = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     made = [node for each in typing for node in each.body if isinstance(node, ast.Assign)]
@@ -553,7 +553,7 @@ def _aliases(module: Any) -> dict[str, str]:
 
 
 def _methods(found: type) -> dict[str, Any]:
-    """Public methods, those of bases that are no types of their own too."""
+    """Public methods, including those of bases that are not separate types."""
     methods: dict[str, Any] = {}
     for part in reversed(found.__mro__):
         if part.__module__.startswith("fedplug"):
@@ -567,7 +567,7 @@ def _call(method: Any, found: type) -> str:
     """A method's parameters with their types, as it is called."""
     signature = inspect.signature(inspect.unwrap(method))
     given = [*signature.parameters.values()][1:]
-    # The annotations are texts, which would be shown in quotes.
+    # The annotations are strings, which would be shown in quotes.
     plain = [each.replace(annotation=_Shown(_spelt_out(str(each.annotation), found))) for each in given]
     returned = _Shown(_spelt_out(str(signature.return_annotation), found))
     return str(signature.replace(parameters=plain, return_annotation=returned))
@@ -623,7 +623,7 @@ def _typed(annotation: Any) -> str:
 
 
 def _below(role: type, name: str) -> str:
-    """What stands under a plain attribute of a class, on one line: such a text is not a docstring that Python keeps."""
+    """The text under a plain attribute of a class, on one line. Python does not keep such a text as a docstring."""
     body = ast.parse(inspect.getsource(role)).body[0].body  # type: ignore[attr-defined]
     for attribute, text in pairwise(body):
         if isinstance(attribute, ast.AnnAssign) and getattr(attribute.target, "id", "") == name:

@@ -1,10 +1,10 @@
-"""Runs a recipe, and draws what the terminal showed as a moving picture: docs/pictures/run.svg.
+"""Runs a recipe, and draws the terminal's output as a moving picture: docs/pictures/run.svg.
 
     python docs/terminal.py
     python docs/terminal.py secagg-digits --seconds 9
 
-Times are those of the run, scaled to so many seconds; rounds take each other's place on one line. Readers who want no
-motion see the end.
+Times are those of the run, scaled to the given seconds. Rounds replace each other on one line. Readers who prefer no
+motion see the last state.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ _LEFT_OUT = ("rounds: ", "run folder: ", "  train", "  partition", "  negotiate"
 
 
 def _kept(line: str) -> tuple[str, str]:
-    """What the picture has of a line, and its kind: the plan in part, of each party its guarantee and what it sees."""
+    """The part of a line in the picture, and its kind: part of the plan, and for each party its guarantee and view."""
     words = line.strip()
     if line.startswith(_LEFT_OUT) or words.startswith("rests on") or "no such party" in line:
         return "", ""
@@ -111,7 +111,7 @@ def _cut(line: str) -> str:
 
 
 def _row(at: int, line: str, kind: str, since: float | None = None, lasts: float | None = None) -> str:
-    """A line of text that appears after `since`, and stays or passes; without `since` it is there from the start."""
+    """A line of text that appears after `since`, and stays or passes. Without `since` it is there from the start."""
     words = "passing" if lasts is not None else kind if since is None else f"shown {kind}".strip()
     moves = "" if since is None else f"animation-delay:{since:.2f}s"
     moves += f";animation-duration:{lasts:.2f}s" if lasts is not None else ""

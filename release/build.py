@@ -2,9 +2,9 @@
 
 Those in plugins-contrib/ are examples of what others release.
 
-Each is built from a copy of its folder that gets LICENSE, which the repository has once, and a readme whose links lead
-to the repository's address instead of to files near it. The wheel is built from the unpacked sdist, so whatever a wheel
-needs is in the sdist.
+Each is built from a copy of its folder. The copy gets LICENSE, which the repository has once, and a readme whose links
+lead to the repository's address instead of to local files. The wheel is built from the unpacked sdist, so the sdist has
+everything that a wheel needs.
 
     make dist
 """
@@ -24,13 +24,13 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 DIST = ROOT / "dist"
 CORE = ("pyproject.toml", "README.md", "CHANGELOG.md", "core")
-"""What the sdist of the core is made of; the folder that it lies in has all the rest too."""
+"""The files of the core's sdist. Its folder, the root, also has everything else."""
 JUNK = shutil.ignore_patterns("__pycache__", "*.pyc", ".*_cache", ".hypothesis", "dist", "build")
 _LINK = re.compile(r"(\]\(|\bsrc=\")(?![a-z]+:|#)([^)\"\s]+)")
 
 
 def main() -> int:
-    """Builds all, and says what is in dist/."""
+    """Builds all, and lists dist/."""
     shutil.rmtree(DIST, ignore_errors=True)
     DIST.mkdir()
     for folder in folders():
@@ -65,7 +65,7 @@ def project(folder: Path) -> dict[str, str]:
 
 
 def stage(folder: Path, place: Path) -> Path:
-    """Copies what a distribution is built from; links to folders become folders."""
+    """Copies the sources of a distribution. Links to folders become folders."""
     place.mkdir()
     for path in parts(folder):
         if path.is_dir():
@@ -96,7 +96,7 @@ def absolute(text: str, folder: Path, source: str) -> str:
         source: the repository's address.
 
     Raises:
-        SystemExit: there is no file where a link leads.
+        SystemExit: the target of a link does not exist.
     """
 
     def there(match: re.Match[str]) -> str:

@@ -1,5 +1,5 @@
-"""Gives all distributions of the project a version: in each pyproject.toml, in what is asked of one, in CITATION.cff,
-and as a heading of CHANGELOG.md.
+"""Sets the version of all distributions of the project: in each pyproject.toml, in requirements on them, in
+CITATION.cff, and as a heading of CHANGELOG.md.
 
     python release/version.py 0.2.0
 """
@@ -19,11 +19,11 @@ ASKING = (
     "plugins-contrib/*/pyproject.toml", "plugins/lab/src/fedplug_lab/new.py",
     "plugins/lab/src/fedplug_lab/templates/pyproject.toml.txt", "docs/writing-a-plugin.md",
 )  # fmt: skip
-"""What asks for distributions of the project and has a version of itself, or none."""
+"""Files that require distributions of the project, with or without their own version."""
 
 
 def main() -> int:
-    """Changes the files, and says which."""
+    """Changes the files, and lists them."""
     match = FORM.fullmatch(sys.argv[1]) if len(sys.argv) == 2 else None
     if match is None:
         sys.exit("say which version: python release/version.py 0.2.0, or 0.2.0rc1")
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def rewrite(path: Path, change: Callable[[str], str]) -> None:
-    """Writes what a function makes of a file."""
+    """Writes the result of a function on a file."""
     before = path.read_text(encoding="utf-8")
     after = change(before)
     if after != before:
@@ -47,14 +47,14 @@ def rewrite(path: Path, change: Callable[[str], str]) -> None:
 
 
 def project_with(text: str, version: re.Match[str]) -> str:
-    """A pyproject.toml with another version, which asks for what goes with it of the other distributions."""
+    """A pyproject.toml with another version, which requires matching versions of the other distributions."""
     return asking_for(re.sub(r'^version = ".*"$', f'version = "{version[0]}"', text, count=1, flags=re.M), version)
 
 
 def asking_for(text: str, version: re.Match[str]) -> str:
-    """A text that asks for what goes with another version."""
+    """A text with requirements that match another version."""
     major, minor = int(version[1]), int(version[2])
-    least = version[0] if version[4] else f"{major}.{minor}"  # of a pre-release only itself is as new
+    least = version[0] if version[4] else f"{major}.{minor}"  # a pre-release requires exactly itself
     asked = rf'\g<1>>={least},<{major}.{minor + 1}"'
     return re.sub(r'("fedplug[a-z-]*(?:\[[a-z,]*\])?)>=[^"]*"', asked, text)
 

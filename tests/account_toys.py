@@ -1,4 +1,4 @@
-"""Components that keep the account of a level of their own, as a third party writes them."""
+"""Components that keep the account of a separate level, as a third party writes them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Labels(fedplug.Protector, fedplug.AccountKeeper):
 
     @hookimpl
     def protect(self, known: Any, ctx: Any) -> tuple[()]:
-        """Nothing happens to the values."""
+        """The values do not change."""
         return ()
 
     def round_release(self, client: Any, ctx: Any) -> Flips:

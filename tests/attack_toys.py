@@ -52,10 +52,10 @@ Deed = Literal[
 
 
 class Echo(Toy, fedplug.Attack):
-    """Keep what it is given, and give back what the options say."""
+    """Keep the input, and return what the options say."""
 
     class Options(fedplug.Options):
-        """What it does, and at which targets."""
+        """The behaviour, and its targets."""
 
         form: Literal["adaptive", "naive"] = Field("adaptive", description="how hidden entries are taken")
         does: Deed = Field("finish", description="what it does at the targets in `at`")
@@ -140,7 +140,7 @@ class Bare(Toy, fedplug.Attack):
 
     @hookimpl
     def attack(self, view: View, ctx: Context) -> AttackReport:
-        """Says how much it can read."""
+        """Reports how much it can read."""
         return AttackReport("finished", {"messages": len(view.messages)})
 
 
@@ -167,11 +167,11 @@ class LayerClip(Toy, fedplug.Protector):
 
 
 class Measure(Toy, fedplug.Metric):
-    """What every toy metric is."""
+    """The base of every toy metric."""
 
 
 def measures(kind: str = "images", **better: str) -> Measures:
-    """What a toy metric compares."""
+    """The quantities that a toy metric compares."""
     return Measures(kind=kind, better=better, conventions="none")
 
 
@@ -210,7 +210,7 @@ class Hits(Measure):
 
 
 class Agreement(Measure):
-    """Largest difference between what was visible of the update and the update."""
+    """Largest difference between the visible part of the update and the update."""
 
     measures = measures("update", toy_agreement="low", toy_visible="high")
 
@@ -224,7 +224,7 @@ class Agreement(Measure):
 
 
 class Undefined(Measure):
-    """Never defined; for random guesses of counts it is, now and then."""
+    """Never defined, except sometimes for random guesses of counts."""
 
     measures = measures("labels", toy_odd="high")
 
@@ -246,7 +246,7 @@ class NotANumber(Measure):
 
 
 class Broken(Measure):
-    """Raise what no metric should."""
+    """Raise an error that no metric should."""
 
     measures = measures(toy_broken="high")
 
@@ -268,7 +268,7 @@ USUAL = ("toy.distance", "toy.count_error", "toy.hits", "toy.agreement")
 
 @functools.cache
 def attack_catalog() -> Catalog:
-    """The installed components, the toys and the attacks here; looked up once, which takes a while."""
+    """The installed components, the toys and the attacks here. Looked up once, because it takes a while."""
     catalog = toy_catalog()
     for group, classes in ATTACKS.items():
         for name, found in classes.items():
@@ -285,7 +285,7 @@ def attacks_of(*names: str, metrics: Sequence[str] = USUAL, **scope: Any) -> dic
 def finished_run(
     plain: dict[str, Any], output: Path, *, record: bool = True, engine: str = "local", workers: int | None = None
 ) -> Path:
-    """Runs a recipe; gives its folder."""
+    """Runs a recipe. Returns its folder."""
     catalog = attack_catalog()
     settings = Settings(output=output, quiet=True, record_wire=record, engine=engine, workers=workers)
     with contextlib.redirect_stdout(io.StringIO()):
@@ -297,7 +297,7 @@ def finished_run(
 def attacked(
     folder: Path, *names: str, sets: Sequence[str] = (), metrics: Sequence[str] = USUAL, **scope: Any
 ) -> dict[str, dict[str, Any]]:
-    """Runs attacks on a finished run; gives all results by key."""
+    """Runs attacks on a finished run. Returns all results by key."""
     Echo.heard.clear()
     with contextlib.redirect_stdout(io.StringIO()):
         code = attack(folder, Settings(quiet=True), names, metrics, scope, sets, attack_catalog())
@@ -335,7 +335,7 @@ def machinery(folder: Path, *names: str, **scope: Any) -> Iterator[AttackRun]:
 def observed(
     folder: Path, adversary: str = "server", target: int = 0, round: int = 1, **scope: Any
 ) -> tuple[KnownOfTarget, Truth]:
-    """What an adversary knows of a target in a round (from 1), and what is true of it."""
+    """An adversary's knowledge about a target in a round (from 1), and the truth."""
     with machinery(folder, adversaries=[adversary], rounds=[round], **scope) as run:
         return seen(run, adversary, target)
 
@@ -352,9 +352,9 @@ def seen(run: AttackRun, name: str, target: int, number: int = 0) -> tuple[Known
 
 
 def reachable(*roots: Any) -> Iterator[tuple[str, Any]]:
-    """Every object that can be reached from some by attributes, items, closures and bound methods, with its path.
+    """Every object reachable from the given ones by attributes, items, closures and bound methods, with its path.
 
-    Not through classes, modules and the globals of functions: what is there is not of this run.
+    Not through classes, modules and the globals of functions, because objects there do not belong to this run.
     """
     stack: list[tuple[str, Any]] = [(f"<{type(root).__name__}>", root) for root in roots]
     known: dict[int, Any] = {}
@@ -397,7 +397,7 @@ class Runs:
     """Finished runs, each made once.
 
     Args:
-        output: where their folders lie.
+        output: the folder of their run folders.
     """
 
     def __init__(self, output: Path) -> None:

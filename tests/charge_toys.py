@@ -1,4 +1,4 @@
-"""Runs with secret noise, and what they paid."""
+"""Runs with secret noise, and their cost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toy_components import recipe_of
 
 
 class Killed(Exception):
-    """What a kill looks like from inside."""
+    """Represents a kill inside the process."""
 
 
 NOISE = {"use": "std.gaussian", "noise_multiplier": 2.0, "source": "secure"}

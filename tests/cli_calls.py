@@ -40,7 +40,7 @@ LIGHT = "heavy = {'torch', 'torchvision', 'tenseal', 'opacus', 'sklearn'} & set(
 
 
 def fake_runs(monkeypatch: pytest.MonkeyPatch, outcome: Any) -> list[Any]:
-    """Puts a stand-in in the place of the functions that run things; gives the list of its calls."""
+    """Replaces the functions that run things by a fake. Returns the list of its calls."""
     calls: list[Any] = []
 
     def act(*arguments: Any, settings: Settings, display: str) -> Any:

@@ -1,4 +1,4 @@
-"""A stream, a clock and a terminal for displays, and what a live one shows."""
+"""A stream, a clock and a terminal for displays, and the output of a live display."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def look_at_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def picture(display: Any, width: int = 100) -> str:
-    """What a live display shows on a terminal of that width."""
+    """The output of a live display on a terminal of that width."""
     console = Console(file=io.StringIO(), width=width, height=30)
     console.print(display.picture())
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]

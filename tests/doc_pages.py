@@ -22,7 +22,7 @@ PROGRAMS = (
     "fedplug", "python", "make", "pip", "cd", "ray", "flwr", "flower-superlink", "flower-supernode", "ssh-keygen",
     "mlflow", "tensorboard", "wandb",
 )  # fmt: skip
-"""What a line begins with that is a command."""
+"""The first words of lines that are commands."""
 NOT_RUN = {
     r"make (run|test)\b": "it sets up the environment that the tests run in, and these are among the tests",
     r"pip install ": "it changes that environment",
@@ -43,7 +43,7 @@ NOT_RUN = {
 
 @dataclasses.dataclass(frozen=True)
 class Commands:
-    """Commands that a page shows without what they print, one below the other."""
+    """Commands that a page shows without their output, one below the other."""
 
     page: Path
     line: int
@@ -55,9 +55,9 @@ class Commands:
 
 
 def plain_commands(page: Path) -> Iterator[Commands]:
-    """The commands of a page's indented blocks and blocks of text; those in one block run one after the other."""
+    """The commands of a page's indented blocks and blocks of text. Those in one block run one after the other."""
     text = page.read_text(encoding="utf-8")
-    # Blocks of text as if they were indented, other fenced ones away; lines keep their numbers.
+    # Treats blocks of text as indented and removes other fenced ones. Lines keep their numbers.
     plain = FENCE.sub(lambda block: _indented(block[0]) if block[2] == "text" else "\n" * block[0].count("\n"), text)
     for block in re.finditer(r"(?:^ {4,}\S.*\n)+", plain, re.MULTILINE):
         lines = re.sub(r"\s*\\\n\s+", " ", block[0]).splitlines()
@@ -71,7 +71,7 @@ def _indented(block: str) -> str:
 
 
 def _command(line: str) -> str | None:
-    """What a line has the shell do; None where it is no command."""
+    """The command that a line gives the shell; None where it is not a command."""
     command = re.sub(r"^(\$ )?([A-Z_]+=\S+ )*", "", line.strip())
     command = re.sub(r"(\s+# .*|\s{3,}\S.*|\s+&)$", "", command)
     return command if command.partition(" ")[0] in PROGRAMS else None

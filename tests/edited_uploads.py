@@ -41,7 +41,7 @@ def with_entry(name: Any, value: Any) -> Any:
 
 
 def buffers_of(outcome: Outcome) -> dict[str, Any]:
-    """What clients were told of batch-norm buffers after round 1."""
+    """The batch-norm buffers that clients received after round 1."""
     told = [call for message in outcome.sent("client:0", round=1) for call in message.decode()["calls"]]
     payload = next(payload for *_, name, payload in told if name == "adopt")
     return payload[1]  # type: ignore[no-any-return]

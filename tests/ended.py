@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def alive(pid: int) -> bool:
-    """A process that has ended is listed until its parent waits for it; an orphan's new parent may take its time."""
+    """A process that has ended is listed until its parent waits for it. An orphan's new parent may take a while."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -1,4 +1,4 @@
-"""How many examples a property test tries whose examples take long."""
+"""The number of examples for property tests with slow examples."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ ALL = False
 
 
 def examples(all_of_them: int) -> int:
-    """All of them beside slow tests, and a quarter otherwise."""
+    """All of them together with slow tests, otherwise a quarter."""
     return all_of_them if ALL else all_of_them // 4

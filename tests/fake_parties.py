@@ -1,4 +1,4 @@
-"""Clients and a key server without a protocol: what they heard, who fails, whose process is lost."""
+"""Clients and a key server without a protocol: the calls they got, failures, and lost processes."""
 
 from __future__ import annotations
 

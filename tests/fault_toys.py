@@ -1,4 +1,4 @@
-"""Runs whose clients are killed for real, phase by phase, and what they must come to: see `mortal`."""
+"""Runs whose clients are really killed, phase by phase, and their required results; see `mortal`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MORTAL = str(Path(__file__).with_name("mortal.py"))
 CLIENTS = 6
 NOISE = {"use": "std.distributed_gaussian", "noise_multiplier": 2.0}
 SECONDS = 60
-"""For so long a server waits for a party, on a busy machine too."""
+"""Seconds that a server waits for a party, sufficient even on a busy machine."""
 KILLS = ("1 1 advertise", "2 2 dealt", "3 3 sealing", "4 4 sealed", "5 5 opening", "6 0 answered")
-"""One kill a round, of another client each; in the seventh all are back."""
+"""One kill a round, each of a different client. In the seventh round all are back."""
 AWAY = {"advertise": "round", "dealt": "round", "sealing": "upload", "sealed": "upload", "agreeing": "opening",
         "opening": "opening", "answered": "opening"}  # fmt: skip
-"""By phase of a kill, when a client must go that is away by the section `availability`, for the same sums."""
+"""By phase of a kill, the time at which the section `availability` must remove a client to give the same sums."""
 _OPTIONS: dict[str, dict[str, Any]] = {
     "Bonawitz": {"threshold": 3}, "Plus": {"dropped": 0.4, "corrupt": 0.1}, "Lwe": {"noise_multiplier": 2.0},
 }  # fmt: skip
@@ -37,8 +37,8 @@ def mortal(
     name: str = "Bonawitz", faults: Iterable[str] = (), rounds: int = 7, source: str = "reproducible",
     clients: int = CLIENTS, **options: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """Clients whose sums are priced, and what is to happen to them. Reproducible noise, with which models can be
-    compared to the bit, protects nobody, and has no price.
+    """Clients whose sums are priced, and their faults. Reproducible noise, which lets models be compared exactly,
+    protects nobody and has no price.
     """
     use = {"use": f"{MORTAL}:{name}", "name": "mortal", "faults": list(faults), **_OPTIONS[name], **options}
     if name == "Lwe":
@@ -55,13 +55,13 @@ def mortal(
 
 
 def parts_of(fault: str) -> tuple[int, int, str]:
-    """Round from 1, client, and what happens."""
+    """Round from 1, client, and fault."""
     round, client, what = fault.split()
     return int(round), int(client), what
 
 
 def killed(faults: Iterable[str], rounds: int = 7) -> list[list[int]]:
-    """By round, who is killed in it."""
+    """By round, the client that is killed."""
     found = [parts_of(fault) for fault in faults]
     return [sorted(c for at, c, what in found if at == round and what in AWAY) for round in range(1, rounds + 1)]
 
@@ -72,7 +72,7 @@ def in_one_process(name: str, faults: Iterable[str], **changes: Any) -> Outcome:
 
 
 def away(name: str, faults: Iterable[str], folder: Path) -> list[RoundEntry]:
-    """The ledger of a run in which those that are killed are away from the same phase on, and nothing goes wrong."""
+    """The ledger of a run without faults, where the killed clients are away from the same phase on."""
     found = [parts_of(fault) for fault in faults]
     trace = folder / "away.csv"
     trace.write_text("round,client\n" + "".join(f"{round},{client}\n" for round, client, _ in found))
@@ -85,7 +85,7 @@ def away(name: str, faults: Iterable[str], folder: Path) -> list[RoundEntry]:
 
 
 class Faulty:
-    """A run with a checkpoint after every round, so that what was killed comes back.
+    """A run with a checkpoint after every round, so that killed parties come back.
 
     Args:
         plain: the recipe.
@@ -95,7 +95,7 @@ class Faulty:
 
     Attributes:
         protocol: with its ledger and rows.
-        notes: what was said.
+        notes: the notes of the run.
         vectors: the model of each client in the end, by `client-3`.
     """
 
@@ -130,30 +130,30 @@ class Faulty:
 
     @property
     def dropped(self) -> list[dict[int, str]]:
-        """By round, who dropped out and why."""
+        """By round, the clients that dropped out and the reasons."""
         return [dict(row.clients.dropped) for row in self.protocol.rows]
 
     def require_equal(self, other: Outcome) -> None:
-        """The models are equal to the bit, and the ledgers are."""
+        """The models are exactly equal, and so are the ledgers."""
         assert len(self.vectors) == self.protocol.recipe.data.clients
         assert all(np.array_equal(vector, other.vector) for vector in self.vectors.values())
         assert self.log == other.protocol.ledger.log
 
 
 def epsilon(protocol: Watched) -> float:
-    """What the run cost toward the server."""
+    """The cost of the run toward the server."""
     found = protocol.ledger.report().views["server"].epsilon
     assert found is not None
     return float(found)
 
 
 def closed(log: list[RoundEntry]) -> list[bool]:
-    """By round, whether the sum stayed closed, and so costs nothing toward who cannot open it."""
+    """By round, whether the sum stayed closed, and so costs nothing toward parties that cannot open it."""
     return [entry.zones["encrypted"].closed for entry in log]
 
 
 def serve(folder: Path, plain: dict[str, Any], moment: str, settings: dict[str, Any]) -> None:
-    """A server that kills itself in round 2, before (`asking`) or after (`in hand`) it has shares; to be a process."""
+    """A server that kills itself in round 2, before (`asking`) or after (`in hand`) it has shares; for a process."""
     collected = Masked._collected
 
     def dies(self: Masked, *given: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Clients whose replies are changed on the way, for tests of what the server makes of them."""
+"""Clients whose replies are changed on the way, for tests of the server's handling."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PUSH = {"use": "toy.push"}
 
 
 def sent_again(protocol: Protocol, engine: Engine, body: Any, client: int = 1) -> Reply:
-    """What a client answers to a call as it was in a recorded message, in a message of its own."""
+    """A client's answer to a call as in a recorded message, in a separate message."""
     data, _ = request(protocol.recipe.digest, [Call(codec.encode(body), Counter(), body[0])])
     ((_, answer),) = engine.exchange({f"client:{client}": data})
     assert isinstance(answer, bytes)
@@ -64,7 +64,7 @@ def with_bytes(change: Any) -> Any:
 
 
 def doubled(protocol: Protocol) -> Any:
-    """Every ciphertext of an upload added to itself: each loads and adds, but the sum counts one update too many."""
+    """Every ciphertext of an upload added to itself. Each loads and adds, but the sum counts one update too many."""
 
     def edit(reply: dict[str, Any]) -> dict[str, Any]:
         component = protocol.composition.components[reply["value"]["blocks"]["encrypted"].sealed_by]

@@ -27,7 +27,7 @@ def sigmoid_lenet(seed: int) -> TorchModel:
 
 
 def relu_net(seed: int, *, norm: bool = False, dropout: bool = False) -> TorchModel:
-    """Two small convolutions with ReLU; with batch norm that has seen some digits, with dropout before the logits."""
+    """Two small convolutions with ReLU, batch norm that has seen some digits, and dropout before the logits."""
     with seeded(seed):
         layers: list[nn.Module] = [nn.Conv2d(1, 16, 3, padding=1), nn.ReLU()]
         layers[1:1] = [nn.BatchNorm2d(16)] if norm else []
@@ -41,7 +41,7 @@ def relu_net(seed: int, *, norm: bool = False, dropout: bool = False) -> TorchMo
 
 
 def gradient(model: TorchModel, inputs: NDArray[np.uint8], labels: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Mean gradient (P,) of the cross entropy in the mode the model is in; batch norm as std.sgd has it."""
+    """Mean gradient (P,) of the cross entropy in the model's current mode, with batch norm as in std.sgd."""
     if len(labels) == 1:
         for part in model.module.modules():
             if isinstance(part, nn.BatchNorm2d):
@@ -72,7 +72,7 @@ def view(
     sigma: float = 0.0,
     **meaning: Any,
 ) -> View:
-    """What an adversary sees of an update of digits: by default the gradient itself."""
+    """An adversary's view of an update of digits. By default it is the gradient itself."""
     told = Meaning(**{"sign": 1, "lr": 1.0, "steps": 1, "batch_size": examples, "examples": examples} | meaning)
     observed = all_clear(0, 0, model.layout, update.astype(np.float32), told, hidden, sigma)
     return View(
@@ -89,7 +89,7 @@ def attacker(progress: Callable[[int, int, float | None], None] = lambda done, t
 
 
 def run(component: Any, seen: View, **options: Any) -> AttackReport:
-    """What the attack answers, with these options."""
+    """The answer of the attack with these options."""
     report: AttackReport = component(component.Options(**options)).attack(seen, attacker())
     return report
 

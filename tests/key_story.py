@@ -1,4 +1,4 @@
-"""A run with keys, and what lies in its parties' files afterwards."""
+"""A run with keys, and the contents of its parties' files afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def encrypted(scheme: str, key_holder: str, **changes: Any) -> dict[str, Any]:
 
 
 class Story:
-    """A run whose server and parties are still there to be asked."""
+    """A run whose server and parties can still be asked."""
 
     def __init__(self, plain: dict[str, Any], tmp_path: Path) -> None:
         self.protocol, self.engine, _ = build(plain)

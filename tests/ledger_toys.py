@@ -1,4 +1,4 @@
-"""A ledger of twenty clients, and what it is asked."""
+"""A ledger of twenty clients, and the questions to it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CLIENTS = 20
 
 
 class FakeAccountant:
-    """Tells what it was asked."""
+    """Records its questions."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[list[tuple[str, float, float, int]], float, str]] = []
@@ -45,7 +45,7 @@ class FakeAccountant:
 
 
 def closed(key_holders: Mapping[str, str], published: list[str] | None = None) -> dict[str, EncryptionReport]:
-    """Zones with who can decrypt them; sums that the key server opens pass through the server, or those `published`."""
+    """Zones with their key holders. Sums that the key server opens pass through the server, or those `published`."""
     seen = [zone for zone, by in key_holders.items() if by == "key_server"] if published is None else published
     return {
         zone: EncryptionReport(by, zone in seen, opens_with=3 if by == "shares" else 1)

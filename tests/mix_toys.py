@@ -1,4 +1,4 @@
-"""Mixes of two noises, and what they claim or why they are refused."""
+"""Mixes of two noises, with their claims or the reasons for a refusal."""
 
 from __future__ import annotations
 

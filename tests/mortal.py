@@ -1,11 +1,11 @@
-"""Sealers whose clients kill the program that holds them, or lie, in one phase of one round: a file of one's own.
+"""Sealers whose clients kill the program that holds them, or lie, in one phase of one round: a user's own file.
 
 Recipes name it as such (`fault_toys.MORTAL`), so that it travels to the processes, actors and parties of every engine.
-Each of `faults` is a round (from 1), a client and what happens to it there:
+Each of `faults` is a round (from 1), a client and its fault there:
 
     introduced    killed before it has made the key pair of its letters; in the set-up, round 0
     advertise     killed before it has made keys
-    dealt         killed after it has dealt shares of them, before anybody has one
+    dealt         killed after it has dealt shares of them, before any client has one
     sealing       killed after others have its shares, before it has an upload
     sealed        killed with its upload in hand
     agreeing      killed when it is asked to sign who is in the sum
@@ -28,17 +28,17 @@ from fedplug_secagg import bonawitz, plus
 
 
 class Faults(Options):
-    """What goes wrong."""
+    """The fault."""
 
     faults: tuple[str, ...] = Field((), description="what happens when, and to whom")
     raises: bool = Field(False, description="an error in the place of a kill: the same round, in one process")
 
 
 class Mortal:
-    """Does what a sealer does until its hour has come."""
+    """Acts as a sealer until its fault is due."""
 
     def has(self: Any, client: Client, what: str) -> bool:
-        """Whether this is to happen to the client in this round."""
+        """Whether this fault is due at the client in this round."""
         return f"{client.ctx.round + 1} {client.client_id} {what}" in self.options.faults
 
     def dies(self: Any, client: Client, what: str) -> None:
@@ -82,7 +82,7 @@ class Masks(Mortal):
 
     @at_client
     def unmask(self: Any, client: Client, asked: tuple[Any, ...]) -> list[bytes]:
-        """Before it, after it, or with a bit of each share turned."""
+        """Before it, after it, or with one bit of each share flipped."""
         self.dies(client, "opening")
         shares = super().unmask(client, asked)  # type: ignore[misc]
         self.dies(client, "answered")

@@ -1,4 +1,4 @@
-"""Cells of a notebook: what `fedplug.run` is given there is defined in cells, whose text Python knows."""
+"""Cells of a notebook: the arguments of `fedplug.run` are defined in cells, whose text Python knows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 class Notebook:
-    """A session of cells; `names` is what they have defined."""
+    """A session of cells. `names` are their definitions."""
 
     def __init__(self) -> None:
         self.names: dict[str, Any] = {"__name__": "__main__"}

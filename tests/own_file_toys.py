@@ -1,4 +1,4 @@
-"""A component in a file of the user's own, and a recipe that names it."""
+"""A component in the user's own file, and a recipe that names it."""
 
 from __future__ import annotations
 

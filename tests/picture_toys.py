@@ -1,4 +1,4 @@
-"""Components that draw, log and assess; in a module of their own, because worker processes import them by name."""
+"""Components that draw, log and assess; in a separate module, because worker processes import them by name."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from toy_base import Toy
 
 
 class Draws(Toy, fedplug.Scorer, fedplug.Negotiation):
-    """Draw the update of some clients, and say how many clients there were."""
+    """Draw the update of some clients, and log the number of clients."""
 
     plans = Plans(zones=frozenset({CLEAR}))
 
     class Options(fedplug.Options):
-        """What goes wrong."""
+        """The fault."""
 
         how: Literal["well", "nan"] = Field("well", description="what goes wrong")
 
@@ -38,7 +38,7 @@ class Draws(Toy, fedplug.Scorer, fedplug.Negotiation):
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        """Everything in the clear; the server logs in the first round only."""
+        """Everything in the clear. The server logs in the first round only."""
         cohort.tell(self.choose)
         if ctx.round == 0:
             cohort.server.log["draws.server"] = np.float32(len(cohort))
@@ -53,7 +53,7 @@ class Draws(Toy, fedplug.Scorer, fedplug.Negotiation):
 
 
 class Judges(Toy, fedplug.Groups):
-    """Form no group, and say what was handed over, as numbers, or fail to."""
+    """Form no group, and return its input as numbers, or fail."""
 
     class Options(fedplug.Options):
         """Whether it fails."""
@@ -64,7 +64,7 @@ class Judges(Toy, fedplug.Groups):
         """None."""
 
     def assess(self, server: Any, truth: GroundTruth) -> dict[str, float]:
-        """What was handed over."""
+        """The input."""
         if self.options.fails:
             raise ZeroDivisionError("by the toy")
         return {
@@ -78,7 +78,7 @@ class Judges(Toy, fedplug.Groups):
 
 
 class Known(Toy, fedplug.Partition):
-    """Deal the examples out in turn; odd and even clients are of two categories."""
+    """Deal the examples out in turn. Odd and even clients belong to two categories."""
 
     def assign(self, labels: Any, num_clients: int, rng: Any) -> list[Any]:
         """Example i goes to client i modulo K."""

@@ -1,4 +1,4 @@
-"""Classes as an import would make them, and what a recipe says of them."""
+"""Classes as an import would make them, and the check of a recipe with them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def method(*names: str) -> Any:
 
 
 def protecting(classes: dict[str, dict[str, type]], plain: dict[str, Any], found: type) -> list[str]:
-    """What the check says of a recipe that protects with a class."""
+    """The check's result for a recipe that protects with a class."""
     classes["protect"]["odd"] = found
     changed = plain | {"protect": {"encrypted": ["odd"], "noised": []}, "postprocess": {}}
     with pytest.raises(RecipeError) as caught:

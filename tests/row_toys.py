@@ -1,4 +1,4 @@
-"""Rows of the metrics, summaries, verdicts and ledgers that no run has made."""
+"""Made-up rows of the metrics, summaries, verdicts and ledgers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedplug.runs.folder import Summary
 
 
 def a_row(round: int, **changes: Any) -> Row:
-    """A row of two clients; `changes` are fields as plain data."""
+    """A row of two clients. `changes` are fields as plain data."""
     plain: dict[str, Any] = {
         "round": round, "accuracy": 0.5 + round / 1000, "loss": 2.0 / round, "train_loss": 1.5 / round,
         "client_accuracy": {0: 0.4, 1: 0.9}, "clients": {"asked": 2, "answered": 2},
@@ -31,7 +31,7 @@ def a_row(round: int, **changes: Any) -> Row:
 
 
 def a_summary(**changes: Any) -> Summary:
-    """Of a run of three rounds; `changes` are fields as plain data."""
+    """The summary of a run of three rounds. `changes` are fields as plain data."""
     plain: dict[str, Any] = {
         "name": "demo", "digest": "ab" * 32, "recipe": {"name": "demo", "rounds": 3, "delta": 1e-5, "note": "é <b>"},
         "plan": [("negotiate_mask", "paraaegis.vote", "encrypt 25%"), ("aggregate", "std.mean", "weighted")],
@@ -43,7 +43,7 @@ def a_summary(**changes: Any) -> Summary:
 
 
 def a_line(party: str, grade: Grade, epsilon: float = 1.25, **changes: Any) -> Line:
-    """What a party may learn; replace-one costs twice the epsilon. `changes` are fields."""
+    """A line on a party's view. replace-one costs twice the epsilon. `changes` are fields."""
     state: State = "guaranteed" if grade == "weak" else grade
     epsilon = 11.0 if grade == "weak" else epsilon
     stated = Epsilons({"epsilon_exact": epsilon}, {"epsilon_exact": 2 * epsilon})
@@ -58,14 +58,14 @@ def a_line(party: str, grade: Grade, epsilon: float = 1.25, **changes: Any) -> L
 
 
 def a_verdict(**changes: Line) -> Verdict:
-    """One with a line of each state; `changes` are lines, by party."""
+    """A verdict with a line of each state. `changes` are lines, by party."""
     states: tuple[State, ...] = ("none", "absent", "beyond", "none", "guaranteed")
     lines = {party: a_line(party, state) for party, state in zip(PARTIES, states, strict=True)}
     return Verdict.of([*{**lines, **changes}.values()])
 
 
 def a_ledger(**changes: Any) -> LedgerReport:
-    """The account of a run of which little is known; `changes` are fields as plain data."""
+    """The account of a run with few known facts. `changes` are fields as plain data."""
     plain: dict[str, Any] = {
         "schema": SCHEMA, "recipe": "demo", "verdict": {"status": "nothing_run"}, "warnings": [], "unit": "",
         "adjacency": "", "delta": 1e-5, "trust": "", "epsilons": None, "epsilon_prices": "", "levels": {}, "zones": {},

@@ -1,4 +1,4 @@
-"""Small runs in a folder: started, killed, resumed, and what they left."""
+"""Small runs in a folder: started, killed, resumed, and their files."""
 
 from __future__ import annotations
 

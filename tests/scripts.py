@@ -9,7 +9,7 @@ from typing import Any
 
 
 def script(path: Path) -> Any:
-    """The module that a script is, made anew at every call."""
+    """A script as a module, reloaded at every call."""
     spec = importlib.util.spec_from_file_location(f"script_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None

@@ -13,9 +13,9 @@ def install(monkeypatch: pytest.MonkeyPatch, site: Path, name: str, files: Mappi
     """Puts a distribution on the path.
 
     Args:
-        site: the folder that plays `site-packages`.
+        site: the folder used as `site-packages`.
         name: of the distribution, without its `-recipes`.
-        files: what its package has, by path.
+        files: the contents of its package, by path.
 
     Returns:
         The folder of its package.
@@ -33,7 +33,7 @@ def install(monkeypatch: pytest.MonkeyPatch, site: Path, name: str, files: Mappi
 
 
 def at_work(monkeypatch: pytest.MonkeyPatch, folder: Path, files: Mapping[str, str]) -> Path:
-    """The package of a distribution `acme-recipes` with these files; the working directory is empty, outside it."""
+    """The package of a distribution `acme-recipes` with these files. The working directory is empty, outside it."""
     package = install(monkeypatch, folder / "site", "acme", files)
     (folder / "work").mkdir()
     monkeypatch.chdir(folder / "work")

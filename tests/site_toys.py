@@ -1,6 +1,6 @@
-"""Sites in a folder: what lies there, a recipe that reads it, and a data set that notes who loads it.
+"""Sites in a folder: their files, a recipe that reads them, and a data set that notes the loading process.
 
-A module of its own, because worker processes import the data set by name.
+A separate module, because worker processes import the data set by name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SIZES = (12, 30, 18)
 
 
 class Noted(Arrays):
-    """Arrays in one file, and a note of each process that reads one; nobody reads anything but a client's folder."""
+    """Arrays in one file, and a note of each process that reads one. Processes read only a client's folder."""
 
     def load(self, root: str | None) -> Dataset:
         """Notes, and loads."""
@@ -43,7 +43,7 @@ def arrays(size: int, seed: int = 0, **changes: Any) -> dict[str, Any]:
 
 
 def write_sites(folder: Path, sizes: tuple[int, ...] = SIZES, **changes: Any) -> Path:
-    """A folder for each client, with so many training examples."""
+    """A folder for each client, with that number of training examples."""
     for client_id, size in enumerate(sizes):
         site = folder / f"client-{client_id}"
         site.mkdir(parents=True, exist_ok=True)

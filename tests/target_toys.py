@@ -16,7 +16,7 @@ NAIVE: dict[str, Any] = {
 
 
 def an_outcome(status: str = "failed", reason: str = "", **changes: Any) -> Outcome:
-    """What came of a form; `changes` are fields as plain data."""
+    """The result of a form. `changes` are fields as plain data."""
     return Outcome.from_plain({
         "status": status, "reason": reason, "metrics": {}, "seconds": 0.0, "gradient_evaluations": 0, "seed": None,
         "losses": [], "own": {}, **changes,

@@ -1,4 +1,4 @@
-"""Mixes whose claims are right because of what is executed: bounds that all were told, and what the model carries."""
+"""Mixes whose claims hold because of what is executed: bounds that all parties know, and the model's noise."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_class_that_trains_otherwise_states_its_account_itself() -> None:
 
 
 class Growing(fedplug.Protector):
-    """Clip to what it keeps, which grows at the clients alone."""
+    """Clip to a stored bound, which grows only at the clients."""
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
@@ -55,7 +55,7 @@ class Growing(fedplug.Protector):
 
 
 class Fading(fedplug.Protector):
-    """Add noise that halves from round to round, at the clients alone."""
+    """Add noise that halves from round to round, only at the clients."""
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
@@ -75,7 +75,7 @@ def test_bounds_and_noise_that_a_client_alone_keeps_are_none(chain: Any, toys: A
 
 
 class Told(fedplug.Protector):
-    """Clip to what the server works out and tells."""
+    """Clip to a bound that the server computes and sends."""
 
     def setup(self, cohort: Any, key_server: Any, ctx: Context) -> None:
         norm = ctx.party.memory(self)["norm"] = float(np.quantile([0.5, 1.5], 0.5))

@@ -1,4 +1,4 @@
-"""Noise that a curve of its own prices: one name has one cost, and the core's own noise keeps its price."""
+"""Noise priced by its own curve: one name has one cost, and the core's noise keeps its price."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Unequal:
 
 
 class Odd(fedplug.Protector):
-    """Noise whose cost only its own curve tells."""
+    """Noise whose cost only its own curve states."""
 
     class Options(fedplug.Options):
         """The name of the mechanism, and the curve."""
@@ -87,7 +87,7 @@ def odd(**options: Any) -> dict[str, Any]:
 
 
 def two_zones(one: dict[str, Any], other: dict[str, Any], **general: Any) -> dict[str, Any]:
-    """A recipe with noise of two kinds behind two clips."""
+    """A recipe with noise of two kinds after two clips."""
     clear = [{"use": "std.clip", "norm": 1.0, "name": "clip-2"}, other | {"name": "noise-2"}]
     protect = {"noised": clipped(one), "clear": clear}
     return recipe_of("noised", negotiate_mask={"use": "row.halved"}, **{"rounds": 1, "protect": protect, **general})

@@ -1,4 +1,4 @@
-"""Mixes for which a claim was false once: each is priced truthfully now, or refused with a sentence and a remedy."""
+"""Mixes for which a claim was once false. Each is now priced correctly, or refused with a reason and a remedy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CKKS_AT_CLIENTS = {"use": "std.ckks", "key_holder": "clients"}
 
 
 class Free(fedplug.Protector):
-    """Multiplies by 100, with the client in hand."""
+    """Multiplies by 100, with access to the client."""
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
@@ -34,7 +34,7 @@ class Free(fedplug.Protector):
 
 
 class Blind(fedplug.Protector):
-    """Multiplies by 100, with the values alone in hand."""
+    """Multiplies by 100, with access only to the values."""
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
@@ -50,10 +50,10 @@ class Scaled(fedplug.Protector):
 
 
 class Chatty(fedplug.Negotiation):
-    """Asks every client for its largest value, and states that nowhere."""
+    """Asks every client for its largest value, without stating it."""
 
     class Options(fedplug.Options):
-        """Whether it says so."""
+        """Whether it states this."""
 
         says: bool = False
 
@@ -80,10 +80,10 @@ class Chatty(fedplug.Negotiation):
 
 
 class Quiet(fedplug.Negotiation):
-    """Keeps all but its largest values to itself, and says nothing of what their places show."""
+    """Retains all but its largest values, and does not state what their positions reveal."""
 
     class Options(fedplug.Options):
-        """What it says, and to whom; of an answer it is asked for, or not."""
+        """The statement and its receivers; whether it concerns an answer."""
 
         tells: tuple[str, ...] = ()
         asked: bool = False
@@ -144,7 +144,7 @@ def test_a_function_loses_the_bound_before_it(use: str) -> None:
     assert "std.gaussian needs a bound of the L2 norm" in said
     assert f"{use} c" in said
     assert "put a clip behind it" in said
-    # A bound of its own behind it holds, whatever it did.
+    # Its own bound after it holds, whatever it did before.
     again = {"use": "std.clip", "norm": 1.0, "name": "again"}
     plain = recipe_of("noised", clipped({"use": use}, again, noise(1.0)))
     assert zero_out(plain, "server") > 0
@@ -197,7 +197,7 @@ def test_a_grid_that_swallows_the_noise_of_others_earns_no_credit_for_it() -> No
     plain["data"] |= {"clients": 100, "partition": {"use": "std.iid"}}
     plain["aggregate"] = {"use": "std.mean", "weighting": "uniform"}
     released = zero_out(plain, "released_model")
-    assert released >= 5.75  # what is true; with credit for 99 others it was 1.55
+    assert released >= 5.75  # the true value; with credit for 99 others it was 1.55
     fine = zero_out(plain | {"protect": {"noised": clipped(noise(0.25))}}, "released_model")
     assert fine == pytest.approx(gaussian_epsilon(2.5, 1e-5), rel=1e-6)
 
@@ -207,7 +207,7 @@ def test_rounding_behind_the_clip_lifts_the_sensitivity() -> None:
     ckks = {"use": "std.ckks", "key_holder": "key_server", "grid_bits": 1}
     plain = recipe_of(ENCRYPTED, clipped(ckks), postprocess={ENCRYPTED: ["std.ckks", central]}, rounds=1)
     released = zero_out(plain, "released_model")
-    assert gaussian_epsilon(2.867, 1e-5) == pytest.approx(1.33, abs=0.01)  # what was claimed
+    assert gaussian_epsilon(2.867, 1e-5) == pytest.approx(1.33, abs=0.01)  # the claimed value
     assert released == pytest.approx(2.77, rel=0.1)  # rounding to multiples of 0.5 at most doubles a norm
     assert released == pytest.approx(gaussian_epsilon(2.867 / 2, 1e-5), rel=1e-6)
 
@@ -254,7 +254,7 @@ def test_an_answer_that_nobody_states_leaves_the_server_without_a_guarantee() ->
     # Its plans may follow from the answers, and the model from its plans.
     assert {view.epsilon for view in found.values()} == {None}
     plain["negotiate_mask"] = {"use": "row.chatty", "says": True}
-    # It says what it shows; but its answers are values of the update, which clients of a recorded run find.
+    # It states what it reveals. But its answers are values of the update, which clients of a recorded run find.
     assert views(plain)["server"].detail == PLAIN_VALUES
 
 
@@ -285,8 +285,8 @@ def test_plans_that_follow_from_data_are_listed_where_nobody_says_who_sees_them(
         ({}, True),
         ({"own": False}, True),
         ({"tells": ["server"]}, False),
-        ({"tells": ["server"], "asked": True}, True),  # a word about an answer is none about plans
-        ({"tells": ["client"]}, True),  # positions of a client's own travel
+        ({"tells": ["server"], "asked": True}, True),  # a statement about an answer is not one about plans
+        ({"tells": ["client"]}, True),  # positions that differ between clients travel
         ({"tells": ["client"], "own": False}, False),
     ],
 )

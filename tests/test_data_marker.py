@@ -1,4 +1,4 @@
-"""The marker `data` alone decides which tests need the real data sets, and which see where these are."""
+"""Only the marker `data` decides which tests need the real data sets, and which see their folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a distribution declares is what it imports, and the locks have versions of it."""
+"""A distribution declares exactly its imports, and the locks have versions of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parent.parent
 FOLDERS = [Path(), *sorted(path.parent.relative_to(ROOT) for path in ROOT.glob("plugins*/*/pyproject.toml"))]
 UNPINNED = {"torch", "torchvision"}
-"""In `constraints.txt`, and in no lock: which build is right depends on the machine."""
+"""In `constraints.txt`, and in no lock, because the right build depends on the machine."""
 PROVIDES = packages_distributions()
 NOT_IMPORTED = {
     ("fedplug-fas", "fedplug-std"): "components of its recipes",
@@ -33,9 +33,9 @@ NOT_IMPORTED = {
     ("fedplug-trackers", "alembic"): "MLflow makes its tables with it, and its client does not bring it",
     ("fedplug-trackers", "sqlalchemy"): "MLflow keeps runs with it, and its client does not bring it",
 }
-"""Declared, and not imported by the distribution itself: why."""
+"""Declared, but not imported by the distribution itself, with the reason."""
 NOT_DECLARED = {("fedplug-attacks", "torchvision"): "it is looked for alone: torchmetrics imports it where it is there"}
-"""Imported by name, and not declared: why."""
+"""Imported by name, but not declared, with the reason."""
 TOOLS = {
     "editables": "hatchling needs it to install in place",
     "hatchling": "builds",
@@ -47,9 +47,9 @@ TOOLS = {
     "types-pyyaml": "mypy reads it",
     "zensical": "builds the site",
 }
-"""In extras for work on a distribution, and imported by nothing."""
+"""In extras for work on a distribution. No module imports them."""
 WORK = {"browser", "dev", "docs", "recipes", "release", "test"}
-"""Extras of tests and tools; what the sources import lazily is in others."""
+"""Extras of tests and tools. Lazy imports of the sources are in other extras."""
 TOGETHER = {"all"}
 """Extras that bring other distributions of the repository, and nothing else."""
 
@@ -82,14 +82,14 @@ def _imported(path: Path) -> Iterator[str]:
 
 
 def providers(package: str) -> set[str]:
-    """Distributions that have a package; fedplug's are installed in place, which hides what they have."""
+    """Distributions that have a package. fedplug's are installed in place, which hides their packages."""
     if package.partition("_")[0] == "fedplug":
         return {package.replace("_", "-")}
     return {canonicalize_name(each) for each in PROVIDES.get(package, [package])}
 
 
 def sources(folder: Path) -> list[Path]:
-    """Modules of a distribution. Templates are none: the plugins that `fedplug new` makes of them declare their own."""
+    """Modules of a distribution, without templates: the plugins that `fedplug new` makes declare their own."""
     top = ROOT / (folder / "src" if folder.name else "core")
     return [path for path in top.rglob("*.py") if "templates" not in path.parts]
 
@@ -135,7 +135,7 @@ LOCKS = sorted(path.name for path in (ROOT / "locks").glob("*.txt"))
 
 
 def test_the_locks_have_a_version_of_all_that_is_declared() -> None:
-    """`make setup` installs the locks: what a change of a pyproject.toml asks for would be left out."""
+    """`make setup` installs the locks, so a new requirement in a pyproject.toml would be left out."""
     versions = {name: version for lock in LOCKS for name, version in locked(lock).items()}
     declared = {
         (str(folder), need)

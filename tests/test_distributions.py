@@ -1,4 +1,4 @@
-"""What is uploaded: a wheel and a sdist of each distribution, and an environment that has nothing of the checkout."""
+"""The uploads: a wheel and a sdist of each distribution, and an environment without the checkout."""
 
 from __future__ import annotations
 
@@ -91,14 +91,14 @@ def test_a_link_to_nothing_is_refused() -> None:
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for what is built; the recipes' wheel and sdist are there."""
+    """A folder for builds, with the recipes' wheel and sdist."""
     folder = tmp_path_factory.mktemp("dist")
     BUILD.build(RECIPES, folder)
     return Path(folder)
 
 
 def names(archive: Path) -> set[str]:
-    """The files of a wheel or a sdist, of the latter without its folder."""
+    """The files of a wheel or a sdist; for the latter without its folder."""
     if archive.suffix == ".whl":
         return set(zipfile.ZipFile(archive).namelist())
     with tarfile.open(archive) as opened:
@@ -129,7 +129,7 @@ def test_the_core_is_built_from_nothing_of_the_others(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_environment_with_the_wheels_runs_the_first_recipe_by_name(tmp_path: Path) -> None:
-    """The fast test above looks into one wheel; this installs all.
+    """The fast test above examines one wheel. This test installs all.
 
     Third-party distributions are linked from the environment of the tests one by one, so that no path leads from the
     new environment to the checkout.
@@ -173,7 +173,7 @@ def test_an_environment_with_the_wheels_runs_the_first_recipe_by_name(tmp_path: 
 
 
 def link_others(packages: Path) -> None:
-    """Links everything of this environment but fedplug's own distributions and the paths that lead to their sources."""
+    """Links everything in this environment except fedplug's distributions and the paths to their sources."""
     for folder in site.getsitepackages():
         for path in Path(folder).iterdir():
             if path.suffix != ".pth" and "fedplug" not in path.name:

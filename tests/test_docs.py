@@ -4,7 +4,7 @@ Comments above a fenced block say what to do with it:
 
     <!-- file: NAME -->     the block is a file that the commands of this page can use
     <!-- wrong -->          a recipe with mistakes, on purpose
-    <!-- grid -->           the grid of a sweep, or a comparison, no recipe
+    <!-- grid -->           the grid of a sweep, or a comparison, not a recipe
     <!-- exit: 1 -->        the exit code of the block's commands; else 0
     <!-- set: rounds=1 -->  added to a `fedplug run`, to save time
     <!-- same: PATH -->     the block is that file's text; a recipe only has to mean the same
@@ -12,7 +12,7 @@ Comments above a fenced block say what to do with it:
     <!-- session: NAME -->  blocks of one session run from top to bottom in one folder: files are written when it is
                             their turn, and `cd`, `pip install -e` and `pytest` do what they do in a shell
 
-In expected output `...` stands for anything. Digits of a run's output are not compared, since its noise is secret.
+In expected output `...` matches anything. Digits of a run's output are not compared, since its noise is secret.
 Every recipe runs for a round. Commands without output, in indented blocks and blocks of text, run as far as they can
 here; `NOT_RUN` in `doc_pages.py` lists those that no test runs, with the reasons.
 """
@@ -51,13 +51,13 @@ _PARTS = ("writing-a-plugin", "plugins/links", "plugins/learning", "plugins/arou
 TUTORIAL = [ROOT / f"docs/{name}.md" for name in _PARTS]
 """The pages on the example plugin, in the order in which they define its files."""
 
-# Pages show what a run prints, its report too.
+# Pages show the output of a run, including its report.
 pytestmark = pytest.mark.usefixtures("reports")
 
 
 @dataclasses.dataclass(frozen=True)
 class Fenced:
-    """A fenced block: where it stands, its language, its text, and what the comments above it say."""
+    """A fenced block: its place, its language, its text, and the comments above it."""
 
     page: Path
     line: int
@@ -99,7 +99,7 @@ def params(blocks: list[Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of the recipe that `make run` runs, as it is."""
+    """An unchanged run of the recipe that `make run` runs."""
     folder = tmp_path_factory.mktemp("runs")
     recipe = ROOT / "recipes/paraaegis-dynamic.yaml"
     code, output = call(f"fedplug run {shlex.quote(str(recipe))} --output {shlex.quote(str(folder))}")
@@ -147,7 +147,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget(package: str) -> None:
-    """Another test has other modules under these names."""
+    """Another test has different modules under these names."""
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         del sys.modules[name]
 
@@ -164,7 +164,7 @@ def acme(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def call(command: str) -> tuple[int, str]:
-    """Runs a `fedplug ...` command in this process; gives the exit code and what it printed."""
+    """Runs a `fedplug ...` command in this process. Returns the exit code and the output."""
     words = shlex.split(command)
     assert words[0] == "fedplug"
     out, err = io.StringIO(), io.StringIO()
@@ -197,17 +197,17 @@ def pattern(line: str) -> str:
 
 
 def without_numbers(line: str) -> str:
-    """Numbers with their units as one sign; columns, whose width follows from the names, as one space apart."""
+    """Replaces numbers with their units by one sign, and spaces between columns, which depend on names, by one."""
     line = re.sub(r"(?<=\S) +", " ", line)
-    line = re.sub(r"\d+ (?:min|h) (?=\d\d)", "", line)  # a busy machine takes minutes for what took seconds
+    line = re.sub(r"\d+ (?:min|h) (?=\d\d)", "", line)  # a busy machine takes minutes where it took seconds
     return re.sub(r"\d[\d.,]*(?:e[+-]?\d+)?(?:\s(?:B|[kMG]B|ms|s|min))?(?!\w)", "#", line)
 
 
 def matches(expected: list[str], printed: str, block: Fenced) -> str:
-    """Why the output is not what the page says; empty if it is."""
+    """Why the output differs from the page; empty if it does not."""
     lines = [line.rstrip() for line in printed.splitlines()]
     body = "\n".join(".*" if line == "..." else pattern(line) for line in expected)
-    # A line of its own that says "..." stands for any number of lines, also none.
+    # A separate line "..." matches any number of lines, even none.
     body = body.replace("\n.*\n", "\n(?:.*\n)*?").removesuffix("\n.*")
     if re.match(body, "\n".join(lines)):
         return ""
@@ -215,7 +215,7 @@ def matches(expected: list[str], printed: str, block: Fenced) -> str:
 
 
 def matches_run(expected: list[str], printed: str, block: Fenced) -> str:
-    """The same for a run, whose numbers differ: every line of the page is a line of the output but for the numbers."""
+    """The same for a run, whose numbers differ: every line of the page is a line of the output, except for numbers."""
     lines = [line.rstrip() for line in printed.splitlines()]
     for line in expected:
         if line == "...":
@@ -260,13 +260,13 @@ def test_a_session_runs_from_top_to_bottom(session: str, tmp_path: Path, monkeyp
                 )
                 assert ended.returncode == 0, ended.stdout
             else:
-                for package in packages:  # a file may have been written anew
+                for package in packages:  # a file may have been rewritten
                     forget(package)
                 check_command(command, expected, block, None)
 
 
 def without_shell(command: str) -> str:
-    """A command without what a shell does with the output, which is not ours."""
+    """A command without the shell's handling of the output."""
     return re.split(r" [>|] ", command)[0]
 
 
@@ -295,7 +295,7 @@ def check_command(command: str, expected: list[str], block: Fenced, plain_run: P
 
 @pytest.mark.parametrize("block", params(PLAIN))
 def test_commands_without_output_run(block: Commands, workspace: Path, plain_run: Path) -> None:
-    """What takes long as it is runs for one round, or, where it is many runs or needs data, as far as it is checked."""
+    """Slow commands run for one round. Commands with many runs, or that need data, run only as far as the check."""
     shutil.copy("recipes/paraaegis-dynamic.yaml", "recipe.yaml")
     (grid,) = (one.text for one in BLOCKS if one.directives.get("file") == "grid.yaml")
     Path("grid.yaml").write_text(grid, encoding="utf-8")
@@ -329,7 +329,7 @@ def shortened(command: str, plain_run: Path) -> str:
 
 
 def short(recipe: Recipe) -> list[str]:
-    """What makes a run of it short: one round, and in an attack one probe of one client."""
+    """Settings that make a run short: one round, and in an attack one probe of one client."""
     if "attack" not in recipe.sections:
         return ["rounds=1"]
     probe = ["attack.probe.batches=1"] if recipe.to_plain()["attack"]["probe"] else []
@@ -369,7 +369,7 @@ def test_every_recipe_of_the_example_plugin_runs(acme: Path) -> None:
 
 
 def run_for_a_round(path: Path) -> Recipe:
-    """Runs a recipe as it is but for its length; gives it as it is."""
+    """Runs a recipe, shortened but otherwise unchanged. Returns the unchanged recipe."""
     recipe = load_recipe(path)
     settings = Settings(output=Path("runs-of-recipes"), device="cpu", quiet=True, muted=("lab.report",))
     if recipe.data.agreed is not None:
@@ -417,7 +417,7 @@ def test_python_on_pages_runs(
     lay_out(block.page, workspace)
     exec(compile(block.text, block.id, "exec"), {"__name__": "__main__"})
     shown = capsys.readouterr().out
-    # It prints what it took of the run that was there, or where it put what it made.
+    # It prints the parts it took from the existing run, or the place of its output.
     assert any(folder.name in shown for folder in (workspace / "runs").iterdir())
 
 

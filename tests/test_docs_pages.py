@@ -1,4 +1,4 @@
-"""Names and links on the pages exist, tables are complete, and what is generated is fresh."""
+"""Names and links on the pages exist, tables are complete, and generated parts are fresh."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_names_and_links_exist(page: Path) -> None:
             missing.append(f"python name {name}")
     for path in set(re.findall(r"`([\w.-]+(?:/[\w.-]+)+/?)`", prose)):
         top = path.partition("/")[0]
-        if top == "runs":  # what a run leaves behind, under a name of its own; there after `make run`
+        if top == "runs":  # a run's output under its own name; present after `make run`
             continue
         if (ROOT / top).is_dir() and not (ROOT / path).exists() and not (page.parent / path).exists():
             missing.append(f"file {path}")

@@ -22,7 +22,7 @@ def draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def test_cases_stand_beside_each_other_and_what_a_paper_prints_stays(draw: Any, tmp_path: Path) -> None:
+def test_cases_are_in_one_row_and_a_papers_numbers_stay(draw: Any, tmp_path: Path) -> None:
     head = "protocol,accuracy_mean,accuracy_sd,personal_accuracy_mean,personal_accuracy_sd,seconds_cpu_mean,"
     head += "bytes_up_mean,bytes_down_mean"
     rows = {"b": ["one,0.5,0.25,,,2,1e6,1e6", "two,0.75,0,0.125,0,4,2e6,1e6"], "a": ["one,1,0,,,5,1e6,3e6"]}
@@ -72,7 +72,7 @@ def test_runs_of_a_sweep_are_means_over_seeds_with_cpu_seconds_by_phase(draw: An
     ]
 
 
-def test_what_each_adversary_sees_stands_in_a_file_with_a_line_for_each(draw: Any, tmp_path: Path) -> None:
+def test_a_file_has_one_line_for_each_adversary_s_view(draw: Any, tmp_path: Path) -> None:
     head = "protocol,seeds_list,accuracy_mean,accuracy_sd,bytes_up_mean,bytes_down_mean,seconds_mean"
     looks = ("server", "server+key_server", "server+client:1+client:2")
     head += "".join(f",leakage_{who}_sees,leakage_{who}_people,leakage_{who}_recovered" for who in looks)

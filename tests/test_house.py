@@ -1,4 +1,4 @@
-"""The house: which room may import which, and what the core must not name."""
+"""The architecture: which packages may import which, and names that the core must not use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HANDED = {
     "api.roles -> recipe.recipe",
     "recipe.sections -> round.protocol", "recipe.sections -> runs.result",
 }  # fmt: skip
-"""Upward imports for annotations alone: of what the methods of an author are handed."""
+"""Upward imports only for annotations: the types of arguments of an author's methods."""
 
 
 def rooms_below(room: str) -> set[str]:
@@ -97,7 +97,7 @@ def test_a_room_says_what_it_is_for(room: str) -> None:
 
 
 def test_the_core_names_no_component_of_a_plugin() -> None:
-    """Nor in a docstring. Messages may name the standard one that helps: `std` is what a bare name stands for."""
+    """Nor in a docstring. Messages may name the standard component that helps: a bare name means `std`."""
     names = {entry.name for entry in Catalog.discover() if "." in entry.name and not entry.name.startswith("std.")}
     assert len(names) > 50
     found = re.compile("|".join(rf"(?<![\w.]){re.escape(name)}(?![\w])" for name in sorted(names)))
@@ -119,7 +119,7 @@ def test_each_module_has_a_test_module_of_its_name(room: str) -> None:
 PUBLIC = re.compile(
     r"fedplug(\.api(\..*)?|\.wire\.record|\.privacy\.(accounting|integers|renyi)|\.mechanisms\.noise|\.cli\.options|\.engines\.(base|hosts)|\.console(\..*)?)?"
 )
-"""What `docs/writing-a-plugin.md` names as public."""
+"""The names that `docs/writing-a-plugin.md` calls public."""
 APPLICATIONS = {"attacks", "audit", "evidence", "flower", "kit", "lab", "party", "search"}
 """Plugins that drive runs, or hold parties of one, rather than take part in rounds. They go deeper into the core."""
 INSIDE = {f"fedplug_{module} -> fedplug.round.protocol" for module in ("sensecrypt.profiles", "std.availability")}
@@ -150,7 +150,7 @@ OUTSIDE_RUNS = {
     "fedplug_ray.trial": "a folder of temporary files, of mode 0700",
     "fedplug.runs.execution": "a file of the system, not on a disk",
 }
-"""Modules that write without the door to private files, and what they write."""
+"""Modules that write without the functions for private files, and their output."""
 WRITING = {"write_text", "write_bytes", "mkdir", "makedirs", "touch"}
 MODES = re.compile(r"[wxa].*|.*\+.*")
 
@@ -160,11 +160,11 @@ def _writes(node: ast.AST) -> bool:
     if not isinstance(node, ast.Call):
         return False
     if isinstance(node.func, ast.Name):
-        # Of a handle of `os.open` the mode is given there; the null device keeps nothing.
+        # `os.open` sets the mode of its handle; the null device keeps nothing.
         opened = node.func.id == "open" and not isinstance(node.args[0], ast.Call | ast.Attribute)
         modes = node.args[1:2] if opened else []
     elif isinstance(node.func, ast.Attribute):
-        # Methods of a path, and functions of `os`; `truncate` of an open file changes what the door has opened.
+        # Methods of a path, and functions of `os`. `truncate` of an open file changes a file opened by those functions.
         name, of_os = node.func.attr, isinstance(node.func.value, ast.Name) and node.func.value.id == "os"
         if name in WRITING or (of_os and name == "truncate"):
             return True

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 HYBRIDS = sorted((ROOT / "recipes/hybrids").glob("*.yaml"))
 SMALL = ["rounds=2", "train.epochs=1", "model.hidden=[16, 16]"]
 
-# Of each: what it must be made of, and single lines that switch a part.
+# For each: its required parts, and single lines that switch a part.
 PARTS: dict[str, tuple[set[str], list[str]]] = {
     "fedre-scores-encrypt-layers": (
         {"fedre.psi", "fedre.sensitive_layers", "std.ckks", "std.gaussian"},
@@ -46,7 +46,7 @@ PARTS: dict[str, tuple[set[str], list[str]]] = {
 
 
 def run(name: str, folder: Path, *sets: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Two rounds of a hybrid; its rows and its ledger."""
+    """Two rounds of a hybrid: its rows and its ledger."""
     recipe = load_recipe(ROOT / f"recipes/hybrids/{name}.yaml", [*SMALL, *sets])
     code, run_dir = execution.start(recipe, Settings(output=folder, device="cpu", quiet=True))
     assert code == 0
@@ -72,7 +72,7 @@ def test_it_runs_and_is_made_of_what_its_name_says(name: str, tmp_path: Path) ->
         assert sum(share or 0 for share in row.zones.values()) == pytest.approx(1)
         assert 0 <= row.accuracy <= 1
     assert rows[0].epsilon < rows[1].epsilon < 20
-    # Some zone of each is released without noise, and everybody sees at least its sums.
+    # Some zone of each is released without noise, and all parties see at least its sums.
     assert ledger["verdict"]["status"] == "no_protection"
     assert {line["state"] for line in ledger["verdict"]["lines"]} <= {"none", "absent"}
     assert not any("no accountant" in warning for warning in ledger["warnings"])

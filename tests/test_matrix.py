@@ -1,6 +1,6 @@
 """Every negotiation with every protector chain and every aggregator: it runs, or it is refused with a reason first.
 
-Whatever the installed plugins offer is in here: a component that is missing below makes a test fail, which says so.
+All components of the installed plugins are in here. A test fails, and says so, if one is missing below.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ AGGREGATORS: dict[str, dict[str, Any]] = {
     "fedre.pda_pam": {"samples": 1, "preference": {"box": [1, 1, 3, 3]}},
 }
 SLOW = ("std.paillier", "sensecrypt.paillier")
-"""Seconds a thousand parameters; these are tried with one aggregator and a small model only."""
+"""Encryptions that take seconds per thousand parameters. They are tried with only one aggregator and a small model."""
 
 
 PARTIAL = (
@@ -96,7 +96,7 @@ PARTIAL = (
 """Negotiations that encrypt a part of the model, the same at all clients."""
 
 SHARED = ("baselines.lwe", "secagg.bonawitz", "secagg.plus", "threshold.bfv")
-"""Encryptions to which nobody holds a key."""
+"""Encryptions without a key holder."""
 
 REFUSED: list[tuple[str, dict[str, tuple[str, ...]]]] = [
     ("it follows what it scores, and scores nothing here", {
@@ -127,14 +127,14 @@ REFUSED: list[tuple[str, dict[str, tuple[str, ...]]]] = [
         "negotiation": ("baselines.fedml_he",), "sealed": SHARED,
         "aggregator": ("std.mean", "fedre.pda_pam"),
     }),
-    ("it packs every tensor by itself", {"sealed": ("baselines.ckks",), "negotiation": PARTIAL}),
+    ("it packs every tensor separately", {"sealed": ("baselines.ckks",), "negotiation": PARTIAL}),
     ("needs a zone that lies alike at all clients, but sensecrypt.select lets each have", {
         "negotiation": ("sensecrypt.select",), "sealed": ("baselines.ckks", "baselines.batchcrypt", *SHARED),
     }),
     ("fedre.layer_budgets clips each layer itself", {
         "negotiation": ("baselines.adaptive_clip",), "plain": ("fedre.layer_budgets",),
     }),
-    ("it clips the weights itself; take the clip of the update out", {
+    ("it clips the weights itself; remove the clip of the update", {
         "negotiation": ("baselines.adaptive_clip",), "plain": ("baselines.nbafl",),
     }),
     ("cannot work on the noised sum, which fas.scramble has closed", {
@@ -146,8 +146,8 @@ REFUSED: list[tuple[str, dict[str, tuple[str, ...]]]] = [
                   "baselines.lus", "baselines.feddpa_noise"),
     }),
 ]  # fmt: skip
-"""Every combination that is refused: a part of the reason, and which negotiation, chains and aggregator it is for; what
-is not named is any. All other combinations must run."""
+"""Every combination that is refused: a part of the reason, and its negotiation, chains and aggregator. A part that is
+not named matches any. All other combinations must run."""
 
 
 # -- what there is -----------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ is not named is any. All other combinations must run."""
 def test_every_component_is_in_the_matrix() -> None:
     catalog = Catalog.discover()
     protectors = {use["use"] for chain in [*PLAIN.values(), *SEALED.values()] for use in chain}
-    protectors |= {"baselines.feddpa", "baselines.adaptive_clip"}  # which stand where their own negotiation is
+    protectors |= {"baselines.feddpa", "baselines.adaptive_clip"}  # which go where their own negotiation is
     protectors |= {"std.distributed_correlated_gaussian"}  # refused where plans follow from data: test_correlated.py
     found = {name.partition("@")[0] for name in NEGOTIATIONS}
     assert found == set(catalog.groups["negotiate_mask"])
@@ -176,7 +176,7 @@ def recipe_of(negotiation: str, plain: str, sealed: str, aggregator: str) -> dic
     chains = {zone: SEALED[sealed] if zone == ENCRYPTED else [] for zone in held if zone != RETAINED}
     if noisy:
         chains[noisy] = PLAIN[plain]
-    if negotiation == "baselines.maskcrypt" and noisy:  # it follows what the server has seen
+    if negotiation == "baselines.maskcrypt" and noisy:  # it depends on what the server has seen
         chains[noisy] = [*(use for use in PLAIN[plain] if use not in scorers), *(use["use"] for use in scorers)]
     if negotiation == "baselines.batchcrypt":  # one component, agreed on in the negotiation
         chains[ENCRYPTED] = ["baselines.batchcrypt"] if sealed == "baselines.batchcrypt" else SEALED[sealed]
@@ -189,7 +189,7 @@ def recipe_of(negotiation: str, plain: str, sealed: str, aggregator: str) -> dic
     undone = {zone: [name for name in chain if must_undo(name)][::-1] for zone, chain in named.items()}
     if negotiation == "baselines.adaptive_clip":
         undone[NOISED].insert(0, negotiation)
-    if negotiation == "std.by_name@retained":  # it puts back what clients keep
+    if negotiation == "std.by_name@retained":  # it restores the values that clients keep
         undone[RETAINED] = ["std.by_name"]
     return {
         "name": "matrix", "seed": 7, "rounds": 1, "min_clients": 3,
@@ -240,7 +240,7 @@ def combinations() -> Iterator[tuple[str, str, str, str]]:
 
 @pytest.fixture
 def small_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys of SenseCrypt's Paillier of 256 bits: who meets whom does not depend on their length, and the time does."""
+    """Short 256-bit keys for SenseCrypt's Paillier: the result does not depend on their length, but the time does."""
     monkeypatch.setattr(Phe, "new_context", lambda self, bits: phe.generate_paillier_keypair(n_length=256)[1])
 
 
@@ -248,7 +248,7 @@ def small_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def with_marks() -> Iterator[Any]:
-    """With the other aggregators, most chains of the plain zone are left to `make test-all`: the mean runs them all."""
+    """With the other aggregators, only `make test-all` runs most chains of the plain zone. The mean runs them all."""
     for names in combinations():
         _, plain, _, aggregator = names
         often = aggregator == "std.mean" or plain in ("nothing", "std.gaussian", "fedre.layer_budgets")
@@ -278,7 +278,7 @@ def test_it_runs_or_is_refused_with_a_reason(negotiation: str, plain: str, seale
 
 
 def refusal(recipe: dict[str, Any]) -> list[str] | None:
-    """What `fedplug check` would say; None if nothing."""
+    """The reasons that `fedplug check` would give; None if there are none."""
     try:
         Recipe.from_plain(recipe, toy_catalog())
     except RecipeError as error:
@@ -287,7 +287,7 @@ def refusal(recipe: dict[str, Any]) -> list[str] | None:
 
 
 def test_nothing_is_refused_everywhere() -> None:
-    """Otherwise the matrix above would pass by refusing all: each component runs in some combination."""
+    """Each component must run in some combination. Otherwise the matrix above would pass by refusing all."""
     running: set[str] = set()
     for names in combinations():
         parts = dict(zip(("negotiation", "plain", "sealed", "aggregator"), names, strict=True))

@@ -1,6 +1,6 @@
 """The mistakes that an ordinary author of a plugin makes, in five to fifteen lines each.
 
-Each cannot be written, or is refused, or ends in a verdict that protects nobody or says on whose word it is.
+Each mistake cannot be written, or is refused, or ends in a verdict that protects nobody or names its assumption.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def verdict_of(*chain: Any, **changes: Any) -> Verdict:
 
 
 def refusal_of(*chain: Any, **changes: Any) -> str:
-    """Why such a run is refused, before it starts or when it is to release something."""
+    """Why such a run is refused, before it starts or before a release."""
     try:
         outcome = run_protocol(recipe_of("noised", list(chain), train=PUSH, **changes))
     except FedplugError as error:
@@ -85,7 +85,7 @@ class NoClip(fedplug.Protector):
 
 
 class NoiseThenClip(fedplug.Protector):
-    """Clip what is noised already."""
+    """Clip values that are already noised."""
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
@@ -137,7 +137,7 @@ def test_another_deviation_is_priced_as_what_it_is(mistake: type, multiplier: fl
 
 
 class Own(fedplug.Protector):
-    """State a mechanism of its own, and draw otherwise."""
+    """State its own mechanism, but draw differently."""
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
@@ -155,7 +155,7 @@ class AThousandth(Own):
 
 
 class SeedZero(Own):
-    """Draw from a generator that everybody can make."""
+    """Draw from a generator that any party can make."""
 
     def sample(self, values: Values, public: Public, stream: np.random.Generator) -> Values:
         return values + np.random.default_rng(0).normal(0, 2.0, len(values)).astype(np.float32)
@@ -173,7 +173,7 @@ class ManualSeed(Own):
 
 
 class LastTenBare(Own):
-    """Leave the last ten coordinates as they are."""
+    """Do not change the last ten coordinates."""
 
     def sample(self, values: Values, public: Public, stream: np.random.Generator) -> Values:
         noise = np.random.default_rng().normal(0, 2.0, len(values)).astype(np.float32)
@@ -203,7 +203,7 @@ class TopTenOnly(Own):
 def test_a_sampler_of_an_authors_own_is_priced_on_the_authors_word(mistake: type, toys: Any) -> None:
     toys("protect", mistake)
     for line in verdict_of(CLIP, ODD).lines:
-        # Where values are left as they are, clients of a recorded run find them among what they send.
+        # Where values are not changed, clients of a recorded run find them in their messages.
         found = line.detail == PLAIN_VALUES
         assert "on the word of toy.odd" in line.rests_on or found or line.state == "absent"
 
@@ -233,7 +233,7 @@ def test_a_scale_that_follows_from_data_cannot_be_foretold(toys: Any) -> None:
 
 
 class Feedback(fedplug.Protector):
-    """Send what the noise has hidden once more."""
+    """Send the values that the noise has hidden again."""
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
@@ -247,7 +247,7 @@ class Feedback(fedplug.Protector):
 
 
 class BareAgain(fedplug.Protector):
-    """Take the noise off the last ten coordinates."""
+    """Remove the noise from the last ten coordinates."""
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
@@ -319,7 +319,7 @@ class FullBatches(DpSgd):
         return {"loss": 0.0}
 
 
-def test_an_account_is_on_the_word_of_whoever_keeps_it(toys: Any) -> None:
+def test_an_account_rests_on_its_keeper(toys: Any) -> None:
     toys("trainer", FullBatches)
     plain = recipe_of("noised", [], train={"use": "toy.odd", "noise_multiplier": 1.0}, rounds=1)
     verdict = run_protocol(plain).protocol.ledger.verdict()
@@ -356,7 +356,7 @@ def test_public_plans_see_no_data(toys: Any) -> None:
 
 
 class KeptBefore(fedplug.Protector):
-    """Remember the values before the noise, and put them back behind it."""
+    """Remember the values before the noise, and restore them after it."""
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
@@ -418,8 +418,8 @@ class Momentum(fedplug.Opener):
         return public.memory["mean"]
 
 
-def test_whoever_is_in_a_memory_before_the_noise_of_the_server_pays_in_every_round(toys: Any) -> None:
-    """A client that is drawn once is in the momentum of all later rounds: sampling a round hides nobody."""
+def test_clients_in_a_memory_before_the_servers_noise_pay_in_every_round(toys: Any) -> None:
+    """A client drawn once is in the momentum of all later rounds, so sampling a round hides nobody."""
     toys("postprocess", Momentum)
     plain = recipe_of("noised", [CLIP], train=PUSH, rounds=3)
     plain["data"]["clients"] = 20

@@ -1,4 +1,4 @@
-"""Everything in a finished run's folder is its owner's alone, whatever the umask says and whoever wrote it."""
+"""Only the owner can access a finished run's folder, for every umask and every writer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def open_to_others(folder: Path) -> dict[str, str]:
-    """By path, the modes of all that others could reach: none may be."""
+    """By path, the modes of everything that others could reach. There must be none."""
     found = [folder, *folder.rglob("*")]
     modes = {str(path.relative_to(folder.parent)): stat.S_IMODE(path.lstat().st_mode) for path in found}
     return {name: oct(mode) for name, mode in modes.items() if mode & 0o077}

@@ -1,4 +1,4 @@
-"""docs/claims.md: every line has a verdict, a link to its setting and command, and no number that is not there."""
+"""docs/claims.md: every line has a verdict, a link to its setting and command, and no number that the link lacks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ each_line = pytest.mark.parametrize("line", [line for _, line in LINES], ids=[na
 
 
 def section(page: str, anchor: str) -> tuple[str, str]:
-    """A section's text with all that is below it, and the text that its enclosing sections begin with."""
+    """A section's text with all subsections, and the first text of its enclosing sections."""
     text = (DOCS / page).read_text(encoding="utf-8")
     headings = [(len(found[1]), anchor_of(found[2]), found.start()) for found in HEADING.finditer(text)]
     place = next((place for place, (_, name, _) in enumerate(headings) if name == anchor), None)
@@ -61,12 +61,12 @@ def anchor_of(heading: str) -> str:
 
 
 def numbers_in(text: str) -> set[str]:
-    """The numbers of a text; names of files and options are left out, in which digits mean nothing."""
+    """The numbers of a text, without names of files and options, where digits mean nothing."""
     return set(NUMBER.findall(re.sub(r"`[^`]*`", "", text)))
 
 
 def strange(line: Line) -> set[str]:
-    """The numbers of a line that none of the sections has that it links to."""
+    """The numbers of a line that are in none of its linked sections."""
     known = {
         found for page, anchor in LINK.findall(line["numbers"]) for found in NUMBER.findall(section(page, anchor)[0])
     }

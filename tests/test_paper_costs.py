@@ -1,4 +1,4 @@
-"""benchmarks/paper_costs.py: its settings are recipes and grids that are there, and its sums are what it prints."""
+"""benchmarks/paper_costs.py: its settings are existing recipes and grids, and it prints the right sums."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_small_runs_are_recipes(costs: ModuleType) -> None:
 
 
 def test_scores_of_so_many_samples_find_them_in_either_size(costs: ModuleType) -> None:
-    """Or what they take would grow from one size to the other, and be counted for every example of a client."""
+    """Otherwise their time would grow with the size, and be counted for every example of a client."""
     limited = 0
     for setting in costs._settings():
         plain = fedplug.check(costs.RECIPES / setting.recipe, setting.sets).to_plain()

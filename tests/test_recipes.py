@@ -1,4 +1,4 @@
-"""Every recipe of the repository is right; those that fit a test really run."""
+"""Every recipe of the repository is valid, and those that fit a test really run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ IMAGENETTE, FASHION_MNIST = "imagenette", "fashion-mnist"
 
 @functools.cache
 def installed() -> Catalog:
-    """What is installed, read once."""
+    """The installed components, read once."""
     return Catalog.discover()
 
 
@@ -87,7 +87,7 @@ def test_is_right(path: Path) -> None:
 
 
 def test_every_negotiation_says_who_sees_its_plans() -> None:
-    """The ledger adds a line of its own for those that do not; of ours, none."""
+    """The ledger adds a separate line for those that do not. None of ours needs it."""
     seen = set()
     for recipe in map(loaded, ALL):
         composition = Composition(recipe)
@@ -149,7 +149,7 @@ def test_the_readme_names_every_row_once() -> None:
 
 @pytest.mark.parametrize("path", sorted(PAPER.glob("*/*.yaml")), ids=ids)
 def test_a_row_is_what_its_name_says(path: Path) -> None:
-    """And otherwise as the paper prints: batch 32, learning rate 0.01, clipping threshold 1; one epsilon everywhere."""
+    """All else is as the paper prints: batch 32, learning rate 0.01, clipping threshold 1, one epsilon everywhere."""
     recipe = loaded(path)
     numbers = {key: float(value) for key, value in re.findall(r"-(p|g)?([\d.]+)", path.stem)}
     kind, found = path.stem.partition("-")[0], recipe.components
@@ -194,14 +194,14 @@ def test_the_other_partitions_of_table_1_are_one_setting(setting: str) -> None:
 
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes most of a small attack, is the same for all, and has tests of its own."""
+    """Drawing takes most of the time of a small attack, is the same for all, and has separate tests."""
     monkeypatch.setattr(attack_pictures, "draw", lambda path, *_: path.touch())
 
 
 FEW_DOCUMENTS = [
     "data.test_count=8", "data.train_count=80", "data.clients=3", "score_parameters.0.samples=1", "aggregate.samples=1"
 ]  # fmt: skip
-"""For a U-Net, which takes its time."""
+"""For a U-Net, which is slow."""
 
 
 FEW_CLIENTS = [
@@ -237,7 +237,7 @@ def assert_sound(recipe: Recipe, rows: list[Row]) -> None:
             assert share == 0
         elif recipe.negotiate_mask.use in ("std.single_zone", "baselines.batchcrypt"):
             assert share == 1
-        elif recipe.negotiate_mask.use == "sensecrypt.select":  # masks of their own touch every block of a small model
+        elif recipe.negotiate_mask.use == "sensecrypt.select":  # individual masks touch every block of a small model
             assert share == 1 or (0 < share < 1 and "std.bfv" not in recipe.components)
         else:  # the clients' masks decide
             assert 0 < share < 1
@@ -251,7 +251,7 @@ ON_FILES = {"chest-xray-labels"}
     "path", [pytest.param(path, marks=pytest.mark.data) if path.stem in ON_FILES else path for path in TOP], ids=ids
 )
 def test_runs(path: Path, tmp_path: Path) -> None:
-    # Scalar Paillier takes 15 ms a scalar.
+    # Scalar Paillier takes 15 ms per scalar.
     few = {
         "sensecrypt-phe": ["model.hidden=[]", "negotiate_mask.budget=0.02"],
         "fedre": FEW_DOCUMENTS,
@@ -278,7 +278,7 @@ def test_baselines_run(path: Path, tmp_path: Path) -> None:
 
 
 ON_DIGITS = [*SMALL, *FAS, *(path for path in SHIELD if "." not in path.stem)]
-ATTACKED = [path for path in ON_DIGITS if re.search("attack|insider", path.stem)]  # attacks have tests of their own
+ATTACKED = [path for path in ON_DIGITS if re.search("attack|insider", path.stem)]  # attacks have separate tests
 ALIKE = [path for path in SMALL if path.stem.partition("-")[0] in ("static", "dynamic", "clip", "clients")]
 """Rows that differ in a number from others of their kind."""
 FIRST = {path.stem.partition("-")[0]: path for path in reversed(ALIKE)}
@@ -314,7 +314,7 @@ HOSPITALS = "{use: std.pneumonia_mnist, train_size: 60, test_size: 40, partition
 
 @pytest.fixture(scope="module")
 def hospitals(tmp_path_factory: pytest.TempPathFactory, data_root: str) -> Path:
-    """The chest X-rays as five hospitals have them, each in a folder of its own."""
+    """The chest X-rays as five hospitals have them, each in its own folder."""
     folder = tmp_path_factory.mktemp("hospitals")
     list(write_sites(FEDERATION[0], folder, HOSPITALS, (), Settings(data=Path(data_root))))
     return folder

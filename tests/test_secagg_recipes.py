@@ -1,4 +1,4 @@
-"""The papers' negotiations over masks and threshold encryption: who opens the sealed zone of an update."""
+"""The papers' negotiations over masks and threshold encryption: which parties open the sealed zone of an update."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedplug_attacks.api.observation import Seen
 
 ROOT = Path(__file__).parents[1]
 FEW = {"paraaegis-secagg": range(4, 9), "selectiveshield-secagg": range(4, 9), "fas-secagg": range(4, 9)}
-"""One fewer than shares open, of ten clients."""
+"""One fewer than the number of shares that open, of ten clients."""
 
 
 def run(name: str, folder: Path, *sets: str) -> Path:
@@ -28,7 +28,7 @@ def run(name: str, folder: Path, *sets: str) -> Path:
 
 
 def closed(run_dir: Path, who: str, target: int) -> float:
-    """How much of an update is encrypted to an adversary."""
+    """The share of an update that is encrypted to an adversary."""
     with machinery(run_dir, adversaries=[who], rounds=[1], targets=[target]) as made:
         known, _ = seen(made, who, target)
     assert known.update is not None
@@ -40,7 +40,7 @@ def with_server(clients: Sequence[int]) -> str:
 
 
 def threshold(answer: str) -> list[str]:
-    """What puts threshold encryption in the place of masks."""
+    """Settings that replace masks by threshold encryption."""
     use = f"{{use: threshold.bfv, range: 1.0, threshold: 6, answer: {answer}}}"
     return [f"protect.encrypted=[{use}]", "postprocess.encrypted=[threshold.bfv]"]
 

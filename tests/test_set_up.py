@@ -1,4 +1,4 @@
-"""benchmarks/set_up.py: what is done once is counted, and nothing else is run."""
+"""benchmarks/set_up.py counts the work that is done once, and runs nothing else."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_every_page_has_a_place_in_the_navigation() -> None:
     for page in PAGES:
         path = page.relative_to(DOCS).as_posix()
         assert path in named, f"docs/{path} {NOWHERE}"
-    assert len(named) == len(set(named)), "a page stands twice under nav in mkdocs.yml"
+    assert len(named) == len(set(named)), "a page is listed twice under nav in mkdocs.yml"
     missing = [path for path in named if not (DOCS / path).is_file()]
     assert not missing, f"nav in mkdocs.yml names {missing}, which are not there"
 
@@ -89,7 +89,7 @@ def test_nothing_is_fetched_to_read_a_page(page: Path) -> None:
 def test_nothing_is_fetched_to_open_the_site() -> None:
     found = settings()
     assert found["theme"]["font"] is False
-    assert found["use_directory_urls"] is False  # a folder does not open its index.html where there is no server
+    assert found["use_directory_urls"] is False  # without a server, a folder does not open its index.html
     assert "offline" in found["plugins"]
     ours = [*found["extra_css"], *found.get("extra_javascript", [])]
     look = ROOT / found["theme"]["custom_dir"]
@@ -97,14 +97,14 @@ def test_nothing_is_fetched_to_open_the_site() -> None:
     assert not [path for path in ours if path.startswith("http")]
     assert all((DOCS / path).is_file() for path in ours)
     assert not [text for text in sources if re.search(r"(?:src|href|import|url)\W{1,3}https?:", text)]
-    # The builder's own asks GitHub for stars and forks.
+    # The builder's own template asks GitHub for stars and forks.
     assert 'data-md-component="source"' not in (look / "partials/source.html").read_text(encoding="utf-8")
-    # The template of the builder would load a script from a network, for searching pages that are opened as files.
+    # The builder's template would load a script from a network, to search pages that are opened as files.
     assert "block libs" in (look / "main.html").read_text(encoding="utf-8")
 
 
 def test_what_python_leaves_in_the_folder_is_not_on_the_site() -> None:
-    """Else whoever draws the pictures before building has compiled files on the site."""
+    """Otherwise drawing the pictures before building would put compiled files on the site."""
     assert {"*.py", "__pycache__/"} <= set(settings()["exclude_docs"].split())
 
 

@@ -1,6 +1,6 @@
 """Small components that misbehave in known ways, a catalog that has them, and small recipes.
 
-The classes live in a module of their own, because worker processes import them by name.
+The classes are in a separate module, because worker processes import them by name.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Fail(Toy, fedplug.Scorer, fedplug.Protector):
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
-        """It leaves values as they are, or fails before the upload."""
+        """It does not change values, or fails before the upload."""
         return (Look(self.look),)
 
     def look(self, block: Block, client: Party, ctx: Context) -> None:
@@ -103,7 +103,7 @@ class Fail(Toy, fedplug.Scorer, fedplug.Protector):
 
 
 class Draws(Toy, fedplug.Scorer):
-    """Log a draw from each generator that all of a process shares."""
+    """Log a draw from each generator that a whole process shares."""
 
     @hookimpl
     def score_parameters(self, client: Client, ctx: Context) -> Scores:
@@ -120,7 +120,7 @@ class Keep(Toy, fedplug.Opener):
 
     @hookimpl
     def postprocess(self, known: Known, ctx: Context) -> Operations:
-        """The block leaves as it came."""
+        """The block is not changed."""
         return (Look(self.keep),)
 
     def keep(self, block: Block, client: Party, ctx: Context) -> None:
@@ -131,15 +131,15 @@ class Keep(Toy, fedplug.Opener):
 
 
 class NarrowBfv(Bfv):
-    """BFV with few positions a ciphertext, so that masks are hardly widened."""
+    """BFV with few positions per ciphertext, so that masks are hardly widened."""
 
     name = "toy.narrow_bfv"
-    slots = 1 + WIDTH // 2  # two positions a slot, and one slot counts the clients
+    slots = 1 + WIDTH // 2  # two positions per slot, and one slot counts the clients
     position_block = WIDTH
 
 
 class Spy(Toy, fedplug.Attack):
-    """Count what the view of an attack holds."""
+    """Count the contents of an attack's view."""
 
     finds = Finds(
         needs=Needs(update=False, model=False, loss=None, classification=False), what=frozenset(),
@@ -148,7 +148,7 @@ class Spy(Toy, fedplug.Attack):
 
     @hookimpl
     def attack(self, view: View, ctx: Context) -> AttackReport:
-        """How many messages and uploads there are, and how much of them can be read."""
+        """The number of messages and uploads, and how much of them can be read."""
         uploads = [block for _, _, blocks in view.uploads() for block in blocks.values()]
         return AttackReport("finished", {
             "messages": len(view.messages),
@@ -161,7 +161,7 @@ class Spy(Toy, fedplug.Attack):
 
 
 class Peek(Toy, fedplug.Aggregator):
-    """FedAvg's mean by a server that looks: it notes what it was given, and what it knows of the model."""
+    """FedAvg's mean by a server that notes its input, and what it knows about the model."""
 
     wants = Wants(model=True, positions=True)
     seen: ClassVar[list[dict[str, Any]]] = []
@@ -185,18 +185,18 @@ class Peek(Toy, fedplug.Aggregator):
 
 
 class AskAgain(Toy, fedplug.Opener):
-    """While a sum is opened at the server, ask the clients in it how they are."""
+    """While a sum is opened at the server, ask the clients in it a question."""
 
     site = "server"
     heard: ClassVar[list[dict[int, int]]] = []
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        """Numbers that everybody knows."""
+        """Numbers that all parties know."""
         return [Reveals("numbers of clients", ("server",), covered_by="nothing to pay", asked=("answer",))]
 
     @hookimpl
     def postprocess(self, known: Known, ctx: Context) -> Operations:
-        """The sum leaves as it came."""
+        """The sum is not changed."""
         return (Look(self.ask),)
 
     def ask(self, block: Block, server: Party, ctx: Context) -> None:
@@ -212,10 +212,10 @@ class AskAgain(Toy, fedplug.Opener):
 
 
 class Offset(Toy, fedplug.Trainer):
-    """A model of its own without a retained zone: the global one, plus what this client keeps to itself."""
+    """A personal model without a retained zone: the global one, plus a value that this client keeps."""
 
     def personalise(self, client: Client, ctx: Context) -> None:
-        """client k is k ahead of the global model."""
+        """Client k is k ahead of the global model."""
         client.personal = client.vector + np.float32(client.client_id)
 
     def train(self, client: Client, ctx: Context) -> dict[str, float]:
@@ -231,7 +231,7 @@ class TinyDigits(Digits):
     declares = fedplug.Declares(shape=(1, 4, 4), num_classes=2)
 
     def load(self, root: str | None) -> Dataset:
-        """Gives the data set; `root` is not needed."""
+        """Returns the data set. `root` is not needed."""
         chosen = [half.take(np.flatnonzero(half.labels < 2)) for half in digits()]
         train, test = (Examples(half.inputs[:, :, ::2, ::2].copy(), half.labels) for half in chosen)
         return dataset(train, test, self.options, ("0", "1"), (0.3,), (0.4,))
@@ -254,7 +254,7 @@ class Stripes(Toy, fedplug.DataSource):
 
 
 class Pixelwise(Toy, fedplug.ModelSource):
-    """One logit a class for each pixel, from that pixel alone."""
+    """One logit per class for each pixel, from that pixel alone."""
 
     class Options(fedplug.Options):
         broken: bool = False
@@ -322,7 +322,7 @@ def toy_catalog() -> Catalog:
 
 
 def recipe_of(zone: str = CLEAR, chain: list[Any] | None = None, **changes: Any) -> dict[str, Any]:
-    """The whole model in one zone: FedAvg unless told otherwise. 4 clients, a linear model on digits, 2 rounds."""
+    """The whole model in one zone: FedAvg by default. 4 clients, a linear model on digits, 2 rounds."""
     chain = chain or []
     sealed = [use["use"] for use in chain if isinstance(use, dict) and use["use"] in ("std.bfv", "std.ckks")]
     plain: dict[str, Any] = {
@@ -339,13 +339,13 @@ def recipe_of(zone: str = CLEAR, chain: list[Any] | None = None, **changes: Any)
 
 
 UNANIMOUS = {"use": "std.random", "shared": True}
-"""A scorer with which all clients nominate alike: no votes tie, so that a vote has one outcome, whatever its key."""
+"""A scorer with which all clients nominate alike. No votes tie, so a vote has one outcome for any key."""
 
 
 def paraaegis(
     ratio: float = 0.3, *, seal: dict[str, Any] | None = None, noised: list[Any] | None = None, **changes: Any
 ) -> dict[str, Any]:
-    """ParaAegis in the same small setting, with BFV and reproducible noise unless told otherwise."""
+    """ParaAegis in the same small setting, by default with BFV and reproducible noise."""
     seal = seal or {"use": "std.bfv", "key_holder": "clients"}
     noise = {"use": "std.gaussian", "epsilon": 8, "delta": 1e-5, "source": "reproducible"}
     noised = [{"use": "std.clip", "norm": 1.0}, noise] if noised is None else noised

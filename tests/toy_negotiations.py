@@ -32,7 +32,7 @@ WIDTH = 10
 
 
 class Own(Toy, fedplug.Negotiation):
-    """Client k keeps every position j with j % K == k to itself and sends the rest in the clear."""
+    """Client k retains every position j with j % K == k and sends the rest in the clear."""
 
     plans = Plans(zones=frozenset({CLEAR, RETAINED}), own=frozenset({CLEAR, RETAINED}))
 
@@ -109,7 +109,7 @@ class Halves(Toy, fedplug.Groups):
 
 
 class Silent(Own):
-    """Client 0 retains everything, so it sends nothing; the others send all in the clear."""
+    """Client 0 retains everything, so it sends nothing. The others send all in the clear."""
 
     def kept(self, client: Client, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
         """All of them, or none."""
@@ -144,7 +144,7 @@ class Groups(Toy, fedplug.Negotiation):
 
 
 class MasksOfTheCohort(Toy, fedplug.Negotiation):
-    """The zone of every scalar follows from who takes part."""
+    """The zone of every scalar follows from the participants."""
 
     plans = Plans(zones=frozenset({CLEAR, NOISED}))
 
@@ -155,13 +155,13 @@ class MasksOfTheCohort(Toy, fedplug.Negotiation):
 
     @at_client
     def choose(self, client: Client, number: int) -> None:
-        """Sets the plan, alike at every client."""
+        """Sets the plan, the same at every client."""
         size, zones = client.ctx.layout.size, client.ctx.zones
         client.plan = Plan.of(NOISED, size, zones, shared=zones, **{CLEAR: np.arange(size) % 7 == number})
 
 
 class Asks(Toy, fedplug.Negotiation):
-    """Everything in the clear, after a question that says what a component sees at a client."""
+    """Everything in the clear, after a question about a component's view at a client."""
 
     plans = Plans(zones=frozenset({CLEAR}))
 
@@ -179,7 +179,7 @@ class Asks(Toy, fedplug.Negotiation):
             cohort.only(cohort.client_ids[:1]).ask(self.see)
         elif self.options.question == "model":
             cohort.ask(self.see)
-            answers = cohort.ask(self.see)  # a message of its own, after the process has served other clients
+            answers = cohort.ask(self.see)  # a separate message, after the process has served other clients
             cohort.server.memory(self)[str(ctx.round)] = list(answers.values())
         if self.options.question != "nothing":
             cohort.tell(self.choose)
@@ -193,7 +193,7 @@ class Asks(Toy, fedplug.Negotiation):
         return digest.hexdigest()
 
     def unmarked(self, client: Client) -> int:
-        """What a server may not call."""
+        """A method that the server may not call."""
         return client.num_examples
 
     @at_client
@@ -203,7 +203,7 @@ class Asks(Toy, fedplug.Negotiation):
 
 
 SECRET = b"a secret of 32 bytes, for one . "
-"""What clients of `toy.ring` write to each other."""
+"""The letters between clients of `toy.ring`."""
 
 
 class Ring(Toy, Correspondent, fedplug.Negotiation):

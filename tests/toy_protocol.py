@@ -1,4 +1,4 @@
-"""A way to run a recipe without the command line, and to look at everything that happened."""
+"""Runs a recipe without the command line, and gives access to everything that happened."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from toy_components import toy_catalog
 
 
 class Watched(Protocol):
-    """A protocol with the books that are kept of it."""
+    """A protocol with its records."""
 
     books: Bookkeeping
 
@@ -65,7 +65,7 @@ class Watched(Protocol):
 
 @dataclasses.dataclass(eq=False)
 class Outcome:
-    """A finished run: everything that a test may want to look at."""
+    """A finished run, with everything that a test may need."""
 
     protocol: Watched
     wire: Wire
@@ -75,7 +75,7 @@ class Outcome:
 
     @property
     def rows(self) -> list[Row]:
-        """The metrics, one a round."""
+        """The metrics, one row per round."""
         return self.protocol.rows
 
     @property
@@ -86,7 +86,7 @@ class Outcome:
         return vectors[0]
 
     def sent(self, receiver: str | None = None, sender: str | None = None, round: int | None = None) -> list[Message]:
-        """The recorded messages to or from somebody, in a round."""
+        """The recorded messages to or from a party, in a round."""
         return [
             message
             for message in self.wire.messages
@@ -136,7 +136,7 @@ def run_protocol(
         plain: the recipe.
         engine: `local`, `processes`, or the class of another.
         workers: worker processes.
-        server_plain: what the server believes to be the recipe, if that differs.
+        server_plain: the server's version of the recipe, if it differs.
         prepare: called before the set-up, for a test to hang something in.
         data_root: folder of data sets.
     """
@@ -164,7 +164,7 @@ def read_saved(folder: Path) -> tuple[dict[int, NDArray[np.float32]], dict[str, 
 
 
 def read_clients(folder: Path) -> dict[int, dict[str, Any]]:
-    """The clients' states in the files that an engine wrote, as they lie there."""
+    """The clients' states in the files that an engine wrote, unchanged."""
     paths = folder.glob("clients-*.state")
     found = {address: codec.decode(state) for path in paths for address, state in states_in(path)}
     return dict(sorted((int(address.rpartition(":")[2]), state) for address, state in found.items()))
@@ -183,7 +183,7 @@ def initial_vector(plain: Mapping[str, Any]) -> NDArray[np.float32]:
 
 
 def weights_of(outcome: Outcome) -> dict[int, float]:
-    """The aggregator's weight of each client, as the server holds them."""
+    """The weights of the clients, as the server holds them."""
     return dict(outcome.protocol.server.weights)
 
 
@@ -193,6 +193,6 @@ def calls_of(message: Message) -> list[str]:
 
 
 def half_an_answer(pipe: Connection, *_: Any) -> None:
-    """What a worker does that is stopped while it sends its answer."""
+    """The action of a worker that is stopped while it sends its answer."""
     os.write(pipe.fileno(), struct.pack("!i", 100) + b"x")
     signal.pause()

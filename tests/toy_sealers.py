@@ -1,4 +1,4 @@
-"""A seal whose shares meet at the clients: each tells the others its part of the masks of a sum, not the server."""
+"""A seal whose shares meet at the clients: each sends its part of the masks of a sum to the others, not the server."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def pad(seed: bytes, zone: str, size: int) -> NDArray[np.uint64]:
 
 
 class AtClients(Correspondent, Toy, fedplug.Sealer):
-    """Masks of pads, one dealt to each other client; all of these together take a client's masks off.
+    """Masks of pads, one dealt to each other client. All pads together remove a client's masks.
 
-    Who alone joins the server sees sums of pads, since each client tells the others the sum of those it was dealt.
+    A single client in league with the server sees sums of pads, since each client sends the others such a sum.
     """
 
     site = "client"
@@ -90,7 +90,7 @@ class AtClients(Correspondent, Toy, fedplug.Sealer):
 
     @at_client
     def tell_part(self, client: Client, asked: tuple[str, int, list[int]]) -> bytes:
-        """The sum of the pads that others in the sum have dealt to this client, as the other clients can read it."""
+        """The sum of the pads that others in the sum dealt to this client, readable by the other clients."""
         zone, size, inside = asked
         if len(inside) < client.ctx.min_clients:
             raise fedplug.FedplugError(f"a sum of {len(inside)} updates; min_clients is {client.ctx.min_clients}")
@@ -110,7 +110,7 @@ class AtClients(Correspondent, Toy, fedplug.Sealer):
         return self._plain(block, total)
 
     def open_upload(self, block: Block, sender: int, parties: Sequence[fedplug.Party]) -> Block | None:
-        """All others open it together, with the seeds that they were dealt."""
+        """All others open it together, with the seeds that they received."""
         dealt = [p for p in parties if isinstance(p, Client) and sender in p.memory(self).get("letters", {})]
         if not dealt or len(dealt) < dealt[0].ctx.num_clients - 1:
             return None

@@ -1,4 +1,4 @@
-"""Federated averaging as a person writes it for speed: one loop, no framework. The floor that others stand on."""
+"""Federated averaging written by hand for speed: one loop, no framework. The baseline for the others."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""breaching's attacks on the gradient of one batch: reads targets from a folder, writes what it recovers.
+"""breaching's attacks on the gradient of one batch: reads targets from a folder, writes the recovered images.
 
-Runs in an environment with breaching 0.1.2. It is told the labels, and gets the random start of the attack that it is
+Runs in an environment with breaching 0.1.2. It gets the labels, and the random start of the attack that it is
 compared with. It knows no mask: hidden entries are 0.
 """
 
@@ -36,7 +36,7 @@ ATTACKS: dict[str, dict[str, Any]] = {
 
 
 def grey(self: Any, setup: dict[str, Any], scale: float = 0.1, **other: Any) -> None:
-    """Total variation of images with one channel, which the published class takes for three."""
+    """Total variation of images with one channel, which the published class treats as three."""
     torch.nn.Module.__init__(self)
     step = torch.tensor([[0, 0, 0], [0, -1, 1], [0, 0, 0]], **setup)[None, None]
     self.register_buffer("weight", torch.cat([step.transpose(2, 3), step]))

@@ -1,6 +1,6 @@
-"""breaching's attack on updates of several local steps: reads targets from a folder, writes what it recovers.
+"""breaching's attack on updates of several local steps: reads targets from a folder, writes the recovered images.
 
-Runs in breaching's own environment. It gets what its own user class would give it: learning rate, steps, examples of a
+Runs in breaching's own environment. It gets the input of breaching's user class: learning rate, steps, examples of a
 step and the labels of each step; and the random start of the attack that it is compared with.
 """
 
@@ -22,7 +22,7 @@ FOLDER = Path(sys.argv[1])
 
 
 def grey(self: Any, setup: dict[str, Any], scale: float = 0.1, **other: Any) -> None:
-    """Total variation of images with one channel, which the published class takes for three."""
+    """Total variation of images with one channel, which the published class treats as three."""
     torch.nn.Module.__init__(self)
     step = torch.tensor([[0, 0, 0], [0, -1, 1], [0, 0, 0]], **setup)[None, None]
     self.register_buffer("weight", torch.cat([step.transpose(2, 3), step]))

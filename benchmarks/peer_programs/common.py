@@ -1,11 +1,11 @@
-"""What the programs of `peers.py` share: the work they are given, the clock, the answer. Imports nothing of fedplug.
+"""The common parts of the programs of `peers.py`: their work, the clock, the answer. Imports nothing of fedplug.
 
 Each program runs in the environment of its system and prints one line of JSON: CPU seconds of every round, the
 accuracy of the last model, and the peak of memory. The variable FEDPLUG_WORK names a file with the work: inputs as they
-enter the model, in the order of the clients, all of one size. FEDPLUG_TURN, where it is there, names two file
+enter the model, in the order of the clients, all of one size. FEDPLUG_TURN, if set, names two file
 descriptors: at the end of a round the program writes a byte to the second, and waits for one from the first.
 
-The convolutional net and the transformer are those of fedplug, read from their files, which need torch alone.
+The convolutional net and the transformer are those of fedplug, read from their files, which need only torch.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Work:
 
     @classmethod
     def given(cls) -> Work:
-        """That of the file which FEDPLUG_WORK names."""
+        """The work in the file that FEDPLUG_WORK names."""
         with np.load(os.environ["FEDPLUG_WORK"]) as file:
             arrays = {name: file[name] for name in ("inputs", "labels", "test_inputs", "test_labels")}
             return cls(**arrays, **json.loads(str(file["settings"])))
@@ -105,7 +105,7 @@ def right(module: Any, inputs: Any, labels: Any) -> float:
 
 
 class Meter:
-    """Seconds by the clock, and CPU seconds of this process and of all that it has started, at the end of every round.
+    """Wall-clock seconds, and CPU seconds of this process and its descendants, at the end of every round.
 
     Made when the program begins.
     """
@@ -127,7 +127,7 @@ class Meter:
             os.read(mine, 1)
 
     def answer(self, accuracy: float) -> None:
-        """Prints what `peers.py` and `engines.py` read."""
+        """Prints the line that `peers.py` and `engines.py` read."""
         rounds = [after - before for before, after in itertools.pairwise(self.marks)]
         seconds = [after - before for before, after in itertools.pairwise(self.times)]
         start = self.times[0] - self.began
@@ -153,7 +153,7 @@ def peak_memory(root: int) -> float:
 
 
 def _family(root: int) -> dict[int, list[str]]:
-    """A process and its living descendants, each with what `stat` says behind its name."""
+    """A process and its living descendants, each with the fields of `stat` after its name."""
     found: dict[int, list[str]] = {}
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):

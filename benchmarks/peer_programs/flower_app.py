@@ -1,4 +1,4 @@
-"""Federated averaging as an app of Flower, as its own examples write it: for its simulation and for a SuperLink."""
+"""Federated averaging as an app of Flower, as in its own examples: for its simulation and for a SuperLink."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def server_of(evaluated: Callable[[int, float], None]) -> ServerApp:
     """The server's side.
 
     Args:
-        evaluated: told of the accuracy on the test set, before round 1 (as round 0) and at the end of each.
+        evaluated: gets the accuracy on the test set, before round 1 (as round 0) and at the end of each.
     """
 
     def evaluate(round: int, parameters: list[np.ndarray], config: dict[str, Any]) -> tuple[float, dict[str, float]]:

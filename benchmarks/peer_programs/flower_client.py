@@ -1,4 +1,4 @@
-"""A client of Flower. In a module of its own, so that Ray sends its name to the workers and not the data."""
+"""A client of Flower. In a separate module, so that Ray sends its name to the workers and not the data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KEPT: dict[str, Any] = {}
 
 
 def kept() -> tuple[Work, torch.nn.Module]:
-    """The work and a module, loaded once a worker."""
+    """The work and a module, loaded once per worker."""
     if not _KEPT:
         work = Work.given()
         _KEPT.update(work=work, module=work.module())
@@ -33,7 +33,7 @@ def load(module: torch.nn.Module, values: list[np.ndarray]) -> None:
 
 
 class Trains(NumPyClient):
-    """A client as Flower's own examples write it."""
+    """A client as in Flower's own examples."""
 
     def __init__(self, client: int) -> None:
         self.client = client

@@ -12,7 +12,7 @@ from common import Meter
 
 
 class Clock:
-    """A display that shows nothing, and notes when a round is complete: its model is evaluated."""
+    """A display that shows nothing, and notes when a round is complete, after the evaluation of its model."""
 
     def __init__(self, meter: Meter) -> None:
         self.meter = meter
@@ -22,7 +22,7 @@ class Clock:
         self.meter.mark()
 
     def start(self, *_: Any) -> None:
-        """Nothing, as for everything else that fedplug tells a display."""
+        """Nothing, as for all other calls of a display."""
 
     phase = note = finish = interrupted = close = start
 
@@ -58,7 +58,7 @@ def main() -> None:
         run = fedplug.run(recipe, output=folder, display=Clock(meter), muted=["lab.report"])
         last = run.metrics[settings["rounds"] - 1]
         found = last.figures["tokens foreseen"] if last.accuracy is None else last.accuracy
-    meter.marks.pop()  # after the last round nobody trains
+    meter.marks.pop()  # after the last round no client trains
     meter.answer(found)
 
 

@@ -21,7 +21,7 @@ from pfl.model.pytorch import PyTorchModel
 
 
 class Network(torch.nn.Module):
-    """The work's module, with the two functions that pfl asks of a module."""
+    """The work's module, with the two functions that pfl requires of a module."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ def main() -> None:
     np.random.seed(1)
     inputs, labels = torch.from_numpy(work.inputs), torch.from_numpy(work.labels)
     data = {client: [inputs[work.share(client)], labels[work.share(client)]] for client in range(work.clients)}
-    # Everybody takes part in every round, in turn. pfl's own samplers were not measured.
+    # All clients take part in every round, in turn. pfl's own samplers were not measured.
     federated = FederatedDataset.from_slices(data, itertools.cycle(data).__next__)
     module = Network(work.module())
     model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))

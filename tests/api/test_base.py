@@ -1,4 +1,4 @@
-"""What every component is, whatever it is for."""
+"""The common properties of all components."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Quiet(fedplug.Component):
 
 
 class Loud(fedplug.Component):
-    """Not what is shown."""
+    """Not the text that is shown."""
 
     class Options(fedplug.Options):
         rate: float = 0.30000000000000004
@@ -74,7 +74,7 @@ class Keeps(fedplug.Component):
 
 
 def test_a_frozen_component_keeps_nothing_and_says_where_to_keep_it() -> None:
-    """The clients of a process share it, and a process that is started again makes it anew."""
+    """The clients of a process share it, and a restarted process recreates it."""
     part = Keeps(None)
     part.name = "toy.keeps"
     part.freeze()
@@ -93,7 +93,7 @@ def test_an_array_of_a_frozen_component_cannot_be_written_to() -> None:
     part, table = Keeps(None), np.zeros(3)
     part.places["table"] = table  # type: ignore[assignment]
     part.freeze()
-    table[0] = 1  # whoever made it still may
+    table[0] = 1  # its creator still may
     kept: Any = part.places["table"]
     assert not kept.any()
     with pytest.raises(ValueError, match="read-only"):

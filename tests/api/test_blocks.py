@@ -1,4 +1,4 @@
-"""Sums of blocks: every position is divided by those who contributed to it, and order never matters."""
+"""Sums of blocks: every position is divided by its contributors, and order never matters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WEIGHTS = {0: 1.0, 3: 0.25, 4: 0.7, 9: 1 / 3}
 
 
 class Adder:
-    """Stands in for an encryption component."""
+    """Takes the place of an encryption component."""
 
     def add_blocks(self, blocks: dict[int, Block], ctx: Any) -> Block:
         return Block("encrypted", sum(block.size for block in blocks.values()), sealed_by="seal")
@@ -136,7 +136,7 @@ def test_positions_that_cannot_be_are_blamed_on_their_client(positions: Any) -> 
 @pytest.mark.parametrize(
     ("said", "expected"),
     [({}, 3), ({"fewest": 2}, 2), ({"fewest": 0}, 0), ({"fewest": 9}, 3),
-     # What is not a count promises nothing, rather than everything.
+     # A value that is not a count promises nothing, rather than everything.
      ({"fewest": -1}, 0), ({"fewest": "x"}, 0), ({"fewest": 2.0}, 0), ({"fewest": None}, 0), ({"fewest": True}, 0)],
     ids=str,
 )  # fmt: skip
@@ -144,4 +144,4 @@ def test_the_fewest_behind_a_sum_are_never_more_than_its_contributors(said: dict
     sealed = Block("encrypted", 2, ciphertexts=(b"x",), sealed_by="std.bfv", contributors=3, meta=said)
     assert fewest_in(sealed) == expected
     plain = Block("noised", 2, np.zeros(2, np.float32), contributors=3, meta=said)
-    assert fewest_in(plain) == 3  # nobody asks the meta of a plain sum
+    assert fewest_in(plain) == 3  # the meta of a plain sum is not used

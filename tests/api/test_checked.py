@@ -40,5 +40,5 @@ def test_unknown_is_allowed_where_it_says_so() -> None:
 def test_numbers_of_numpy_are_numbers() -> None:
     assert Clip(np.float32(2)).norm == 2.0  # type: ignore[arg-type]
     assert Noise.gaussian(tuple(np.ones(2, np.float32))).std == (1.0, 1.0)
-    with pytest.raises(TypeError, match="range"):  # nothing would be a claim too: that every value fits
+    with pytest.raises(TypeError, match="range"):  # no range would be a claim too: that every value fits
         Seal(scheme="a test", opened_by="clients")  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""The codec: what may travel comes back equal, everything else is refused, and every byte is accounted for."""
+"""The codec: permitted values come back equal, everything else is refused, and every byte is accounted for."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_zone_counts_are_the_bytes_of_the_blocks() -> None:
     data = codec.encode({"blocks": {"noised": big, "encrypted": sealed}, "rest": "x" * 100}, zones)
     assert 20_000 <= zones["noised"] < 20_100
     assert 7_000 <= zones["encrypted"] < 7_100
-    assert 100 < len(data) - sum(zones.values()) < 200  # what belongs to no block
+    assert 100 < len(data) - sum(zones.values()) < 200  # bytes that belong to no block
 
 
 @pytest.mark.parametrize("scalar", [np.float32(1.5), np.int64(-3), np.uint64(2**64 - 1), np.bool_(True)])
@@ -227,7 +227,7 @@ def test_a_key_that_cannot_be_one_is_refused_by_both() -> None:
     with pytest.raises(MessageError, match="keys are not all text or whole numbers"):
         codec.decode(msgpack.packb({(1, 2): 3}))
     keys: list[Any] = [1.5, np.float32(1), 2**64, -(2**63) - 1]
-    for key in keys:  # of the last two a sender can find thousands with one hash
+    for key in keys:  # a sender can find thousands of the last two with one hash
         with pytest.raises(MessageError, match="cannot travel: a dict has"):
             codec.encode({key: 3})
     for key in ("a", 3, -3, 2**64 - 1, np.int8(2), True, None, b"x"):
@@ -248,7 +248,7 @@ def test_nothing_is_ever_unpickled() -> None:
         codec.decode(msgpack.packb(msgpack.ExtType(1, array)))
 
 
-@pytest.mark.parametrize("depth", [1, 5, 50])  # some hundred would end the process
+@pytest.mark.parametrize("depth", [1, 5, 50])  # some hundreds would end the process
 @pytest.mark.parametrize("kind", ["block", "plan"])
 def test_a_block_or_a_plan_in_another_is_refused_before_it_is_read(kind: str, depth: int) -> None:
     def around(inner: Any) -> Any:
@@ -389,7 +389,7 @@ def test_what_one_reader_or_the_sender_does_to_a_packed_message_no_other_reader_
     assert codec.decode(packed.to_bytes())["list"] == [1]
 
 
-def test_bytes_that_arrive_have_nothing_beside_them() -> None:
+def test_bytes_that_arrive_have_no_other_keys_with_them() -> None:
     with pytest.raises(MessageError):
         codec.decode(msgpack.packb(msgpack.ExtType(5, (0).to_bytes(4, "big"))))
 
@@ -397,7 +397,7 @@ def test_bytes_that_arrive_have_nothing_beside_them() -> None:
 # -- what bytes of a hostile party cost --------------------------------------------------------------------------------
 
 TIME, MEMORY = 2.0, 20
-"""Seconds for a frame of a megabyte, and how many times its bytes of memory: far above what a good one takes."""
+"""Limits for a frame of a megabyte: seconds, and memory as a multiple of its bytes. Valid frames stay far below."""
 
 
 def keys_of_one_hash(count: int) -> bytes:
@@ -448,7 +448,7 @@ def test_as_many_values_as_a_message_may_hold_are_read_and_one_more_is_not() -> 
     with pytest.raises(MessageError, match=f"more than {most} values; send arrays"):
         codec.decode(codec.encode([0] * most))
     packed = codec.pack([0] * most)
-    for _ in range(2):  # whoever reads it
+    for _ in range(2):  # for every reader
         with pytest.raises(MessageError, match=f"more than {most} values; send arrays"):
             codec.decode(packed)
     assert len(codec.decode_saved(codec.encode([0] * most))) == most
@@ -463,7 +463,7 @@ def test_as_many_values_as_a_message_may_hold_are_read_and_one_more_is_not() -> 
 @given(DATA)
 @settings(max_examples=examples(80), deadline=None)
 def test_the_walk_before_decoding_counts_what_is_there(value: Any) -> None:
-    """A bound of all that is there lets it through, and one less does not: the walk follows every byte."""
+    """A bound of exactly its size passes it, and one less does not: the walk follows every byte."""
     data = codec.encode(value)
     low, high = 1, 4096
     while low < high:

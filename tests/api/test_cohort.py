@@ -1,4 +1,4 @@
-"""`ask` and `tell`: what is held back, who gets it when, who drops out, who catches up."""
+"""`ask` and `tell`: delayed messages, their delivery, and clients that drop out or catch up."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_tells_wait_for_the_next_question_and_keep_their_order() -> None:
     assert world.heard(0) == []
     cohort.ask(hear, 4)
     assert all(world.heard(c) == [1, 2, 3, 4] for c in range(4))
-    assert world.wire.requests[0] == 4  # one message a client
+    assert world.wire.requests[0] == 4  # one message per client
     cohort.ask(hear, 5)
     assert world.heard(3) == [1, 2, 3, 4, 5]
 
@@ -85,7 +85,7 @@ def test_below_min_clients_the_round_ends_and_says_why() -> None:
     world.component.broken = {0: "no disk", 2: "no disk"}
     with pytest.raises(TooFewClients, match="round 7: 2 clients are left, min_clients is 3") as caught:
         world.cohort().ask(world.component.hear, "a")
-    assert str(caught.value).count("no disk") == 1  # once a reason
+    assert str(caught.value).count("no disk") == 1  # once per reason
     assert "(client 0, 2)" in str(caught.value)
 
 

@@ -1,4 +1,4 @@
-"""Examples: equally many of everything, and what a model is to answer."""
+"""Examples: equal numbers of all parts, and the answers expected of a model."""
 
 from __future__ import annotations
 

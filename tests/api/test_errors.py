@@ -1,4 +1,4 @@
-"""A plugin that breaks: the component and what it was doing are named, no traceback is printed, and a file has it."""
+"""A plugin that breaks: the component and its hook are named, and a file has the traceback, which is not printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a run as a stream of events: who hears what, and in which order."""
+"""A run as a stream of events: the listeners of each event, and their order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_listener_hears_its_kind_and_one_of_events_hears_all() -> None:
     assert everything[1] is started
 
 
-def test_whoever_must_hear_subscribes_first_and_the_rest_in_order() -> None:
+def test_listeners_that_must_hear_come_first_and_the_rest_in_order() -> None:
     events, heard = Events(), []
     for name, first in (("a", False), ("b", True), ("c", False), ("d", True)):
         events.subscribe(SetUpDone, lambda event, name=name: heard.append(name), first=first)  # type: ignore[misc]

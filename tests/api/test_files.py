@@ -34,7 +34,7 @@ def mode(path: Path) -> int:
 
 def test_whatever_the_umask_says_nobody_else_reads_it(umask: int, tmp_path: Path) -> None:
     folder = private_folder(tmp_path / "a" / "b")
-    write_text(folder / "text", "x\ud800")  # half a character, of a command line
+    write_text(folder / "text", "x\ud800")  # half a character, from a command line
     write_bytes(folder / "bytes", b"x")
     append_line(folder / "line", b"x\n", synced=True)
     with open_private(folder / "lock", "a+") as lock:
@@ -95,7 +95,7 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
 
 
 def test_a_line_is_on_the_disk_before_anybody_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file's content, and of a new file its name as well: the folder."""
+    """The file's content and, for a new file, also its name, which the folder holds."""
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}")))
     append_line(tmp_path / "a", b"1\n")

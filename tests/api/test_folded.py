@@ -1,4 +1,4 @@
-"""What the folded links of a zone come to."""
+"""The result of folding the links of a zone."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_fingerprint_follows_what_is_promised_and_not_the_type_of_a_number() -
     assert one == fingerprint(Clip(float(np.float64(1.0))), Noise.gaussian(2.0 + 1e-15))
     others = [(1.1, 2.0), (1.0, 2.1)]
     assert len({one, *(fingerprint(Clip(norm), Noise.gaussian(std)) for norm, std in others)}) == 3
-    # What follows from scores is not known to all: a client refuses where it costs more than was promised.
+    # Facts that follow from scores are not known to all. A client refuses if the cost is above the promise.
     scored = [fingerprint(Clip(1.0), Noise.gaussian(std, scored=True)) for std in (2.0, 3.0)]
     assert scored[0] == scored[1]
     tighter = fingerprint(Clip(1.0, tighter=0.5), Noise.gaussian(1.0, promised=2.0))

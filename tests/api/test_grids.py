@@ -1,4 +1,4 @@
-"""Public grids: the finest that float32 holds, and what a source takes of delta."""
+"""Public grids: the finest that float32 holds, and the part of delta that a source uses."""
 
 from __future__ import annotations
 

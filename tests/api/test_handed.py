@@ -1,4 +1,4 @@
-"""What a function must not read is not handed to it, and is there again behind it."""
+"""A function does not get facts that it must not read. They are back afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_inside_there_is_no_data_and_how_many_examples_there_are_is_public() -> 
     party = client()
     with without(party, "it is not handed; ask"):
         assert party.num_examples == len(party.data.train) == 3
-        assert len(party.data.shared_test) == 3  # everybody's
+        assert len(party.data.shared_test) == 3  # shared by all
         for reads in (
             lambda: party.data.train.inputs, lambda: party.data.own_test.labels, lambda: party.scores["size"],
             lambda: party.scores_by(None), lambda: party.update[0], lambda: np.asarray(party.update),

@@ -1,4 +1,4 @@
-"""What follows from operations: the fold over a zone's links, number by number."""
+"""The facts that follow from operations: the fold over a zone's links, number by number."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def test_a_bound_implies_others_only_where_that_is_true() -> None:
 
 
 def test_before_a_model_is_known_magnitudes_bound_no_norm() -> None:
-    """The check of a recipe knows no layers; a link there must take what it is given."""
+    """The check of a recipe knows no layers. A link there must accept its input."""
     early = Known(zone="noised", link="this")
     assert behind(Clip(0.5, per="scalar"), before=early).norm() == math.inf
-    # What the noise costs is known once the model is.
+    # The cost of the noise is known once the model is.
     assert math.isnan(only(behind(Clip(0.5, per="scalar"), gaussian(1.0), before=early)).noise_multiplier)
 
 
@@ -112,7 +112,7 @@ def test_scaling_stretches_bounds_noise_grid_and_what_an_encryption_holds() -> N
         (Clip(9.0, per="layer"), (9.0 + 0.25 * math.sqrt(90), 9.0 + 0.25 * math.sqrt(10))),
         (Clip(2.0, per="scalar"), 2.25),
         (Clip(2.0, order=math.inf), 2.25),
-        # What is smaller than half a step goes to 0, so that no value more than doubles.
+        # A value below half a step goes to 0, so no value more than doubles.
         (Clip(1.0), 2.0),
         (Clip(1.0, order=1), 2.0),
         (Clip((1.0, 3.0), per="layer"), (2.0, 3.0 + 0.25 * math.sqrt(10))),
@@ -153,7 +153,7 @@ def test_a_public_vector_moves_values_out_of_their_bounds_and_no_further_apart()
     noised = behind(Clip(1.0), gaussian(2.0, grid=0.0), SHIFT)
     assert noised.sensitivity() == 1.0
     assert not only(noised).uncredited  # the same numbers for all
-    # Of bare uploads the sum of all shifts would show how many there were.
+    # Without noise, the sum of all shifts would show the number of uploads.
     assert behind(Clip(1.0), SHIFT, ADD).sensitivity() is None
     assert behind(Clip(1.0), ADD, SHIFT).sensitivity() == 1.0
 
@@ -174,7 +174,7 @@ def test_a_noise_costs_its_scale_over_the_bound_of_its_norm() -> None:
     assert (release.noise_multiplier, release.clipping_norm, release.link) == (4.0, 0.5, "this")
     assert (release.source, release.slack, release.calibrated_delta, release.step) == ("exact", 1e-9, 1e-5, 0.1)
     assert only(behind(Clip(0.5, order=1), Noise.laplace(2.0))).noise_multiplier == 4.0
-    # Of a norm of another order nothing follows, and where nothing is known no noise hides anything.
+    # A norm of another order implies nothing, and where nothing is known no noise hides anything.
     for chain in ((gaussian(2.0),), (Clip(0.5, order=1), gaussian(2.0)), (Clip(0.5), Noise.laplace(2.0))):
         assert only(behind(*chain)).noise_multiplier == 0
         assert math.isnan(only(behind(*chain)).clipping_norm)
@@ -219,7 +219,7 @@ def test_a_mechanism_of_a_plugins_own_costs_what_it_says_behind_a_bound_and_on_i
     assert release.noise_multiplier == 0.5
     assert release.uncredited == "the draws of this do not add up as the noise of the core does"
     assert only(behind(own)).noise_multiplier == only(behind(Clip(1.0), own)).noise_multiplier == 0
-    assert behind(Clip(1.0, order=1), own).sensitivity(1) is None  # nobody knows what it did to the values
+    assert behind(Clip(1.0, order=1), own).sensitivity(1) is None  # its effect on the values is unknown
 
 
 @pytest.mark.parametrize(
@@ -275,14 +275,14 @@ def test_a_function_with_the_party_in_hand_voids_the_noise_before_it() -> None:
     assert (known.bounds, known.releases, known.scales, known.grid, known.factor) == ((), (), (), 0.0, 1.0)
     assert known.freed == ("this",)
     assert behind(MAP).freed == ()
-    # Noise of its own may count again, without that of others.
+    # Its own noise may count again, without that of others.
     later = behind(Clip(1.0), gaussian(2.0), before=known)
     assert only(later).noise_multiplier == 2.0
     assert only(later).uncredited == "this changes values behind the noise, so others' noise earns no credit"
 
 
 def test_a_function_on_a_sum_leaves_local_noise() -> None:
-    """Whatever a server does with noised uploads costs no more; noise that it added itself may be gone."""
+    """Any processing of noised uploads at the server costs no more. The noise that it added itself may be gone."""
     local, central = gaussian(2.0), gaussian(9.0, trust="central")
     known = behind(Clip(1.0), local, ADD, central, MAP)
     assert [release.trust for release in known.releases] == ["local"]
@@ -292,7 +292,7 @@ def test_a_function_on_a_sum_leaves_local_noise() -> None:
 
 
 def test_a_function_on_a_bare_sum_leaves_nothing_that_noise_could_be_measured_by() -> None:
-    """What the sum is divided by may be anything then; a clip of it bounds its values alone."""
+    """Then the divisor of the sum may be anything, so a clip of the sum bounds only its values."""
     for known in (behind(Clip(1.0), ADD, MAP, Clip(1.0)), behind(Clip(1.0), COMBINE, Clip(1.0)),
                   behind(Clip(1.0), WeightedSum(layers=lambda blocks, ctx: {}), Clip(1.0))):  # fmt: skip
         assert known.sensitivity() is None
@@ -398,7 +398,7 @@ def test_a_clip_behind_noise_brings_values_no_further_apart_than_is_said(
     stated = min([n for b in known.beneath if (n := norms.implied(b, order, known.layers)) is not None], default=None)
     if stated is None:
         return
-    # What one client's data adds to the noise is as long as the first bound allows.
+    # The part that one client's data adds to the noise can be as long as the first bound allows.
     away = norms.implied(first, 2, known.layers) or first.norm
     size = np.linalg.norm(moved, 1 if first.order == 1 else 2)
     moved = np.clip(moved, -0.1, 0.1) if first.per == "scalar" else moved * min(1, away / max(size, 1e-9))
@@ -422,7 +422,7 @@ def clipped(values: Any, clip: Clip) -> Any:
 
 
 def test_a_clip_in_another_norm_behind_noise_ends_what_lies_beneath() -> None:
-    """Scaled down to an L1 norm of 10, two vectors that lie 1 apart in L2 come to lie 5 apart."""
+    """Scaling down to an L1 norm of 10 moves two vectors from a distance of 1 in L2 to a distance of 5."""
     assert behind(Clip(1.0), gaussian(0.1), Clip(10.0, order=1), ADD).sensitivity() is None
     one = np.zeros(100)
     one[0] = 10.0
@@ -434,7 +434,7 @@ def test_a_clip_in_another_norm_behind_noise_ends_what_lies_beneath() -> None:
 
 
 def test_central_noise_is_measured_by_what_lies_beneath_local_noise() -> None:
-    """Noise that does not depend on the data does not raise a sensitivity; its grid does, by one step a scalar."""
+    """Noise that does not depend on the data does not raise a sensitivity. Its grid does, by one step per scalar."""
     local = behind(Clip(1.0), gaussian(0.5, grid=2.0**-10))
     assert local.norm() is None  # the values themselves have no bound
     assert local.sensitivity() == pytest.approx(1 + 2.0**-10 * 10)

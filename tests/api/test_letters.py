@@ -1,4 +1,4 @@
-"""Letters between clients: relayed by the server, read by their receivers alone; and the exchange before uploads."""
+"""Letters between clients: relayed by the server, read only by their receivers. Also the exchange before uploads."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_signed_key_that_was_swapped_is_refused_with_whose_it_is() -> None:
     component.take_keys(clients[0], {1: keys[1]})
     with pytest.raises(ProtectionError, match=r"client 1: .* another signing key than the one that it had before"):
         component.take_keys(clients[0], {1: component.make_key(stranger)})
-    # What the server shows first is believed, which a list is for.
+    # The server's first keys are believed. A list of keys prevents that.
     component.take_keys(clients[2], {1: component.make_key(stranger)})
 
 

@@ -39,7 +39,7 @@ from fedplug.api.roles import Site
 
 
 class Says(fedplug.Protector):
-    """Gives what it is told to, in every hook."""
+    """Returns the given operations in every hook."""
 
     def __init__(self, name: str, *given: Any) -> None:
         self.name, self.given = name, given
@@ -66,7 +66,7 @@ class Seals(Says, fedplug.Sealer):
 
 
 class Refuses(Says):
-    """Cannot stand anywhere."""
+    """Fits nowhere."""
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
@@ -113,7 +113,7 @@ def noise(std: Any, **given: Any) -> Says:
 
 @pytest.mark.parametrize("scale", [0.0, (0.3, 0.0), None])
 def test_zeros_over_what_a_client_keeps_need_noise_on_every_value(scale: Any) -> None:
-    """None is noise of which nobody says that it is any."""
+    """None is noise that is not declared."""
     expected = [
         "hide: zone noised gets no noise, so the zeros would show what a client retains; put noise after hide, for "
         "instance {use: std.gaussian, epsilon: 8, delta: 1.0e-5}"
@@ -140,12 +140,12 @@ def test_noise_for_a_sum_needs_an_encryption_behind_it() -> None:
 
 
 def test_what_is_misplaced_is_said_once() -> None:
-    """It counts as if it did nothing, so whatever waits for it would complain, too."""
+    """It counts as if it did nothing, so links that need it complain too."""
     assert problems(HIDE, Refuses("noise")) == ["noise: not here"]
 
 
 def test_noise_that_is_worth_nothing_still_moves_values() -> None:
-    """Without a bound its multiplier is 0; what else was known of the values is gone all the same."""
+    """Without a bound its multiplier is 0. The other known facts about the values are lost anyway."""
     for scale, left in ((0.1, ()), (None, ()), (0.0, (Bound(2.0, order=1),))):
         steps = fold(links_of(Says("clip", Clip(2.0, order=1)), noise(scale)), context())
         behind = uploaded(steps)
@@ -154,11 +154,11 @@ def test_noise_that_is_worth_nothing_still_moves_values() -> None:
         assert behind.bounds == left
 
 
-# -- where an operation may stand --------------------------------------------------------------------------------------
+# -- permitted places of an operation ----------------------------------------------------------------------------------
 
 
 def only(*given: Any, hook: Hook = "protect", site: Site = "client", before: tuple[Says, ...] = ()) -> Step:
-    """What a link does that gives these operations behind others."""
+    """The steps of a link that returns these operations after others."""
     links = [Link("noised", "protect", part.name, part, "client") for part in before]
     if hook == "postprocess":
         links.append(Link("noised", "aggregate", "sum", ADD, "server"))
@@ -237,11 +237,11 @@ def test_a_hook_that_fails_is_named() -> None:
         fold([Link("noised", "protect", "odd", Fails("odd"), "client")], context())
 
 
-# -- noise is settled where it stands ----------------------------------------------------------------------------------
+# -- noise is settled at its place -------------------------------------------------------------------------------------
 
 
 def settled(*given: Any, **where: Any) -> Noise:
-    """The noise of such a link, as it is executed."""
+    """The noise of such a link, as executed."""
     (found,) = [operation for operation in only(*given, **where).operations if isinstance(operation, Noise)]
     return found
 
@@ -256,7 +256,7 @@ def test_noise_gets_the_finest_grid_that_float32_holds_unless_a_coarser_one_is_g
         settled(Clip(2.0), Noise.gaussian(3.0, grid=0.3))
     with pytest.raises(ProtectionError, match="are not numbers of float32"):
         settled(Clip(2.0), Noise.gaussian(1e39))
-    # Of a sum it holds what all clients may send: it must not show how many did.
+    # For a sum it covers all clients that may send: it must not show how many did.
     central = settled(Noise.gaussian(3.0), hook="postprocess", site="server", before=(CLIP,))
     assert (central.trust, central.grid) == ("central", grids.finest(1.0 * 3, 3.0))
     layers = settled(Clip((2.0, 8.0), per="layer"), Noise.gaussian((1.0, 4.0)))
@@ -273,7 +273,7 @@ def test_what_the_source_takes_is_noted_by_the_core() -> None:
         settled(Clip(2.0), Noise.gaussian(3.0, source="exact", grid=1.0))
 
 
-def test_a_mechanism_of_its_own_is_on_the_word_of_its_link() -> None:
+def test_the_price_of_a_links_own_mechanism_rests_on_that_link() -> None:
     own = Noise.own("skellam", lambda values, public, stream: values, multiplier=2.0, source="secure", order=2)
     assert settled(Clip(1.0), own).word == "odd"
     assert settled(Clip(1.0), Noise.gaussian(1.0)).word == ""

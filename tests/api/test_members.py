@@ -99,7 +99,7 @@ def test_a_declaration_of_another_kind_is_refused(role: type, members: dict[str,
 
 
 class Says:
-    """A plain base class with operations of its own."""
+    """A plain base class with its own operations."""
 
     def protect(self, known: Known, ctx: Context) -> Operations:
         return ()
@@ -145,7 +145,7 @@ def test_a_promise_of_another_role_is_refused_because_nobody_asks_for_it(role: t
     said = rf"^acme\.odd\.Odd: {name} is a member of a {of}, which Odd does not inherit from: nobody asks for it; "
     with pytest.raises(TypeError, match=rf"{said}write class Odd\(fedplug\.{of.split()[0]}\), or another name$"):
         made(role, **{name: method("ctx")})
-    made(fedplug.Component, **{name: method("ctx")})  # a base for whichever role
+    made(fedplug.Component, **{name: method("ctx")})  # a base for any role
     with pytest.raises(TypeError, match=rf"{name} of Odd is a member of a {of}"):
         type("Odder", (made(fedplug.Component, **{name: method("ctx")}), role), {"__module__": "acme.odd"})
 

@@ -1,4 +1,4 @@
-"""What the core needs of a model; the kit's is one."""
+"""The core's requirements of a model. The kit's model meets them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arithmetic of bounds holds for values: what a bound implies, and what it becomes when values move."""
+"""The arithmetic of bounds holds for values: implications of a bound, and its change when values move."""
 
 from __future__ import annotations
 

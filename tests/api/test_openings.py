@@ -1,4 +1,4 @@
-"""The notes of opened sums: what stands apart, what is refused, what a damaged file says."""
+"""The notes of opened sums: separate entries, what is refused, and the error for a damaged file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def opened(openings: Openings, *what: Any) -> None:
         pass
 
 
-def test_groups_of_a_round_and_rounds_and_zones_stand_apart(tmp_path: Path) -> None:
+def test_groups_of_a_round_and_rounds_and_zones_are_separate(tmp_path: Path) -> None:
     file = tmp_path / "openings" / "key_server.jsonl"
     openings = Openings(file)
     opened(openings, 0, "encrypted", "a", [0, 1, 2], [b"1"])
@@ -28,7 +28,7 @@ def test_groups_of_a_round_and_rounds_and_zones_stand_apart(tmp_path: Path) -> N
     assert len(again) == len(openings) == 4
     refused = [
         (0, "encrypted", "a", [5, 6], [b"5"]),  # another sum of the group
-        (0, "encrypted", "c", [2, 5, 6], [b"5"]),  # the groups were formed anew, and client 2 is in an opened sum
+        (0, "encrypted", "c", [2, 5, 6], [b"5"]),  # new groups were formed, and client 2 is in an opened sum
         (0, "encrypted", "c", [0, 1, 2], [b"1"]),
         (0, "encrypted", "a", [0, 1, 2], [b"", b"1"]),
     ]

@@ -1,4 +1,4 @@
-"""The vocabulary: what an operation is made of, and what counts as one."""
+"""The vocabulary: the parts of an operation, and what counts as one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The roles around the rounds: what they leave to their author, and what they answer by default."""
+"""The roles around the rounds: the methods left to the author, and the defaults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_an_author_is_told_what_a_role_leaves_open(role: str, wanted: list[str])
 
 
 def bare(role: Any) -> Any:
-    """A component of an author who wrote nothing, as if nothing were left open."""
+    """A component whose author wrote nothing, made as if no method were missing."""
     found: Any = type("Bare", (role,), {})
     found.__abstractmethods__ = frozenset()
     return found(None)

@@ -1,4 +1,4 @@
-"""Parties as components see them: where a client starts, what it measures, what a component keeps."""
+"""Parties as components see them: a client's start, its measurements, and a component's memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_seconds_of_an_operation_inside_another_are_the_inner_ones() -> None
     assert server.operations["inner"][1] >= 0.02 > server.operations["outer"][1]
 
 
-def test_components_have_corners_of_their_own() -> None:
+def test_components_have_separate_memory() -> None:
     server = Server()
     one, other = SimpleNamespace(name="one"), SimpleNamespace(name="other")
     server.memory(one)["x"] = 1

@@ -1,4 +1,4 @@
-"""What the protocol remembers of its parties: saved as plain data, and checked when it is loaded."""
+"""The protocol's memory of its parties: saved as plain data, and checked when it is loaded."""
 
 from __future__ import annotations
 

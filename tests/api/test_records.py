@@ -1,4 +1,4 @@
-"""Records as plain data and back: what comes back is equal, and what is wrong is named."""
+"""Records as plain data and back: the result is equal, and errors are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fold leaves for the ledger and for attackers: a release for each noise, a record for each clip."""
+"""The fold's output for the ledger and for attackers: a release for each noise, a record for each clip."""
 
 from __future__ import annotations
 

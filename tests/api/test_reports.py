@@ -1,4 +1,4 @@
-"""What a party reports beside its answer: counts that can be right, names that can be printed."""
+"""A party's report with its answer: plausible counts, and printable names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What roles declare: frozen records that refuse what they cannot hold."""
+"""The declarations of roles: frozen records that refuse invalid values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_zones_are_names(facts: dict[str, Any], said: str) -> None:
 
 
 class Release(NamedTuple):
-    """What a round releases."""
+    """The release of a round."""
 
     rate: float
     steps: float

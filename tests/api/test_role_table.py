@@ -8,7 +8,7 @@ from role_toys import made
 
 
 def test_the_members_of_each_role_are_unlike_the_words_that_are_refused() -> None:
-    """Every role can be subclassed as it stands, and whoever overrides a member with its own signature passes."""
+    """Every role can be subclassed directly, and a class that overrides a member with its signature passes."""
     import inspect
 
     from fedplug.api.roles import members

@@ -1,4 +1,4 @@
-"""Roles: what a class must look like to serve one, and what it says by default."""
+"""Roles: the requirements of a class, and its default statements."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from role_toys import made, method, protecting
 
 
 def test_names_of_a_components_own_are_free() -> None:
-    """Also those of a base class that is not a role, which its author has named once for all."""
+    """Even those of a base class that is not a role, which its author has named for all subclasses."""
 
     class Base(fedplug.Negotiation):
-        """A base of a plugin's own."""
+        """A plugin's own base class."""
 
         plans = Plans(zones=frozenset({"clear"}))
         strength: float = 1.0

@@ -1,4 +1,4 @@
-"""Records as plain data: they come back as they were, and a damaged one is refused by file, line and field."""
+"""Records as plain data: they come back unchanged, and a damaged one is refused by file, line and field."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_diverged_round_is_written_as_json_that_every_program_reads() -> None:
     assert (again.epsilon, again.log) == (math.inf, {"x": -math.inf})
     assert json.loads(line)["loss"] is None
     assert again.loss is not None
-    assert math.isnan(again.loss), "a round with an accuracy has a loss: null stands for NaN"
+    assert math.isnan(again.loss), "a round with an accuracy has a loss: null means NaN"
 
 
 def test_what_is_empty_and_has_a_default_is_not_written() -> None:

@@ -1,4 +1,4 @@
-"""The cohort secret: sealed for one receiver and one purpose, derived apart for each use."""
+"""The cohort secret: sealed for one receiver and one purpose, derived separately for each use."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_only_the_same_key_and_purpose_unlock() -> None:
             secrets.unlock(*wrong)
 
 
-def test_every_purpose_gives_a_key_of_its_own() -> None:
+def test_every_purpose_gives_a_separate_key() -> None:
     purposes = [("vote", 1), ("vote", 2), ("vote", "1", ""), ("vote1",), ("v", "ote1"), ("bfv", "keys"), ()]
     keys = [secrets.derive(bytes(32), *purpose) for purpose in purposes]
     assert len(set(keys)) == len(keys)

@@ -1,4 +1,4 @@
-"""Reproducible streams: the same for the same purpose, whoever runs first."""
+"""Reproducible streams: the same for the same purpose, in any order of parties."""
 
 from __future__ import annotations
 

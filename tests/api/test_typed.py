@@ -1,4 +1,4 @@
-"""The types of what arrives: any garbage is judged, named in a few words, and never fails."""
+"""The types of received values: any garbage is refused in a few words, without an exception."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def raw_fields(block: Block) -> dict[str, Any]:
 
 
 def raw_block(fields: Any) -> Any:
-    """What decodes as a block with these fields, whatever they are."""
+    """Bytes that decode as a block with these fields, for any fields."""
     return msgpack.ExtType(3, codec.encode(fields))
 
 

@@ -69,7 +69,7 @@ def test_the_mean_divides_each_position_by_its_own_weight() -> None:
     total = np.array([3, 8, 0], np.float32)
     assert Block(CLEAR, 3, total, divisor=2.0).mean().tolist() == [1.5, 4, 0]
     block = Block(CLEAR, 3, total, divisor=np.array([3.0, 0.5, 0.0]))
-    assert block.mean().tolist() == [1, 16, 0]  # nobody contributed to the last
+    assert block.mean().tolist() == [1, 16, 0]  # no client contributed to the last
     assert block.mean().dtype == np.float32
     assert Block(CLEAR, 3, total).mean().tolist() == total.tolist()
 

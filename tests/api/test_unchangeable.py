@@ -1,4 +1,4 @@
-"""What parties of one process hold together: nobody who has the array can change it."""
+"""Arrays that parties of one process share: no party can change them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_values_are_kept_and_cannot_change(array: np.ndarray) -> None:  # type: 
 
 
 def test_a_read_only_mark_is_not_enough() -> None:
-    """Its owner can take it off, and a view that was made before has none."""
+    """The owner can remove the protection, and a view made before has none."""
     owner = np.zeros(4)
     view = owner[:]
     owner.flags.writeable = False

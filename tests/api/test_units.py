@@ -1,4 +1,4 @@
-"""Numbers as people read them, and what is left of many once those that are missing are taken out."""
+"""Numbers as people read them, and the rest of a list without the missing ones."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_an_epsilon_of_zero_that_noise_bought_keeps_its_terms() -> None:
 
 
 def test_guarantees_of_other_units_are_told_apart() -> None:
-    """Records toward one party, clients toward another: neither stands for both."""
+    """Records toward one party, clients toward another: neither represents both."""
     record = dataclasses.replace(line("client", "guaranteed"), unit="record", epsilons=None, stated={"pld": 1.5})
     server = dataclasses.replace(line("server", "guaranteed", 0.0), nothing=True)
     verdict = Verdict.of([server, record])

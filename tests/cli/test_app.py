@@ -1,4 +1,4 @@
-"""The commands check, schema, help, and what run and resume hand over."""
+"""The commands check, schema, help, and the arguments that run and resume pass on."""
 
 from __future__ import annotations
 

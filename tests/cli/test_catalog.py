@@ -66,7 +66,7 @@ def test_list_says_what_may_have_been_meant(
 
 
 def test_other_words_for_the_same_are_words_of_the_documentation() -> None:
-    """A word that a docstring of its own uses by now, or one that nothing speaks of any more, needs no entry."""
+    """A word that a component's docstring now uses, or that no component uses any more, needs no entry."""
     said = {entry.name: " ".join(f"{entry.name} {entry.docstring}".lower().split()) for entry in Catalog.discover()}
     for word, others in catalog.SYNONYMS.items():
         for other in others:
@@ -126,7 +126,7 @@ def test_list_verify_builds_the_options_too(monkeypatch: pytest.MonkeyPatch, cap
 
 
 def test_list_imports_no_plugin_and_none_of_the_heavy_libraries() -> None:
-    # How long it takes is measured by benchmarks/startup.py.
+    # benchmarks/startup.py measures the time.
     result = python(
         MAIN + "tops = {name.partition('.')[0] for name in sys.modules}\n"
         "bad = tops & {'numpy', 'torch', 'pydantic'} | {t for t in tops if t.startswith('fedplug_')}\n"
@@ -182,7 +182,7 @@ def test_both_forms_say_the_same(
     assert plain.err == "1 problem\n"
 
 
-def test_notes_stand_below_the_recipe(capsys: Any, tmp_path: Path, good: Path) -> None:
+def test_notes_are_below_the_recipe(capsys: Any, tmp_path: Path, good: Path) -> None:
     good.write_text(GOOD.replace("model: std.mlp", "model: {use: std.mlp, hidden: [4]}"))
     child = tmp_path / "child.yaml"
     child.write_text(f"extends: {good.name}\nmodel: std.mlp\n")

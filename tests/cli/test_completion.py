@@ -1,4 +1,4 @@
-"""What shells complete, asked as they ask: through variables of the environment, in a process of its own."""
+"""Shell completion, requested as shells do: through environment variables, in a separate process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROGRAM = "import sys\nsys.argv = ['fedplug']\nfrom fedplug.cli.main import main
 
 
 def ask(shell: str, line: str, folder: Path) -> str:
-    """What the program answers when somebody presses the key at the end of a line."""
+    """The program's answer when the user presses the key at the end of a line."""
     number = len(line.split()) - (0 if line.endswith(" ") else 1)
     asked = {"COMP_WORDS": line, "COMP_CWORD": str(number)} if shell == "bash" else {"_TYPER_COMPLETE_ARGS": line}
     done = subprocess.run(
@@ -90,7 +90,7 @@ def test_names_of_what_is_installed() -> None:
 
 
 def typed_in_zsh(line: str, folder: Path, home: Path) -> str:
-    """What a zsh without a window shows when somebody types a line and presses the key once."""
+    """The display of a zsh without a window after a user types a line and presses the key once."""
     import pty
     import select
     import time

@@ -1,4 +1,4 @@
-"""Libraries that wait until somebody wants something of them."""
+"""Libraries that are imported at their first use."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_how_main_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: 
     for stop, said in (
         (KeyboardInterrupt(), "Interrupted; what was saved before stays.\n"),
         (KeyboardInterrupt("Interrupted; nothing had begun"), "Interrupted; nothing had begun\n"),
-        (KeyboardInterrupt("fedplug.resume('r') continues it"), ""),  # the display of the run has said it
+        (KeyboardInterrupt("fedplug.resume('r') continues it"), ""),  # the run's display has shown it
     ):
         fake_runs(monkeypatch, stop)
         assert call(monkeypatch, "run", "r.yaml") == 130
@@ -53,12 +53,12 @@ def test_how_main_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: 
         "error: No space left on device: runs/sweep.jsonl; make room there, and repeat the command\n"
     )
     fake_runs(monkeypatch, ZeroDivisionError())
-    with pytest.raises(ZeroDivisionError):  # a fault of the program is not dressed up as the user's
+    with pytest.raises(ZeroDivisionError):  # a fault of the program is not presented as the user's
         call(monkeypatch, "run", "r.yaml")
 
 
 def test_ctrl_c_is_answered_from_the_first_moment(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    """What is imported before `program` runs is little, and `program` watches over the rest."""
+    """Little is imported before `program` runs, and `program` handles errors of the other imports."""
     loaded = "import sys; from fedplug.cli.main import program; print(*(m for m in sys.modules if 'fedplug' in m))"
     done = subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path[:] = {sys.path}; {loaded}"],
                           capture_output=True, text=True, check=True)  # fmt: skip
@@ -94,7 +94,7 @@ def test_a_full_disk_is_an_error_without_a_traceback(words: list[str]) -> None:
 
 
 def test_a_closed_standard_output_is_no_fault(tmp_path: Path) -> None:
-    """As of a cron job that ends in `>&-`: the command does its work, and prints nowhere."""
+    """As in a cron job that ends in `>&-`: the command does its work without printing."""
     command = ["sh", "-c", f'"{sys.executable}" -m fedplug check --help >&-']
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -77,7 +77,7 @@ class Far:
         most_cores: float = fedplug.Field(1, gt=0, description="how much of it")
 
 
-def test_the_options_of_an_engine_stand_among_those_of_the_command(
+def test_the_options_of_an_engine_are_among_those_of_the_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

@@ -1,4 +1,4 @@
-"""`fedplug run` and `fedplug resume` as a user meets them: the run folder, interruption, and what goes wrong."""
+"""`fedplug run` and `fedplug resume` as a user meets them: the run folder, interruption, and errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedplug.runs import execution
 from fedplug.runs.folder import read_ledger, read_rows
 
 ENGINES = sorted(Catalog.discover().groups["engine"])
-"""Those of the core, and of the plugins that are installed."""
+"""Those of the core and of the installed plugins."""
 RECIPE = """
 name: small
 seed: 3
@@ -142,7 +142,7 @@ def test_ctrl_c_ends_cleanly_says_how_to_resume_and_resume_finishes(recipe: Path
     words = ["run", str(recipe), "--output", str(tmp_path / "runs"), "--set", "rounds=40", "--set", "train.epochs=3"]
     process = subprocess.Popen(
         [sys.executable, "-c", program, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background have it ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
     )  # fmt: skip
     deadline = time.monotonic() + 300
     # Any checkpoint from the second on: only the last two are kept, and a busy machine may look late.

@@ -1,4 +1,4 @@
-"""The plain displays, and what all say of a row: what a person reads of a run in a log, and in a script."""
+"""The plain displays, and the text of a row in all: for a person who reads a log, and for a script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engine is given: enough for a party to build itself."""
+"""The input of an engine suffices for a party to build itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fedplug.engines.base import Job
 from toy_components import recipe_of, toy_catalog
 
 
-def test_the_job_builds_every_party_components_of_its_own() -> None:
+def test_the_job_builds_separate_components_for_every_party() -> None:
     job = Job(recipe_of(), catalog=toy_catalog())
     (recipe, one), (again, other) = job.build(), job.build()
     assert recipe.digest == again.digest

@@ -1,4 +1,4 @@
-"""Which engine a run uses, and the options that only this one has."""
+"""The engine of a run, and the options that only this engine has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process of its own builds to hold parties."""
+"""The objects that a separate process builds to hold parties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The local engine: messages as good as bytes, and parties that share nothing but the process."""
+"""The local engine: messages equivalent to bytes, and parties that share only the process."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_what_every_party_saved_is_loaded(tmp_path: Path) -> None:
 
 
 def test_messages_that_stay_in_the_process_give_what_recorded_bytes_give() -> None:
-    """The same models, the same bytes counted in every phase and zone; with zones that not all clients share, too."""
+    """The same models and the same byte counts in every phase and zone, even with zones that not all clients share."""
     wide = {"use": "std.mlp", "hidden": [64]}  # arrays of over 4096 bytes
     voted = {
         "score_parameters": [{"use": "paraaegis.magnitude"}],
@@ -60,7 +60,7 @@ def test_messages_that_stay_in_the_process_give_what_recorded_bytes_give() -> No
     }  # fmt: skip
 
     def prepare(protocol: Watched, keep: bool) -> None:
-        # Clients of a recorded run say what they found in their messages, which is more to send.
+        # Clients of a recorded run report their findings about their messages, which adds bytes.
         protocol.wire.keep, protocol.office.compares = keep, False
 
     for more in ({}, voted):

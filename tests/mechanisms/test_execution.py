@@ -1,4 +1,4 @@
-"""What each operation does to values, against plain numpy, and what its functions are handed."""
+"""The effect of each operation on values, against plain numpy, and the arguments of its functions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ ADD = WeightedSum()
 
 
 class Part(fedplug.Sealer):
-    """Gives the operations that it was made with; closes values as their bytes."""
+    """Returns the operations that it was made with. Seals values as their bytes."""
 
     def __init__(self, *given: Any, name: str = "odd") -> None:
         self.name, self.given = name, given
@@ -97,14 +97,14 @@ def context(who: Any, *parts: Part, round: int = 0) -> Context:
 
 
 def steps(*parts: Part, hook: Hook = "protect", site: Site = "client", ctx: Context | None = None) -> list[Step]:
-    """The links of a zone: for a sum behind a plain one."""
+    """The links of a zone; for a sum, after a plain link."""
     before = [] if hook == "protect" else [Link("noised", "aggregate", "sum", Part(ADD, name="sum"), "server")]
     links = [*before, *(Link("noised", hook, part.name, part, site) for part in parts)]
     return list(fold(links, ctx or context(Server())))[len(before) :]
 
 
 def done(*operations: Any, values: Any = VALUES, who: Client | None = None, round: int = 0, **block: Any) -> Any:
-    """What a client's link makes of values."""
+    """The result of a client's link on values."""
     who = who or party()
     part = Part(*operations)
     ctx = context(who, part, round=round)
@@ -112,7 +112,7 @@ def done(*operations: Any, values: Any = VALUES, who: Client | None = None, roun
     before = values.copy()
     (step,) = steps(part, ctx=ctx)
     found = execute(step, Block("noised", len(values), values, **block), who, ctx)
-    assert np.array_equal(values, before, equal_nan=True)  # what it was handed stays
+    assert np.array_equal(values, before, equal_nan=True)  # its input is unchanged
     return found.values if found.values is not None else found
 
 
@@ -133,7 +133,7 @@ def test_a_clip_never_exceeds_its_norm_and_leaves_what_is_within_bit_for_bit(
     assert norm_of(clipped, order) <= norm * (1 + (1e-14 if before <= norm * (1 + 1e-14) else 0))
     if before <= norm * (1 - 1e-14):
         assert clipped.tobytes() == values.tobytes()
-    elif order != math.inf:  # and takes no more than it must, in the same direction
+    elif order != math.inf:  # and removes no more than it must, in the same direction
         assert norm_of(clipped, order) >= norm * (1 - 1e-6)
         assert np.allclose(clipped.astype(np.float64) * before, values.astype(np.float64) * norm, rtol=1e-5, atol=1e-30)
 
@@ -288,7 +288,7 @@ def test_exact_noise_is_discrete_and_on_its_grid() -> None:
 
 
 def test_reproducible_noise_repeats_and_others_noise_does_not() -> None:
-    """Of another client, round, component or zone, or of a cryptographic source."""
+    """Noise of another client, round, component or zone, or from a cryptographic source."""
     link = (Clip(2.0), Noise.gaussian(3.0, source="reproducible"))
     first = noised(*link)
     assert first.tobytes() == noised(*link).tobytes()
@@ -316,7 +316,7 @@ def test_noise_of_each_layer_has_that_layers_size_and_grid() -> None:
 
 def test_noise_without_a_size_or_without_a_price_is_executed_or_refused() -> None:
     assert np.array_equal(done(Clip(100.0), Noise.gaussian(0.0)), VALUES)
-    unbounded = noised(Noise.gaussian(3.0))  # it promises nothing, and is added all the same
+    unbounded = noised(Noise.gaussian(3.0))  # it promises nothing, but is still added
     assert unbounded.std() == pytest.approx(3.0, rel=6 / math.sqrt(SIZE))
     with pytest.raises(ProtectionError, match="zone noised, Noise: it gives no std here, where the noise is to"):
         done(Clip(1.0), Noise.gaussian(None, promised=1.0))
@@ -341,7 +341,7 @@ def test_a_client_whose_noise_costs_more_than_was_promised_does_not_upload() -> 
         done(Clip(1.0), Noise.gaussian(0.0, promised=2.5))
 
 
-def test_a_mechanism_of_its_own_gives_the_values_anew() -> None:
+def test_a_links_own_mechanism_gives_new_values() -> None:
     def flips(values: Any, public: Public, stream: np.random.Generator) -> Any:
         return np.where(stream.random(len(values)) < 0.5, values, -values)
 
@@ -391,7 +391,7 @@ def test_where_an_account_of_records_is_kept_a_function_has_no_examples_unless_i
         assert who.data.train.labels.tolist() == [1, 2, 3]  # given back
 
 
-def test_a_post_is_handed_values_and_public_facts_with_a_memory_of_its_own() -> None:
+def test_a_post_gets_values_public_facts_and_its_own_memory() -> None:
     def momentum(values: Any, public: Public) -> Any:
         before = public.memory.get("before", np.zeros_like(values))
         public.memory["before"] = values + np.float32(0.5) * before
@@ -809,7 +809,7 @@ def test_a_rotation_lifts_no_norm_and_a_sum_of_rotated_values_turns_back(values:
 
 
 def test_a_rotation_has_other_signs_in_each_round() -> None:
-    """One number turned says little of the signs; ten do."""
+    """One rotated number says little about the signs; ten do."""
     values = np.arange(1, 11, dtype=np.float32)
     turned = {done(Rotate(), values=values, round=round).tobytes() for round in range(8)}
     assert len(turned) == 8

@@ -56,7 +56,7 @@ def test_the_skellam_law_against_a_recurrence_in_integers() -> None:
 @pytest.mark.parametrize("mechanism", LAWS)
 @pytest.mark.parametrize("source", ["secure", "reproducible"])
 def test_samples_follow_the_law(mechanism: Any, source: str) -> None:
-    """Chi-square over the numbers that are expected ten times; a fixed stream, or 1 in 10^6 of the system's."""
+    """Chi-square over the numbers expected ten times; a fixed stream, or 1 in 10^6 for the system's."""
     stream = np.random.Generator(np.random.Philox(7))
     drawn = add_integers(np.zeros(200_000, np.float32), 1.5, 0.5, mechanism, source, stream) / 0.5
     assert drawn.dtype == np.float32

@@ -1,4 +1,4 @@
-"""Noise on a grid, whichever its source."""
+"""Noise on a grid, from every source."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def test_samples_have_the_distribution_and_share_nothing(kind: str, law: Any) ->
     assert abs(np.corrcoef(one, other)[0, 1]) < 6 / math.sqrt(BLOCK)
 
 
-def test_each_stream_has_a_key_of_its_own_from_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_stream_has_its_own_key_from_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     keys: list[bytes] = []
     urandom = secure.os.urandom
     monkeypatch.setattr(secure.os, "urandom", lambda size: keys.append(urandom(size)) or keys[-1])

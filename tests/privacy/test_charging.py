@@ -1,4 +1,4 @@
-"""What uploads cost: whoever was asked pays, for lost and repeated rounds too."""
+"""The cost of uploads: every client that was asked pays, even for lost and repeated rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What noise that is correlated over rounds costs: each client by the rounds in which it took part."""
+"""The cost of noise correlated over rounds, for each client by the rounds in which it took part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ledger_toys import CLIENTS, DELTA, exact, ledger_of
 
 ROOT = (0.5, 0.375, 0.3125, 0.2734375)
-"""Coefficients of the square root behind its diagonal of ones."""
+"""Coefficients of the square root after its diagonal of ones."""
 SIGMA = 8.0
 Vectors = np.ndarray[Any, Any]
 
@@ -50,7 +50,7 @@ def moved(rounds: int, took_part: list[int]) -> float:
 @given(st.lists(st.lists(st.booleans(), min_size=CLIENTS, max_size=CLIENTS), min_size=1, max_size=8))
 @settings(max_examples=30, deadline=None)
 def test_each_client_pays_for_the_rounds_in_which_it_took_part(cohorts: list[list[bool]]) -> None:
-    """The cost is that of one Gaussian release of C x + z, however often a client came, and whenever the run ends."""
+    """The cost is that of one Gaussian release of C x + z, for any participation of a client and any end of the run."""
     ledger, took_part = ledger_of(rounds=8), np.array(cohorts)
     for round, cohort in enumerate(took_part):
         entered(ledger, round, [int(c) for c in np.flatnonzero(cohort)])
@@ -119,7 +119,7 @@ def test_no_sampling_earns_credit_for_noise_that_is_correlated() -> None:
     assert not ledger.report().sampling.amplified
 
 
-def test_without_noise_whoever_was_moved_pays_all_and_nobody_else() -> None:
+def test_without_noise_only_clients_with_an_effect_pay_all() -> None:
     ledger = ledger_of()
     bare = dataclasses.replace(row(0), noise_multiplier=0.0)
     ledger.record(0, charged=[0], zone_sizes={"noised": 10}, total=10, releases={"noised": [bare]})
@@ -198,7 +198,7 @@ CLOSED = Release("gaussian", SIGMA, 1.0, trust="distributed")
 
 @given(st.data())
 @settings(max_examples=120, deadline=None)
-def test_noise_that_clients_share_out_costs_no_less_than_it_does_whoever_drops_out(data: st.DataObject) -> None:
+def test_the_price_of_shared_noise_covers_every_drop_out(data: st.DataObject) -> None:
     """Toward outsiders, and toward another client that knows its own noise; uploads that are lost, with and without
     noise that their client remembers, and sums that stay closed.
     """
@@ -269,5 +269,5 @@ def test_a_cut_off_round_whose_sum_nobody_opened_has_released_nothing() -> None:
     assert (ledger.costs["noised"].total == 0).all()
     ledger.record(0, **facts, contributors={"noised": 3}, weights=dict.fromkeys(range(3), 1.0))
     assert np.allclose(ledger.costs["noised"].total[:3], 1 / SIGMA**2 / 3)
-    ledger.record(1, **facts, closed=["noised"])  # skipped, and nobody knows who has added noise to go on from
+    ledger.record(1, **facts, closed=["noised"])  # skipped, and it is unknown which clients have added noise
     assert np.allclose(ledger.costs["noised"].total[:3], 2 / SIGMA**2)

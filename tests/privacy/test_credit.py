@@ -1,4 +1,4 @@
-"""What the noise of a round earns in a zone."""
+"""The credit for a round's noise in a zone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from scipy import stats
     ],
 )
 def test_noise_of_others_counts_only_if_the_encryption_holds_it(release: Release, said: str | None) -> None:
-    """At a range of 1, noise of deviation 11.8 leaves signs, and 20 signs hide less than 20 noises."""
+    """At a range of 1, noise of deviation 11.8 leaves only signs, and 20 signs hide less than 20 noises."""
     ledger = ledger_of(key_holders={"encrypted": "key_server"})
     enter(ledger, {"encrypted": 1000}, {"encrypted": [release]})
     credit = 1 if said else math.sqrt(20)
@@ -71,7 +71,7 @@ def test_the_noise_of_others_is_that_of_the_lightest_who_surely_contributed() ->
     ("mechanism", "trust", "beside", "found"),
     [
         ("laplace", "local", 0.0, ("laplace", 3.0)),
-        ("odd.noise", "local", 0.0, ("odd.noise", 3.0)),  # whose curve somebody states
+        ("odd.noise", "local", 0.0, ("odd.noise", 3.0)),  # whose curve is stated
         ("staircase", "local", 0.0, None),
         ("laplace", "central", 0.0, None),
         ("laplace", "local", 1.0, None),  # Gaussian noise of the same chain is counted instead

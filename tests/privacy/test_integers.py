@@ -84,7 +84,7 @@ def test_no_exact_divergence_of_skellam_noise_exceeds_the_paper_or_the_price(var
 @given(st.lists(st.integers(-6, 6), min_size=1, max_size=6).filter(any), st.sampled_from([2.0, 9.0, 40.0]))
 @settings(max_examples=30, deadline=None)
 def test_no_exact_divergence_of_skellam_vectors_exceeds_the_price(shifts: list[int], variance: float) -> None:
-    """Coordinates are independent, so divergences add up; the L1 norm is at most what the price takes it for."""
+    """Coordinates are independent, so divergences add up. The L1 norm is at most the price's assumption."""
     at = np.arange(-900, 901)
     law = np.maximum(np.nan_to_num(stats.skellam.logpmf(at, variance / 2, variance / 2), neginf=-700.0), -700.0)
     norm, size = math.hypot(*shifts), len(shifts)
@@ -116,7 +116,7 @@ def test_a_price_falls_with_noise_and_clients_and_is_never_below_that_of_gaussia
     assert sum_multiplier(mechanism, 1.1 * std, norm, size, clients) >= found
     assert sum_multiplier(mechanism, std, 1.1 * norm, size, clients) <= found
     assert sum_multiplier(mechanism, std, norm, 2 * size, clients) <= found
-    # Twice the sensitivity costs four times as much at most: what replace-one is priced by.
+    # Twice the sensitivity costs at most four times as much. This is the price of replace-one.
     assert sum_multiplier(mechanism, std, 2 * norm, size, clients) >= found / 2 * (1 - 1e-12)
     if mechanism == "skellam_sum" or std >= 4:
         assert sum_multiplier(mechanism, std, norm, size, clients + 1) >= found

@@ -1,4 +1,4 @@
-"""The ledger: what is charged, that it survives a restart, and that nothing is claimed too cheaply."""
+"""The ledger: charges, survival of a restart, and no claim that is too cheap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Epsilons of a run: of zones with noise, and of levels of which components keep account."""
+"""Epsilons of a run: of zones with noise, and of levels for which components keep account."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_secret_shares_are_held_by_nobody() -> None:
 
 @pytest.mark.parametrize("shares", [1, 2])
 def test_a_view_of_as_many_clients_as_open_an_upload_opens_it(shares: int) -> None:
-    """One share that opens is a key that every client has; two are more than the one client of these views has."""
+    """If one share opens, every client has the key. Two are more than the one client of these views has."""
     closed = {"encrypted": EncryptionReport("shares", True, opens_with=shares)}
     noise = {"encrypted": [dataclasses.replace(LOCAL, trust="distributed")]}
     together = enter(ledger_of(encryption=closed), {"encrypted": 1000}, noise).report().views["client_and_server"]
@@ -52,7 +52,7 @@ def test_a_view_of_as_many_clients_as_open_an_upload_opens_it(shares: int) -> No
 
 @pytest.mark.parametrize(("shares", "least", "fewest"), [(6, 7, 6), (6, 6, 5), (6, 3, 5), (2, 3, 2), (2, 2, 2)])
 def test_who_take_their_own_updates_out_of_the_smallest_sum_see_one(shares: int, least: int, fewest: int) -> None:
-    """A sum that six open holds six updates or more: five of them see the sixth's, though they lack a share."""
+    """A sum that six open holds six or more updates. Five of them see the sixth's, even without its share."""
     closed = {"encrypted": EncryptionReport("shares", True, opens_with=shares)}
     ledger = dataclasses.replace(ledger_of(encryption=closed), min_clients=least)
     enter(ledger, {"encrypted": 1000}, {})
@@ -251,7 +251,7 @@ def test_sampling_earns_credit_only_for_a_cohort_that_nothing_shows(
     assert why is None or re.search(why, found.sampling.why)
 
 
-def test_sampling_earns_no_credit_beside_an_answer_that_nobody_states() -> None:
+def test_sampling_earns_no_credit_with_an_unstated_answer() -> None:
     sampling = {"scheme": "poisson", "rate": 0.9}
     ledger = ledger_of(num_clients=200, sampling=sampling, accountant=FakeAccountant())
     enter(ledger, {"noised": 1000}, {"noised": [CENTRAL]})
@@ -285,7 +285,7 @@ def test_an_accountant_that_knows_no_sampled_noise_is_refused() -> None:
 
 
 def test_sampling_earns_no_credit_where_clients_stay_away_too_often() -> None:
-    """A round that falls short is seen, and follows from who was drawn."""
+    """A round with too few clients is visible, and follows from the sample."""
     facts: dict[str, Any] = {
         "num_clients": 500, "sampling": {"scheme": "poisson", "rate": 0.5}, "accountant": FakeAccountant()
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The record of the privacy account: written and read back as it was, and refused by the name of what is wrong."""
+"""The record of the privacy account: written and read back unchanged, and refused with the name of the error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from row_toys import a_ledger
 
 
 def reports() -> list[LedgerReport]:
-    """Of a mix of zones; of noise that protects nobody; of a secret cohort; of no round."""
+    """Records of a mix of zones, of noise that protects nobody, of a secret cohort, and of no round."""
     shown = [Reveals("mask", ("server", "client"), asked=("vote",), note="of each")]
     schemes = {"encrypted": EncryptionReport("clients", False, "std.bfv", "BFV 4096 [60, 49]")}
     mixed = ledger_of(reveals=shown, encryption=schemes)

@@ -109,7 +109,7 @@ def test_empty_and_retained_zones_cost_nothing() -> None:
     assert ledger_of().verdict() == Verdict("nothing_run")
 
 
-def test_what_is_shown_beside_retained_updates_is_named() -> None:
+def test_quantities_shown_with_retained_updates_are_named() -> None:
     mask = dataclasses.replace(VECTORS, what="mask", voids=False)
     shown = enter(ledger_of(reveals=[mask]), KEPT, {})
     assert "mask" in shown.verdict().toward("server").not_covered

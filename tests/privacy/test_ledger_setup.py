@@ -1,4 +1,4 @@
-"""The ledger before round 1: what the links and components of a recipe say of themselves."""
+"""The ledger before round 1: the statements of a recipe's links and components."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_buffers_that_are_averaged_are_shown_to_everybody() -> None:
 
 
 class OwnMasks(Masks):
-    """Say that positions are a client's own."""
+    """State that positions differ between clients."""
 
     @property
     def plans(self) -> Plans:
@@ -95,7 +95,7 @@ def test_plans_that_follow_from_data_are_shown_where_nobody_says_to_whom() -> No
 def test_positions_of_a_clients_own_show_how_many_chose_each(
     options: dict[str, str], to: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever opens the sum is told its divisors, and so is whoever is handed it still closed."""
+    """The party that opens the sum learns its divisors, and so does a party that receives it still closed."""
     monkeypatch.setitem(TOYS["negotiate_mask"], "toy.masks", OwnMasks)
     plain = {**MASKS, "protect": {"encrypted": [{"use": "std.ckks", **options}], "clear": []}}
     assert shown(ledger(plain))["divisors of positions"] == to

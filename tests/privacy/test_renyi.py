@@ -1,4 +1,4 @@
-"""Renyi DP of Laplace and pure releases, and what it makes of all of them together."""
+"""Renyi DP of Laplace and pure releases, and their composition."""
 
 from __future__ import annotations
 

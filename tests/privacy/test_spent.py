@@ -1,4 +1,4 @@
-"""What clients have spent on releases that are not Gaussian: how they compose, and who pays."""
+"""The spending of clients on releases that are not Gaussian: composition, and who pays."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_gaussian_noise_in_the_same_chain_counts_alone() -> None:
     assert both.epsilon() == alone.epsilon()
 
 
-def test_a_zone_without_noise_beside_it_is_said() -> None:
+def test_an_additional_zone_without_noise_is_reported() -> None:
     ledger = enter(ledger_of(), {"noised": 500.0, "clear": 500.0}, {"noised": [laplace()]})
     assert ledger.verdict().status == "no_protection"
     assert ledger.verdict().toward("server").reason == "reads the clear zone of every upload, without noise"
@@ -66,7 +66,7 @@ def test_a_restored_ledger_is_equal() -> None:
 
 
 class Composer:
-    """An accountant that composes; it tells what it was asked."""
+    """An accountant that composes, and records its questions."""
 
     def compose(
         self, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str
@@ -102,7 +102,7 @@ def test_clients_with_large_and_small_epsilons_are_compared_by_the_same_method()
 
 
 def test_noise_scaled_by_scores_earns_no_credit_and_none_after_un_noised_sums() -> None:
-    # As the fold makes it of noise whose scale nobody can say in one number.
+    # As the fold makes it from noise whose scale is not one number.
     bounded = Known(zone="noised", link="odd.noise", layers=(1000,), bounds=(Bound(1.0),))
     (scaled,) = bounded.after(Noise.gaussian(None, promised=5.0, scored=True)).releases
     alone = enter(ledger_of(), {"noised": 1000}, {"noised": [scaled]}).report()

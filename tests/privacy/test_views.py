@@ -1,4 +1,4 @@
-"""What each adversary's view may claim."""
+"""The permitted claims for each adversary's view."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ledger_toys import (
 )
 
 
-def test_the_aggregator_pays_for_un_noised_values_that_shape_later_uploads() -> None:
+def test_the_server_pays_for_un_noised_values_that_shape_later_uploads() -> None:
     """19 other uploads in each of rounds 2 to 10, each moved by at most twice the clipping norm."""
     ledger = ledger_of(key_holders={"encrypted": "clients"})
     enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
@@ -45,7 +45,7 @@ def test_the_aggregator_pays_for_un_noised_values_that_shape_later_uploads() -> 
     assert exact(one_round, "server") == pytest.approx(gaussian_epsilon(SIGMA, DELTA))
 
 
-def test_a_key_server_that_answers_the_aggregator_leaves_it_no_guarantee() -> None:
+def test_a_key_server_that_answers_the_server_leaves_it_no_guarantee() -> None:
     ledger = ledger_of(key_holders={"encrypted": "key_server"})
     enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
     assert "decrypted sums of the encrypted zone" in reason(ledger, "server")
@@ -89,7 +89,7 @@ def test_a_key_server_pays_for_what_it_opens_before_noise_is_added() -> None:
     assert exact(local, "key_holder") < exact(local, "client")
 
 
-def test_whoever_opens_sums_gets_no_credit_for_noise_that_is_added_to_them_later() -> None:
+def test_the_opener_of_sums_gets_no_credit_for_later_noise() -> None:
     under, over = held(108.0, 2.0**-17), dataclasses.replace(CENTRAL, noise_multiplier=100 * SIGMA)
     for holder in ("key_server", "shares"):
         plain = ledger_of(key_holders={"encrypted": holder}, published=["encrypted"])
@@ -127,7 +127,7 @@ def test_no_view_of_sums_costs_more_than_the_upload_itself(weights: list[float])
     assert exact(ledger, "released_model") <= exact(ledger, "client") <= exact(ledger, "client_and_server")
 
 
-def test_a_voided_view_is_named_beside_zones_without_noise() -> None:
+def test_a_voided_view_is_named_with_zones_without_noise() -> None:
     ledger = ledger_of(key_holders={"encrypted": "clients"}, reveals=[VECTORS])
     enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
     assert ledger.verdict().toward("server").reason == "sees vectors, which no noise covers"
@@ -154,7 +154,7 @@ def test_who_is_shown_what_voids_has_no_guarantee_and_nobody_else_loses_one(
     assert {line.party for line in ledger.verdict().lines if line.state == "guaranteed"} == left
 
 
-def test_an_aggregator_that_reads_ciphertexts_only_has_a_view_to_lose() -> None:
+def test_a_server_that_reads_only_ciphertexts_has_a_view_to_lose() -> None:
     ledger = ledger_of(key_holders={"encrypted": "clients"}, reveals=[VECTORS])
     enter(ledger, {"encrypted": 1000}, {"encrypted": [held(108.0, 2.0**-17)]})
     assert ledger.verdict().toward("server").reason == "sees vectors, which no noise covers"

@@ -142,7 +142,7 @@ def test_the_core_imports_no_plugin_and_plugins_nothing_private_of_another() -> 
         for plugin, module, names in line.findall(path.read_text(encoding="utf-8")):
             assert "core" not in path.relative_to(root).parts, f"{path}: the core imports {plugin}"
             if plugin not in path.parts:
-                # What others build on; of the rest, nothing.
+                # Modules that others build on, and nothing else.
                 shared = plugin in ("fedplug_std", "fedplug_kit", "fedplug_lab", "fedplug_attacks", "fedplug_party")
                 used = [module, *(names or "").split(", ")] if shared else [f"_{plugin}"]
                 assert not [name for name in used if name.startswith("_")], f"{path}: {plugin} {module} {names}"

@@ -1,4 +1,4 @@
-"""The rules between the parts of a recipe: zones, undoing, order, and what components say of themselves."""
+"""The rules between the parts of a recipe: zones, undoing, order, and the statements of components."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Components at work: one object each, one call at a time, every call visible to extensions."""
+"""Components in use: one object each, one call at a time, and every call visible to extensions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def recipe(plain_recipe: dict[str, Any], fake_catalog: Catalog) -> Recipe:
 
 
 def handed(zone: str = "noised") -> dict[str, Any]:
-    """What a link is handed."""
+    """The arguments of a link."""
     ctx = Context(0, 1, Layout(()), (), 4, 2, 7, "", fedplug.Server())
     return {"known": Known(zone=zone, link="it").after(Clip(4.0)), "ctx": ctx}
 
@@ -134,7 +134,7 @@ def test_a_hook_that_gives_nothing_is_named(
     composition = Composition(Recipe.from_plain(plain_recipe | {"aggregate": "acme.nothing"}, catalog))
     with pytest.raises(PluginError, match=r"acme\.nothing, hook aggregate: it gave nothing; the hook must return a"):
         composition.one("aggregate", "acme.nothing", **handed())
-    # What is not an error of fedplug's own is named with the line that raised it.
+    # An error that is not fedplug's is reported with the line that raised it.
     fake_classes["aggregate"]["acme.breaks"] = Breaks
     catalog = Catalog.of(fake_classes)
     broken = Composition(Recipe.from_plain(plain_recipe | {"aggregate": "acme.breaks"}, catalog))
@@ -146,7 +146,7 @@ def test_a_hook_that_gives_nothing_is_named(
     gone = Composition(Recipe.from_plain(plain_recipe | {"aggregate": "acme.leaves"}, leaves))
     with pytest.raises(PluginError, match=r"^component acme\.leaves, hook aggregate: SystemExit: 3 \(test_comp"):
         gone.one("aggregate", "acme.leaves", **handed())
-    # The negotiation is the one hook that gives no value: plans live at the clients.
+    # The negotiation is the only hook without a return value, because plans are kept at the clients.
     assert composition.one("negotiate_mask", "acme.vote", cohort=None, ctx=None) is None
 
 

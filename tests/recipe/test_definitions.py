@@ -1,4 +1,4 @@
-"""What stands at the places of a recipe: names, references, classes that cannot stand there."""
+"""The values at the places of a recipe: names, references, and classes that do not fit there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_names_are_automatic_unique_and_independent_of_the_order_of_zones(
     assert one.digest == two.digest
     assert [use.name for use in one.protect["encrypted"]] == ["std.clip", "std.ckks"]
     assert [use.name for use in one.protect["noised"]] == ["std.clip@noised", "std.gaussian"]
-    # A written name goes first, wherever it stands.
+    # A written name has precedence, wherever it appears.
     chain[0]["name"] = "std.clip"
     named = Recipe.from_plain(plain_recipe | {"protect": {"encrypted": sealed, "noised": chain}}, fake_catalog)
     assert [named.protect[zone][0].name for zone in ("encrypted", "noised")] == ["std.clip@encrypted", "std.clip"]
@@ -46,14 +46,14 @@ class Odd(Aggregator):
 
 
 class DefaultArgument(Odd):
-    """Gives a default, which pluggy takes for a wish to be left alone."""
+    """Returns a default, which pluggy ignores."""
 
     @hookimpl
     def aggregate(self, known: Any, ctx: Any = None) -> Any: ...
 
 
 class UnknownHook(Odd):
-    """Marks what nobody calls."""
+    """Marks a method that is never called."""
 
     @hookimpl
     def combine(self, known: Any) -> None: ...
@@ -84,7 +84,7 @@ class Raises(Odd):
 
 
 class Complains(Odd):
-    """Has an opinion of the whole recipe."""
+    """Checks the whole recipe."""
 
     def check(self, recipe: Recipe) -> list[str]:
         return [f"{recipe.clients} clients are too few"]
@@ -138,7 +138,7 @@ def test_faulty_components_are_named(
 
 
 @pytest.mark.parametrize("name", [{"a": "b"}, ["x"], 5, True, ""])
-def test_a_name_that_is_no_text_is_named_beside_every_other_mistake(
+def test_a_name_that_is_no_text_is_reported_with_every_other_mistake(
     plain_recipe: dict[str, Any], fake_catalog: Catalog, name: object
 ) -> None:
     problems = changed(plain_recipe, fake_catalog, model=plain_recipe["model"] | {"name": name}, rounds=-1)

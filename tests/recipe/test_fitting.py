@@ -1,4 +1,4 @@
-"""Whether the model takes what the data set declares: said by `check` and by a run, with the line of `model`."""
+"""Whether the model fits the declared data set. `check` and a run report it with the line of `model`."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def test_what_only_building_tells_names_the_line_too(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("data", "model", "said"),
     [
-        ("fedre.documents", "std.mlp", "it gives one class an example, and these need one a pixel"),
-        ("fedre.documents, task: kinds", "fedre.unet", "it gives a class a pixel, and these have one an example"),
+        ("fedre.documents", "std.mlp", "it gives one class an example, but these need one a pixel"),
+        ("fedre.documents, task: kinds", "fedre.unet", "it gives one class per pixel, and these have one per example"),
         ("fedre.documents", "fedre.unet", None),
         ("fedre.documents, task: kinds", "std.mlp", None),
     ],

@@ -1,4 +1,4 @@
-"""The hooks that a class implements, and what is wrong with it in a group."""
+"""The hooks that a class implements, and its problems in a group."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_class_has_what_its_role_leaves_open() -> None:
 
 
 def gave(hook: str, given: Any, result: Any) -> bool:
-    """Whether what comes out of the extensions around a hook is what the component gave."""
+    """Whether the extensions around a hook return the component's result."""
     witness = Witness()
     steps = getattr(witness, hook)()
     next(steps)

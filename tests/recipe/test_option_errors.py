@@ -14,7 +14,7 @@ from fedplug.recipe.option_errors import explain
 from pydantic import ValidationError
 
 
-def test_every_missing_key_is_a_problem_of_its_own(
+def test_every_missing_key_is_a_separate_problem(
     monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path
 ) -> None:
     file = tmp_path / "missing.yaml"
@@ -55,14 +55,14 @@ def test_whole_numbers_and_numbers_may_be_written_as_each_other(
 
 
 def test_options_that_are_true_or_false_stay_so(monkeypatch: pytest.MonkeyPatch, good: Path) -> None:
-    """Also where another type is allowed beside bool."""
+    """Even where another type is allowed in addition to bool."""
     assert call(monkeypatch, "check", str(good), "--set", "model={use: std.resnet18, small_input: true}") == 0
 
 
 def test_keys_of_earlier_versions_are_answered_with_the_new_ones(
     monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path
 ) -> None:
-    """All of them at once, each with its place, and with what to write."""
+    """All of them at once, each with its place and with a remedy."""
     file = tmp_path / "old.yaml"
     text = GOOD.replace("{use: std.single_zone, zone: noised}", "{use: std.by_name, zones: {}, rest: noised}")
     file.write_text(text.replace("protect: {", "protect: {encrypted: [{use: std.bfv, answer: clients}], "))

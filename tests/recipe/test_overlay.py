@@ -1,4 +1,4 @@
-"""What lies over a recipe file: `extends` and `--set`."""
+"""The layers over a recipe file: `extends` and `--set`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_options_that_went_with_another_component_are_noted(tmp_path: Path, fake
     assert not notes("model: {use: std.mlp, hidden: [4]}")
     assert not notes("aggregate: {use: std.mean}")
     assert not notes("data: {use: std.digits}")
-    # What the other component has no option for belonged to the one that is gone.
+    # Options unknown to the new component belonged to the replaced one.
     assert not notes("negotiate_mask: {use: std.single_zone, zone: noised}\nprotect: {encrypted: null}\n"
                      "postprocess: {encrypted: null}")  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Components out of the user's own files: where they are looked for, what the digest covers, and what is refused."""
+"""Components from the user's own files: the search path, the coverage of the digest, and what is refused."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def test_the_digest_covers_what_the_file_holds_and_not_where_it_lies(folder: Pat
     assert load_recipe(folder / "mine.yaml").digest != digest
 
 
-def test_a_file_is_looked_for_beside_the_recipe_then_where_one_stands(folder: Path) -> None:
+def test_a_file_is_looked_for_next_to_the_recipe_then_in_the_working_directory(folder: Path) -> None:
     (folder / "child.yaml").write_text("extends: mine.yaml\nname: child\n", encoding="utf-8")
     (folder / "deep").mkdir()
     (folder / "deep/child.yaml").write_text("extends: ../mine.yaml\nname: child\n", encoding="utf-8")
-    # What a parent names lies beside the parent.
+    # A file that a parent names is next to the parent.
     assert load_recipe(folder / "deep/child.yaml").digest == load_recipe(folder / "child.yaml").digest
     here = folder.parent / "elsewhere/here.py"
     here.write_text(HALVE, encoding="utf-8")
@@ -87,7 +87,7 @@ def test_names_refer_to_it(folder: Path) -> None:
         ("number", "halve.py:number is a int, which makes no protect component; write a class"),
     ],
 )
-def test_what_cannot_stand_there_is_refused(folder: Path, name: str, why: str) -> None:
+def test_names_that_do_not_fit_are_refused(folder: Path, name: str, why: str) -> None:
     found = problem(folder / "mine.yaml", f"protect.clear.0={{use: own/halve.py:{name}}}")
     assert why in found
 

@@ -1,4 +1,4 @@
-"""The parts of a recipe: the order of zones, the keys of `data`, and what a place reads back from."""
+"""The parts of a recipe: the order of zones, the keys of `data`, and reading a place back."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_data_at_sites_reads_back_and_is_in_the_digest(plain_recipe: dict[str, A
 def test_data_that_is_split_is_written_as_it_was_before_there_were_sites(
     plain_recipe: dict[str, Any], fake_catalog: Catalog
 ) -> None:
-    """So the digest of a recipe without sites is what it was, and its runs can go on."""
+    """So the digest of a recipe without sites does not change, and its runs can be resumed."""
     plain = Recipe.from_plain(plain_recipe, fake_catalog).data.to_plain()
     assert list(plain) == ["use", "name", "clients", "public", "partition"]
 

@@ -1,4 +1,4 @@
-"""Where components stand in a recipe, and what cannot be a place of one."""
+"""The places of components in a recipe, and paths that cannot be a place."""
 
 from __future__ import annotations
 

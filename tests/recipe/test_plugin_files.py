@@ -1,4 +1,4 @@
-"""Components of files that `--plugin` names: under which names, in which recipes, and what is refused."""
+"""Components of files that `--plugin` names: their names, the recipes that can use them, and what is refused."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_recipe_names_a_class_of_the_file_and_is_resolved_to_it(folder: Path) 
     recipe = fedplug.check("mine.yaml", plugins=["files/halve.py"])
     (use,) = recipe.protect["clear"]
     assert (use.use, use.name, use.options.model_dump()) == ("halve.py:Halve", "halve.Halve", {"factor": 0.25})
-    # As if it had named the file, and in another process without the file.
+    # As if it had named the file, and in a different process without the file.
     named = {"protect.clear.0.use": "files/halve.py:Halve", "protect.clear.0.factor": 0.25}
     assert fedplug.check("mine.yaml", named).digest == recipe.digest
     built, composition = Job(recipe.to_plain(), own_files=recipe.own_files).build()
@@ -156,7 +156,7 @@ def test_entries_are_those_of_the_file_alone(folder: Path) -> None:
 
 
 def test_an_error_is_named_with_the_line_of_the_own_file(tmp_path: Path) -> None:
-    """Not with that of a library which it called: its author can mend the first alone."""
+    """The line is not that of a library it called, because the author can only fix the component."""
     from fedplug.api.errors import cause_of
 
     file = tmp_path / "calls.py"

@@ -1,4 +1,4 @@
-"""Every mistake of a recipe at once, each at its place; and no input is answered with a traceback."""
+"""Every mistake of a recipe is reported at once, each at its place, and no input causes a traceback."""
 
 from __future__ import annotations
 

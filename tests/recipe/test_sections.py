@@ -1,4 +1,4 @@
-"""Sections that plugins add to recipes: read, checked, in the schema, and in the digest where they say something."""
+"""Sections that plugins add to recipes: read, checked, in the schema, and in the digest unless they are empty."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_section_survives_a_round_trip_and_belongs_to_the_digest(
     assert len(digests) == 6
 
 
-def test_a_plain_list_stands_for_the_first_list(write: Callable[[str], Path], catalog: Catalog) -> None:
+def test_a_plain_list_means_the_first_list(write: Callable[[str], Path], catalog: Catalog) -> None:
     short = load_recipe(write("audit: [std.book]\n"), ["rounds=10"], catalog)
     long = load_recipe(write("audit: {every: 10, books: [{use: std.book}]}\n"), ["rounds=10"], catalog)
     assert short == long
@@ -220,7 +220,7 @@ def test_a_section_is_checked_against_the_recipe(
     assert found.startswith(message)
 
 
-def test_sections_are_checked_beside_the_rest(write: Callable[[str], Path], catalog: Catalog) -> None:
+def test_sections_are_checked_with_the_rest(write: Callable[[str], Path], catalog: Catalog) -> None:
     found = problems(write("power: [{client: 4, watts: 1}]\n"), catalog, "min_clients=5", "train.lr=0")
     assert len(found) == 3, found
 

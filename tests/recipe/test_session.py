@@ -84,7 +84,7 @@ def test_the_loss_is_for_the_trainer_of_the_recipe() -> None:
     recipe = fedplug.check(PLAIN, train=train, loss=made["focal"])
     assert recipe.train.to_plain()["mu"] == 0.5
     assert recipe.train.use == "session_loss.py:focal_by_FedProx"
-    with pytest.raises(fedplug.RecipeError, match=r"does not build on std\.sgd and takes no other loss"):
+    with pytest.raises(fedplug.RecipeError, match=r"is not a subclass of std\.sgd and accepts no other loss"):
         fedplug.check(PLAIN, train={"use": "baselines.dp_sgd", "norm": 1.0}, loss=made["focal"])
 
 

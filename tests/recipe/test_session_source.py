@@ -1,4 +1,4 @@
-"""Sources of what a session defined, whole."""
+"""The complete sources of a session's definitions."""
 
 from __future__ import annotations
 

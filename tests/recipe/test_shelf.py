@@ -1,4 +1,4 @@
-"""Names of shipped recipes: what they find, what is found first, and what is said where there is none."""
+"""Names of shipped recipes: lookup, order of precedence, and the error for unknown names."""
 
 from __future__ import annotations
 

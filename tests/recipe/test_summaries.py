@@ -1,4 +1,4 @@
-"""Docstrings out of source files: what the pattern finds is what Python says, and what it misses is parsed."""
+"""Docstrings from source files: the pattern's results equal Python's, and the parser finds the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code that a run folder brings: it runs without a question where this user ran it before, and else on a word alone."""
+"""Code in a run folder: it runs without a question if this user ran it before, and otherwise only if allowed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def foreign(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same with code that never ran here: it leaves a mark when it does."""
+    """The same with code that never ran here. It leaves a mark when it runs."""
     own, recipe = run / "halve.py", run / "recipe.yaml"
     before = hashlib.sha256(own.read_bytes()).hexdigest()
     own.write_text(HALVE + f"\nimport builtins\nbuiltins.fedplug_ran = {str(tmp_path)!r}\n")

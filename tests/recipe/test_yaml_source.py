@@ -1,4 +1,4 @@
-"""YAML with positions: scalars by YAML 1.2, what is refused and where, what is written reads back."""
+"""YAML with positions: scalars by YAML 1.2, refusals with places, and output that reads back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accounts of a level of its own, as a third party's component keeps them: stated, compared, charged, shown."""
+"""Accounts of a separate level, as a third party's component keeps them: stated, compared, charged, shown."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from toy_protocol import Outcome, run_protocol
 
 
 class Wavering(Labels):
-    """Says something else once it has trained."""
+    """States something different once it has trained."""
 
     def round_release(self, client: Any, ctx: Any) -> Flips:
         """Less and less."""
@@ -128,10 +128,10 @@ TAKEN: dict[str, Any] = {
 
 
 class Peeks(fedplug.Protector):
-    """Change values by what the examples are, after their account was made."""
+    """Change values depending on the examples, after their account was made."""
 
     class Options(fedplug.Options):
-        """What it reads, and whether it asks for it."""
+        """Its reading, and whether it asks for it."""
 
         taken: str = "examples"
         asks: bool = False

@@ -1,4 +1,4 @@
-"""Adopting: what does not open moves no model, statistics are averaged or stay, and all end with the same model."""
+"""Adopting: an unopened sum moves no model, statistics are averaged or stay, and all end with the same model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toy_protocol import build, calls_of, initial_vector, run_protocol, weights_
 
 @pytest.mark.parametrize("plain", [SEALED, SEALED_FOR_KEY_SERVER], ids=["clients", "key_server"])
 def test_a_sum_that_does_not_open_leaves_the_zone_as_it_was(plain: dict[str, Any]) -> None:
-    """One client's ciphertexts are spoilt, so the sum is: the model stays in that round, and the run goes on."""
+    """One client's ciphertexts are spoilt, and so is the sum. The model stays in that round, and the run continues."""
     plain = {**plain, "rounds": 3}
     outcome = run_protocol(plain, prepare=lambda *parts: tamper(*parts, doubled(parts[0]), "upload", (0,)))
     assert outcome.vector.size
@@ -37,7 +37,7 @@ def test_a_sum_that_does_not_open_leaves_the_zone_as_it_was(plain: dict[str, Any
 
 
 def test_a_resumed_run_does_not_wait_for_a_sum_that_does_not_open(tmp_path: Path) -> None:
-    """As above, but stopped right after the spoilt round: nobody is asked again for what cannot be."""
+    """As above, but stopped right after the spoilt round. No party is asked again for that sum."""
     protocol, engine, watch = build({**SEALED, "rounds": 3})
     tamper(protocol, engine, doubled(protocol), "upload", (0,))
     protocol.setup()

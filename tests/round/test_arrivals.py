@@ -1,4 +1,4 @@
-"""Uploads as they arrive: sums in pieces are the sums of all, and the server keeps no more than a piece of them."""
+"""Uploads as they arrive: sums in pieces equal the whole sums, and the server keeps at most one piece."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _pieces_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shuffled(protocol: Protocol, engine: Engine) -> None:
-    """Has replies arrive in another order than questions are sent."""
+    """Has replies arrive in a different order from the questions."""
     exchange = engine.exchange
 
     def late(messages: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -76,7 +76,7 @@ def test_the_server_holds_a_piece_of_the_uploads_at_most(monkeypatch: pytest.Mon
     assert max(most) == 2  # a piece of two is added up as soon as both are there
     most.clear()
     run_protocol(many(OWN))
-    assert max(most) == CLIENTS  # of positions of their own nobody knows the fewest behind a value before the end
+    assert max(most) == CLIENTS  # with individual positions, the fewest clients of a value are unknown before the end
 
 
 def mean_without(plain: dict[str, Any], client: int) -> Any:
@@ -108,7 +108,7 @@ FAULTS = {
 @pytest.mark.usefixtures("_pieces_of_two")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_an_upload_that_spoils_a_piece_costs_its_client_the_round_alone(fault: str) -> None:
-    """Client 1 answers in the first piece, before anybody knows what most uploads look like."""
+    """Client 1 answers in the first piece, before the form of most uploads is known."""
     plain = {**many(PLAIN), "rounds": 1}
     outcome: Outcome = tampered(plain, with_block(FAULTS[fault]))
     assert outcome.rows[0].clients.answered == CLIENTS - 1
@@ -136,8 +136,8 @@ def test_positions_where_a_zone_is_shared_cost_their_senders_the_round() -> None
 
 
 @pytest.mark.usefixtures("_pieces_of_two")
-def test_what_an_aggregator_says_of_a_shape_of_a_few_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked to add up the few before anybody knows that they are few."""
+def test_an_aggregators_complaint_about_a_few_uploads_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked to add up the few before it is known that they are few."""
 
     def strict(blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
         if any(block.size != SIZE for block in blocks.values()):

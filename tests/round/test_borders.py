@@ -1,4 +1,4 @@
-"""Scores, plans and means are compared with what they must be, and the fault is laid at the right door."""
+"""Scores, plans and means are validated, and the right component is blamed."""
 
 from __future__ import annotations
 

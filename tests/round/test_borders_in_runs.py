@@ -37,7 +37,7 @@ from toy_protocol import Outcome, run_protocol
 
 
 def chained(plain: dict[str, Any], classes: dict[str, dict[str, type]], values: Any, **zones: list[Any]) -> Block:
-    """What the first zone's links at a client make of values."""
+    """The result of the first zone's links at a client on values."""
     ((zone, chain), *_) = zones.items()
     post = {zone: ["std.ckks"]} if "std.ckks" in chain else {}
     catalog = Catalog.of(classes)
@@ -60,7 +60,7 @@ def test_a_chain_hands_the_block_on_in_order(plain_recipe: dict[str, Any], fake_
     clipped = chained(plain_recipe, fake_classes, [4.0], noised=[CLIP])
     assert clipped.plain() == pytest.approx([3.0], rel=1e-6)
     noised = chained(plain_recipe, fake_classes, np.full(10_000, 4.0), noised=[CLIP, NOISE])
-    assert noised.plain().std() == pytest.approx(3.0, rel=0.1)  # of the bound, and not clipped behind the noise
+    assert noised.plain().std() == pytest.approx(3.0, rel=0.1)  # scaled to the bound, and not clipped after the noise
     sealed = chained(plain_recipe, fake_classes, [4.0], encrypted=[CLIP, "std.ckks"])
     assert (sealed.values, sealed.sealed_by) == (None, "std.ckks")
     assert np.frombuffer(sealed.ciphertexts[0], np.float32) == pytest.approx([-3.0], rel=1e-6)
@@ -170,7 +170,7 @@ def test_an_aggregate_that_is_not_finite_in_the_last_round_ends_the_run_by_name(
 
 
 def test_a_mean_that_is_not_finite_moves_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every value of the sum is a number, and divided by next to nothing it is none."""
+    """Every value of the sum is a number, but not after a division by almost 0."""
     monkeypatch.setattr(OddSum, "deed", staticmethod(lambda total: total.replace(divisor=1e-44)))
     outcome = ran(aggregate={"use": "toy.odd"})
     (note,) = outcome.notes

@@ -1,4 +1,4 @@
-"""Checkpoints: complete or not there, refused when damaged, and a resumed run equals an uninterrupted one."""
+"""Checkpoints: complete or absent, refused when damaged, and a resumed run equals an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -190,14 +190,14 @@ PLAINS = {
 
 
 def without_times(rows: list[Row]) -> list[Row]:
-    """Rows without what no two runs share: seconds, and bytes of ciphertexts under other keys."""
+    """Rows without values that differ between runs: seconds, and bytes of ciphertexts under other keys."""
     nothing = Traffic(Sent(), Sent(), Sent())
     return [dataclasses.replace(row, seconds={}, wall_seconds=0.0, cpu_seconds=0.0, bytes=nothing) for row in rows]
 
 
 @pytest.mark.parametrize("case", PLAINS)
 def test_a_resumed_run_equals_an_uninterrupted_one(case: str, tmp_path: Path) -> None:
-    """Spec 40, second half: bit for bit, with BFV and reproducible noise; the ledger too."""
+    """Spec 40, second half: bit for bit, with BFV and reproducible noise, including the ledger."""
     plain = PLAINS[case]
     whole, engine, _ = build(plain)
     whole.setup()
@@ -226,7 +226,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(case: str, tmp_path: Path) ->
 
 
 def test_a_model_of_zeros_and_a_plan_of_zeros_are_not_confused(tmp_path: Path) -> None:
-    """Equal arrays are stored once, but labels of 0 and weights of 0.0 are different things."""
+    """Equal arrays are stored once, but labels of 0 and weights of 0.0 differ."""
     plain = recipe_of("encrypted", [{"use": "std.bfv"}], rounds=1)
     protocol, engine, _ = build(plain)
     protocol.setup()

@@ -1,4 +1,4 @@
-"""Public examples: set aside before the clients get theirs, or a data set of their own; everybody has the same."""
+"""Public examples: set aside before the clients get theirs, or a separate data set. All parties have the same."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_party_but_the_key_server_sees_them() -> None:
         engine.close()
 
 
-def test_a_data_set_of_its_own() -> None:
+def test_a_separate_data_set() -> None:
     data, public = loaded(public={"use": "std.digits", "name": "others", "train_size": 12})
     assert len(public.examples) == 12
     assert len(data.train) == len(loaded()[0].train)

@@ -1,4 +1,4 @@
-"""A client looks for its plain values in its own messages while a run is recorded, and finds what leaks."""
+"""A client searches its own messages for its plain values while a run is recorded, and finds leaks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_values_are_found_in_the_order_of_the_model_too() -> None:
 
 def test_other_bytes_and_other_values_are_not_found() -> None:
     assert found(np.random.default_rng(4).bytes(100_000)) == 0
-    assert found(UPDATE[1::2].tobytes()) == 0, "the zone beside it"
+    assert found(UPDATE[1::2].tobytes()) == 0, "the zone next to it"
     assert found((2 * UPDATE).tobytes()) == found(b"") == found(b"1234567") == 0
 
 
@@ -91,11 +91,11 @@ def test_what_was_sent_in_a_round_without_an_upload_waits_no_longer() -> None:
 
 
 class Logs(Toy, fedplug.Protector):
-    """Log one value of the update, which travels beside the upload."""
+    """Log one value of the update, which travels with the upload."""
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
-        """Looks on."""
+        """Observes."""
         return (Look(self.look),)
 
     def look(self, block: Block, client: Party, ctx: Context) -> None:
@@ -119,7 +119,7 @@ class Tells(Toy, fedplug.Negotiation):
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        """Asks, and has everybody choose."""
+        """Asks, and has all clients choose."""
         cohort.ask(self.part)
         cohort.tell(self.choose)
 

@@ -31,7 +31,7 @@ from toy_protocol import initial_vector, run_protocol
 ROUNDS, TURNS = 8, 3
 NOISE = {"use": "std.correlated_gaussian", "norm": 1.0, "noise_multiplier": 2.0, "separation": TURNS}
 STILL = {"use": "toy.push", "scale": 0.0}
-"""Training that moves nothing, so that the model is moved by noise alone."""
+"""Training that moves nothing, so that only noise moves the model."""
 
 
 def recipe(noise: dict[str, Any] = NOISE, **changes: Any) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def test_clients_take_part_in_turn() -> None:
 
 
 def test_a_run_that_goes_on_ends_as_one_that_was_not_stopped(tmp_path: Path) -> None:
-    """The noise is remembered in the server's state; where it is secret, it goes on from there, not from anew."""
+    """The noise is in the server's state. Where it is secret, a resumed run continues from it, not from new noise."""
     plain = recipe(NOISE | {"source": "reproducible", "bands": 6})
     whole = start(tmp_path / "whole", plain)
     with stopped(lambda _, round: round == 5):
@@ -127,11 +127,11 @@ def test_a_run_that_goes_on_ends_as_one_that_was_not_stopped(tmp_path: Path) -> 
 
 
 class Killed(Exception):
-    """What a kill looks like from inside."""
+    """Represents a kill inside the process."""
 
 
 def killed_and_resumed(folder: Path, plain: dict[str, Any], after: int) -> dict[str, Any]:
-    """The record of a run that ends before the checkpoint after so many rounds is there, and goes on."""
+    """The record of a run that ends before the checkpoint after that number of rounds, and is resumed."""
     saved = Checkpoints.write
 
     def dies(checkpoints: Checkpoints, round: int, *rest: Any) -> Path:
@@ -150,7 +150,7 @@ def killed_and_resumed(folder: Path, plain: dict[str, Any], after: int) -> dict[
 
 
 def square_of_the_third_time(rounds: int) -> float:
-    """The most that a client moves in a run whose third round is run twice, over that of one whose is not, squared."""
+    """The largest squared effect of a client in a run that repeats its third round, over that without the repeat."""
     dense = factor("square_root", rounds, TURNS).dense()
     each = [dense[:, first::TURNS].sum(axis=1) for first in range(TURNS)]
     return max(float(moved @ moved + moved[2] ** 2) for moved in each) / max(float(moved @ moved) for moved in each)
@@ -176,7 +176,7 @@ def test_a_killed_round_of_noise_that_is_shared_out_is_one_more_release_where_al
 
 
 def test_a_skipped_round_leaves_no_noise_to_take_back() -> None:
-    """The rounds around it are released as if nobody had been in it, and pay as if somebody had."""
+    """The rounds around it are released as if no client had been in it, and pay as if one had."""
     plain = recipe(NOISE | {"source": "reproducible"}, train=STILL, rounds=3)
     made = Recipe.from_plain(plain, toy_catalog())
     missing, _ = sample(made, range(6), 1)
@@ -237,7 +237,7 @@ def test_all_clients_add_noise_and_those_whose_turn_it_is_what_they_learnt(seal:
 def test_everybody_is_protected_where_nobody_opens_uploads() -> None:
     report = run_protocol(shared()).protocol.ledger.report()
     views = report.views
-    # Six clients have the noise of the five that are asked for, and a client that looks knows its own.
+    # Six clients have the noise of the required five, and an observing client knows its own.
     assert views["client"].epsilon == pytest.approx(gaussian_epsilon(2.0, 1e-5))
     assert views["client_and_server"].epsilon == pytest.approx(gaussian_epsilon(2.0, 1e-5))
     for party in ("released_model", "server"):
@@ -262,7 +262,7 @@ def test_a_client_that_drops_out_takes_its_noise_along_and_one_that_comes_back_b
 
 @pytest.mark.parametrize("seal", [MASKS, {"use": "std.bfv", "key_holder": "key_server", "range": 64}])
 def test_a_skipped_round_costs_the_noise_of_those_who_were_missing(seal: dict[str, Any]) -> None:
-    """Those whose uploads came have added their noise, and take it back later; the others have none to take back."""
+    """Clients whose uploads arrived have added their noise, and remove it later. The others have none to remove."""
     fails = {"use": "toy.fail", "clients": [2, 3, 4], "rounds": [3]}
     plain = shared(seal)
     plain["protect"]["encrypted"].insert(0, fails)
@@ -310,13 +310,13 @@ def test_where_a_client_holds_the_key_its_own_noise_alone_counts() -> None:
     assert views["released_model"].epsilon == pytest.approx(gaussian_epsilon(2.0 * math.sqrt(6 / 5), 1e-5))
 
 
-def test_the_check_says_what_stands_against_sharing_it_out() -> None:
+def test_the_check_names_obstacles_to_sharing_it_out() -> None:
     away = shared(sampling={"scheme": "cyclic", "rate": 1 / TURNS}, min_clients=2)
-    assert "only the client that added noise can take it back" in problems(away)
+    assert "only the client that added noise can subtract it" in problems(away)
     assert "write sampling: {scheme: cyclic, rate: 0.333333, resting: noise}" in problems(away)
     poisson = shared(sampling={"scheme": "poisson", "rate": 0.5, "resting": "noise"})
     assert "resting=noise is for clients that take part in turn, not poisson" in problems(poisson)
-    assert "shared_by=9 counts on more than the 6 clients" in problems(shared(noise=SHARED | {"shared_by": 9}))
+    assert "shared_by=9 exceeds the number of clients, 6" in problems(shared(noise=SHARED | {"shared_by": 9}))
     open_ = recipe(protect={"noised": [{"use": "std.clip", "norm": 1.0}, SHARED]}, postprocess={})
     assert "is enough for a sum, not for an upload" in problems(open_)
     twice = shared()
@@ -327,13 +327,13 @@ def test_the_check_says_what_stands_against_sharing_it_out() -> None:
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
-def test_the_check_says_what_stands_against_the_participations() -> None:
+def test_the_check_names_obstacles_to_the_participations() -> None:
     assert "separation=3 is more than the 1 from one round of a client to its next" in problems(recipe(sampling=None))
     poisson = problems(recipe(sampling={"scheme": "poisson", "rate": 0.5}))
     assert "write sampling: {scheme: cyclic, rate: 0.3333}, or separation: 1" in poisson
     assert "participations=2 is less than the 3 of 8 rounds" in problems(recipe(NOISE | {"participations": 2}))
     banded = problems(recipe(NOISE | {"factor": "tree", "bands": 2}))
-    assert "bands=2 is of the square root, and factor is tree" in banded
+    assert "bands=2 belongs to the square root, but factor is tree" in banded
     assert "rounds=5000 is more than a tree of 1024" in problems(recipe(NOISE | {"factor": "tree"}, rounds=5000))
     assert "needs a bound of the L2 norm" in problems(recipe(protect={"noised": []}))
     twice = recipe(postprocess={"noised": [NOISE, {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 1}]})
@@ -361,7 +361,7 @@ def test_ballots_take_no_noise_back() -> None:
 
 
 class Uploads(fedplug.Protector):
-    """Gives correlated noise at the client, where nothing may be taken back."""
+    """Returns correlated noise at the client, where nothing may be removed again."""
 
     name = "uploads"
 
@@ -404,7 +404,7 @@ def test_one_sum_a_round_and_as_many_values_in_each() -> None:
     noised(1)
     noised(2)
     (corner,) = ctx.party.state.values()
-    assert sorted(corner["noise"]) == [1, 2]  # what no later round takes back is forgotten
+    assert sorted(corner["noise"]) == [1, 2]  # noise that no later round removes is forgotten
 
 
 def _step(link: Link, known: fedplug.Known, ctx: fedplug.Context) -> Any:

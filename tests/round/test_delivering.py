@@ -1,4 +1,4 @@
-"""What a round gives to each group, and what is left of a group that is too small."""
+"""The result of a round for each group, and for a group that is too small."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from toy_components import pushed, recipe_of
 from toy_protocol import initial_vector, run_protocol, weights_of
 
 
-def test_each_group_adopts_the_mean_of_its_own_and_one_that_is_too_small_keeps_its_model() -> None:
+def test_each_group_adopts_its_own_mean_and_one_that_is_too_small_keeps_its_model() -> None:
     """`toy.groups` has even and odd clients apart; one of the two odd ones fails."""
     fail = {"use": "toy.fail", "clients": [3], "rounds": [0]}
     plain = recipe_of(train=PUSH, negotiate_mask={"use": "toy.groups"}, rounds=1, score_parameters=[fail])

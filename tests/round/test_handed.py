@@ -1,4 +1,4 @@
-"""What a client can notice of a model that it is handed."""
+"""The traces of a received model that a client can notice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients of one process: one model between them, and each with its own state whenever it is asked."""
+"""Clients of one process share one model, and each has its own state whenever it is asked."""
 
 from __future__ import annotations
 

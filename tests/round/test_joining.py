@@ -25,11 +25,11 @@ def test_all_clients_share_a_secret_that_the_server_never_sees(tmp_path: Path) -
     assert secret not in wire
     assert secret not in codec.encode(story.protocol.state())
     assert secret not in (story.folder / "server.state").read_bytes()
-    assert secret in (story.folder / "clients-0.state").read_bytes()  # where it belongs, for its owner
+    assert secret in (story.folder / "clients-0.state").read_bytes()  # its right place, readable by its owner
     assert (story.folder / "clients-0.state").stat().st_mode & 0o077 == 0
 
 
-def test_every_run_has_a_secret_of_its_own(tmp_path: Path) -> None:
+def test_every_run_has_its_own_secret(tmp_path: Path) -> None:
     first, second = (Story(paraaegis(rounds=1), tmp_path / name) for name in ("a", "b"))
     of = [story.party("client:0").remembered.cohort_secret for story in (first, second)]
     assert of[0] != of[1]
@@ -80,7 +80,7 @@ def test_a_server_that_swaps_the_box_is_found_out() -> None:
 
 @pytest.mark.parametrize("key_holder", ["clients", "key_server"])
 def test_a_sealed_secret_goes_to_its_client_alone(key_holder: str) -> None:
-    """Each client gets one box, and another one than the others; a set-up is not quadratic in clients."""
+    """Each client gets one box, different from the others. A set-up is not quadratic in clients."""
     answer = {"sums_visible_to": "clients"} if key_holder == "key_server" else {}
     seal = {"use": "std.bfv", "key_holder": key_holder, **answer}
     protocol, engine, _ = build(recipe_of("encrypted", [seal], rounds=1))

@@ -1,4 +1,4 @@
-"""The key server executes what the ledger prices: what is known of a sum follows from the model's layers."""
+"""The key server executes what the ledger prices: facts about a sum follow from the model's layers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Layers(Protector):
 
 
 class KeyNoise(Opener):
-    """Add noise to the opened sum, of five times what one client moves it by."""
+    """Add noise to the opened sum, five times as large as one client's effect on it."""
 
     site = "key_server"
 

@@ -1,4 +1,4 @@
-"""Who holds which key: what the server has opens nothing, and the key server opens sums only."""
+"""Holders of keys: the server can open nothing, and the key server opens only sums."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_with_all_that_the_server_has_nothing_decrypts(scheme: str, holder: str,
 
 @pytest.mark.parametrize(("scheme", "holder"), CASES)
 def test_the_holder_does_open(scheme: str, holder: str, tmp_path: Path) -> None:
-    """The counterpart of the test above: with the key, the very same ciphertexts give numbers."""
+    """The counterpart of the test above: with the key, the same ciphertexts give numbers."""
     story = Story(encrypted(scheme, holder), tmp_path)
     party = story.party("key_server" if holder == "key_server" else "client:3")
     loaded = RingContext.load(party.state[scheme]["context"])
@@ -135,7 +135,7 @@ def ciphertexts(value: Any) -> list[bytes]:
 
 
 def asked(story: Story, block: Block) -> Reply:
-    """What the key server answers to a server that asks it to open a block."""
+    """The key server's answer to a server that asks it to open a block."""
     name = "std.bfv" if "std.bfv" in story.protocol.composition.components else "std.ckks"
     sent = (name, block, [], "all", [0, 1, 3])
     call = Call.of(story.protocol.steps.open, sent, "key_server", 2)  # a round of which nothing was opened
@@ -168,7 +168,7 @@ def test_the_key_server_refuses_sums_of_too_few(scheme: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_the_sum_of_a_group_too_small_for_it_is_skipped_and_the_others_go_on(holder: str) -> None:
-    """Client 0 misses a round: one of its group is left, whose sum nobody may open."""
+    """Client 0 misses a round. One client of its group is left, and no party may open its sum."""
     fail = {"use": "toy.fail", "clients": [0], "rounds": [1]}
     plain = encrypted("std.bfv", holder, rounds=3, score_parameters=[fail])
     plain["negotiate_mask"] = {"use": "toy.groups", "zone": "encrypted"}
@@ -190,7 +190,7 @@ def test_the_sum_of_a_group_too_small_for_it_is_skipped_and_the_others_go_on(hol
 
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_a_zone_that_too_few_have_sent_is_skipped(holder: str) -> None:
-    """Client 0 keeps everything to itself, so the sum of the encrypted zone holds three updates of four."""
+    """Client 0 retains everything, so the sum of the encrypted zone holds three updates of four."""
     seal = {"use": "std.bfv", "key_holder": holder}
     plain = recipe_of("clear", [seal], rounds=2, negotiate_mask={"use": "toy.silent"}, min_clients=4)
     outcome = run_protocol(plain)

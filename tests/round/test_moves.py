@@ -1,4 +1,4 @@
-"""Moves: clients of a process are moved once, and just as each of them would be alone."""
+"""Moves: clients of a process are moved once, exactly as each would be alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZE = HOST.model.layout.size
 
 
 def sums(seed: int, zones: list[str], scattered: bool) -> dict[str, Block]:
-    """A sum for each zone, as a client reads it out of a message."""
+    """A sum for each zone, as a client reads it from a message."""
     rng = np.random.default_rng(seed)
     found = {}
     for zone in zones:
@@ -38,7 +38,7 @@ def sums(seed: int, zones: list[str], scattered: bool) -> dict[str, Block]:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 99), st.sampled_from([["clear"], ["clear", "noised"]]), st.booleans())
 def test_clients_are_moved_as_each_alone(seed: int, zones: list[str], scattered: bool) -> None:
-    """Bit for bit, and the same zones are left as they were; who holds the same arrays gets the same array."""
+    """Bit for bit, and the same zones are unchanged. Clients that hold the same arrays get the same array."""
     moves, packed, vectors = Moves(), codec.pack(sums(seed, zones[: 1 + scattered], scattered)), []
     for client in HOST.clients.values():
         plan = None if scattered else Plan.single(zones[0], SIZE, client.ctx.zones)
@@ -68,7 +68,7 @@ def test_an_array_that_is_changed_in_place_moves_the_next_client_by_what_it_hold
             np.testing.assert_array_equal(move.vector, client.vector + np.float32(number))
 
 
-def test_equal_arrays_of_their_own_are_moved_once_and_others_to_the_bit_are_not() -> None:
+def test_equal_separate_arrays_are_moved_once_and_different_ones_are_not() -> None:
     """As where each client decrypts for itself."""
     client, values = client_and_values()
     plan, moves = Plan.single("clear", SIZE, client.ctx.zones), Moves()
@@ -100,4 +100,4 @@ def test_each_client_reports_the_seconds_that_a_move_takes() -> None:
         reports = client.collect_reports()
         assert reports.seconds["open"] == move.seconds > 0
         totals.append(reports.seconds_total)
-    assert totals == [0.0, move.seconds, move.seconds]  # what was done for the others counts as theirs
+    assert totals == [0.0, move.seconds, move.seconds]  # work done for the others counts as theirs

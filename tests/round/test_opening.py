@@ -35,11 +35,11 @@ ENGINES = ("local", "processes")
 
 
 class Killed(Exception):
-    """What a kill looks like from inside."""
+    """Represents a kill inside the process."""
 
 
 def sealed(holder: str, rounds: int = 3, **changes: Any) -> dict[str, Any]:
-    """The whole model in one encrypted zone, so that a round without it leaves the model as it was."""
+    """The whole model in one encrypted zone, so a round without it does not change the model."""
     return recipe_of("encrypted", [{"use": "std.bfv", "key_holder": holder, "range": 0.5}], rounds=rounds, **changes)
 
 
@@ -173,7 +173,7 @@ def running(engine: str, folder: Path) -> tuple[Protocol, Engine]:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_same_bytes_from_the_same_clients_are_opened_again(engine: str, tmp_path: Path) -> None:
-    """As when the key server ends after it has opened a sum, before its answer arrives: it is asked once more."""
+    """As if the key server ended after it opened a sum and before its answer arrived. It is asked again."""
     protocol, first = running(engine, tmp_path)
     protocol.setup()
     Checkpoints(tmp_path).write(0, protocol.state(), first)
@@ -220,7 +220,7 @@ def _payload(asked: bytes) -> list[Any]:
     return payload
 
 
-# -- clients with a key of their own -----------------------------------------------------------------------------------
+# -- clients that hold the key -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -314,7 +314,7 @@ def test_openings_outlive_the_checkpoints(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("round", [-1, 2, 100_000])
 def test_no_sum_is_opened_of_a_round_that_the_recipe_does_not_have(round: int) -> None:
-    """Otherwise whoever invents rounds could have as many sums of the same clients opened."""
+    """Otherwise a party that invents rounds could have any number of sums of the same clients opened."""
     party: Any = SimpleNamespace(ctx=SimpleNamespace(round=round, rounds=2))
     block = Block("encrypted", 3, ciphertexts=(b"",), sealed_by="std.bfv", contributors=2)
     said = f"a sum of round {round + 1}, and the recipe has 2 rounds"

@@ -1,4 +1,4 @@
-"""Clients that differ: models of their own, masks of their own, groups with a negotiation each, noisy ballots."""
+"""Clients that differ: personal models, individual masks, groups with a negotiation each, noisy ballots."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def personal_models(files: dict[str, bytes], folder: Path) -> dict[int, np.ndarr
     return found
 
 
-# -- models of their own -----------------------------------------------------------------------------------------------
+# -- personal models ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ["local", "processes"])
@@ -114,7 +114,7 @@ def test_what_cannot_be_done_with_retained_values_is_refused(change: dict[str, A
         Recipe.from_plain(PERSONAL | change, toy_catalog())
 
 
-# -- masks of their own ------------------------------------------------------------------------------------------------
+# -- individual masks --------------------------------------------------------------------------------------------------
 
 
 def test_an_encrypted_zone_takes_in_the_clear_scalars_of_its_blocks_and_no_others() -> None:
@@ -192,7 +192,7 @@ def test_two_encrypted_zones_that_overlap_give_the_weighted_mean(options: dict[s
 
 @pytest.mark.parametrize("answer", ["server", "clients"])
 def test_parts_that_are_divided_by_all_clients_are_so_once(answer: str) -> None:
-    """Everybody sends every position, so that the division by K, which SelectiveShield prints, gives the mean."""
+    """All clients send every position, so that the division by K, which SelectiveShield prints, gives the mean."""
     plain = MASKS | {
         "protect": {ENCRYPTED: [{"use": "toy.narrow_bfv", "range": 0.1, "sums_visible_to": answer}], CLEAR: []},
         "aggregate": {"use": "selectiveshield.two_server", "divide_by": "clients"},
@@ -243,7 +243,7 @@ def test_a_key_server_that_answers_clients_shows_the_server_nothing() -> None:
 
 def test_only_a_key_server_can_answer_clients() -> None:
     chain = [{"use": "std.bfv", "key_holder": "clients", "sums_visible_to": "clients"}]
-    with pytest.raises(RecipeError, match="sums_visible_to: clients is what a key server does"):
+    with pytest.raises(RecipeError, match="sums_visible_to: clients needs a key server"):
         Recipe.from_plain(recipe_of(ENCRYPTED, chain))
 
 
@@ -296,7 +296,7 @@ def test_ballots_with_noise_are_paid_for() -> None:
 
 
 class Bare(SingleZone):
-    """Asks every client for the sign of its update, and says that epsilon covers the answers."""
+    """Asks every client for the sign of its update, and states that epsilon covers the answers."""
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
@@ -324,7 +324,7 @@ class Charged(Bare):
 
 
 class Hides(Charged):
-    """Has ballots with noise, and answers what passed by it."""
+    """Has ballots with noise, but answers with values without it."""
 
     @at_client
     def bit(self, client: Client) -> Any:

@@ -1,4 +1,4 @@
-"""Hosts: a message reaches its party alone, and what was saved is what is loaded."""
+"""Hosts: a message reaches only its party, and loading restores what was saved."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_what_a_host_saves_it_loads_and_equal_arrays_lie_in_one_file(tmp_path: P
     second.state["toy"] = {"kept": [1, 2]}
     before.save(tmp_path)
     arrays = [codec.decode(codec.unframe(path.read_bytes())) for path in tmp_path.glob("*array*")]
-    assert len(arrays) == 4  # the moved model, the first one, a plan, a model of a client's own
+    assert len(arrays) == 4  # the moved model, the first one, a plan, a personal model
     after = host()
     after.load(tmp_path)
     one, two, three = after.clients.values()

@@ -257,7 +257,7 @@ def test_a_model_is_complete_although_only_one_client_was_asked_first() -> None:
 
 
 def test_serial_dp_and_encryption_is_dp_fedavg() -> None:
-    """Spec 36: the same noise, then CKKS; only the encryption's grid lies between."""
+    """Spec 36: the same noise, then CKKS. Only the encryption's grid makes a difference."""
     dp = run_protocol(recipe_of("noised", clipped(1.0, 0.01), rounds=2))
     noise = {**clipped(1.0, 0.01)[1], "name": "std.gaussian"}
     clip, seal = clipped(1.0, 0.01)[0], {"use": "std.ckks", "key_holder": "clients"}

@@ -1,4 +1,4 @@
-"""Clients that are put away: what they hold is as it was, whoever shares it still does, and runs are the same."""
+"""Clients moved out of memory: their data is unchanged and still shared, and runs are the same."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZE = 3000
 
 
 def client(number: int) -> Any:
-    """The parts of a client that are put away."""
+    """The parts of a client that are moved out of memory."""
     rng = np.random.default_rng(number)
     labels = np.repeat(np.array([0, 1], np.uint8), SIZE)
     return SimpleNamespace(
@@ -58,7 +58,7 @@ def test_a_client_that_is_put_away_holds_what_it_held(tmp_path: Path) -> None:
     assert not first.update.flags.writeable
     assert in_memory(first.state["toy"]["few"])
     assert first.state["toy"]["words"] == same.state["toy"]["words"]
-    first.state["toy"]["error"] += 1  # components write to what is theirs
+    first.state["toy"]["error"] += 1  # components write to their own data
     residents.used(first)
     residents.used(client(1))
     assert np.array_equal(first.state["toy"]["error"], same.state["toy"]["error"] + 1)
@@ -83,7 +83,7 @@ def test_many_clients_share_a_file_that_goes_when_nobody_holds_what_lies_in_it(
 
     monkeypatch.setattr("fedplug.round.parties._FILE", 1 << 20)  # eleven clients
     residents, some, before = Residents(0, tmp_path), [client(number) for number in range(40)], files_open()
-    for _ in range(3):  # the clients of a file hold on to it until the last of them lies elsewhere
+    for _ in range(3):  # the clients of a file keep it open until the last of them is elsewhere
         for one in some:
             one.state["toy"]["error"] += 1
             residents.used(one)

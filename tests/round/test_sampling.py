@@ -1,4 +1,4 @@
-"""Who takes part: samples, rounds with too few, and what a secret cohort leaves to see."""
+"""Participation: samples, rounds with too few clients, and the visible effects of a secret cohort."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_clients_that_were_not_drawn_catch_up(scheme: str) -> None:
 
 
 def test_a_round_with_too_few_clients_is_skipped() -> None:
-    """Poisson sampling may draw nobody; then nothing is released, and the model stays as it is."""
+    """Poisson sampling may draw no client. Then nothing is released, and the model does not change."""
     sampling = {"scheme": "poisson", "rate": 0.5, "source": "reproducible"}
     for seed in range(100):
         plain = recipe_of(rounds=5, seed=seed, sampling=sampling)

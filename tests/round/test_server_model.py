@@ -1,4 +1,4 @@
-"""The server's copy of the model: what it sees of sums moves it, and nothing else does."""
+"""The server's copy of the model: only the sums that it reads move it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server may use: the clients of a sum, models of clients' own, and figures of a task."""
+"""The server's permitted inputs: the clients of a sum, personal models, and figures of a task."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_clients_of_a_sum_can_be_asked_while_it_is_opened() -> None:
 
 
 @pytest.mark.parametrize("engine", ["local", "processes"])
-def test_a_trainer_may_give_clients_models_of_their_own(engine: str) -> None:
+def test_a_trainer_may_give_clients_personal_models(engine: str) -> None:
     outcome = run_protocol(recipe_of(train={"use": "toy.offset"}), engine)
     assert np.allclose(outcome.vector, initial_vector(recipe_of()) + 2, atol=1e-5)
     assert set(outcome.protocol.rows[-1].personal_accuracy) == {0, 1, 2, 3}
@@ -59,7 +59,7 @@ def test_a_task_is_judged_by_counts_of_all_clients() -> None:
 
 
 def test_models_of_the_clients_own_are_judged_by_counts_too() -> None:
-    """Everybody trains alone: the global model stays as it was."""
+    """Each client trains alone, and the global model does not change."""
     alone = {"negotiate_mask": {"use": "std.single_zone", "zone": RETAINED}, "postprocess": {RETAINED: ["toy.keep"]}}
     outcome = run_protocol(recipe_of(**PIXELS, **alone, protect={}, rounds=4))
     told = [message.decode()["reports"] for message in outcome.sent("server", round=4)]

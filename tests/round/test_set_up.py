@@ -1,4 +1,4 @@
-"""Set-up: every client is needed once, and what it says must be possible."""
+"""Set-up: every client is needed once, and its statements must be possible."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_hello_that_cannot_be_right_ends_the_set_up_with_the_reason(value: Any
 
 
 class Heavy(Mean):
-    """Weighs clients by a rule of a test's own."""
+    """Weights clients by a test's own rule."""
 
     rule: ClassVar[Any] = None
 
@@ -56,7 +56,7 @@ OF_WEIGHTS = "a weight is a number in (0, 1], such as num_examples / max_example
 def test_a_weight_that_is_no_share_is_refused_before_anything_runs(
     rule: Any, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Central noise, and the credit for that of others, are reckoned with weights in (0, 1]."""
+    """Central noise, and the credit for the noise of others, assume weights in (0, 1]."""
     monkeypatch.setitem(TOYS["aggregate"], "toy.heavy", Heavy)
     monkeypatch.setattr(Heavy, "rule", staticmethod(rule))
     said = rf"component toy\.heavy, client_weight: {said}.*; {re.escape(OF_WEIGHTS)}"

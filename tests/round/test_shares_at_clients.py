@@ -1,4 +1,4 @@
-"""Sums whose shares meet at the clients: the server relays what it cannot read, on every engine."""
+"""Sums whose shares meet at the clients: the server relays data that it cannot read, on every engine."""
 
 from __future__ import annotations
 

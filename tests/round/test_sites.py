@@ -1,4 +1,4 @@
-"""Data at sites: each client has what lies at its site, the server has nothing, and what does not fit is refused."""
+"""Data at sites: each client has the data of its site, the server has none, and data that does not fit is refused."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ TOO_LARGE = np.linspace(0, 255, 64, dtype=np.float32).reshape(4, 1, 4, 4)
     ("changes", "agreed", "expected"),
     [
         ({}, {}, []),
-        ({"mean": (0.9,)}, {}, []),  # what counts is the recipe's
+        ({"mean": (0.9,)}, {}, []),  # the recipe's value counts
         ({"kinds": ("a",)}, {}, ["kinds are a, and data.agreed.kinds says none"]),
         ({"region_names": ("face",)}, {}, ["regions are face, and data.agreed.regions says none"]),
         ({"train": dataset().train.take(slice(0))}, {}, ["there are no training examples"]),
@@ -164,7 +164,7 @@ def test_accuracy_is_over_what_sites_hold_out_by_the_weights_of_the_protocol(tmp
 
 
 def told(root: Path) -> tuple[dict[int, list[int]], list[str]]:
-    """What the server was told of classes, and what its ledger says of that."""
+    """The counts of classes that the server received, and their entry in its ledger."""
     protocol = run_protocol(at_sites(rounds=1), data_root=str(root)).protocol
     said = [shown.note for shown in protocol.ledger.reveals if shown.what == "class counts"]
     return protocol.server.remembered.classes, said
@@ -188,7 +188,7 @@ def test_what_a_site_cannot_say_is_refused(tmp_path: Path, text: str) -> None:
         world_of(tmp_path).holdings([0, 1])
 
 
-def test_public_examples_are_a_data_set_of_their_own(tmp_path: Path) -> None:
+def test_public_examples_are_a_separate_data_set(tmp_path: Path) -> None:
     write_sites(tmp_path)
     plain = at_sites(public={"use": "std.arrays", "name": "open", "file": "client-0/data.npz"})
     world = world_of(tmp_path, plain)

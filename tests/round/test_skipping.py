@@ -1,4 +1,4 @@
-"""Rounds that fall short of clients: what is skipped, paid, remembered, and when the run ends."""
+"""Rounds with too few clients: what is skipped, paid, remembered, and when the run ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PUSH = {"use": "toy.push"}
 
 
 def broken(rounds: list[int], clients: tuple[int, ...] = (0, 1, 2)) -> dict[str, Any]:
-    """Clients that fail in some rounds, of four, after they have trained."""
+    """Some of four clients fail in some rounds, after they have trained."""
     return {"use": "toy.fail", "clients": list(clients), "rounds": rounds}
 
 
@@ -55,7 +55,7 @@ def test_a_skipped_round_gives_the_model_that_a_run_without_it_would_have() -> N
 
 
 def test_a_round_that_falls_short_before_uploads_is_paid_as_far_as_it_was_asked() -> None:
-    """Its accuracy reports count, and a later round starts from them; nobody was asked to upload."""
+    """Its accuracy reports count, and a later round starts from them. No client was asked to upload."""
     outcome = run_protocol(paraaegis(rounds=3, score_parameters=[UNANIMOUS, broken([1])]))
     assert [bool(row.skipped) for row in outcome.rows] == [False, True, False]
     assert [entry.round for entry in outcome.protocol.ledger.log] == [1, 3]
@@ -82,7 +82,7 @@ def test_what_is_wrong_everywhere_ends_the_run_at_once() -> None:
 
 
 def test_a_process_that_all_clients_shared_is_waited_for() -> None:
-    """All are lost for one reason, which does not show that the recipe is wrong: the process is started again."""
+    """All are lost for one reason, which does not prove the recipe wrong. The process is restarted."""
 
     def prepare(protocol: Protocol, engine: Engine) -> None:
         exchange = engine.exchange
@@ -189,7 +189,7 @@ def test_groups_that_round_1_forms_are_not_waited_for() -> None:
 
 
 class Asks(SingleZone):
-    """Ask clients for a number that says nothing, and tell everybody what came."""
+    """Ask clients for a meaningless number, and send the replies to all."""
 
     when: ClassVar[str] = "never"
 
@@ -217,7 +217,7 @@ class Asks(SingleZone):
 
 @pytest.mark.parametrize("when", ["never", "setup", "round"])
 def test_a_cohort_whose_answers_a_component_has_is_no_secret(monkeypatch: pytest.MonkeyPatch, when: str) -> None:
-    """Whatever it makes of them, such as their sum, follows from who was in the round; in the set-up all answer."""
+    """Any result, such as their sum, follows from the participants of the round. In the set-up all answer."""
     monkeypatch.setitem(TOYS.setdefault("negotiate_mask", {}), "toy.asks", Asks)
     monkeypatch.setattr(Asks, "when", when)
     plain = recipe_of("noised", [{"use": "std.clip", "norm": 1.0}], train=PUSH, rounds=2)

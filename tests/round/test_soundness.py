@@ -1,4 +1,4 @@
-"""What is wrong with examples, and what is odd about them, in words that name column, rows and remedy."""
+"""Errors and oddities of examples, in messages that name column, rows and remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State files: what was written is read, for its owner alone; anything else names the file."""
+"""State files: they read back what was written, only the owner can access them, and errors name the file."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def written(folder: Path, states: dict[str, bytes]) -> None:
     write_states(folder, {address: functools.partial(bytes, state) for address, state in states.items()})
 
 
-def test_clients_of_two_processes_are_read_by_whoever_holds_them_next(tmp_path: Path) -> None:
-    """A run may go on with other processes than it began with."""
+def test_clients_of_two_processes_are_read_by_their_next_holder(tmp_path: Path) -> None:
+    """A run may continue with different processes from those it began with."""
     states = {f"client:{number}": bytes([number]) * 1000 for number in range(5)}
     for first in range(2):
         written(tmp_path, {a: state for a, state in states.items() if int(a[7:]) % 2 == first})

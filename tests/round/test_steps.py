@@ -1,4 +1,4 @@
-"""What the protocol asks of parties: one method a question, marked for the party that answers it, defined once."""
+"""The protocol's questions to parties: one method per question, marked for the party that answers, defined once."""
 
 from __future__ import annotations
 

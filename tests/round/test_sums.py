@@ -119,7 +119,7 @@ def test_groups_sum_their_ciphertexts_apart() -> None:
 @pytest.mark.parametrize("scheme", ["std.bfv", "std.ckks"])
 @pytest.mark.parametrize("key_holder", ["clients", "key_server"])
 def test_an_encrypted_mean_is_the_plain_mean(scheme: str, key_holder: str) -> None:
-    """Spec 16: BFV is exact but for the grid that the clients quantise to, CKKS within its public grid."""
+    """Spec 16: BFV is exact except for the grid that the clients quantise to, CKKS within its public grid."""
     seal = {"use": scheme, "key_holder": key_holder, "range": 0.125}
     plain = recipe_of("encrypted", [seal], train=PUSH, rounds=2)
     outcome = run_protocol(plain)
@@ -135,7 +135,7 @@ def test_an_encrypted_mean_is_the_plain_mean(scheme: str, key_holder: str) -> No
         on_grid = sum(np.rint(part / step) * step for part in parts) / sum(weights.values())
         vector = vector + on_grid.astype(np.float32)
         assert np.abs(on_grid - exact).max() <= 4 * step / 2 / sum(weights.values())
-    assert np.abs(outcome.vector - vector).max() < 1e-7  # nothing but the grid
+    assert np.abs(outcome.vector - vector).max() < 1e-7  # only the grid
 
 
 @pytest.mark.parametrize("clients", [2, 8])
@@ -155,7 +155,7 @@ def test_the_noise_of_the_mean_has_the_variance_of_local_noise(clients: int) -> 
 
 
 class Looks(fedplug.Opener):
-    """A server's link that looks at the sum and at what the server has in hand."""
+    """A server's link that inspects the sum and the server's data."""
 
     site = "server"
     seen: ClassVar[list[Any]] = []
@@ -180,7 +180,7 @@ CENTRAL = {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 2.0}
 
 
 def sampled(*behind: Any, **changes: Any) -> dict[str, Any]:
-    """A mean with central noise over a secret sample of clients, and links behind the noise."""
+    """A mean with central noise over a secret sample of clients, and links after the noise."""
     plain = recipe_of("noised", [{"use": "std.clip", "norm": 1.0}], rounds=2)
     plain["data"]["clients"] = 20
     return plain | {
@@ -194,7 +194,7 @@ def sampled(*behind: Any, **changes: Any) -> dict[str, Any]:
 def test_links_behind_a_sum_see_neither_uploads_nor_how_many_took_part(
     monkeypatch: pytest.MonkeyPatch, aggregate: str
 ) -> None:
-    """Behind noise they could put over it what no noise hides; a secret number of clients would follow from a mean."""
+    """After noise they could add values that no noise hides. A secret number of clients would follow from a mean."""
     monkeypatch.setitem(TOYS.setdefault("postprocess", {}), "toy.looks", Looks)
     monkeypatch.setitem(TOYS.setdefault("aggregate", {}), "toy.keeps", Keeps)
     monkeypatch.setattr(Looks, "seen", [])
@@ -204,7 +204,7 @@ def test_links_behind_a_sum_see_neither_uploads_nor_how_many_took_part(
 
 
 class Moves(fedplug.Opener):
-    """Change the sum behind its noise, with or without the party in hand."""
+    """Change the sum after its noise, with or without access to the party."""
 
     class Options(fedplug.Options):
         blind: bool = True

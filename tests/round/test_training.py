@@ -1,4 +1,4 @@
-"""Training: once a round, from the global model, whoever shares the process."""
+"""Training: once a round, from the global model, for any clients in one process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_message_of_an_earlier_round_trains_and_votes_no_more() -> None:
 
 def test_what_components_see_of_the_model_does_not_depend_on_who_shares_the_process() -> None:
     class Apart(LocalEngine):
-        """A host of its own for every client, as if each had a process."""
+        """A separate host for every client, as if each had a process."""
 
         def __init__(self, job: Job) -> None:
             super().__init__(job)
@@ -45,5 +45,5 @@ def test_what_components_see_of_the_model_does_not_depend_on_who_shares_the_proc
         protocol.setup()
         protocol.run()
         seen.append(protocol.server.state["toy.asks"])
-    assert len(set(seen[0]["1"])) == 4  # every client has trained a model of its own
+    assert len(set(seen[0]["1"])) == 4  # every client has trained its own model
     assert seen[0] == seen[1]

@@ -1,4 +1,4 @@
-"""What parties answer the server is stated, or nothing is promised: bits, set-ups, the key server, ballots."""
+"""Replies to the server must be stated, or nothing is promised: bits, set-ups, the key server, ballots."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ONE_ZONE = {"use": "toy.odd", "zone": "noised"}
 
 @pytest.fixture
 def odd(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes a negotiation known to recipes as `toy.odd`; gives a recipe with it."""
+    """Makes a negotiation known to recipes as `toy.odd`. Returns a recipe with it."""
 
     def known(found: type, *seal: Any, **changes: Any) -> dict[str, Any]:
         there = toy_components.TOYS["negotiate_mask"]
@@ -69,13 +69,13 @@ def of(folder: Path) -> Verdict:
 
 
 def promised(found: Verdict) -> bool:
-    """Whether each party that there is has a guarantee; false only where none has."""
+    """Whether each existing party has a guarantee; false only where none has."""
     assert found.status in ("protected_from_all", "no_protection")
     return found.status == "protected_from_all"
 
 
 def because(found: Verdict) -> str:
-    """Why nobody has a guarantee: the same for all parties that there are."""
+    """Why no party has a guarantee: the same reason for all existing parties."""
     assert not promised(found)
     (why,) = {line.detail for line in found.lines if line.state != "absent"}
     return why
@@ -85,7 +85,7 @@ def because(found: Verdict) -> str:
 
 
 class WithData(SingleZone):
-    """Its plans are the same for all, and it does not promise that they do not follow from data."""
+    """Its plans are the same for all, and it does not promise that they are independent of data."""
 
     @property
     def plans(self) -> Plans:
@@ -143,7 +143,7 @@ class Stop(fedplug.Extension):
 
 
 def stopped(plain: dict[str, Any], extension: type, folder: Path) -> tuple[Path, Any]:
-    """Runs a recipe until an extension stops it; gives the run folder and the catalog."""
+    """Runs a recipe until an extension stops it. Returns the run folder and the catalog."""
     catalog = toy_catalog()
     catalog.groups["extension"]["toy.stop"] = Entry("toy.stop", "extension", "toys:Stop", "toys", "0", extension)
     settings = Settings(device="cpu", output=folder, quiet=True, listeners=("toy.stop",), muted=("lab.report",))
@@ -166,7 +166,7 @@ class Peeking(SingleZone):
     """Have the clients encrypt their updates, and the key server open the sum for the server."""
 
     class Options(SingleZone.Options):
-        """Whether it says what the sum shows."""
+        """Whether it states what the sum reveals."""
 
         says: bool = False
 
@@ -207,7 +207,7 @@ class Ballots(SingleZone):
     """Ask for counts of classes with noise."""
 
     class Options(SingleZone.Options):
-        """How often, and for which rounds it says so."""
+        """How often, and for which rounds it states this."""
 
         times: int = 1
         every: bool = True
@@ -244,7 +244,7 @@ def test_each_ballot_that_is_cast_is_paid_for(odd: Any, options: dict[str, Any],
         assert because(found).startswith("toy.odd has clients answer histogram more often in a round than")
 
 
-# -- whoever stops a run because of what happened ----------------------------------------------------------------------
+# -- an extension that stops a run because of an event -----------------------------------------------------------------
 
 
 class Late(Early):
@@ -261,7 +261,7 @@ class Late(Early):
 
 
 class Guard(Stop):
-    """Stop at an answer that nobody states."""
+    """Stop at an answer that no component states."""
 
     hears = (MessageUncovered,)
 
@@ -278,7 +278,7 @@ class Reads(SingleZone):
     """Promise public plans, and read what is not public."""
 
     class Options(SingleZone.Options):
-        """What it reads, and whether it says so."""
+        """Its reading, and whether it states it."""
 
         what: str = "nothing"
         says: bool = False

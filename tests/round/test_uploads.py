@@ -1,4 +1,4 @@
-"""What arrives from a client: a faulty upload costs its sender the round, whatever it holds, and nobody else."""
+"""Uploads from a client: a faulty one costs only its sender the round, whatever it holds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def raw_fields(block: Block) -> dict[str, Any]:
 
 
 def raw_block(fields: Any) -> Any:
-    """What decodes as a block with these fields, whatever they are."""
+    """Bytes that decode as a block with these fields, for any fields."""
     return msgpack.ExtType(3, codec.encode(fields))
 
 
@@ -113,7 +113,7 @@ def test_meta_may_hold_plain_data_as_deep_as_a_message_may_be() -> None:
 
 
 def test_one_clients_meta_is_not_that_of_the_sum() -> None:
-    """A sealed sum's `fewest` says how many clients are behind it, for the ledger: no upload may say it."""
+    """A sealed sum's `fewest` states its number of clients for the ledger. No upload may state it."""
     plain = recipe_of("noised", [CLIP, "fas.scramble"], postprocess={"noised": ["fas.scramble"]}, rounds=1)
 
     def edit(reply: dict[str, Any]) -> dict[str, Any]:
@@ -222,7 +222,7 @@ class LongRun:
         self.rounds = itertools.count()
 
     def round(self, edit: Any) -> dict[str, str]:
-        """Runs one round and gives who dropped out, with the reasons."""
+        """Runs one round. Returns the clients that dropped out, with the reasons."""
         self.edit = edit
         self.protocol.round(next(self.rounds))
         return {str(client): reason for client, reason in self.protocol.office.dropped.items()}
@@ -275,6 +275,6 @@ def test_the_fuzzed_runs_do_sum_what_is_right(long_run: LongRun) -> None:
 @pytest.mark.parametrize("counts", [[1, 2], [1, 2, -1], [1, 2, 3.0], "many", [1, 2, True], {"a": 1}])
 def test_counts_of_classes_that_are_none_are_refused(counts: Any) -> None:
     assert read_hello({"classes": [4, 0, 5]}, False, False, classes=3).classes == [4, 0, 5]
-    assert read_hello({"classes": counts}, False, False).classes is None  # nobody asked
+    assert read_hello({"classes": counts}, False, False).classes is None  # it was not requested
     with pytest.raises(MessageError, match="not a whole number from 0 for each of 3"):
         read_hello({"classes": counts}, False, False, classes=3)

@@ -1,4 +1,4 @@
-"""One world a process: what is public or belongs to the clients is built once, and parties still share no component."""
+"""One world per process: public and client objects are built once, and parties still share no component."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_run_with_attacks_builds_data_partition_and_model_once(
     count(Dirichlet, "assign")
     count(Mlp, "build")
     assert execution.start(recipe, Settings(output=tmp_path, quiet=True))[0] == 0
-    # Of each party, in the run and again in the parties that are taken back, and three of the attacks.
+    # For each party, in the run and again in the parties taken back, and three for the attacks.
     assert built.pop("Composition.__init__") <= 9
     assert built == {"World.__init__": 1, "Dirichlet.assign": 1, "Mlp.build": 1}
 
@@ -72,7 +72,7 @@ def test_a_model_of_the_world_is_ones_own_and_components_are_not_in_it() -> None
     assert not (parts[0] | parts[1]) & set(map(id, composition.components.values()))
 
 
-def test_clients_of_a_given_world_have_the_data_of_a_world_of_their_own() -> None:
+def test_clients_of_a_given_world_have_the_data_of_a_separate_world() -> None:
     catalog = toy_catalog()
     recipe = Recipe.from_plain(recipe_of(), catalog)
     job = Job(recipe.to_plain(), catalog=catalog)

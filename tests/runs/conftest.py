@@ -1,4 +1,4 @@
-"""Runs that several modules of this room look at; none of them writes into one."""
+"""Runs that several modules of this folder read. None of them writes into one."""
 
 from __future__ import annotations
 

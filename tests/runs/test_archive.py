@@ -1,4 +1,4 @@
-"""What a run folder keeps of a run: recordings and histories that no interruption changes."""
+"""The recordings and histories in a run folder, which no interruption changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from toy_components import recipe_of
 
 
 class Killed(BaseException):
-    """What a kill looks like from inside."""
+    """Represents a kill inside the process."""
 
 
 def kill_at(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, call: int, before: bool = True) -> None:
@@ -41,8 +41,8 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, call: int
 
 
 def histories(folder: Path) -> list[Any]:
-    """What of a run folder must not depend on interruptions; rows without their times."""
-    # Whoever was asked twice is noted twice, and pays once where the noise is the same.
+    """The parts of a run folder that must not depend on interruptions. Rows are without their times."""
+    # A client that was asked twice is noted twice, and pays once where the noise is the same.
     charges = list(dict.fromkeys((folder / "charging.jsonl").read_text().splitlines()))
     return [rows_of(folder), charges, (folder / "checkpoint/ledger.jsonl").read_bytes()]
 
@@ -93,7 +93,7 @@ def test_going_back_cuts_the_histories_and_a_kill_after_that_goes_on_from_there(
     kept = (folder / "checkpoint/ledger.jsonl").read_text().splitlines()
     assert kept[:2] == log.decode().splitlines()[:2]
     asked = [json.loads(line)["round"] for line in (folder / "charging.jsonl").read_text().splitlines()]
-    assert asked == [0, 1, 2, 3, 2, 2, 3]  # whoever was asked is noted, however often
+    assert asked == [0, 1, 2, 3, 2, 2, 3]  # every request to a client is noted
 
 
 def test_a_checkpoint_holds_no_history(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_history_that_was_altered_is_refused_with_what_to_do(name: str, whole:
 
 
 def test_a_loss_that_diverged_is_one_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """None would say that nobody evaluated, or that the trainer has no loss."""
+    """None would mean that no client evaluated, or that the trainer has no loss."""
     honest, seen = Archive.add_row, []
 
     def diverged(self: Archive, row: Row) -> None:

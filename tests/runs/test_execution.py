@@ -1,4 +1,4 @@
-"""One execution of a recipe in a run folder: what it says where the folder cannot be used."""
+"""One execution of a recipe in a run folder, and the error where the folder cannot be used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kill -9` of `fedplug run` at any moment, then `fedplug resume`: nothing is lost, and the end is the same."""
+"""`kill -9` of `fedplug run` at any moment, then `fedplug resume`: nothing is lost, and the result is the same."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def results(folder: Path) -> tuple[list[Row], list[np.ndarray], list[Any]]:
-    """What a run has ended with: its metrics without times and bytes, its models, what its ledger has recorded."""
+    """The final state of a run: its metrics without times and bytes, its models, and its ledger's record."""
     rows = read_rows(folder)
     nothing = Traffic(Sent(), Sent(), Sent())
     rows = [dataclasses.replace(row, seconds={}, wall_seconds=0.0, cpu_seconds=0.0, bytes=nothing) for row in rows]
@@ -77,7 +77,7 @@ def assert_equal_ends(folder: Path, reference: Path) -> None:
 
 
 def test_killed_twice_and_resumed_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
-    """Begun on worker processes, which must not outlive the kill; killed again on the local engine, and finished."""
+    """Begun on worker processes, which must not outlive the kill, killed again on the local engine, and finished."""
     recipe = tmp_path / "kill.yaml"
     recipe.write_text(json.dumps(plain_recipe()))
     parsed = Recipe.from_plain(plain_recipe(), toy_catalog())

@@ -247,7 +247,7 @@ def test_one_module_for_all_runs_is_refused(
 
 
 @pytest.mark.parametrize("name", ["Spy", "Clip", "Sum", "One_Zone"])
-def test_the_kit_runs_a_class_that_is_named_like_a_part_of_its_own(name: str) -> None:
+def test_the_kit_runs_a_class_that_is_named_like_one_of_its_parts(name: str) -> None:
     made: dict[str, Any] = {"__name__": "parts_of_a_stranger"}
     exec(compile(FILE, "parts.py", "exec"), made)
     made[name].__module__ = "fedplug"  # of which a fresh interpreter finds out nothing

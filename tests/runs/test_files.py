@@ -1,4 +1,4 @@
-"""What a run wrote into its folder, read back; what is damaged is named with a remedy."""
+"""A run's files, read back. Damaged ones are named with a remedy."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_recipes_come_as_files_as_plain_data_and_as_they_are(tmp_path: Path) -> 
     texts = fedplug.check(file, ["protect.noised.0.norm=0.5", "rounds=7"])
     assert texts == fedplug.check(PLAIN, {"protect.noised.0.norm": 0.5}, rounds=7)
     assert texts == fedplug.check(recipe, {"protect.noised.0.norm": 0.5, "rounds": 1}, rounds=7)
-    assert PLAIN["protect"]["noised"][0]["norm"] == 0.1  # the caller's data stay as they are
+    assert PLAIN["protect"]["noised"][0]["norm"] == 0.1  # the caller's data do not change
     assert fedplug.check(PLAIN, data={**PLAIN["data"], "clients": 5}).clients == 5
 
 

@@ -1,4 +1,4 @@
-"""Files of a run that only grow: JSON lines, who paid for which upload, and messages as they crossed the wire."""
+"""Files of a run that only grow: JSON lines, the charges for each upload, and messages as they crossed the wire."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_lines_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert lines.read(START) == []
 
 
-def test_a_recorded_message_has_a_frame_of_its_own(tmp_path: Path) -> None:
+def test_a_recorded_message_has_its_own_frame(tmp_path: Path) -> None:
     recording = Recording(tmp_path)
     assert not recording.begun
     recording.begin(0)

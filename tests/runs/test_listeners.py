@@ -1,4 +1,4 @@
-"""Extensions that hear a run: asked for at the command line, in the config file, by a recipe; and what they may do."""
+"""Extensions that observe a run: requested on the command line, in the config file, by a recipe; and their rights."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NOISED = {
 
 
 class Ear(Extension):
-    """Remember what was heard."""
+    """Remember the events."""
 
     class Options(fedplug.Options):
         pass
@@ -70,7 +70,7 @@ class Clumsy(Ear):
 
 
 class Rewriter(Ear):
-    """Change whatever can be changed of what is heard."""
+    """Change everything in an event that can be changed."""
 
     log: ClassVar[list[Event]] = []
 
@@ -118,7 +118,7 @@ class Budget(Ear):
 
     def observe(self, event: Event) -> None:
         if isinstance(event, Asking) and event.round >= self.options.rounds:  # type: ignore[attr-defined]
-            raise FedplugError("the budget is spent; ask whoever keeps it")
+            raise FedplugError("the budget is spent; ask its owner")
 
 
 class Choosy(Ear):
@@ -156,7 +156,7 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
 
 
 def run(catalog: Catalog, *listeners: str, muted: tuple[str, ...] = (), **changes: Any) -> Path:
-    """Runs the recipe; gives its folder."""
+    """Runs the recipe. Returns its folder."""
     settings = Settings(device="cpu", output=Path("runs"), quiet=True, listeners=listeners, muted=muted)
     code, folder = start(Recipe.from_plain(RECIPE | changes, catalog), settings, catalog)
     assert code == 0
@@ -291,7 +291,7 @@ def test_a_refused_run_goes_on_once_it_is_allowed_and_pays_once(catalog: Catalog
 
 @pytest.fixture
 def words(catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs `fedplug run` on the recipe with these words; gives the run folder."""
+    """Runs `fedplug run` on the recipe with these words. Returns the run folder."""
     monkeypatch.setattr(Catalog, "discover", lambda: catalog)
     Path("r.yaml").write_text(json.dumps(RECIPE), encoding="utf-8")
 
@@ -321,7 +321,7 @@ def test_with_and_without_in_the_config_file(words: Any, tmp_path: Path) -> None
     assert isinstance(Ear.log[-1], RunFinished)
     assert not Everywhere.log
     assert len(Path("rows.csv").read_text().splitlines()) == 2
-    words("--with", "{use: rowlog.csv, file: more.csv}")  # beside those of the config file
+    words("--with", "{use: rowlog.csv, file: more.csv}")  # in addition to those of the config file
     assert len(Path("rows.csv").read_text().splitlines()) == 3
     assert len(Path("more.csv").read_text().splitlines()) == 2
     config.write_text('with = "ear.one"\n')

@@ -1,4 +1,4 @@
-"""What a run needs of its machine, and how it was called there."""
+"""A run's requirements of its machine, and its command line there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a run: made of what clients report and of what crossed the wire."""
+"""The rows of a run, made from the clients' reports and the messages."""
 
 from __future__ import annotations
 

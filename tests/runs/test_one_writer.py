@@ -26,13 +26,13 @@ FEDPLUG = [sys.executable, "-c", "import sys; from fedplug.cli.main import main;
 
 
 def long_run(tmp_path: Path) -> tuple[subprocess.Popen[str], Path]:
-    """A run in a process of its own, and its folder."""
+    """A run in a separate process, and its folder."""
     file = tmp_path / "long.yaml"
     file.write_text(json.dumps(recipe_of(rounds=4000)))
     process = subprocess.Popen(
         [*FEDPLUG, "run", str(file), "--output", str(tmp_path / "runs"), "--quiet"],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background have it ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
     )  # fmt: skip
     deadline = time.monotonic() + 300
     while not list(tmp_path.glob("runs/*/checkpoint/round-*[1-9]")):

@@ -1,4 +1,4 @@
-"""A run as Python sees it: what its folder holds, and how it is shown."""
+"""A run in Python: the contents of its folder, and its display."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_run_says_what_it_came_to(done: fedplug.Run) -> None:
     assert done.ledger.to_json(indent=2) == (done.folder / "ledger.json").read_text()
     assert repr(done.ledger) == f"<Ledger: {done.ledger.verdict}>"
     assert done.summary.digest == done.recipe.digest
-    assert done.summary.command == ""  # nobody typed one
+    assert done.summary.command == ""  # no command was typed
     assert [row.round for row in done.metrics[1:]] == [2, 3]
 
 

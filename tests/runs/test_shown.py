@@ -1,4 +1,4 @@
-"""Which display suits a standard output, and what plugins draw in terminals."""
+"""The display for a standard output, and the drawings of plugins in terminals."""
 
 from __future__ import annotations
 

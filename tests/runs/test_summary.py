@@ -1,4 +1,4 @@
-"""What ran, on what: versions, who holds what, assessments that no party could make; written and read back."""
+"""The summary of a run: versions, machine, key holders, assessments that no party could make; written and read back."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Judge:
 
 
 @pytest.mark.parametrize("categories", [[0, 1, 1], None])
-def test_whoever_forms_groups_is_asked_and_left_out_with_a_note_where_that_fails(categories: list[int] | None) -> None:
+def test_the_former_of_groups_is_asked_and_left_out_with_a_note_where_that_fails(categories: list[int] | None) -> None:
     events, notes = Events(), []
     events.subscribe(Note, lambda event: notes.append(event.text))
     split = SimpleNamespace(categories=lambda clients: categories)

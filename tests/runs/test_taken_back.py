@@ -1,4 +1,4 @@
-"""The parties of a finished run, taken back to a checkpoint: nothing that they do goes back into the run."""
+"""The parties of a finished run, taken back to a checkpoint: their actions do not change the run."""
 
 from __future__ import annotations
 

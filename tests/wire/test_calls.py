@@ -1,4 +1,4 @@
-"""Messages of calls: what a receiver runs, what it refuses, and what it says about errors."""
+"""Messages of calls: what a receiver runs, what it refuses, and its error messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedplug.wire.calls import Call, Receiver, Reply, read_reply, request
 
 
 class Component:
-    """Remembers what was called."""
+    """Remembers the calls."""
 
     name = "toy"
 
@@ -157,7 +157,7 @@ def test_a_call_of_a_round_does_not_run_once_a_later_one_has_begun() -> None:
         named = "the set-up" if round < 0 else f"round {round + 1}"
         rule = "this client has been in round 3 already; an old message does not run again"
         assert message == f"toy.hear belongs to {named}, but {rule}"
-    site.deliver(call(hear, "aggregate", round=1, sequence=1))  # lasting calls reach whoever was away
+    site.deliver(call(hear, "aggregate", round=1, sequence=1))  # lasting calls reach parties that were away
     site.deliver(call(hear, "end", round=3))
     assert site.deliver(call(hear, "old", round=2)).error is not None
     assert site.component.heard == [(-1,), (0,), (0,), (2,), ("aggregate",), ("end",)]
@@ -171,7 +171,7 @@ def test_the_round_counts_from_when_a_message_is_run_and_goes_back_with_the_chec
     assert site.deliver(call(site.component.hear, "again", round=3)).error is None
     reply = site.deliver(call(site.component.hear, round=9), known=5)
     assert reply.behind
-    assert site.party.remembered.round == 3  # nothing was run
+    assert site.party.remembered.round == 3  # nothing ran
 
 
 def test_a_receiver_that_was_restored_says_how_far_it_is_and_runs_nothing() -> None:

@@ -1,4 +1,4 @@
-"""The post office: what is held back, who drops out of a round and why, what a checkpoint keeps."""
+"""The post office: delayed messages, clients that drop out of a round and the reasons, and the checkpoint."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_client_that_was_restored_hears_again_what_it_has_forgotten() -> None:
         world.office.begin_round(number)
         world.cohort().tell(hear, f"model {number}")
         world.cohort().ask(hear, "update")
-    world.component.heard[1] = ["keys", "ready"]  # the process ended, and is restored from the checkpoint
+    world.component.heard[1] = ["keys", "ready"]  # the process ended, and was restored from the checkpoint
     world.parties["client:1"].remembered = saved
     world.office.begin_round(2)
     assert sorted(world.cohort().ask(hear, "update")) == [0, 1, 2, 3]
@@ -64,7 +64,7 @@ def test_a_client_that_cannot_be_brought_up_to_date_is_out() -> None:
     world.exchange = forgetful  # type: ignore[method-assign]
     assert sorted(world.cohort().ask(hear, "update")) == [0, 2, 3]
     assert "started again" in world.office.dropped[1]
-    assert world.wire.requests[0] == 4 + 5  # asked once more, and not for ever
+    assert world.wire.requests[0] == 4 + 5  # asked once more, and not forever
 
 
 def test_what_a_checkpoint_keeps_delivers_the_same_messages() -> None:

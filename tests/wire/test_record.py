@@ -1,4 +1,4 @@
-"""Messages as they crossed the wire: counted always, kept where a run is recorded, and in a file between the two."""
+"""Messages as they crossed the wire: always counted, and kept in a file where a run is recorded."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_every_byte_is_counted_once_whichever_way_bytes_are_cut(
     assert kept.take() == []
 
 
-def test_whoever_listens_hears_of_every_message() -> None:
+def test_listeners_hear_of_every_message() -> None:
     heard: list[tuple[str, str, int, int]] = []
     wire = Wire()
     wire.record(SERVER, "client:3", -1, "setup", bytes(7), {})

@@ -1,4 +1,4 @@
-"""The server's clock: its own work by phase, without what it waited for."""
+"""The server's clock: its own work by phase, without waiting."""
 
 from __future__ import annotations
 

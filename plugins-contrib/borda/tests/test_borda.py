@@ -1,4 +1,4 @@
-"""What a plugin's tests look like: conformance, a worked example, properties, and one real run."""
+"""An example of a plugin's tests: conformance, a worked example, properties, and one real run."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_worked_count() -> None:
 
 
 def test_a_worked_choice() -> None:
-    """Of 100 scalars 50 may be encrypted: layer 1 (30) fits, 0 (25) does not any more, 2 (15) and 3 (5) do."""
+    """Of 100 scalars 50 may be encrypted: layer 1 (30) fits, 0 (25) no longer does, 2 (15) and 3 (5) do."""
     sizes = np.array([25, 30, 15, 5, 25])
     assert choose(np.array([7, 9, 4, 3, 0]), sizes, 0.5).tolist() == [1, 2, 3]
     assert choose(np.array([4, 0, 4, 4, 4]), sizes, 0.25).tolist() == [0]  # of equal points the first
@@ -101,7 +101,7 @@ def test_the_choice_fits_and_is_greedy(layers: list[tuple[int, int]], ratio: flo
     room = ratio * sizes.sum()
     assert sizes[chosen].sum() <= room
     assert len(set(chosen.tolist())) == len(chosen)
-    for layer in set(range(len(sizes))) - set(chosen.tolist()):  # left out only because of what ranks before it
+    for layer in set(range(len(sizes))) - set(chosen.tolist()):  # left out only because of layers that rank higher
         before = [c for c in chosen if (-points[c], c) < (-points[layer], layer)]
         assert sizes[before].sum() + sizes[layer] > room
 
@@ -161,7 +161,7 @@ def test_a_real_run(tmp_path: Path) -> None:
     first, second, last = 64 * 32 + 32, 32 * 16 + 16, 16 * 10 + 10
     for row in read_rows(folder):
         assert row.clients.answered == 4
-        # The first layer alone is three quarters of the model, so the others are encrypted whatever the ranking.
+        # The first layer alone is three quarters of the model, so any ranking has the other layers encrypted.
         assert row.zones["encrypted"] == pytest.approx((second + last) / (first + second + last))
     ledger = json.loads((folder / "ledger.json").read_text())
     assert {"layer rankings", "mask"} <= {shown["what"] for shown in ledger["reveals"]}
@@ -169,7 +169,7 @@ def test_a_real_run(tmp_path: Path) -> None:
 
 
 class FakeCohort:
-    """Three clients, of which one answers with something else."""
+    """Three clients, one of which gives an invalid answer."""
 
     def __init__(self, answer: object) -> None:
         self.answer = answer

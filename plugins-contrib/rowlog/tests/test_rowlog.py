@@ -1,4 +1,4 @@
-"""A run with the extension, asked for in each of the ways there are."""
+"""A run with the extension, requested in each of the possible ways."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_python_asks_for_it() -> None:
     assert [float(line["accuracy"]) for line in lines("rows.csv")] == [row.accuracy for row in run.metrics]
     assert [float(line["loss"]) for line in lines("own.csv")] == [row.loss for row in run.metrics]
     fedplug.run(RECIPE, rounds=1, quiet=True, listeners=["rowlog.csv"])
-    assert [line["round"] for line in lines("rows.csv")] == ["1", "2", "1"]  # one head, further lines
+    assert [line["round"] for line in lines("rows.csv")] == ["1", "2", "1"]  # one header, then more lines
 
 
 def test_a_recipe_asks_for_it() -> None:

@@ -1,4 +1,4 @@
-"""Recipes whose clients have zones of their own, and what a client had saved of its zones."""
+"""Recipes whose clients have their own zones, and a client's saved state of its zones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def shield(**changes: Any) -> dict[str, Any]:
 
 
 def saved(folder: Path, round: int, client_id: int) -> dict[str, Any]:
-    """What a client had saved after so many rounds: plan (labels, zones), vector."""
+    """A client's saved state after this number of rounds: plan (labels, zones), vector."""
     path = folder / "checkpoint" / f"round-{round:04d}"
     found = read_clients(path)[client_id]
     found["vector"] = codec.decode(read_file(path / found["vector"]))

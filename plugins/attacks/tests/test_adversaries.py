@@ -95,7 +95,7 @@ def test_several_clients_may_collude() -> None:
     assert adversary is not None
     assert (adversary.clients, adversary.roles) == ((1, 3), {"server", "client"})
     said = adversary.sentence(shared_key=False)
-    assert "client 1, 3, who pool what they hold, with their keys, none of which opens" in said
+    assert "client 1, 3, who collude, with their keys, none of which opens" in said
     assert "with their keys, which open the others' ciphertexts, and their plans" in adversary.sentence(shared_key=True)
     assert "2 clients' shares, of the 3 that open an upload" in adversary.sentence(shared_key=False, shares=3)
     assert "enough shares to open the others' ciphertexts" in adversary.sentence(shared_key=False, shares=2)

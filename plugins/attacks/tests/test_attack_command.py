@@ -123,7 +123,7 @@ def test_an_attack_of_a_file_runs_and_does_not_judge_itself(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "mine.py"
-    own = "of its own it can say finished, diverged, not_applicable"
+    own = "an attack can give finished, diverged, not_applicable"
     for status, came, reason in (("finished", "failed", ""), ("success", "inconclusive", own)):
         file.write_text(ZEROS.replace("STATUS", status))
         words = ["--attack", "mine.Zeros", "--plugin", file, "--target", 1, "--adversary", "server", "-q"]
@@ -178,8 +178,8 @@ def test_what_is_no_run_folder_is_called_so(tmp_path: Path, monkeypatch: pytest.
         (["--attack", "echo", "--adversary", "client:9"], "there is no client 9"),
         (["--attack", "ekko"], "ekko"),
         (["--attack", "echo", "--metric", "distanse"], "distanse"),
-        (["--set", "attack.candidates=9"], "--set attack.candidates=9: without --attack the default set of attacks is"),
-        (["--attack", "echo", "--batches", 2], "--batches 2 changes nothing without --probe SIZE"),
+        (["--set", "attack.candidates=9"], "--set attack.candidates=9: without --attack fedplug makes the default set"),
+        (["--attack", "echo", "--batches", 2], "--batches 2 has no effect without --probe SIZE"),
         (["--attack", "echo", "--set", "rounds=5"], "only its attacks can be set; write attack.PATH=VALUE"),
         (["--attack", "echo", "--set", "train.lr=1"], "only its attacks can be set"),
         (["--attack", "echo", "--set", "attack.attacks.0.gray=1"], "gray"),
@@ -236,7 +236,7 @@ def test_a_run_that_was_not_recorded_is_probed_where_it_can_be(
 ) -> None:
     folder = shutil.copytree(runs.of(recipe_of(rounds=4), record=False), tmp_path / "run")
     said = refused(monkeypatch, capsys, folder, "--attack", "echo", "--probe", 4, "--round", 1)
-    assert "kept no checkpoint from before round 1; there are some for rounds 4, 5; 5 is the final model" in said
+    assert "kept no checkpoint from before round 1; it has those of rounds 4, 5; 5 is the final model" in said
     assert "--record-wire" in said
     words = ["attack", folder, "--attack", "echo", "--probe", 4, "--target", 0]
     monkeypatch.setattr(sys, "argv", ["fedplug", *map(str, words)])

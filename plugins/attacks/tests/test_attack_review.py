@@ -103,7 +103,7 @@ def test_class_weights_are_another_loss(runs: Runs) -> None:
         unmet = Needs(model=False).unmet(
             View("server", update=all_clear(0, 0, LAYOUT, np.zeros(3, np.float32), meaning))
         )
-    assert unmet == "the update descends weighted cross_entropy, and the attack is for cross_entropy"
+    assert unmet == "the update descends weighted cross_entropy, but the attack is for cross_entropy"
 
 
 # -- released models ---------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def test_a_released_model_has_the_batch_norm_statistics_that_it_was_released_wit
 
 
 def test_the_seed_that_an_attack_is_told_does_not_give_the_members_away() -> None:
-    """Same labels, same seed, other inputs: members stand elsewhere, so nobody can tell where from seed and labels."""
+    """Same labels, same seed, other inputs: members are at other places, so seed and labels do not reveal them."""
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(4), 20)
 

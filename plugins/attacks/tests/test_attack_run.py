@@ -304,7 +304,7 @@ def test_sums_are_no_single_updates(runs: Runs, tmp_path: Path) -> None:
                    adversaries=["key_server"]) as run:  # fmt: skip
         known, _ = seen(run, "key_server", 0)
     view = View("key_server", update=known.update, num_classes=10)
-    assert Needs(model=False).unmet(view) == "what is visible is a sum of 4 updates, not a single one"
+    assert Needs(model=False).unmet(view) == "the visible part is a sum of 4 updates, not a single one"
 
 
 def test_by_default_released_models_are_the_final_ones_and_updates_those_of_round_1(runs: Runs) -> None:

@@ -100,7 +100,7 @@ def test_spans_that_tell_nothing_are_refused() -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(ViewError, match="full rank, 8, with 20 inputs behind it"):
         Span.of("layer", rng.standard_normal((30, 8)), 0.0, 20, 0)
-    with pytest.raises(ViewError, match="stands out of its noise"):
+    with pytest.raises(ViewError, match="exceeds its noise"):
         Span.of("layer", rng.standard_normal((30, 8)), 1.0, 2, 0)
     gaps = np.where(rng.random((30, 8)) < 0.9, np.nan, 1.0)
     with pytest.raises(ViewError, match="of 240 entries of the gradient of layer are hidden"):

@@ -128,7 +128,7 @@ def test_what_there_is_no_time_for_is_left_to_the_next_call(
     monkeypatch.setattr(default_set, "BUDGET", -1.0)
     assert attacked(monkeypatch, folder) == 0
     said = capsys.readouterr().out
-    total = re.search(r"(\d+) of (\d+) targets are left, for want of time", said)
+    total = re.search(r"(\d+) of (\d+) targets are left because time is up", said)
     assert total is not None
     assert total[1] == total[2]
     assert set(results(folder)) == {"summary"}

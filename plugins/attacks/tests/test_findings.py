@@ -1,4 +1,4 @@
-"""What attacks came to, in a table and a conclusion: people count once, luck is no success, a bad fit no failure."""
+"""Results of attacks, in a table and a conclusion: people count once, luck is no success, a bad fit no failure."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_little_noise_does_not_stop_it_and_a_search_at_the_noise_floor_is_the_la
 
 
 def test_clear_entries_outweigh_noised_ones() -> None:
-    """Half of the entries are noised beyond use; whoever weighs them like the others finds nothing."""
+    """Half of the entries are noised beyond use; an attack that weights them like the others finds nothing."""
     inputs, labels = digits(5)
     model = sigmoid_lenet(5)
     update = gradient(model, inputs, labels)

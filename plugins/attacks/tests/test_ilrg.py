@@ -61,7 +61,7 @@ def mnist() -> Data:
 
 
 def lenet(data: Data, seed: int, steps: int = 0) -> TorchModel:
-    """LeNet-5, trained for so many steps of SGD."""
+    """LeNet-5, trained for this number of SGD steps."""
     model: TorchModel = LeNet5(LeNet5.Options()).build(data.shape, CLASSES, seed, "cpu")
     optimiser, rng = torch.optim.SGD(model.parameters, 0.05, momentum=0.9), np.random.default_rng(seed)
     for _ in range(steps):

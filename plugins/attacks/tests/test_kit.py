@@ -60,9 +60,9 @@ def test_a_metric_says_what_it_compares_and_how() -> None:
     said = str(found.value)
     assert "kind of measures must say" in said
     assert "better of measures must map" in said
-    assert "conventions of measures must say" in said
+    assert "conventions of measures must give" in said
 
 
 def test_an_attack_finds_what_it_says() -> None:
-    with pytest.raises(AssertionError, match="it says that it finds labels, and its report has none"):
+    with pytest.raises(AssertionError, match="it declares that it finds labels, but its report has none"):
         conformance(Silent)

@@ -239,5 +239,5 @@ def test_a_row_of_a_table_comes_back_in_the_units_of_its_columns(standardised: b
 
 def test_what_is_no_row_of_a_table_has_no_number_of_rows() -> None:
     pictures = np.zeros((1, 1, 8, 8), np.float32)
-    with pytest.raises(MetricError, match="compares rows of a table, and these are images; use"):
+    with pytest.raises(MetricError, match="compares rows of a table, but these are images; use"):
         Rows(Rows.Options()).score(AttackReport("finished", images=pictures), Truth(pictures, np.zeros(1, int), 10))

@@ -95,7 +95,7 @@ def test_it_is_never_among_the_default_attacks() -> None:
 
 
 def test_without_a_probe_there_is_nothing_to_plant(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="plants a model in a probe, and there is none"):
+    with pytest.raises(RecipeError, match="plants a model in a probe, but there is none"):
         attacked(tmp_path, {"use": "attacks.imprint"}, CLEAR, probe=None)
     with pytest.raises(RecipeError, match="there is one server"):
         attacked(tmp_path, {"use": "attacks.imprint"}, CLEAR, adversaries=["server+malicious_server"])

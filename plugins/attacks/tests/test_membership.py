@@ -224,7 +224,7 @@ def test_a_loss_that_is_not_a_number_is_told(game: Game) -> None:
 
 
 def test_what_is_missing_is_named(game: Game) -> None:
-    assert "model of the target's own" in attack(game.view(), model="personal").reason
+    assert "personal model of the target" in attack(game.view(), model="personal").reason
     itself = attack(game.view(update=None), game.public, reference="released")
     assert itself.status == "not_applicable"
     assert "cannot be its own reference" in itself.reason

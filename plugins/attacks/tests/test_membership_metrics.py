@@ -1,4 +1,4 @@
-"""Area under the ROC curve and TPR at 1% FPR, beside scikit-learn's, and what they refuse."""
+"""Area under the ROC curve and TPR at 1% FPR, compared with scikit-learn's, and refused inputs."""
 
 from __future__ import annotations
 

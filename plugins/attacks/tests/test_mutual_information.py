@@ -121,7 +121,7 @@ def test_clear_and_noised_entries_are_two_channels() -> None:
     both = dataclasses.replace(seen_as(values), states=np.where(half, Seen.CLEAR, Seen.NOISED).astype(np.uint8))
     found = score(x, both)
     assert found["mutual_information_net"] == pytest.approx(0.5 * 6 + 0.5 * 0.5, rel=0.03)
-    # Whoever does not know which entries are noised learns less.
+    # An adversary that does not know which entries are noised learns less.
     assert found["mi_naive"] < found["mutual_information_net"] - 0.2
 
 

@@ -35,7 +35,7 @@ def update_of(folder: Path, *words: Any, **scope: Any) -> ObservedUpdate:
 
 
 def hides(update: ObservedUpdate, truth: Any) -> None:
-    """No array of the update holds a value that its states call hidden, and NaN stands for it if asked for."""
+    """No array of the update holds a value that its states call hidden, and it is NaN if requested."""
     hidden = ~update.visible
     assert np.isnan(update.dense(math.nan)[hidden]).all()
     assert not np.isnan(update.dense(math.nan)[~hidden]).any()
@@ -109,7 +109,7 @@ def test_shares_that_meet_at_the_clients_open_an_upload_to_so_many_of_them(
     assert known.update.values == pytest.approx(truth.update, abs=1e-5)
     monkeypatch.delattr(AtClients, "open_upload")
     assert (update_of(folder, "server", 0).states == Seen.ENCRYPTED).all()
-    with pytest.raises(PluginError, match="does not say how clients who pool their shares open an upload"):
+    with pytest.raises(PluginError, match="does not declare how clients with pooled shares open an upload"):
         update_of(folder, "server+client:1", 0)
 
 

@@ -99,7 +99,7 @@ def test_what_the_recipe_asks(tmp_path: Path) -> None:
         assert math.isfinite(outcome["metrics"]["share_error"])
     (outcome,) = attacked(tmp_path, None, targets=[0])[0]["forms"].values()
     assert outcome["status"] == "not_applicable"
-    assert "no attribute is asked" in outcome["reason"]
+    assert "no attribute is requested" in outcome["reason"]
     with pytest.raises(FedplugError, match="column sex never says other; it says female, male"):
         attacked(tmp_path, {"column": "sex", "equals": "other"})
 

@@ -114,7 +114,7 @@ def test_one_norm_for_all_layers_is_one_for_each() -> None:
 
 
 def test_a_run_tells_norms_noise_and_factor_of_each_layer(runs: Runs) -> None:
-    """Of a model with layers of their own, the values in the view are those of the update, clipped and noised."""
+    """For a model with personal layers, the values in the view are those of the update, clipped and noised."""
     link = {"use": "toy.layer_clip", "factor": 4.0, "norm": 0.02, "scale": 1e-4}
     model = {"use": "std.mlp", "hidden": [16]}
     known, truth = observed(runs.of(recipe_of("noised", [link], rounds=1, model=model)), "server", 0)
@@ -188,7 +188,7 @@ def test_words_and_reasons_say_that_nothing_proves_static_words_to_hide_values(r
     needs = Needs(model=False, tensors=(("model", "any"),))
     update = observed(runs.of(scrambled("static")), "eavesdropper", 0)[0].update
     assert isinstance(update, ObservedUpdate)
-    assert "nothing proves that the bytes sent in their place hide them" in needs.unmet(
+    assert "no proof shows that the bytes sent instead hide them" in needs.unmet(
         View("eavesdropper", update=dataclasses.replace(update, meaning=Meaning(examples=4)))
     )
 

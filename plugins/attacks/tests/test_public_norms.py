@@ -52,7 +52,8 @@ def without_clips(seen: View) -> View:
 
 @pytest.mark.parametrize("told", [True, False])
 def test_digits_come_back_through_a_clip_of_each_layer(told: bool) -> None:
-    """As FedRE clips; noise is negligible. Whoever takes the clipped layers for a gradient finds none of three."""
+    """As FedRE clips; noise is negligible. An attack that treats the clipped layers as a gradient finds none of
+    three."""
     found, lost = [], []
     for number in range(3):
         inputs, labels = digits(number)

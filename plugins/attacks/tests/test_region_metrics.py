@@ -144,7 +144,7 @@ def test_a_box_needs_no_marks() -> None:
         score(found, truth, None, box=(4, 8, 33, 24))
     with pytest.raises(ValueError, match=r"box \[4, 8, 4, 24\] must have 0 <= x0 < x1"):
         Regions.Options(box=(4, 8, 4, 24))
-    with pytest.raises(ValueError, match="fields and box both say"):
+    with pytest.raises(ValueError, match="fields and box both define"):
         Regions.Options(fields=("name",), box=(4, 8, 20, 24))
 
 

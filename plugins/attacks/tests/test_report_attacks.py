@@ -90,7 +90,7 @@ def test_each_target_is_listed_with_seed_and_what_its_adversary_saw(tmp_path: Pa
 def test_a_plain_sentence_says_where_zero_filling_hid_a_leak(tmp_path: Path) -> None:
     put(tmp_path, summary=an_attack_summary())
     sentence = "toy.copy, server, round 1, probes with 8 examples: zero-filling made it look protected."
-    assert f"{sentence} Taking hidden entries for 0, the attack succeeded on 0 of 5 targets; using only what is " \
+    assert f"{sentence} Treating hidden entries as 0, the attack succeeded on 0 of 5 targets; using only what is " \
            "visible, on 4 of 5." in said(tmp_path)  # fmt: skip
     put(tmp_path, summary=an_attack_summary(a_summary_row(succeeded=1), a_summary_row(**{**NAIVE, "succeeded": 2})))
     assert "zero-filling" not in said(tmp_path)

@@ -73,7 +73,7 @@ def test_noise_hides_them_and_no_row_counts_for_its_noise() -> None:
 def test_a_first_layer_that_is_no_embedding_is_not_applicable() -> None:
     report = found(vocabulary=50)
     assert (report.status, report.tokens) == ("not_applicable", None)
-    assert report.reason.startswith("the first parameter is a matrix of 12 rows, and an embedding has a row for each")
+    assert report.reason.startswith("the first parameter is a matrix of 12 rows, but an embedding has a row for each")
 
 
 IN_THE_CLEAR = {

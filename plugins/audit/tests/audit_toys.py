@@ -1,4 +1,4 @@
-"""Noise on a component's word that is not what it says, and a catalog that has it."""
+"""Noise that does not match its declaration, and a catalog that has it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 
 
 class Word(fedplug.Protector):
-    """State Gaussian noise of a multiplier, and add a share of it."""
+    """Declare Gaussian noise of a multiplier, and add a share of it."""
 
     class Options(fedplug.Options):
-        """What is said, and what is done."""
+        """The declared noise, and the added one."""
 
         noise_multiplier: float = Field(gt=0, description="as stated")
-        share: float = Field(1.0, ge=0, description="of the noise that is added")
-        fixed: bool = Field(False, description="whether it comes from one seed that everybody knows")
+        share: float = Field(1.0, ge=0, description="share of the noise that is added")
+        fixed: bool = Field(False, description="whether it comes from one public seed")
 
     options: Any
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
-        """The noise, on this component's word."""
+        """The noise, declared by this component."""
         norm = known.need_norm("put std.clip before it")
         multiplier = self.options.noise_multiplier
 

@@ -242,7 +242,7 @@ def test_records_that_are_out_are_nobodys_and_the_others_stay() -> None:
     [
         ({"train": {"use": "std.sgd"}}, 20, "std.sgd keeps no account of single records"),
         ({}, 1000, "records=1000 must be at most 718"),
-        ({"data": {"use": "std.digits", "clients": 10, "partition": "std.iid", "public": 50}}, 20, "no data.public"),
+        ({"data": {"use": "std.digits", "clients": 10, "partition": "std.iid", "public": 50}}, 20, "data.public"),
     ],
 )
 def test_records_that_cannot_be_audited_are_refused(

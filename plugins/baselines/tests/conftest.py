@@ -42,7 +42,7 @@ def make_client() -> Callable[..., Client]:
 
 @pytest.fixture
 def parties(make_client: Any) -> dict[int, Client]:
-    """Four clients of which each has everybody's public key."""
+    """Four clients, each of which has all public keys."""
     masks = lwe()
     layout = Layout.of([("w", (SIZE,))])
     found = {client_id: make_client(layout, client_id=client_id) for client_id in range(CLIENTS)}

@@ -1,4 +1,4 @@
-"""Links of this plugin's components, folded and executed as the core does it, without a run."""
+"""Links of this plugin's components, folded and executed as in the core, without a run."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from fedplug_std.clip import Clip
 
 
 def steps(ctx: Context, zone: str, *chain: Any) -> tuple[Step, ...]:
-    """What the components of a zone's chain do at a client."""
+    """The steps of the components of a zone's chain at a client."""
     return fold([Link(zone, "protect", each.name, each, "client") for each in chain], ctx)
 
 
 def passed(block: Block, client: Client, *chain: Any) -> Block:
-    """A client's block behind a chain of components."""
+    """A client's block after a chain of components."""
     for step in steps(client.ctx, block.zone, *chain):
         block = execute(step, block, client, client.ctx)
     return block
 
 
 def behind(ctx: Context, zone: str, *chain: Any) -> Known:
-    """What is known of one client's values behind a chain of components."""
+    """The facts known about one client's values after a chain of components."""
     return steps(ctx, zone, *chain)[-1].after
 
 

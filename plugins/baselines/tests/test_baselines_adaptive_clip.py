@@ -27,7 +27,7 @@ def recipe(**options: Any) -> dict[str, Any]:
 
 
 class OneRound:
-    """The clients of a round by the norms of their updates, as the negotiation meets them."""
+    """The clients of a round, by the norms of their updates, with the calls that the negotiation makes."""
 
     def __init__(self, part: AdaptiveClip, norms: list[float]) -> None:
         self.part, self.norms, self.told, self.dropped = part, norms, 0.0, []  # type: ignore[var-annotated]
@@ -60,7 +60,7 @@ def server_of(made: AdaptiveClip, round: int, rounds: int, clients: int, server:
 
 
 def negotiated(made: AdaptiveClip, norms: list[float], rounds: int) -> list[float]:
-    """The norms that clients of these norms are told, round by round."""
+    """The norms that clients with these norms receive, round by round."""
     server, told = HostedServer(), []
     for round in range(rounds):
         cohort: Any = OneRound(made, norms)
@@ -75,7 +75,7 @@ def test_the_worked_example() -> None:
     quiet = part(noise_multiplier=1e-6, initial_norm=1.0)
     told = negotiated(quiet, [1.0, 2.0, 3.0, 4.0, 100.0], 60)
     assert told[:2] == pytest.approx([1.0, math.exp(0.2 * 0.3)], rel=1e-4)
-    # At the median 3 of 5 are within, just below it 2: the norm stays within a step of it.
+    # At the median 3 of 5 are within, and just below it 2. So the norm stays within a step of it.
     assert 3 * math.exp(-0.2) < min(told[40:]) <= max(told[40:]) < 3 * math.exp(0.2)
 
 
@@ -124,7 +124,7 @@ def test_the_median_as_it_is_earns_no_guarantee() -> None:
     assert "released without noise" in report.views["released_model"].detail
 
 
-def test_nobody_exceeds_the_norm_that_was_told() -> None:
+def test_no_update_exceeds_the_norm_that_was_sent() -> None:
     outcome = run_protocol(recipe(initial_norm=0.05))
     found = []
     for client_id in range(4):
@@ -141,11 +141,11 @@ def test_nobody_exceeds_the_norm_that_was_told() -> None:
     ("changes", "said"),
     [
         ({"postprocess": {}}, "postprocess.noised too"),
-        ({"sampling": {"scheme": "poisson", "rate": 0.5}}, "take sampling out"),
+        ({"sampling": {"scheme": "poisson", "rate": 0.5}}, "remove sampling"),
         ({"protect": {"noised": [{"use": "std.clip", "norm": 1.0}, NAME]}}, "must not come after clip"),
     ],
 )
-def test_where_it_cannot_stand(changes: dict[str, Any], said: str) -> None:
+def test_places_where_it_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(RecipeError, match=said):
         Recipe.from_plain(recipe(changes=changes))
 

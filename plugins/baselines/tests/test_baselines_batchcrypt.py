@@ -1,4 +1,4 @@
-"""BatchCrypt: its packing, its clip, exact sums, and no sum that overflows without being noticed."""
+"""BatchCrypt: its packing, its clip, exact sums, and no overflow that goes unnoticed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_codes_of_all_clients_sum_to_bits_bits_and_never_reach_the_next_fiel
 
 @given(st.integers(1, 7), st.integers(4, 20), st.integers(0, 2**32 - 1))
 def test_packed_sums_are_the_sums_of_the_values(clients: int, bits: int, seed: int) -> None:
-    """Through plaintexts that are added as whole numbers: each value is off by at most half a step a client."""
+    """The plaintexts are added as whole numbers. Each value is off by at most half a step per client."""
     rng = np.random.default_rng(seed)
     clip = np.concatenate([[0.0], rng.uniform(0.1, 2, 10)])
     codec, width = TwosComplement(bits, clients, clip), field_bits(bits, clients)
@@ -81,7 +81,7 @@ def test_two_s_complement_has_two_sign_bits() -> None:
 
 
 def test_carries_end_in_the_padding() -> None:
-    """All clients send -1 everywhere: every field is all ones, and every sum carries as far as one can."""
+    """All clients send -1 everywhere. Every field is all ones, and every sum carries as far as possible."""
     bits, clients = 8, 9
     codec, width = TwosComplement(bits, clients, float(code_limit(bits, clients))), field_bits(bits, clients)
     row = codec.encode(np.full(20, -1.0))[0].reshape(1, -1)
@@ -153,7 +153,7 @@ def test_the_clip_of_a_tensor_follows_from_its_extremes() -> None:
 
 @pytest.fixture(scope="module")
 def key() -> SecretKey:
-    """A short key: what is tested here does not depend on its length."""
+    """A short key. The tests do not depend on its length."""
     return _generate(512)
 
 
@@ -236,7 +236,7 @@ def test_a_shared_part_of_the_model_can_be_encrypted_under_a_given_clip() -> Non
     assert 0 < np.abs(outcome.vector - fedavg.vector).max() < 4 * 0.1 / code_limit(16, 4)
 
 
-def test_positions_of_a_client_s_own_are_refused() -> None:
+def test_positions_that_differ_between_clients_are_refused() -> None:
     component = BatchCrypt(BatchCrypt.Options(clip="range"))
     block = Block("encrypted", 1, np.ones(1, np.float32), np.array([3], np.uint32))
     with pytest.raises(ProtectionError, match=r"let the negotiation share the zone, or use std.paillier"):
@@ -264,7 +264,7 @@ def test_extremes_are_checked_before_they_are_used(found: Any) -> None:
     assert not is_extremes(found, 3)
 
 
-def test_every_group_has_clips_of_its_own(make_client: Any) -> None:
+def test_every_group_has_its_own_clips(make_client: Any) -> None:
     """The groups negotiate one after the other, before any of them is summed."""
     component = BatchCrypt(BatchCrypt.Options())
     component.name = "baselines.batchcrypt"
@@ -302,7 +302,7 @@ def test_a_diverged_client_is_left_out() -> None:
 
 
 def behind(make_client: Any, **options: Any) -> Known:
-    """What is known of clipped values behind it."""
+    """The facts known about clipped values after the component."""
     component = BatchCrypt(BatchCrypt.Options(**options))
     ctx = make_client(Layout.of([("w", (50,))])).ctx
     known = Known(zone="encrypted", link=component.name, layers=(50,), bounds=(Bound(1.0),))
@@ -317,7 +317,7 @@ def test_a_given_clip_and_the_nearest_code_are_a_range_and_a_step(make_client: A
 
 
 def test_what_rounding_by_chance_or_a_clip_of_the_round_does_to_a_length_is_not_promised(make_client: Any) -> None:
-    """By chance a value next to 0 becomes a whole step, so that a short update may come out many times as long."""
+    """Random rounding can turn a value next to 0 into a whole step, so a short update can become many times as long."""
     chance, agreed = behind(make_client, clip="range", range=0.5), behind(make_client)
     for known in (chance, agreed):
         (seal,) = known.sealed
@@ -331,7 +331,7 @@ def test_what_rounding_by_chance_or_a_clip_of_the_round_does_to_a_length_is_not_
     assert math.isnan(agreed.sealed[0].range)
 
 
-def test_extremes_are_told_to_the_server_and_clips_to_whoever_opens() -> None:
+def test_the_server_learns_the_extremes_and_the_opener_the_clips() -> None:
     protocol = run_protocol(recipe()).protocol
     assert {*protocol.ledger.uncovered} <= {PLAIN_VALUES}  # extremes are plain values, as it states
     component: Any = protocol.composition.components["baselines.batchcrypt"]

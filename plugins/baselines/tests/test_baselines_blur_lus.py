@@ -1,4 +1,4 @@
-"""BLUR keeps updates within the clip, LUS leaves out what matters least, and noise hides what that was."""
+"""BLUR keeps updates within the clip, LUS zeroes the values that matter least, and noise hides which they were."""
 
 from __future__ import annotations
 
@@ -177,13 +177,13 @@ def test_the_literal_form_shows_what_was_zeroed() -> None:
     ctx = outcome.protocol.server.ctx
     (shown,) = outcome.protocol.composition.components["baselines.lus"].reveals(ctx)
     assert (shown.what, shown.covered_by) == ("support of the update", None)
-    # Whoever sees the model sees the scalars that all clients zeroed: they do not move.
+    # Any party with the model sees the scalars that all clients zeroed: they do not move.
     assert {"server", "released_model"} <= set(shown.to)
     assert np.count_nonzero(outcome.vector == initial_vector(recipe_of("noised"))) > 100
 
 
 def test_the_literal_form_promises_nothing() -> None:
-    """Where the zeros are follows from the data, and no noise lies over them."""
+    """The positions of the zeros follow from the data, and no noise covers them."""
 
     def report(chain: list[Any]) -> Any:
         noise = NOISE | {"noise_multiplier": 3.0, "source": "secure"}
@@ -197,7 +197,7 @@ def test_the_literal_form_promises_nothing() -> None:
     assert covered.views["released_model"].epsilon < covered.views["server"].epsilon
 
 
-def test_what_is_zeroed_follows_from_data_and_a_clip_comes_behind(make_client: Callable[..., Client]) -> None:
+def test_zeroing_follows_from_data_and_a_clip_comes_after(make_client: Callable[..., Client]) -> None:
     ctx, noise = make_client(LAYOUT).ctx, Noise.gaussian(0.1)
     assert behind(ctx, "noised", clip(1.0), lus()).norm() is None
     known = behind(ctx, "noised", lus(), clip(1.0))
@@ -213,7 +213,7 @@ def test_what_is_zeroed_follows_from_data_and_a_clip_comes_behind(make_client: C
 
 
 def test_examples_are_read_for_the_utility_alone(make_client: Callable[..., Client]) -> None:
-    """Also beside an account of single records, which then says that it does not cover what they show."""
+    """Even with an account of single records, which then states that it does not cover these."""
     ctx = make_client(LAYOUT).ctx
     for by in ("magnitude", "utility"):
         (operation,) = lus(by=by).protect(Known(zone="noised"), ctx)

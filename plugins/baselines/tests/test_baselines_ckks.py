@@ -79,7 +79,7 @@ def test_a_tensor_begins_a_ciphertext() -> None:
 
 
 def test_what_nvflare_sends_along_with_every_tensor() -> None:
-    """nvflare/app_opt/he/decomposers.py serialises the context beside each vector; this component does not.
+    """nvflare/app_opt/he/decomposers.py serialises the context with each vector. This component does not.
 
     It is as NVFlare's provisioning makes it: symmetric, with relinearisation keys. More than twice the ciphertext.
     """

@@ -1,4 +1,4 @@
-"""Every component of this plugin does what it says, in a small run around it."""
+"""Every component of this plugin conforms to its statements, in a small run around it."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def test_batches_in_parts_are_the_same(make_client: Any, monkeypatch: Any) -> No
 
 
 def test_batches_are_poisson_samples(make_client: Any, monkeypatch: Any) -> None:
-    """Sizes vary as a binomial of n and q does; with a batch as large as the data everybody is always in."""
+    """Sizes vary like a binomial of n and q. With a batch as large as the data, every example is always in it."""
     client, sizes = client_of(make_client, mlp(()), 40), []
     component = trainer(batch_size=10, epochs=100, source="secure")
     zero = np.zeros(client.ctx.layout.size, np.float32)
@@ -170,7 +170,7 @@ def test_batches_are_poisson_samples(make_client: Any, monkeypatch: Any) -> None
 
 
 def test_the_noise_has_the_stated_size(make_client: Any, monkeypatch: Any) -> None:
-    """sigma C on the sum, whatever the batch; lr / (q n) of that in the model. Other noise each time."""
+    """sigma C on the sum, for any batch, and lr / (q n) of that in the model. The noise differs each time."""
     moves = []
     for _ in range(2):
         client = client_of(make_client, mlp((32,)), 40)
@@ -205,7 +205,7 @@ def test_batch_norm_is_refused_with_a_remedy(make_client: Any) -> None:
 
 
 class Mixes(torch.nn.Module):
-    """Take something of the batch off: its mean, behind which no gradient goes, or what was there before."""
+    """Subtracts a quantity of the batch: its mean, detached from the gradient, or an earlier state."""
 
     def __init__(self, keeps: str) -> None:
         super().__init__()
@@ -223,13 +223,13 @@ class Mixes(torch.nn.Module):
 
 @pytest.mark.parametrize("keeps", ["batch", "buffer", "attribute", "nothing"])
 def test_a_module_that_lets_examples_meet_is_refused(make_client: Any, keeps: str) -> None:
-    """What one does to the answers to others is not clipped, and no noise is measured by it."""
+    """The effect of one example on the answers to others is neither clipped nor covered by the noise."""
     client = client_of(make_client, TorchModel(Mixes(keeps)))
     if keeps == "nothing":
         trainer().train(client, client.ctx)
         return
     where = "its batch" if keeps == "batch" else "later batches"
-    with pytest.raises(SetupError, match=f"what Mixes answers to one changes with others in {where}"):
+    with pytest.raises(SetupError, match=f"the answer of Mixes to one changes with others in {where}"):
         trainer().train(client, client.ctx)
 
 
@@ -331,8 +331,8 @@ def test_a_trainer_that_does_other_than_it_said_before_round_1_is_refused(monkey
 
 
 @pytest.mark.parametrize("release", [(0.02, 1.0, 1), (0.01, 1.0, 1), (0.02, 0.2, 1), (0.02, 1.0, 1000)])
-def test_little_noise_is_never_said_to_protect_more_than_it_does(release: tuple[float, float, int]) -> None:
-    """Where e^epsilon overflows (from 709 on) too; one step in the batch is the Gaussian itself."""
+def test_the_protection_of_little_noise_is_never_overstated(release: tuple[float, float, int]) -> None:
+    """Even where e^epsilon overflows (from 709 on). One step with the whole batch is the Gaussian itself."""
     multiplier, rate, _ = release
     # delta(epsilon) of a sampled step is at least rate * delta_G(epsilon + log(1 / rate)) of the plain Gaussian.
     found = record_epsilons([release], 1e-5)
@@ -342,7 +342,7 @@ def test_little_noise_is_never_said_to_protect_more_than_it_does(release: tuple[
 @pytest.mark.parametrize(
     ("release", "rule"),
     [
-        ((2.0, 5.0, 10.0), "10 steps at sampling_rate=5 must be what 2 epochs of batches of 32 take"),
+        ((2.0, 5.0, 10.0), "10 steps at sampling_rate=5 must be those of 2 epochs of batches of 32"),
         ((2.0, 0.0, 10.0), "sampling_rate=0 must"), ((2.0, 1e-300, 5.0), "sampling_rate=1e-300 must"),
         ((2.0, 32 / 100, 9.0), "9 steps"), ((2.0, 32 / 100, 8.5), "8.5 steps"), ((2.0, 1.0, 1e300), "1e.300 steps"),
         ((2.0, 32 / 100.5, 8.0), "0.318408 must"), ((2.0, 32 / 2**33, 2.0**29), "some number of examples, 4294967296"),
@@ -396,7 +396,7 @@ def test_the_noise_of_an_update_is_unknown_and_drawn_once_where_it_is_secret(mak
 
 
 def test_one_batch_has_the_noise_of_a_step_of_the_round(make_client: Any) -> None:
-    """Not what would be calibrated for a single step on a few examples."""
+    """Not the noise that would be calibrated for a single step on a few examples."""
     client = client_of(make_client, mlp())
     component = trainer(noise_multiplier=None, epsilon=4.0, delta=1e-5, batch_size=4, epochs=3, momentum=0.9)
     sigma = component.round_release(client, client.ctx)[0]
@@ -408,7 +408,7 @@ def test_one_batch_has_the_noise_of_a_step_of_the_round(make_client: Any) -> Non
 
 
 class Mixed(Classification):
-    """Losses that ask for an example of the batch, and losses that ask how large it is."""
+    """Losses that depend on an example of the batch, and losses that depend on its size."""
 
     how = "value"
 
@@ -419,7 +419,7 @@ class Mixed(Classification):
 
 @pytest.mark.parametrize("how", ["value", "number"])
 def test_the_loss_of_an_example_does_not_follow_from_others(make_client: Any, how: str) -> None:
-    """A value of the batch is refused; its size is one, since the loss is handed one example."""
+    """A value of the batch is refused. Its size is one, since the loss gets one example."""
     client = client_of(make_client, mlp())
     task = Mixed(Classification.Options())
     object.__setattr__(task, "name", "mix.mixed")

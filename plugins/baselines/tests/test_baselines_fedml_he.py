@@ -80,7 +80,7 @@ def test_the_label_derivative_is_minus_the_gradient_of_log_p(case: Any, jacobian
 
 
 def test_at_the_true_label_it_is_the_per_sample_gradient(case: Any, jacobians: Any) -> None:
-    """The fact that makes FedML-HE's map one backward pass an example."""
+    """The fact that reduces FedML-HE's map to one backward pass per example."""
     import torch
     from fedplug_std.torch_model import to_tensor
 
@@ -124,7 +124,7 @@ def test_the_highest_share_is_selected_and_of_equal_scores_the_first() -> None:
 
 @given(arrays(np.float32, (3, 12), elements=st.integers(0, 1000)), st.integers(-20, 20), st.floats(0, 1))
 def test_the_mask_does_not_change_when_all_weights_or_all_maps_are_scaled(maps: Any, power: int, ratio: float) -> None:
-    """Spec 33; by powers of two, which float32 holds exactly."""
+    """Spec 33. Scales are powers of two, which float32 holds exactly."""
     weights, factor = np.array([1, 0.5, 0.25], np.float32), np.float32(2.0**power)
     mask = select(weights @ maps, ratio).tobytes()
     assert select((factor * weights) @ maps, ratio).tobytes() == mask
@@ -223,7 +223,7 @@ def saved(outcome: Outcome, folder: Path) -> dict[int, Any]:
 
 @pytest.mark.parametrize("holder", ["key_server", "clients"])
 def test_the_mask_is_that_of_the_weighted_mean_and_holds_all_run_long(holder: str, tmp_path: Path) -> None:
-    """With real encryption; no map crosses the wire in readable form."""
+    """With real encryption. No map crosses the wire in readable form."""
     outcome = run_protocol(recipe(0.2, holder, rounds=3))
     states, weights = saved(outcome, tmp_path), weights_of(outcome)
     maps = {client_id: state["state"][SENSITIVITY]["map"] for client_id, state in states.items()}
@@ -290,7 +290,7 @@ def test_of_two_encryptions_one_must_be_named() -> None:
 
 @pytest.mark.parametrize("holder", ["key_server", "clients"])
 def test_it_says_what_the_agreement_shows(holder: str) -> None:
-    """Single maps are open to whoever holds the clients' one key and has them in hand; then no epsilon stands."""
+    """Any party that has the clients' one key and a single map can open it. Then no epsilon holds."""
     outcome = run_protocol(recipe(holder=holder, rounds=1))
     shown = outcome.protocol.composition.components["baselines.fedml_he"].reveals(outcome.protocol.server.ctx)
     by_key_server = {"select"} if holder == "key_server" else set()
@@ -305,7 +305,7 @@ def test_it_says_what_the_agreement_shows(holder: str) -> None:
     assert not outcome.protocol.ledger.uncovered
 
 
-def test_lwe_which_nobody_holds_a_key_of_cannot_encrypt_the_maps(make_client: Any) -> None:
+def test_lwe_without_a_key_holder_cannot_encrypt_the_maps(make_client: Any) -> None:
     component = FedMLHE(FedMLHE.Options(by="scores"))
     component.name = "baselines.fedml_he"
     sums = Sums(None).varied(opened_by="shares")

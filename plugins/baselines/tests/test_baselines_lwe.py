@@ -1,4 +1,4 @@
-"""LWE sums: what is opened, and what is seen."""
+"""LWE sums: the opened sum, and what each party sees."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_errors_add_up_to_the_noise_that_was_asked_for(parties: dict[int, Cl
 
 
 def test_the_default_share_of_the_noise_leaves_out_who_looks() -> None:
-    """4 clients, more than half of them open: the smallest sum has three, of whom one knows its own error."""
+    """4 clients, more than half of which open: the smallest sum has three, and each of them knows its own error."""
     options = lwe().options
     assert options.of_one(0, 5, 4, 2) == pytest.approx(0.5 / math.sqrt(2))
     assert options.of_one(0, 5, 4, 4) == pytest.approx(0.5 / math.sqrt(3))
@@ -101,7 +101,7 @@ def test_the_release_says_what_one_client_adds(make_client: Any) -> None:
 
 
 def test_a_clip_of_a_length_that_is_not_known_yet_is_no_error(make_client: Any) -> None:
-    """Before a run there is no model, and a clip of each scalar then bounds no length."""
+    """Before a run there is no model, so a clip of each scalar bounds no length."""
     ctx = make_client(Layout(())).ctx
     known = Known(zone="encrypted", link="baselines.lwe", bounds=(Bound(0.1, order=math.inf, per="scalar"),))
     noise, seal = lwe().protect(known, ctx)
@@ -111,7 +111,7 @@ def test_a_clip_of_a_length_that_is_not_known_yet_is_no_error(make_client: Any) 
     assert seal.step == 0
 
 
-def test_it_needs_a_clip_and_stands_alone(make_client: Any) -> None:
+def test_it_needs_a_clip_and_no_other_noise(make_client: Any) -> None:
     ctx = make_client(Layout(())).ctx
     known = Known(zone="encrypted", link="baselines.lwe")
     with pytest.raises(Misplaced, match=r"needs a bound of the L2 norm.*std.clip"):
@@ -134,7 +134,7 @@ def test_what_clients_answer_is_covered() -> None:
 
 
 def test_equal_updates_give_unlike_uploads_that_look_uniform(parties: dict[int, Client]) -> None:
-    """Under the same noise too, since every upload has a secret of its own; what is left is not small."""
+    """Even under the same noise, since every upload has its own secret. The difference is not small."""
     component = lwe()
     first, second = (upload(component, parties[0], update(0)) for _ in range(2))
     sent = [np.frombuffer(block.ciphertexts[0], "<u4").astype(np.int64) for block in (first, second)]
@@ -146,7 +146,7 @@ def test_equal_updates_give_unlike_uploads_that_look_uniform(parties: dict[int, 
     assert all(first.meta["shares"][c] != second.meta["shares"][c] for c in range(CLIENTS))
 
 
-def test_every_round_and_zone_has_a_matrix_of_its_own(make_client: Any) -> None:
+def test_every_round_and_zone_has_its_own_matrix(make_client: Any) -> None:
     layout = Layout.of([("w", (3,))])
     contexts = [make_client(layout, round=round).ctx for round in (0, 1)]
     seeds = {lwe()._seed(ctx, zone) for ctx in contexts for zone in ("encrypted", "noised")}
@@ -172,7 +172,7 @@ def test_the_wire_holds_masked_values_and_sealed_shares_only() -> None:
         assert {len(share) for share in block.meta["shares"].values()} == {4 * 710 + 28}
     asked = [m for m in outcome.wire.messages if "baselines.lwe.sum_of_shares" in _calls(m)]
     assert len(asked) == CLIENTS
-    for message in asked:  # each is handed what was sealed for it, and nothing for anybody else
+    for message in asked:  # each client gets only shares sealed for it
         receiver = int(message.receiver.removeprefix("client:"))
         for other in range(CLIENTS):
             there = [uploads[dealer].meta["shares"][other] in message.data for dealer in range(CLIENTS)]

@@ -1,4 +1,4 @@
-"""LWE sums: who answers when a sum is opened, and what is refused."""
+"""LWE sums: which clients answer when a sum is opened, and what is refused."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_round_that_is_repeated_after_its_sum_was_opened_goes_on_without_it(
     said = "round 2 was repeated; zone encrypted was not opened a second time"
     assert said in json.loads((folder / "ledger.json").read_text())["warnings"]
     rows = read_rows(folder)
-    assert [row.clients.dropped for row in rows] == [{}, {}, {}]  # to refuse is not a failure
+    assert [row.clients.dropped for row in rows] == [{}, {}, {}]  # a refusal is not a failure
     assert rows[0].loss == rows[1].loss != rows[2].loss
     for c in range(CLIENTS):
         notes = (folder / "openings" / f"client-{c}.jsonl").read_text().splitlines()
@@ -173,7 +173,7 @@ def test_an_upload_that_cannot_be_added_is_blamed_on_its_client(
 
 
 def test_a_sum_that_cannot_be_is_found_and_not_used(parties: dict[int, Client]) -> None:
-    """One upload of noise over the whole ring: the sum is uniform, and most of it beyond what four updates give."""
+    """One upload is noise over the whole ring: the sum is uniform, and most of it exceeds any sum of four updates."""
     component = lwe()
     blocks = {c: upload(component, client, update(c)) for c, client in parties.items()}
     junk = np.random.default_rng(0).integers(0, Q, SIZE).astype("<u4").tobytes()
@@ -183,7 +183,7 @@ def test_a_sum_that_cannot_be_is_found_and_not_used(parties: dict[int, Client]) 
         component.open(total, server_of(parties))
 
 
-def test_a_client_refuses_positions_of_its_own(parties: dict[int, Client]) -> None:
+def test_a_client_refuses_positions_that_differ_between_clients(parties: dict[int, Client]) -> None:
     with pytest.raises(ProtectionError, match="let the negotiation share the zone"):
         upload(lwe(), parties[0], update(0), positions=np.arange(SIZE, dtype=np.uint32))
 
@@ -193,7 +193,7 @@ def test_a_block_of_another_encryption_is_not_opened(parties: dict[int, Client])
         lwe().open(Block("encrypted", 3, sealed_by="std.bfv"), server_of(parties))
 
 
-def test_the_set_up_needs_everybody_s_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_set_up_needs_the_key_of_every_client(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Lwe.make_key
 
     @at_client

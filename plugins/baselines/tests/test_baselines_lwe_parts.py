@@ -51,7 +51,7 @@ def test_inverses(values: list[int]) -> None:
 
 
 @given(st.lists(st.integers(-HALF, HALF), max_size=20))
-def test_residues_stand_for_their_integers(values: list[int]) -> None:
+def test_residues_represent_their_integers(values: list[int]) -> None:
     assert centred(residues(np.array(values, np.int64))).tolist() == values
 
 
@@ -76,7 +76,7 @@ def test_elements_are_uniform() -> None:
 
 
 def test_masks_are_the_product_with_the_public_matrix() -> None:
-    """Rows are made in blocks; the matrix, row by row, is what the seed's stream gives."""
+    """Rows are made in blocks. Row by row, the matrix is the output of the seed's stream."""
     size, n = 1100, 40
     secret = uniform(keystream(bytes(32)), n)
     stream = keystream(SEED)
@@ -87,14 +87,14 @@ def test_masks_are_the_product_with_the_public_matrix() -> None:
 
 
 def test_masks_add_up() -> None:
-    """A s + A s' = A (s + s'), which is all that opening a sum rests on."""
+    """A s + A s' = A (s + s'), the only property that opening a sum needs."""
     first, second = (uniform(keystream(bytes([k] * 32)), 64).astype(np.uint64) for k in (1, 2))
     total = (masks(SEED, 600, first) + masks(SEED, 600, second)) % Q
     assert np.array_equal(total, masks(SEED, 600, (first + second) % Q))
 
 
-def test_what_an_upload_hides_is_not_found_without_the_error_s_secret() -> None:
-    """Without errors n samples give the secret away (the code that leaves e out); with them the solution is wrong."""
+def test_an_upload_is_not_solved_where_there_is_an_error() -> None:
+    """Without errors n samples reveal the secret (as in the code that omits e). With errors the solution is wrong."""
     n = 24
     secret = uniform(keystream(bytes(32)), n).astype(np.uint64)
     matrix = uniform(keystream(SEED), n * n).reshape(n, n)
@@ -138,8 +138,8 @@ def test_any_threshold_of_shares_opens_a_sum(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize(("threshold", "packing"), [(3, 1), (3, 2), (2, 1)])
 def test_fewer_shares_say_nothing(monkeypatch: pytest.MonkeyPatch, threshold: int, packing: int) -> None:
-    """Exact, in the field of seven elements: over all randomness, any threshold - packing shares are uniform, whatever
-    the secret is. With packing 1 that is one share fewer than what opens."""
+    """Exact, in the field of seven elements: over all randomness, any threshold - packing shares are uniform, for any
+    secret. With packing 1 that is one share fewer than needed to open."""
     small = 7
     for module in (lwe_field, lwe_shares):
         monkeypatch.setattr(module, "Q", small)
@@ -190,7 +190,7 @@ def test_sums_of_what_fits_do_not_wrap(clients: int, data: st.DataObject) -> Non
 
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_what_has_wrapped_is_found(sign: int) -> None:
-    # Three clients, at twice their share: the sum has wrapped, and comes out beyond what three of ten may give.
+    # Three clients, at twice their share: the sum has wrapped, and exceeds the largest sum of three of ten.
     wrapped = centred(residues(np.array([sign * 2 * (HALF // 10) * 3 * 3])))
     with pytest.raises(ProtectionError, match="has wrapped around the modulus"):
         check_sum(wrapped, 3, 10)
@@ -226,7 +226,7 @@ def test_float32_holds_every_integer_of_a_client(whole: list[int], power: int) -
 
 @given(st.floats(-1, 1, width=32), st.integers(-40, 0))
 def test_cutting_a_value_off_is_exact_in_float32(value: float, power: int) -> None:
-    """Also where it is more than 2^24 steps: then it is a multiple of the step already."""
+    """Even where it is more than 2^24 steps, because then it is a multiple of the step already."""
     cut = np.trunc(value / 2.0**power) * 2.0**power
     assert float(np.float32(cut)) == cut
     assert abs(cut) <= abs(value)

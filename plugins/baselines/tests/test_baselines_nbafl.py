@@ -1,4 +1,4 @@
-"""NbAFL: the paper's noise, on clipped weights; and what the ledger makes of it."""
+"""NbAFL: the paper's noise on clipped weights, and its account in the ledger."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_worked_example() -> None:
 def test_the_server_adds_noise_where_uploads_carry_too_little(rounds: int, clients: int, exposures: int) -> None:
     down = downlink_std(1.0, 1.0, 100, 3.0, exposures, rounds=rounds, clients=clients)
     assert (down > 0) == (rounds**2 > exposures**2 * clients)
-    if down:  # with it, the mean carries T times what one exposure of a client's share of it asks for
+    if down:  # then the mean carries T times the noise for one exposure of a client's share
         up = uplink_std(1.0, 1.0, 100, 3.0, exposures)
         assert math.hypot(down, up / math.sqrt(clients)) == pytest.approx(
             uplink_std(1.0, 1.0, 100, 3.0, rounds) / clients
@@ -100,7 +100,7 @@ def test_scheduled_clients_by_the_formula() -> None:
     """N = 50, K = 20, T = 25, epsilon 60, delta 0.01, as in the paper's experiments; worked out from b and gamma."""
     constants = (1.0, 60.0, 1000, gaussian_constant(0.01), 1)
     gamma = -math.log(1 - 0.4 + 0.4 * math.exp(-60 / math.sqrt(20)))
-    assert 60 / gamma >= 25  # so there is none
+    assert 60 / gamma >= 25  # so no noise is added
     assert scheduled_std(*constants, rounds=25, clients=50, drawn=20) == 0
     constants = (1.0, 6.0, 1000, gaussian_constant(0.01), 1)
     b = -25 / 6 * math.log(1 - 2.5 + 2.5 * math.exp(-6 / 25))
@@ -190,7 +190,7 @@ def test_the_broadcast_is_left_alone_where_the_paper_asks_for_nothing() -> None:
 
 
 def test_both_engines_agree() -> None:
-    """Also on BLUR, LUS and layers that take turns, to which NbAFL may be joined."""
+    """Even with BLUR, LUS and layers that take turns, which can be combined with NbAFL."""
     plain = recipe(rounds=2, noise={"epsilon": 1e3}, train={"use": "baselines.blur", "norm": 0.1})
     sparsity = {"use": "baselines.lus", "noise": "kept"}
     plain["protect"] = {ZONE: [sparsity, *plain["protect"][ZONE], "baselines.lus"]}
@@ -202,18 +202,18 @@ def test_both_engines_agree() -> None:
 
 
 def released(component: NbAFL) -> Release:
-    """What the ledger is told of an upload."""
+    """The release of an upload that the ledger records."""
     (found,) = behind(component).releases
     return found
 
 
 def behind(component: NbAFL) -> Known:
-    """What is known of an upload."""
+    """The facts known about an upload."""
     return steps(server_of(component), ZONE, component)[-1].after
 
 
 def test_what_is_sent_has_the_noise_and_no_norm() -> None:
-    """The bound is one of weights; the difference from the global model may be of any length."""
+    """The bound is on the weights. The difference from the global model may have any length."""
     known, component = behind(uplink(norm=3.0)), uplink(norm=3.0)
     assert known.scales == (component.std(10),)
     assert known.releases[0].clipping_norm == 3.0
@@ -225,7 +225,7 @@ def test_it_clips_and_noises_by_itself(make_client: Callable[..., Client]) -> No
     component, ctx = uplink(), server_of(uplink())
     known = Known(zone=ZONE, link=component.name, layers=(4000,))
     noise, seal = Noise.gaussian(1.0), Seal(scheme="x", opened_by="clients", range=1.0, step=0.0)
-    for before, says in ((Clip(1.0), "take the clip of the update out"), (noise, "keep one noise"), (seal, "before")):
+    for before, says in ((Clip(1.0), "remove the clip of the update"), (noise, "keep one noise"), (seal, "before")):
         with pytest.raises(Misplaced, match=says):
             component.protect(known.after(before), ctx)
 

@@ -169,7 +169,7 @@ def test_a_client_that_is_not_sampled_keeps_its_offset() -> None:
         assert np.array_equal(client.start, outcome.vector) != has_trained
 
 
-def test_a_zone_that_stays_would_make_a_second_model_of_its_own() -> None:
+def test_a_zone_that_stays_would_make_a_second_personal_model() -> None:
     plain = recipe_of(
         train=PPSGD,
         negotiate_mask={"use": "baselines.feddpa", "zone": "clear"},

@@ -1,4 +1,4 @@
-"""Random masks: as large as they say, public, and the same at every client."""
+"""Random masks: of the stated size, public, and the same at every client."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_one_mask_a_run_or_one_a_round_and_the_same_at_every_client(make_client:
         for round, client in ((0, 0), (0, 3), (3, 0))
     )
     assert np.array_equal(first, again)
-    assert len(np.intersect1d(first, later)) < 25  # 5 by chance
+    assert len(np.intersect1d(first, later)) < 25  # 5 expected by chance
 
 
 def test_every_scalar_is_as_likely_as_any_other(make_client: Any) -> None:

@@ -1,4 +1,4 @@
-"""FAS's scrambling in runs: what the wire shows, sums as of plain uploads, and what the ledger says."""
+"""FAS's scrambling in runs: the wire, sums equal to those of plain uploads, and the ledger."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_conforms() -> None:
 
 
 def test_bytes_differ_for_each_client_and_round() -> None:
-    """Item 30: equal values, no two messages that share a block; in the literal style they are the same message."""
+    """Item 30: with equal values, no two messages share a block. In the literal style they are the same message."""
     same = {"use": "toy.push", "scale": 0.0}
     keyed = uploads_of(run_protocol(recipe([], train=same)))
     assert len(keyed) == 8
@@ -60,9 +60,9 @@ def test_bytes_differ_for_each_client_and_round() -> None:
 
 
 def test_two_attempts_at_a_message_share_no_keystream() -> None:
-    """A round that is repeated sends other noise under the same key, client and round.
+    """A round that is repeated sends different noise under the same key, client and round.
 
-    Under one keystream, the words of both attempts would differ in as few bits as their values do.
+    Under one keystream, the words of both attempts would differ in only as many bits as their values.
     """
     scrambler, values = Scrambler(KEY), np.linspace(-1, 1, 4000, dtype=np.float32)
     header = ("upload", 3, 5, "noised")
@@ -81,7 +81,7 @@ def test_two_attempts_at_a_message_share_no_keystream() -> None:
 
 @pytest.mark.parametrize("framing", ["binary", "hex"])
 def test_eavesdropper_finds_no_value_of_the_zone(framing: str) -> None:
-    """Neither values, nor words, nor sums, in any framing; the same search does find them in plain uploads."""
+    """Neither values, nor words, nor sums, in any framing. The same search does find them in plain uploads."""
 
     def hits(outcome: Any, truth: list[Any]) -> int:
         needles = [
@@ -118,7 +118,7 @@ def test_key_does_not_cross_the_wire_and_is_the_same_everywhere() -> None:
 
 
 def test_model_is_that_of_plain_uploads_to_fixed_point() -> None:
-    """And the weighted mean of what the clients pushed, without noise."""
+    """It is the weighted mean of the clients' pushes, without noise."""
     for chain in ([CLIP, NOISE], []):
         plain = run_protocol(recipe_of("noised", chain, train={"use": "toy.push"}))
         scrambled = run_protocol(recipe(chain))
@@ -139,8 +139,8 @@ def test_both_engines_and_both_styles_agree() -> None:
     assert local.rows[-1].log["fas.scramble.saturated"] == 0
 
 
-def test_works_where_every_client_has_a_mask_of_its_own() -> None:
-    """Each position is divided by those who sent it, in the clear or scrambled."""
+def test_works_where_masks_differ_between_clients() -> None:
+    """Each position is divided by the clients that sent it, in the clear or scrambled."""
     masks = {"use": "toy.masks", "other_zone": "noised"}
     zones: dict[str, list[str]] = {"encrypted": [], "noised": []}
     plain = recipe_of(negotiate_mask=masks, train={"use": "toy.push"}, protect=zones)
@@ -152,8 +152,8 @@ def test_works_where_every_client_has_a_mask_of_its_own() -> None:
     assert all(block.positions is not None and block.values is None for block in uploads_of(outcome).values())
 
 
-def test_one_bad_upload_costs_its_client_the_round_and_nobody_else() -> None:
-    """An upload that was altered, one that was cut short, one that is missing."""
+def test_one_bad_upload_costs_only_its_client_the_round() -> None:
+    """One upload was altered, one was cut short, and one is missing."""
 
     def damage(how: Callable[[Block], Block]) -> Any:
         def prepare(protocol: Any, engine: Any) -> None:
@@ -228,7 +228,7 @@ def bare_scramble(**options: Any) -> tuple[Any, Any]:
 
 
 def test_ledger_counts_the_zone_as_sent_in_the_clear() -> None:
-    """The server holds the key: epsilon is that of the noise alone, and without noise there is none."""
+    """The server holds the key. So epsilon is that of the noise alone, and without noise there is none."""
     noise = {"use": "std.laplace", "epsilon": 4.0, "delta": 1e-5}
     ledgers = []
     for last in ([], ["fas.scramble"]):
@@ -251,7 +251,7 @@ def test_it_says_that_the_server_sees_through() -> None:
         shown, keys = component.reveals(party.ctx)
         assert "server" in shown.to
         assert "hides nothing" in shown.note
-        assert ("without any key" in shown.note) == (style == "static")
+        assert ("without a key" in shown.note) == (style == "static")
         assert (keys.asked, keys.covered_by) == (("publish",), "nothing to pay")
         assert "sees through" in component.describe()
 
@@ -291,7 +291,7 @@ def test_recipes_that_cannot_work_are_refused(chain: list[Any], post: list[Any],
 
 
 def test_blocks_travel() -> None:
-    """A scrambled block passes the codec as it is."""
+    """A scrambled block passes the codec unchanged."""
     component, party = bare_scramble()
     block = component.seal(Block("noised", 3, np.ones(3, np.float32)), party, party.ctx)
     back = codec.decode(codec.encode(block))

@@ -1,4 +1,4 @@
-"""FAS's share: how many scalars, which, the same everywhere, and what happens at its ends."""
+"""FAS's share: the number of scalars, their choice, the same at all parties, and the limits 0 and 1."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIZE = 650  # a linear model on digits
 
 
 def fas(ratio: Any = 0.1, chain: list[Any] | None = None, **changes: Any) -> dict[str, Any]:
-    """FAS on a toy, with BFV at the key server and no noise unless told otherwise."""
+    """FAS on a toy, with BFV at the key server and no noise by default."""
     share = {"use": "fas.share", "ratio": ratio, **changes.pop("share", {})}
     plain = recipe_of(
         negotiate_mask=share, train={"use": "toy.push"},
@@ -73,7 +73,7 @@ def test_mask_is_the_same_in_every_round_and_at_every_client() -> None:
 
 
 def test_uniform_mask_spreads_over_the_model_and_prefix_does_not() -> None:
-    """Alg. 1, line 16: the first scalars. A uniform mask covers each quarter alike, within six standard deviations."""
+    """Alg. 1, line 16: the first scalars. A uniform mask covers the quarters equally, to six standard deviations."""
     uniform, prefix = (plan_of(0.4, order).positions(ENCRYPTED) for order in ("uniform", "prefix"))
     assert np.array_equal(prefix, np.arange(260))
     counts = np.histogram(uniform, bins=5, range=(0, SIZE))[0]
@@ -100,13 +100,13 @@ def test_share_that_is_none_is_refused(ratio: Any) -> None:
 
 
 @pytest.mark.parametrize("rest", ["encrypted", "retained"])
-def test_rest_must_be_sent_in_a_zone_of_its_own(rest: str) -> None:
-    with pytest.raises(ValidationError, match="zone of its own"):
+def test_the_other_zone_must_be_a_separate_zone_that_is_sent(rest: str) -> None:
+    with pytest.raises(ValidationError, match="separate zone"):
         Share.Options(other_zone=rest)
 
 
 def test_asks_for_no_ballot_and_costs_no_message() -> None:
-    """Every client draws the mask itself; what the server tells it of the mask is that it shall."""
+    """Every client draws the mask itself. The server only tells it to do so."""
     outcome = run_protocol(fas(0.3))
     assert not [shown for shown in outcome.protocol.ledger.reveals if "mask" in shown.what]
     calls = {call for message in outcome.sent(sender="server", round=1) for call in calls_of(message)}

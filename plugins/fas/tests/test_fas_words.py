@@ -1,4 +1,4 @@
-"""FAS's words: fixed point, a permutation of bits, and a key without which they do not open."""
+"""FAS's words: fixed point, a permutation of bits, and a key that is needed to open them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_literal_scrambling_does_not_notice_a_wrong_key() -> None:
 
 
 def test_keyed_words_look_random_and_literal_ones_keep_their_pattern() -> None:
-    """Equal values: under a keystream all words differ; permuted bits alone show equality and count the ones."""
+    """Equal values give different words under a keystream. Permuted bits alone show equality and the count of ones."""
     words, _ = to_words(np.full(1000, 0.37, np.float32), 32)
     keyed = np.frombuffer(Scrambler(KEY).scramble(words)[16:-32], "<u8")
     static = np.frombuffer(Scrambler(KEY, "static").scramble(words), "<u8")
@@ -100,7 +100,7 @@ def test_keyed_words_look_random_and_literal_ones_keep_their_pattern() -> None:
 
 
 def test_literal_words_are_read_without_the_key() -> None:
-    """From the words of four uploads alone: bits before the first significant one equal the sign, those after it do so
+    """Uses the words of four uploads alone. Bits before the first significant one equal the sign, and later bits do so
     ever less often, which puts all bits that matter in order.
     """
     rng, scrambler = np.random.default_rng(0), Scrambler(KEY, "static")

@@ -1,4 +1,4 @@
-"""Layers with scores and budgets, and what is stated of them."""
+"""Layers with scores and budgets, and their statements."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def protect(component: LayerBudgets, client: Client, values: Any, where: Any = N
 
 
 def stated(component: LayerBudgets, ctx: Context, zone: str = "noised") -> tuple[Clip, Noise, Release]:
-    """What it does, and what the ledger makes of that."""
+    """Its steps, and their account in the ledger."""
     step = step_of(component, ctx, zone)
     clip, *_, noise = step.operations
     (release,) = step.after.releases

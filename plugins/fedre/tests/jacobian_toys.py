@@ -18,7 +18,7 @@ PLAIN = About(classes=(), mean=(0.0,), std=(1.0,))
 
 
 def plain(channels: int) -> Any:
-    """Inputs become tensors as they are."""
+    """Inputs become tensors unchanged."""
     return About(classes=(), mean=(0.0,) * channels, std=(1.0,) * channels)
 
 
@@ -39,7 +39,7 @@ def linear(shape: tuple[int, ...], classes: int, zero: bool = False) -> TorchMod
 
 
 def small_conv(channels: int = 2, classes: int = 3) -> TorchModel:
-    """Smooth, so that differences approach derivatives; two layers that train and one that is frozen."""
+    """Smooth, so that differences approach derivatives. Two layers train and one is frozen."""
     torch.manual_seed(5)
     frozen = nn.Conv2d(3, 3, 1)
     frozen.requires_grad_(False)
@@ -50,7 +50,7 @@ def small_conv(channels: int = 2, classes: int = 3) -> TorchModel:
 
 
 def segmenter(channels: int = 1, classes: int = 2) -> TorchModel:
-    """A logit a class for each pixel."""
+    """One logit per class for each pixel."""
     torch.manual_seed(6)
     return TorchModel(
         nn.Sequential(nn.Conv2d(channels, 4, 3, padding=1), nn.Softplus(), nn.Conv2d(4, classes, 3, padding=1))
@@ -62,7 +62,7 @@ def whole(examples: Examples) -> NDArray[np.bool_]:
 
 
 def gradients_at(model: TorchModel, inputs: torch.Tensor, answer: torch.Tensor) -> list[torch.Tensor]:
-    """The gradient of one example's loss in double precision, one tensor a layer."""
+    """The gradient of one example's loss in double precision, one tensor per layer."""
     module = copy.deepcopy(model.module).double().eval()
     named = {name: tensor for name, tensor in module.named_parameters() if tensor.requires_grad}
     loss = nn.functional.cross_entropy(module(inputs), answer)

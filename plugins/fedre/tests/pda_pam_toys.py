@@ -1,4 +1,4 @@
-"""A server that weighs updates of ten values by scores."""
+"""A server that weights updates of ten values by scores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PUBLIC = PublicData(SOME, classes=("x", "y"), mean=(0.5,), std=(0.5,))
 
 
 class Sealing(fedplug.Sealer):
-    """A seal of which nothing but the sum is needed."""
+    """A seal of which only the sum is needed."""
 
     name = "seal"
 
@@ -56,7 +56,7 @@ def pda_pam(**options: Any) -> PdaPam:
 
 
 def server_at(public: PublicData | None = PUBLIC, round: int = 0) -> tuple[Server, Context]:
-    """A server that knows a model of zeros."""
+    """A server with a model of zeros."""
     server = Server(vector=np.zeros(LAYOUT.size, np.float32), model=SimpleNamespace())  # type: ignore[arg-type]
     server.ctx = Context(round, 3, LAYOUT, BASE_ZONES, 3, 2, 7, "", server, public=public)
     return server, server.ctx
@@ -76,7 +76,7 @@ def summed(blocks: dict[int, Block], server: Server, ctx: Context, **options: An
 
 
 def total_of(component: PdaPam, blocks: dict[int, Block], ctx: Context) -> Block:
-    """The sum of one zone; where the blocks are sealed, behind a link that says so."""
+    """The sum of one zone. If the blocks are sealed, a link before it states that."""
     block = next(iter(blocks.values()))
     links = [Link(block.zone, "aggregate", component.name, component, "server")]
     if block.sealed_by is not None:

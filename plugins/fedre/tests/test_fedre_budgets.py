@@ -1,4 +1,4 @@
-"""How epsilon is shared out among layers, what the shares cost together, and what eq. 9 makes of them."""
+"""The shares of epsilon among layers, their joint cost, and the noise that eq. 9 gives them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_where_eq_9_ends() -> None:
 
 
 def test_many_equal_layers_have_far_more_noise_each_than_the_model_as_a_whole() -> None:
-    """60 layers, epsilon 10: eps_l = 0.17. Eq. 9 and adding up waste most of the budget; the exact factor does not."""
+    """60 layers, epsilon 10: eps_l = 0.17. Eq. 9 and adding up waste most of the budget. The exact factor does not."""
     found = {one: budgets(np.ones(60), 10, DELTA, 1, one, 60) for one in ALLOCATIONS}  # type: ignore[arg-type]
     assert found["as_published"].epsilons[0] == pytest.approx(1 / 6)
     assert found["as_published"].sigmas[0] == pytest.approx(33.5, abs=0.1)
@@ -138,7 +138,7 @@ def test_all_layers_together_cost_at_least_what_each_costs(
 def test_the_ledger_is_never_told_of_more_noise_than_there_is(
     scores: Any, epsilon: float, delta: float, rounds: int, allocation: Any, absent: int
 ) -> None:
-    """Also where the zone holds some of the model's layers only, and whatever their scores are."""
+    """Even where the zone holds only some of the model's layers, and for any scores."""
     layers = len(scores) + absent
     found = budgets(scores, epsilon, delta, rounds, allocation, layers)
     released = released_multiplier(epsilon, delta, rounds, allocation, layers)

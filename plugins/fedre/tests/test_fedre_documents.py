@@ -64,7 +64,7 @@ def test_the_same_seed_gives_the_same_examples_and_another_others() -> None:
 
 
 def test_untouched_and_single_ways_of_tampering() -> None:
-    """An untouched set is what the others were made from, so the mask of those is exact in the whole data set too."""
+    """The other sets were made from an untouched set, so their mask is exact in the whole data set too."""
     originals = [
         document(tuple(FORMATS)[number % 4], 64, stream(0, "fedre.documents", "train", number)).image
         for number in range(40)
@@ -80,7 +80,7 @@ def test_untouched_and_single_ways_of_tampering() -> None:
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("size", [48, 64, 96, 129])
 def test_text_boxes_are_inside_and_hold_the_ink(kind: str, size: int) -> None:
-    """`Sheet` refuses a box that is not inside; nearly all of what is dark lies in one."""
+    """`Sheet` refuses a box that is not inside. Nearly all dark pixels are in a box."""
     for seed in range(5):
         sheet = document(kind, size, np.random.default_rng(seed))
         assert len(sheet.boxes) >= 2

@@ -1,4 +1,4 @@
-"""PSI scores: closed forms and finite differences, and what of a model they do not depend on."""
+"""PSI scores: closed forms and finite differences, and the parts of a model that do not matter."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_linear_layer_in_closed_form() -> None:
     ids=["channels", "segmentation", "segmentation with channels"],
 )
 def test_finite_differences(model: TorchModel, examples: Examples) -> None:
-    """The exact score and the projections against the gradient itself, for each layer; also in part of the image."""
+    """The exact score and the projections against the gradient itself, for each layer, even in part of the image."""
     data, norms = plain(examples.inputs.shape[1]), by_differences(model, examples)
     regions = whole(examples)
     for _ in range(2):
@@ -117,7 +117,7 @@ def test_standardised_inputs_are_what_the_score_is_about() -> None:
 
 
 def test_pixels_that_a_layer_does_not_depend_on_score_zero() -> None:
-    """A layer behind dead units has no gradient, whatever the region; a model that does not see pixels has no score."""
+    """A layer after dead units has no gradient for any region. A model that does not see pixels has no score."""
     torch.manual_seed(1)
     dead = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
     nn.init.constant_(dead[1].bias, -100.0)
@@ -177,7 +177,7 @@ def test_examples_do_not_mix_and_the_model_stays_as_it_is(method: Any) -> None:
 
 
 def test_batch_norm_can_take_the_statistics_of_the_examples() -> None:
-    """As if the model had seen them once, without momentum; what the model has itself then does not matter."""
+    """As if the model had seen them once, without momentum. The model's own statistics then do not matter."""
     torch.manual_seed(2)
     module = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Tanh(), nn.Flatten(), nn.Linear(12, 3))
     model, examples = TorchModel(module), images((4, 1, 4, 4), 3)

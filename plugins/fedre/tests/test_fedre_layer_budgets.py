@@ -1,4 +1,4 @@
-"""Clip and noise of each layer: how much, in which part of the model, and what the ledger is told."""
+"""Clip and noise of each layer: how much, in which part of the model, and the release in the ledger."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_each_layer_has_the_noise_of_its_budget(allocation: Any, source: str) ->
 
 
 def test_each_layer_is_clipped_to_its_norm_and_no_further() -> None:
-    """Eq. 7. With almost no noise, what is left is the clipped update."""
+    """Eq. 7. With almost no noise, the result is the clipped update."""
     client, rng = client_with(), np.random.default_rng(3)
     values = rng.standard_normal(LAYOUT.size) * LAYOUT.per_scalar(np.array([1.0, 1e-4, 1.0]))
     component = layer_budgets(epsilon=1e9, norm={"a": 0.5, "b": 0.25, "c": 2.0})
@@ -62,7 +62,7 @@ def test_each_layer_is_clipped_to_its_norm_and_no_further() -> None:
     for clipped, whole, norm in zip(by_layer(found), by_layer(values), (0.5, 0.25, 2.0), strict=True):
         length = float(np.linalg.norm(whole))
         assert clipped == pytest.approx(whole * min(1.0, norm / length), abs=1e-2 * norm)
-    assert np.linalg.norm(by_layer(values)[1]) < 0.25  # the second passed as it is
+    assert np.linalg.norm(by_layer(values)[1]) < 0.25  # the second passed unchanged
 
 
 def test_noise_is_new_in_each_round_and_at_each_client() -> None:
@@ -122,7 +122,7 @@ def test_positions_follow_from_the_plan_where_the_block_has_none() -> None:
 
 
 def test_zeros_in_place_of_what_a_client_retains_are_noised_as_their_layers() -> None:
-    """A layer of which it retains all has noise too, where zeros cover that."""
+    """A layer that it retains completely has noise too, where zeros cover that."""
     client = client_with()
     client.plan = Plan.of("noised", LAYOUT.size, BASE_ZONES, retained=np.arange(3000, 5000))  # b
     where = client.plan.positions("noised")
@@ -197,7 +197,7 @@ def test_layers_outside_the_zone_show_nothing_and_cost_nothing() -> None:
 
 
 def test_values_are_what_was_stated() -> None:
-    """On the stated grid, and the cost that follows from bounds and sizes is that of the budgets."""
+    """Values are on the stated grid. The cost that follows from bounds and sizes is that of the budgets."""
     component, client = layer_budgets(norm={"a": 0.5, "others": 0.02}), planned(client_with())
     clip, noise, release = stated(component, client.ctx)
     found = protect(component, client, np.random.default_rng(0).standard_normal(LAYOUT.size)).plain()
@@ -218,7 +218,7 @@ def test_a_server_that_cannot_know_the_scores_states_the_bound() -> None:
         assert release.noise_multiplier == released_multiplier(10, DELTA, 4, allocation, 3)  # type: ignore[arg-type]
 
 
-def test_before_a_model_is_known_the_largest_norm_stands_for_all() -> None:
+def test_before_a_model_is_known_the_largest_norm_counts_for_all() -> None:
     ctx = Context(0, 4, Layout(()), BASE_ZONES, 4, 2, 7, "", Server())
     component = layer_budgets(norm={"a": 0.5, "others": 0.2}, allocation="as_published")
     clip, _, release = stated(component, ctx)

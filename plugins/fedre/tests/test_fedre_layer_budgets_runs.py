@@ -1,4 +1,4 @@
-"""Budgets of layers: what is refused, and what a run with them costs."""
+"""Budgets of layers: what is refused, and the cost of a run."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_norms_of_layers_are_not_the_norm_of_the_update() -> None:
 
 
 def test_central_noise_is_scaled_to_the_norm_of_all_layers_together() -> None:
-    """Two layers of norm 0.1 each: stopped before round 1, with the norm to write; with that it runs."""
+    """Two layers of norm 0.1 each. The run stops before round 1 and names the norm to write. With that norm it runs."""
     noise = {"use": "std.central_gaussian", "noise_multiplier": 1, "source": "reproducible"}
     with pytest.raises(Misplaced) as stopped:
         run_protocol(recipe([OURS], postprocess={"noised": [noise | {"norm": 0.1}]}))
@@ -142,7 +142,7 @@ def multipliers(ledger: Ledger) -> list[float]:
 
 @pytest.mark.parametrize("allocation", ["sum", "as_published"])
 def test_the_ledger_states_what_the_layers_of_a_run_cost_together(allocation: str) -> None:
-    """The server works out the public scores of each round: the cost is that of the noise that clients added."""
+    """The server computes the public scores of each round. The cost is that of the noise that clients added."""
     seen: list[tuple[int, float]] = []
     with watched_scores() as scores:
         outcome = run_protocol(recipe([OURS | {"allocation": allocation}]))
@@ -159,8 +159,8 @@ def test_the_ledger_states_what_the_layers_of_a_run_cost_together(allocation: st
 
 
 @pytest.mark.parametrize("round", [1, 2])
-def test_whoever_reads_uploads_knows_the_noise_of_each_layer(tmp_path: Path, round: int) -> None:
-    """It follows from public scores of the model that the round started from; so do the norms of the clips."""
+def test_a_party_that_reads_uploads_knows_the_noise_of_each_layer(tmp_path: Path, round: int) -> None:
+    """The noise follows from public scores of the model that the round started from. So do the norms of the clips."""
     plain = recipe([OURS])
     known, _ = observed(Runs(tmp_path).of(plain), "server", 1, round)
     assert known.update is not None
@@ -174,12 +174,12 @@ def test_whoever_reads_uploads_knows_the_noise_of_each_layer(tmp_path: Path, rou
 
 
 class TwoFaced(fedplug.Scorer):
-    """Says that all layers count alike; and scores them so unless it is told otherwise."""
+    """States that all layers count alike, and scores them so by default."""
 
     scoring = Scoring(per="layer", public=True)
 
     class Options(fedplug.Options):
-        """What the clients use."""
+        """The scores of the clients."""
 
         first: float = Field(1.0, description="the first layer's score at the clients")
 
@@ -205,7 +205,7 @@ def test_clients_refuse_to_upload_under_other_scores_than_the_ledger_goes_by(mon
         assert epsilon is not None
         return epsilon
 
-    bound = run(1e-6, "exact")  # which holds whatever the scores are
+    bound = run(1e-6, "exact")  # which holds for any scores
     assert run(1.0, "sum") < bound
     with pytest.raises(TooFewClients, match=r"component toy\.two_faced, hook score_parameters: it gave client 0 other"):
         run(1e-6, "sum")

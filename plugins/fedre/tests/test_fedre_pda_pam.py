@@ -1,4 +1,4 @@
-"""PDA-PAM: sums by layer, what only some clients show, and where it is the mean."""
+"""PDA-PAM: sums by layer, values that only some clients send, and where it is the mean."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from pda_pam_toys import (
 
 @pytest.fixture
 def scored(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Scores by the first value of the vector that is scored, in place of Jacobians; and what was scored."""
+    """Scores by the first value of the vector that is scored, in place of Jacobians, and a record of the calls."""
     facts: dict[str, Any] = {"scores": {}, "calls": []}
 
     def fake(model: Any, examples: Examples, regions: Any, data: Any, *, vector: Any, **options: Any) -> Any:
@@ -82,7 +82,7 @@ def test_equal_scores_give_fedavg_to_the_bit(scored: dict[str, Any]) -> None:
 
 
 def test_models_are_scored_as_far_as_they_are_seen(scored: dict[str, Any]) -> None:
-    """The global model, moved where the client shows something, in whichever zone that is not encrypted."""
+    """The global model, moved where the client sends values in any zone that is not encrypted."""
     scored["scores"] = {0.0: [1.0, 1.0, 1.0], 3.5: [0.0, 0.0, 0.0]}
     server, ctx = server_at()
     server.vector = np.linspace(0, 1, LAYOUT.size, dtype=np.float32)
@@ -93,7 +93,7 @@ def test_models_are_scored_as_far_as_they_are_seen(scored: dict[str, Any]) -> No
     component = pda_pam()
     found = total_of(component, noised, ctx)
     total_of(component, clear, ctx)
-    assert len(scored["calls"]) == 2  # once a client and round, for all zones
+    assert len(scored["calls"]) == 2  # once per client and round, for all zones
     expected = server.vector.copy()
     expected[:3] += 3.5
     expected[9] += 2
@@ -107,14 +107,14 @@ def test_models_are_scored_as_far_as_they_are_seen(scored: dict[str, Any]) -> No
     assert scored["calls"][0]["seed"] == scored["calls"][1]["seed"] != scored["calls"][2]["seed"]
 
 
-def test_positions_are_divided_by_the_weights_of_those_who_sent_them(scored: dict[str, Any]) -> None:
+def test_positions_are_divided_by_the_weights_of_their_senders(scored: dict[str, Any]) -> None:
     scored["scores"] = {1.0: [0.0, 0.0, 0.0], 2.0: [LN(3), 0.0, 0.0]}
     server, ctx = server_at()
     values = {0: np.full(LAYOUT.size, 1.0), 1: np.full(LAYOUT.size, 2.0)}
     found = summed(blocks_of(values, {0: [0, 1, 4], 1: [0, 2, 4]}), server, ctx)
     assert found.positions.tolist() == [0, 1, 2, 4]  # type: ignore[union-attr]
     assert found.mean() == pytest.approx([1.25, 1.0, 2.0, 1.5])
-    assert found.divisor == pytest.approx(np.array([2.0, 1.5, 0.5, 2.0]))  # 1 a client on average, as elsewhere
+    assert found.divisor == pytest.approx(np.array([2.0, 1.5, 0.5, 2.0]))  # 1 per client on average, as elsewhere
 
 
 def test_a_position_of_a_client_that_hardly_counts_is_moved_by_what_it_sent(scored: dict[str, Any]) -> None:

@@ -64,7 +64,7 @@ def test_noise_at_the_server_is_refused() -> None:
 
 
 def test_what_is_known_of_a_sum_by_scores() -> None:
-    """Local noise stays, alone; no bound does. Zones that arrive encrypted are plain sums."""
+    """Only local noise remains, and no bound. Zones that arrive encrypted are plain sums."""
     ctx = server_at()[1]
     clipped = Known(zone="noised").after(Clip(1.0))
     noised = clipped.after(Noise.gaussian(2.0))
@@ -86,7 +86,7 @@ def test_a_preference_in_a_file_is_refused() -> None:
 
 
 def test_a_run_scores_the_models_of_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """FedRE whole: scores, layer budgets, PDA-PAM. The weights are those of the vectors that the server must see."""
+    """All of FedRE: scores, layer budgets, PDA-PAM. The weights are those of the vectors that the server must see."""
     calls: list[tuple[Any, Any]] = []
 
     def watched(model: Any, *args: Any, **options: Any) -> Any:

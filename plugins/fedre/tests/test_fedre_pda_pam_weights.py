@@ -24,7 +24,7 @@ def everything(scores: NDArray[Any]) -> NDArray[np.bool_]:
 
 @given(matrices)
 def test_normalised_weights_are_the_softmax_of_minus_the_scores(scores: Any) -> None:
-    """And so the normalised inverses of alpha-hat (eq. 10)."""
+    """These are also the normalised inverses of alpha-hat (eq. 10)."""
     factors, shares = layer_weights(scores, everything(scores))
     assert np.array_equal(factors, shares)
     count = len(scores)
@@ -78,12 +78,12 @@ def test_standardised_scores_have_no_unit(scores: Any, factor: float, shift: flo
     assert one == pytest.approx(other, rel=1e-6)
 
 
-def test_a_layer_counts_over_those_who_show_it() -> None:
+def test_a_layer_counts_over_the_clients_that_send_it() -> None:
     scores = np.array([[0.0, 5.0], [LN(2), math.nan], [LN(4), 5.0]])
     shows = np.array([[True, True], [True, False], [False, True]])
     factors, shares = layer_weights(scores, shows)
     assert factors[:, 0].tolist() == pytest.approx([4 / 3, 2 / 3, 0])
-    assert factors[:, 1].tolist() == [1, 0, 1]  # the score that is not a number is of nobody who counts
+    assert factors[:, 1].tolist() == [1, 0, 1]  # no client that counts has the score that is not a number
     assert np.array_equal(factors, shares)
     as_published, ones = layer_weights(scores, shows, "as_published")
     assert as_published[:, 0].tolist() == pytest.approx([3, 1.5, 0])

@@ -1,4 +1,4 @@
-"""Noise on pixels: where it lies, how much there is, that it stays, and that it promises nothing."""
+"""Noise on pixels: its place, its size, that it stays the same, and that it promises nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_conforms() -> None:
 
 
 def test_the_worked_example(monkeypatch: pytest.MonkeyPatch) -> None:
-    """std 0.3 on the 4x4 box of the digits: that much there, nothing beside it, and the same in every round."""
+    """std 0.3 on the 4x4 box of the digits: the noise is only there, with that size, and the same in every round."""
     seen: dict[int, list[Any]] = {}
     original = PixelNoise.noised
 
@@ -45,11 +45,11 @@ def test_the_worked_example(monkeypatch: pytest.MonkeyPatch) -> None:
         inside = first[:, :, 2:6, 2:6]
         assert np.std(inside) == pytest.approx(0.3, rel=0.05)  # 16 pixels of over 200 images: 5 standard errors
         assert np.count_nonzero(first) == np.count_nonzero(inside)
-    assert not np.array_equal(seen[0][0][:8], seen[1][0][:8])  # each client has noise of its own
+    assert not np.array_equal(seen[0][0][:8], seen[1][0][:8])  # each client has different noise
 
 
 def test_without_noise_it_is_sgd() -> None:
-    # Streams are named after the component, so that orders of examples differ: whole batches do not depend on them.
+    # Streams are named after the component, so orders of examples differ. Whole batches do not depend on them.
     whole = {"batch_size": 10_000, "lr": 0.5}
     plain = run_protocol(recipe_of(train={"use": "std.sgd", "epochs": 1, **whole}))
     none = run_protocol(recipe(std=0.0, **whole))

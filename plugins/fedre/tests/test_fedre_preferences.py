@@ -1,4 +1,4 @@
-"""Privacy preferences: the pixels that each way of naming regions marks, and what is wrong with bad ones."""
+"""Privacy preferences: the pixels that each way of naming regions marks, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_what_does_not_fit_the_images(options: Any, message: str, tmp_path: Path
 
 
 def test_files_without_a_folder_of_data_sets() -> None:
-    with pytest.raises(DataError, match=r"boxes: 'a.json' lies in the client's folder of data sets, and none is known"):
+    with pytest.raises(DataError, match=r"boxes: 'a.json' is in the client's folder of data sets, and none is known"):
         regions({"boxes": "a.json"})
 
 

@@ -1,4 +1,4 @@
-"""PSI scores from random projections against the exact Jacobian: the stated error, and what it costs."""
+"""PSI scores from random projections against the exact Jacobian: the stated error, and the cost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_both_agree_on_lenet5_within_the_stated_error() -> None:
 
 
 def test_the_stated_error_is_the_error() -> None:
-    """Over 150 seeds the error in units of the stated one has mean 0 and standard deviation 1, also with channels."""
+    """Over 150 seeds the error in units of the stated one has mean 0 and standard deviation 1, even with channels."""
     model, examples = small_conv(), images((1, 2, 4, 4), 3)
     regions = np.zeros((1, 4, 4), np.bool_)
     regions[0, :2, :3] = True

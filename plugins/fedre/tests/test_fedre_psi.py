@@ -1,4 +1,4 @@
-"""The scorer: whose regions of which examples at which model, what it keeps, and what it refuses."""
+"""The scorer: the regions, examples and model that it uses, the scores it keeps, and what it refuses."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def client_of(
     client_id: int = 0, round: int = 0, public: PublicData | str | None = "some", model: TorchModel | None = None,
     **fields: Any,
 ) -> Client:  # fmt: skip
-    """A client that has trained; 12 public examples unless told otherwise."""
+    """A client that has trained, with 12 public examples by default."""
     names: Any = {"classes": ("a", "b", "c"), "mean": (0.4,), "std": (0.3,), "region_names": ("date", "total")}
     own = examples_of(30, 100 + client_id)
     model = model or network()
@@ -85,7 +85,7 @@ def test_conforms() -> None:
 
 
 def test_scores_are_those_of_public_examples_at_the_global_model() -> None:
-    """By default: 10 of the 12 public examples that show a field, which are all that do, whatever their order."""
+    """By default: the 10 of the 12 public examples that show a field, in any order."""
     client, component = client_of(), psi()
     public = client.ctx.public
     assert public is not None
@@ -102,7 +102,7 @@ def test_scores_are_those_of_public_examples_at_the_global_model() -> None:
 
 @pytest.mark.parametrize("source", ["public", "calibration"])
 def test_scores_do_not_depend_on_private_data(source: Any) -> None:
-    """Not on the client's examples, its training, a model of its own, or the batch-norm statistics it has."""
+    """Not on the client's examples, its training, a personal model, or its batch-norm statistics."""
     component = psi(source=source, preference={"box": [1, 1, 4, 4]})
     client = client_of(model=network(batch_norm=True))
     first = score(component, client)
@@ -114,7 +114,7 @@ def test_scores_do_not_depend_on_private_data(source: Any) -> None:
 
 
 def test_the_paper_s_private_examples_at_the_local_model() -> None:
-    """The literal choice depends on the client's data, its training and its batch-norm statistics, and says so."""
+    """The literal choice depends on the client's data, training and batch-norm statistics, and states that."""
     box = {"box": [1, 1, 4, 4]}
     component = psi(source="private", at="local", samples=30, preference=box)
     client = client_of(model=network(batch_norm=True))
@@ -187,8 +187,8 @@ def test_private_samples_are_each_client_s_own() -> None:
                               component.task(client_of(), client_of().ctx).examples.inputs)  # fmt: skip
 
 
-def test_clients_with_preferences_of_their_own(tmp_path: Path) -> None:
-    """Client 1's boxes lie in its own folder, by the number of the public example; the others share a box."""
+def test_clients_with_individual_preferences(tmp_path: Path) -> None:
+    """Client 1's boxes are in its own folder, by the number of the public example. The others share a box."""
     (tmp_path / "boxes.json").write_text(json.dumps({"3": [0, 0, 5, 6], "8": [0, 5, 5, 6]}))
     component = psi(preference={"box": [0, 0, 5, 2]}, preferences={"1": {"boxes": "boxes.json"}})
     client = client_of(client_id=1, data_root=str(tmp_path))
@@ -203,11 +203,11 @@ def test_clients_with_preferences_of_their_own(tmp_path: Path) -> None:
     assert not np.allclose(score(component, client), others[0], rtol=0.01)
     (channel,) = component.reveals(client.ctx)
     assert channel.what == "privacy preference"
-    assert component.scoring == Scoring(per="layer", public=False)  # nobody else has the file
+    assert component.scoring == Scoring(per="layer", public=False)  # no other party has the file
     assert component.public_scores(client.model, client.vector, client.ctx) == {}
 
 
-def test_everybody_can_work_out_public_scores() -> None:
+def test_every_party_can_compute_public_scores() -> None:
     """From the global model and the public examples, each client's by the preference that the recipe gives it."""
     component = psi(preference={"box": [0, 0, 5, 2]}, preferences={"1": {"box": [0, 4, 5, 6]}})
     clients = [client_of(client_id=k, round=2) for k in range(4)]
@@ -225,7 +225,7 @@ def test_everybody_can_work_out_public_scores() -> None:
 
 
 def test_equal_public_scores_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By clients of one process with the same global model and regions; each is charged for them."""
+    """Clients of one process have the same global model and regions. Each is charged for the scores."""
     calls: list[Any] = []
 
     def counted(*arguments: Any, **options: Any) -> Any:
@@ -272,7 +272,7 @@ def test_options_of_the_method_arrive() -> None:
 
 
 def test_refresh_once_keeps_the_first_scores() -> None:
-    """In the client's state, which a checkpoint holds."""
+    """They are in the client's state, which a checkpoint holds."""
     component, client = psi(refresh="once"), client_of()
     first = score(component, client)
     later = client_of(round=1, vector=client.vector * np.float32(2), state=client.state)
@@ -295,7 +295,7 @@ def recipe(**options: Any) -> dict[str, Any]:
 
 
 def test_a_run_on_documents_is_the_same_in_every_engine() -> None:
-    """Client 1 has a preference of its own. Segmentation, fields marked by the data."""
+    """Client 1 has an individual preference. Segmentation, fields marked by the data."""
     plain = recipe(preference={"fields": ["bright"]}, preferences={"1": {"box": [0, 0, 3, 3]}})
     local, processes = (run_protocol(plain, engine) for engine in ("local", "processes"))
     np.testing.assert_array_equal(local.vector, processes.vector)
@@ -362,7 +362,7 @@ def test_scores_that_say_nothing() -> None:
 
 
 def test_a_layer_that_says_nothing_scores_zero() -> None:
-    """Only the layer behind a unit that is always off; flooring it is the budgets' business."""
+    """Only the layer after a unit that is always off. The budgets lift its score to the floor."""
     model = TorchModel(nn.Sequential(nn.Flatten(), nn.Linear(30, 4), nn.Tanh(), nn.Linear(4, CLASSES)))
     nn.init.zeros_(model.module[3].weight)  # type: ignore[union-attr, arg-type]
     scores = score(psi(), client_of(model=model))

@@ -1,4 +1,4 @@
-"""T-SROIE and DocTamper from tiny folders in their authors' layout, and what is said where they differ."""
+"""T-SROIE and DocTamper from tiny folders in their authors' layout, and the errors for other layouts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_conforms(name: str) -> None:
 
 
 def t_sroie(root: Path, categories: tuple[int, ...] = (TEXT, TAMPERED)) -> Path:
-    """Three images a split, 90 wide and 120 high, gray 200; text in category 1 is 100, in category 2 is 10."""
+    """Three images per split, 90 wide and 120 high, gray 200; text in category 1 is 100, in category 2 is 10."""
     for split in ("train", "test"):
         (root / "T-SROIE" / split).mkdir(parents=True)
         images: list[dict[str, Any]] = []
@@ -61,7 +61,7 @@ def test_t_sroie_marks_what_its_polygons_mark(tmp_path: Path) -> None:
         assert examples.targets is not None
         assert examples.regions is not None
         pixels = examples.inputs[:, 0]
-        # Two pixels away from an edge JPEG leaves a flat area as it is.
+        # Two pixels away from an edge JPEG leaves a flat area unchanged.
         assert np.array_equal(inner(examples.targets), inner((pixels < 50).astype(np.uint8)))
         assert np.array_equal(inner(examples.regions), inner((pixels < 150).astype(np.uint8)))
         assert np.array_equal(examples.labels, examples.targets.reshape(len(examples), -1).any(1))
@@ -100,7 +100,7 @@ def test_t_sroie_without_masks_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_literal_recipe_learns_from_t_sroie_as_published(tmp_path: Path) -> None:
-    """Every line of it, with less of everything: eq. 3 to 11 on crops of the folder."""
+    """Every line of the recipe, with smaller numbers: eq. 3 to 11 on crops of the folder."""
     less = {
         "rounds": 1, "data.clients": 3, "data.size": 32, "data.train_count": 40, "data.test_count": 8, "data.public": 4,
         "train.epochs": 1, "score_parameters.0.samples": 1, "aggregate.samples": 1,
@@ -141,7 +141,7 @@ def encoded(pixels: NDArray[np.uint8], kind: str) -> bytes:
 
 
 def doctamper(root: Path, count: int = 4, without: str = "", white: int = 255, names: tuple[str, ...] = ()) -> Path:
-    """Images of 64x64, red where somebody tampered with them, and their masks."""
+    """Images of 64x64, red where they were tampered with, and their masks."""
     lmdb = pytest.importorskip("lmdb")
     for name in names or ("TrainingSet", "TestingSet"):
         folder = root / "DocTamper" / f"DocTamperV1-{name}"

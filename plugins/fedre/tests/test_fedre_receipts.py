@@ -20,7 +20,7 @@ ROWS = [LINE, {"box": [6, 40, 50, 52], "text": "3.20", "field": "total"}, {"box"
 
 
 def folder_of(root: Path, count: int = 8, rows: Any = None, name: str = "sroie_subset") -> Path:
-    """Receipts of 72x160 and 160x160 pixels, turn about, with a few marks in their boxes."""
+    """Receipts of 72x160 and 160x160 pixels in turn, with a few marks in their boxes."""
     folder = root / name
     folder.mkdir(parents=True)
     entries = []
@@ -147,7 +147,7 @@ def test_missing_receipts_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.data
 def test_the_real_receipts(data_root: str) -> None:
-    """80 of them; every line of text inside its image, none in both splits, every format in both."""
+    """80 receipts, with every line of text inside its image, none in both splits, every format in both."""
     found = read_receipts(Path(data_root) / "sroie_subset")
     assert len(found) == 80
     for receipt in found:

@@ -1,4 +1,4 @@
-"""Layers chosen by PSI scores: the choice, ballots that cannot be, and a hybrid run in which they are encrypted."""
+"""Layers chosen by PSI scores: the choice, invalid ballots, and a hybrid run in which they are encrypted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copy-move, splice and replacement: what is written is what the mask says, and regions follow the pixels."""
+"""Copy-move, splice and replacement: the mask is exactly what is written, and regions follow the pixels."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_one_kind_is_only_that_kind_and_deterministic(kind: Kind) -> None:
 
 
 def test_copy_move_puts_pixels_of_the_same_document_there_bit_for_bit() -> None:
-    """All lines are equally high, so nothing is scaled: the patch is somewhere in the image as it was."""
+    """All lines are equally high, so nothing is scaled. The patch occurs unchanged somewhere in the image."""
     sheet, before, regions = sheets()
     assert transplant(sheet, sheet, np.random.default_rng(0))
     rows, columns = (np.flatnonzero(sheet.mask.any(axis)) for axis in (1, 0))

@@ -1,4 +1,4 @@
-"""The U-Net: any size, layers with speaking names, no statistics that travel; one round of it in a federation."""
+"""The U-Net: any size, descriptive layer names, no statistics that travel, and one round in a federation."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_two_logits_for_each_pixel_of_any_size(shape: tuple[int, ...], fold: int
 
 
 def test_padding_does_not_change_what_needs_none() -> None:
-    """The logits of the upper left part depend on what is there, up to the model's reach, not on the size."""
+    """The logits of the upper left part depend on the pixels there, up to the model's reach, not on the size."""
     model = build(width=4, depth=1, norm="none")
     model.set_vector(np.random.default_rng(0).normal(0, 0.3, model.layout.size).astype(np.float32))
     image = torch.rand(1, 1, 48, 48)

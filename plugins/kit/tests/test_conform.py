@@ -1,4 +1,4 @@
-"""Every first-party component passes; and what a component does wrong itself is found."""
+"""Every first-party component passes, and the mistakes of wrong components are found."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def shared(noise: str) -> dict[str, Any]:
-    """Noise in whole numbers, in a zone that is closed behind it."""
+    """Noise in whole numbers, in a zone that is sealed after it."""
     chain = [{"use": "std.clip", "norm": 1.0}, {"use": noise, **GAUSSIAN}, {"use": "std.bfv"}]
     return {
         "negotiate_mask": {"use": "std.single_zone", "zone": "encrypted"},
@@ -121,7 +121,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "sensecrypt.paillier": {"model": {"use": "kit.two_layers", "hidden": 1}},  # milliseconds a scalar
     "std.paillier": {"model": {"use": "kit.two_layers", "hidden": 8}},  # milliseconds a hundred of them
 }  # fmt: skip
-"""What a component needs around it that the kit's own recipe has not."""
+"""What a component needs around it that the kit's own recipe lacks."""
 SHAPES: dict[str, tuple[int, ...]] = {
     "std.densenet121": (1, 32, 32), "std.alexnet": (3, 64, 64), "std.gpt": (8,), "std.lora": (8,)
 }  # fmt: skip
@@ -180,7 +180,7 @@ class Box:
 
 
 class KeepsInside(fedplug.Protector):
-    """Counts its calls in an object that it has."""
+    """Counts its calls in an object that it holds."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
@@ -220,7 +220,7 @@ class LaterOnly(fedplug.Protector):
 
 
 class ReadsBehindNoise(fedplug.Protector):
-    """Hands a function, which is handed values alone, what it has found in scores."""
+    """Gives a function that receives values alone a number from the scores."""
 
     reads = fedplug.Reads(by="kit.scores")
 
@@ -233,7 +233,7 @@ class ReadsBehindNoise(fedplug.Protector):
 
 
 class Flips(fedplug.Protector):
-    """Draws what it does to values from a generator of its own each time."""
+    """Draws its changes of values from a new generator each time."""
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
@@ -256,7 +256,7 @@ class InPlace(fedplug.Aggregator):
 
 
 class FirstCounts(InPlace):
-    """Takes the block of whoever comes first."""
+    """Takes the first block."""
 
     def added(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
         return next(iter(blocks.values())).replace(contributors=len(blocks), weighted=True)
@@ -306,14 +306,14 @@ class BareTail(Own):
 
 
 class SecureInWords(Own):
-    """Says that nobody can make its noise again, and draws it from the seed."""
+    """Declares that nobody can reproduce its noise, but draws it from the seed."""
 
     protect = Own.protect
     source = "secure"
 
 
 class OfTheHour(Own):
-    """Says that its noise follows from the seed, and draws it elsewhere."""
+    """Declares that its noise follows from the seed, but draws it elsewhere."""
 
     protect = Own.protect
 
@@ -322,7 +322,7 @@ class OfTheHour(Own):
 
 
 class SaysPublic(fedplug.Scorer):
-    """Says that its scores follow from public facts, and takes them from the update."""
+    """Declares that its scores follow from public facts, but takes them from the update."""
 
     scoring = fedplug.Scoring(public=True)
 
@@ -342,7 +342,7 @@ class PublicAtFirst(SaysPublic):
 
 
 class Forgets(fedplug.Negotiation):
-    """Asks something that it states nowhere."""
+    """Asks a question that it declares nowhere."""
 
     plans = fedplug.Plans(zones=frozenset({"clear"}), public=True)
 
@@ -364,21 +364,21 @@ class Forgets(fedplug.Negotiation):
     (WrongShape, r"hook protect, zone clear, Map: it gave float32\[1\]; its function must give floats \[\d+\]"),
     (MakesNan, r"given zeros: .* hook protect, .* Map: it made \d+ finite values of \d+ NaN or infinite"),
     (KeepsState, r"keeps calls on itself, .* keep it in client\.memory\(self\)"),
-    (KeepsInside, r"keeps something in box during a run: .* use party\.memory\(self\)"),
-    (AtClientsAlone, "hook protect: in round 1 it gives nothing at the server, and Scale at client 0; what is charged"),
+    (KeepsInside, r"keeps state in box during a run, .* use party\.memory\(self\)"),
+    (AtClientsAlone, "hook protect: in round 1 it gives nothing at the server, and Scale at client 0; the price"),
     (OtherSize, r"in round 1 it gives Scale\(factor=0\.25\) at the server, and 0\.5 at client 0"),
     (LaterOnly, "before a run, while no model is known, it gives nothing, and in round 1 Scale"),
-    (ReadsBehindNoise, "hook protect, Post: given the same values and public facts at another client, it gives other"),
-    (Flips, "hook protect, Post: given the same twice, it gives other values; take what it draws from public.stream"),
-    (InPlace, "hook aggregate, Combine: it changes the blocks that it is handed; work on copies"),
-    (FirstCounts, "hook aggregate, Combine: given .* twice, in another order of the clients, it gives another block"),
+    (ReadsBehindNoise, "hook protect, Post: given the same values and public facts at another client, it returns"),
+    (Flips, "hook protect, Post: given the same input twice, it returns different values; draw random"),
+    (InPlace, "hook aggregate, Combine: it changes the blocks that it receives; work on copies"),
+    (FirstCounts, "hook aggregate, Combine: given .* in two orders of the clients, it returns two different"),
     (HalfTheNoise, r"its price is an epsilon of .* can be told from zeros in \d+% of the draws"),
-    (OnceDrawn, r"Noise\.own\('gaussian'\): it gives the same noise more than once, .* draw anew in each call"),
-    (BareTail, r"10 of \d+ values come out of 16 draws as they were; give each its own noise"),
-    (SecureInWords, "it is said to be secure, and follows from the recipe's seed, which protects nobody"),
-    (OfTheHour, "it is said to be reproducible, and differs for the same stream"),
-    (SaysPublic, "its scores are said to be public, and change with the clients' data"),
-    (PublicAtFirst, "its scores are said to be public, and change with the clients' data"),
+    (OnceDrawn, r"Noise\.own\('gaussian'\): it gives the same noise more than once, .* draw afresh in each call"),
+    (BareTail, r"10 of \d+ values are unchanged in 16 draws; give each its own noise"),
+    (SecureInWords, "it is declared as secure, but follows from the recipe's seed, which protects nobody"),
+    (OfTheHour, "it is declared as reproducible, but differs for the same stream"),
+    (SaysPublic, "its scores are declared as public, but change with the clients' data"),
+    (PublicAtFirst, "its scores are declared as public, but change with the clients' data"),
     (Forgets, "asks clients for size, and says nowhere what the answers show; name the method in Reveals"),
 ])  # fmt: skip
 def test_what_a_component_does_itself_is_looked_at(found: type, said: str) -> None:

@@ -1,4 +1,4 @@
-"""Frames and run folders of somebody hostile, a few of each; `benchmarks/fuzz.py` has the long versions."""
+"""A few hostile frames and run folders; `benchmarks/fuzz.py` has the long versions."""
 
 from __future__ import annotations
 

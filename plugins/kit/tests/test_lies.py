@@ -1,4 +1,4 @@
-"""What one liar sends costs it the round and nothing else; `benchmarks/fuzz.py` has the long version."""
+"""A lie costs the liar its round and nothing else; `benchmarks/fuzz.py` has the long version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kit finds of training and plans: two runs end alike where nothing is drawn in secret."""
+"""The kit's checks of training and plans; two runs end alike if nothing is drawn in secret."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def test_plans_that_follow_from_data_are_no_public_ones() -> None:
     client = next(iter(other.clients.clients.values()))
     assert client.plan is not None
     client.plan = dataclasses.replace(client.plan, labels=client.plan.labels - 1)
-    assert "its plans are said to be public, and change with the clients' data" in list(
+    assert "its plans are declared as public, but change with the clients' data" in list(
         outcomes.public_problems(world, other, "x.sum")
     )

@@ -1,4 +1,4 @@
-"""Encryptions that hide nothing, as an ordinary author may write them, are refused; and two that do hide pass.
+"""Encryptions that hide nothing, as an author may write them by mistake, are refused. Two that do hide pass.
 
 `Masked` and `Shared` are right: toys, but without one of these mistakes. Each other class has one.
 """
@@ -145,7 +145,7 @@ class Shared(Masked):
 
 
 class PlainWords(Masked):
-    """Takes fixed-point words for ciphertexts: no mask at all."""
+    """Uses fixed-point words as ciphertexts, without any mask."""
 
     protect = Masked.protect
 
@@ -154,7 +154,7 @@ class PlainWords(Masked):
 
 
 class OneShareOpens(Shared):
-    """Gives every client the whole mask, and says that three of them are needed."""
+    """Gives every client the whole mask, but declares that three of them are needed."""
 
     protect = Shared.protect
 
@@ -189,7 +189,7 @@ class SameMaskTwice(Masked):
 
 
 class OpensAllThatIsAsked(Shared):
-    """Keeps no note of what its clients have helped to open."""
+    """Does not note which sums its clients have helped to open."""
 
     protect = Shared.protect
 
@@ -199,7 +199,7 @@ class OpensAllThatIsAsked(Shared):
 
 
 class UnstatedReply(Masked):
-    """Asks every client how large its values are, and says so nowhere."""
+    """Asks every client how large its values are, but declares it nowhere."""
 
     protect = Masked.protect
 
@@ -212,7 +212,7 @@ class UnstatedReply(Masked):
 
 
 class FreeReply(UnstatedReply):
-    """Says that the answers follow from nobody's data."""
+    """Declares that the replies follow from nobody's data."""
 
     protect = Masked.protect
 
@@ -261,7 +261,7 @@ class ServerHasTheKey(Masked):
 
 
 class Coarse(Masked):
-    """Rounds to coarser steps than it states."""
+    """Rounds to coarser steps than it declares."""
 
     protect = Masked.protect
 
@@ -271,20 +271,20 @@ class Coarse(Masked):
 
 REFUSED = [
     (PlainWords, "hook protect, Seal of zone clear: zeros are sealed to bytes that compress to", "add a mask"),
-    (OneShareOpens, "hook protect, Seal of zone clear: the shares of 2 clients open a sum, and it says opens_with=3",
-     r"share the secret so that fewer show nothing of it \(Shamir\)"),
+    (OneShareOpens, "hook protect, Seal of zone clear: the shares of 2 clients open a sum, but it declares",
+     r"share the secret so that fewer shares reveal nothing \(Shamir\)"),
     (ConstantKey, "hook protect, Seal of zone clear: another run of the same recipe opens its sums", "draw it with"),
     (SameMaskTwice, r"hook protect, Seal of zone clear: one vector sealed once more .* \d+% of the same bytes",
-     "draw a mask or a nonce anew"),
+     "draw a fresh mask or nonce"),
     (OpensAllThatIsAsked, "Seal of zone clear: a second sum of one round is opened, of 3 of the 4 clients",
-     r"note what it helped to open, in client\.openings\.once"),
+     r"note each opening with client\.openings\.once"),
     (UnstatedReply, "asks clients for brightness, and says nowhere what the answers show", "name the method in"),
-    (FreeReply, "method brightness: its replies are said to cost nothing .* change with the clients' data",
+    (FreeReply, "method brightness: its replies are declared to cost nothing .* change with the clients' data",
      "leave covered_by out of their Reveals"),
     (TellsTheLargest, r"meta\['scale'\] of the sealed block follows from the values", "leave it out"),
-    (OpensOne, "a sum of 1 update is opened, and min_clients is 3", "refuse sums of fewer than ctx.min_clients"),
-    (ServerHasTheKey, "the aggregation server opens it with what it holds, and clients are said to", "hand the key to"),
-    (Coarse, "the sum of 4 uploads differs from that of the plain values by", "the step that it states"),
+    (OpensOne, "a sum of 1 update is opened, but min_clients is 3", "refuse sums of fewer than ctx.min_clients"),
+    (ServerHasTheKey, "the aggregation server opens it with what it holds, but only clients are", "give the key to"),
+    (Coarse, "the sum of 4 uploads differs from that of the plain values by", "its declared range and step"),
 ]  # fmt: skip
 
 

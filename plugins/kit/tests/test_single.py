@@ -1,4 +1,4 @@
-"""What the kit asks of components that need no round."""
+"""The kit's checks of components that need no round."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def test_data_that_changes_and_labels_beyond_the_classes_are_found() -> None:
     found = "\n".join(data_problems(source, None))
     assert "labels of train must be 0 to 3" in found
     assert "std > 0" in found
-    assert "declares says shape=(1, 4, 4), and what load gives has (1, 2, 2)" in found
-    assert "declares says num_classes=2, and what load gives has 4" in found
-    assert "declares says per=pixel, and what load gives has example" in found
-    assert "other examples the second time" in found
+    assert "declares says shape=(1, 4, 4), but load gives (1, 2, 2)" in found
+    assert "declares says num_classes=2, but load gives 4" in found
+    assert "declares says per=pixel, but load gives example" in found
+    assert "a second load gives other examples" in found
 
 
 def test_refusals_that_are_not_true_are_found() -> None:
@@ -49,8 +49,9 @@ def test_refusals_that_are_not_true_are_found() -> None:
             return "no"
 
     (missing,) = model_problems(Silent(LeNet5.Options()), (1, 12, 12))
-    assert missing.startswith("it takes no examples of shape 1x1x1, and refuses does not say so for fedplug check")
-    assert list(model_problems(Loud(LeNet5.Options()), (1, 12, 12))) == ["refuses says of examples that it takes: no"]
+    assert missing.startswith("it accepts no examples of shape 1x1x1, but refuses does not say so for fedplug check")
+    refused = list(model_problems(Loud(LeNet5.Options()), (1, 12, 12)))
+    assert refused == ["refuses rejects examples that the model accepts: no"]
 
 
 def test_shares_that_overlap_are_found() -> None:

@@ -1,4 +1,4 @@
-"""What a component's class must get right, before anything runs."""
+"""Checks of a component's class, before anything runs."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_kit_accepts_a_good_component_and_lists_every_fault(
 def test_the_kit_finds_heavy_imports_and_modules_that_do_not_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A stand-in, as the real one takes long to import; here too, so that no other test finds it.
+    # A substitute, since the real one takes long to import; here too, so that no other test finds it.
     (tmp_path / "tenseal.py").write_text("")
     monkeypatch.setitem(sys.modules, "tenseal", types.ModuleType("tenseal"))
     heavy = plugin(tmp_path, monkeypatch, "acmeheavy", "import tenseal")
@@ -103,7 +103,7 @@ def test_a_module_that_prints_or_ends_the_interpreter_leaves_it_to_the_next(
     for name, text, said in (
         ("acmeprints", "print('hello')", ""),
         ("acmeexits", "raise SystemExit(3)", "SystemExit: 3"),
-        ("acmecrashes", "import os; os.abort()", "it takes the interpreter down"),
+        ("acmecrashes", "import os; os.abort()", "it crashes the interpreter"),
         ("acmeimports", "import tenseal", "imports tenseal"),
         ("acmeclean", "import sys; assert 'tenseal' not in sys.modules", ""),
     ):

@@ -1,4 +1,4 @@
-"""The small federation of the kit: its parts, the recipe around a component, and what a run of it notes."""
+"""The small federation of the kit: its parts, the recipe around a component, and the notes of its run."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_kits_parts_are_on_offer_beside_what_is_installed(group: str) -> Non
 
 
 class Elsewhere(fedplug.Negotiation):
-    """Has every client keep another half, and says that all share the rest."""
+    """Lets every client keep another half, but declares that all share the rest."""
 
     plans = Plans(zones=frozenset({"clear", "retained"}))
 
@@ -100,7 +100,7 @@ def test_a_zone_that_is_shared_in_words_alone_is_found(found: type) -> None:
     with pytest.raises(AssertionError) as caught:
         conformance(found)
     said = str(caught.value)
-    assert "all clients share zone clear, which clients 0 and 1 have in different places" in said
+    assert "all clients share zone clear, but clients 0 and 1 have it in different places" in said
     assert "the clients of group all ended with different models" in said
 
 

@@ -1,4 +1,4 @@
-"""Ballots: encrypted indices that can be counted, that show nothing, and that cannot be linked."""
+"""Ballots: encrypted indices that can be counted, reveal nothing, and cannot be linked."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from vote_toys import KEY, ranks, vote
 
 
 def test_a_ballot_does_not_show_how_many_scores_are_equal() -> None:
-    """Votes for equal scores lie anywhere among the ciphertexts, as all others do; six standard deviations."""
+    """Votes for equal scores are anywhere among the ciphertexts, like all others, within six standard deviations."""
     ballot = vote([np.ones(9000, np.float32)] * 3, 0.1)[1].sent[0]
     assert abs(np.flatnonzero(np.unpackbits(ballot)).mean() / 9000 - 0.5) < 6 / math.sqrt(12 * 900)
 
 
 def test_ballots_of_two_attempts_at_a_round_cannot_be_linked() -> None:
-    """Under a key of the round alone they were the same; by chance, 65 votes of 1000 share 4.2."""
+    """Under a key that depended on the round alone they were the same. By chance, 65 votes of 1000 share 4.2."""
     everyone = [np.random.default_rng(client).random(1000, np.float32) for client in range(4)]
     first, second = (vote(everyone, 0.065)[1].sent for _ in range(2))
     for one, other in zip(first, second, strict=True):
@@ -96,8 +96,8 @@ def test_it_is_a_permutation_that_the_key_alone_decides() -> None:
     assert fixed < 10  # of two unrelated permutations, one index agrees on average
 
 
-def test_a_permutation_shows_nothing_of_where_an_index_lies() -> None:
-    """Ranks of neighbouring indices are as far apart as those of any two; six standard deviations."""
+def test_a_permutation_reveals_no_index() -> None:
+    """Ranks of neighbouring indices are as far apart as those of any two, within six standard deviations."""
     size = 20_000
     rank = np.empty(size)
     rank[IndexCipher.of(KEY, size).index_of] = np.arange(size)

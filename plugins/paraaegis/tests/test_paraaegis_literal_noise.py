@@ -1,4 +1,4 @@
-"""Remark 1 as printed, and what it really gives."""
+"""Remark 1 as printed, and its true guarantee."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def steps_of(made: LiteralNoise, ctx: Context) -> tuple[Step, ...]:
 
 
 def release_of(made: LiteralNoise, ctx: Context) -> Release:
-    """What it costs."""
+    """Its cost."""
     (release,) = steps_of(made, ctx)[-1].after.releases
     return release
 
 
 def client_of(examples: int, largest: int | None = None) -> Client:
-    """A client that has so many examples, and has been told the largest number."""
+    """A client with that number of examples, which has received the largest number."""
     held: Any = range(examples)
     client = Client(client_id=1, data=ClientData(held, held, held, classes=("x",), mean=(0.5,), std=(0.5,)))
     client.ctx = context(client)
@@ -57,7 +57,7 @@ def client_of(examples: int, largest: int | None = None) -> Client:
 
 
 def true_epsilon(multiplier: float, rounds: int, sensitivity: float = 1.0) -> float:
-    """Exact, of T Gaussian releases (delta 1e-5)."""
+    """The exact epsilon of T Gaussian releases (delta 1e-5)."""
     return gaussian_epsilon(multiplier / sensitivity / math.sqrt(rounds), 1e-5)
 
 
@@ -93,7 +93,7 @@ def test_the_true_epsilon_of_a_client_is_larger_by_orders_of_magnitude() -> None
     # Spec 1.3 states 1.9e6: that is the one-round scale (T missing, ln(1.25/delta)), ten rounds of it, replace-one.
     one_round = 2 / 3000 * math.sqrt(2 * math.log(1.25e5))
     assert true_epsilon(one_round, 10, sensitivity=2) == pytest.approx(1.9255e6, rel=1e-4)
-    # The printed scale gets there with a sampling rate of 1/40, for which uploads that are seen earn no credit.
+    # The printed scale reaches that with a sampling rate of 1/40, for which visible uploads earn no credit.
     assert true_epsilon(component(sampling_rate=0.025).stddev(1.0, 3000, 10), 10) == pytest.approx(1.9628e6, rel=1e-4)
 
 
@@ -125,8 +125,8 @@ def test_clients_and_server_foretell_the_same_and_a_client_that_has_more_example
         execute(step, block, liar, liar.ctx)
 
 
-def test_before_the_set_up_and_at_other_parties_nobody_knows_how_much_it_is() -> None:
-    """It is noise all the same, so no bound holds behind it."""
+def test_before_the_set_up_and_at_other_parties_its_size_is_unknown() -> None:
+    """It is still noise, so no bound holds after it."""
     for party in (Server(), Client(client_id=1)):
         release = release_of(component(), context(party))
         assert math.isnan(release.noise_multiplier)

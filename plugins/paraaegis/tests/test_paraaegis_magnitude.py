@@ -63,5 +63,5 @@ def test_it_says_what_it_does() -> None:
 
 
 def component_of(**options: Any) -> str:
-    """What a component with these options says of itself."""
+    """The description of a component with these options."""
     return Magnitude(Magnitude.Options.model_validate(options)).describe()

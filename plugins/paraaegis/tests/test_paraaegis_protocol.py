@@ -1,4 +1,4 @@
-"""ParaAegis as a whole: its limits are FedAvg, DP-FedAvg and encrypted FedAvg; the wire shows no encrypted value."""
+"""ParaAegis as a whole: its limits are FedAvg, DP-FedAvg and encrypted FedAvg. The wire shows no encrypted value."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_ratio_0_is_dp_fedavg_bit_for_bit() -> None:
 
 @pytest.mark.parametrize("scheme", ["std.bfv", "std.ckks"])
 def test_ratio_1_is_encrypted_fedavg_bit_for_bit(scheme: str) -> None:
-    """Spec 11. Both schemes round sums to a public grid, so that the randomness of encryption leaves no trace."""
+    """Spec 11. Both schemes round sums to a public grid, so the randomness of encryption leaves no trace."""
     all_encrypted = run_protocol(paraaegis(1.0, seal=seal(scheme), rounds=2))
     fedavg = run_protocol(recipe_of("encrypted", [seal(scheme)], rounds=2))
     assert np.array_equal(all_encrypted.vector, fedavg.vector)
 
 
 def test_without_noise_and_clip_it_is_fedavg() -> None:
-    """Spec 15: no noise, a huge clip, the mean of all; what is left is CKKS' grid, halved and averaged."""
+    """Spec 15: no noise, a huge clip, the mean of all. Only CKKS' grid, halved and averaged, makes a difference."""
     uniform = {"use": "std.mean", "weighting": "uniform"}
     plain = paraaegis(0.3, seal=seal("std.ckks"), noised=[{"use": "std.clip", "norm": 1e6}], aggregate=uniform)
     fedavg = run_protocol(recipe_of(aggregate=uniform))
@@ -115,7 +115,7 @@ def test_the_wire_holds_no_float_of_the_encrypted_zone(scheme: str) -> None:
 
 
 def test_the_search_finds_what_is_sent_in_the_clear() -> None:
-    """The test above can fail: the same scalars under clear: [] are found, every update of every client."""
+    """The test above can fail: under clear: [] the same scalars are found, every update of every client."""
     plain = paraaegis(0.3, noised=[], train=PUSH, rounds=1)
     plain["negotiate_mask"] = {"use": "std.single_zone", "zone": "clear"}
     plain |= {"protect": {"clear": []}, "postprocess": {}}
@@ -127,7 +127,7 @@ def test_the_search_finds_what_is_sent_in_the_clear() -> None:
 
 
 def test_ballots_and_winners_show_no_index() -> None:
-    """The server relays bitmaps under the clients' key; what it relays differs from the mask that the clients adopt."""
+    """The server relays bitmaps under the clients' key. They differ from the mask that the clients adopt."""
     plain = paraaegis(0.3, train=PUSH, rounds=1)
     outcome = run_protocol(plain)
     upload = outcome.sent("client:0", round=0)[1].decode()
@@ -141,9 +141,9 @@ def test_ballots_and_winners_show_no_index() -> None:
     assert plain_ballot.tobytes() not in b"".join(message.data for message in outcome.wire.messages)
 
 
-def test_a_repeated_round_shows_ballots_that_cannot_be_laid_beside_the_first(tmp_path: Path) -> None:
-    """The clients' secret outlives the kill. Under a key of it and the round alone, equal nominations gave equal
-    ballots: all 195 votes in common. By chance it is 58.5.
+def test_ballots_of_a_repeated_round_cannot_be_compared_with_the_first(tmp_path: Path) -> None:
+    """The clients' secret outlives the kill. If the key depended only on it and the round, equal nominations would give
+    equal ballots: all 195 votes in common. By chance it is 58.5.
     """
     plain = paraaegis(0.3, train=PUSH, rounds=1)
     first, engine, _ = build(plain)
@@ -165,7 +165,7 @@ def test_a_repeated_round_shows_ballots_that_cannot_be_laid_beside_the_first(tmp
 
 
 def test_max_selection_trains_and_min_selection_does_not() -> None:
-    """The ablation of Table 2 in small: with strong noise on the rest, what is encrypted decides."""
+    """A small ablation of Table 2: with strong noise on the rest, the encrypted part decides."""
     noised = [CLIP, {"use": "std.gaussian", "noise_multiplier": 0.05, "source": "reproducible"}]
     kept = {}
     for strategy in ("max", "min"):

@@ -24,7 +24,7 @@ def test_conforms() -> None:
 
 
 def test_it_says_what_its_plans_and_its_ballots_are() -> None:
-    """The share of a round may be all or nothing; only where it always is, nobody votes and the plan is public."""
+    """The share of a round may be all or nothing. Only if it always is, no client votes and the plan is public."""
     for options, zones, votes in (
         ({"ratio": 0.3}, {"encrypted", "noised"}, True),
         ({"ratio": 1.0, "decay": 0.9}, {"encrypted", "noised"}, True),
@@ -60,7 +60,7 @@ def test_vote_matches_the_worked_example() -> None:
 @given(scores(), st.integers(1, 39), st.integers(0, 3))
 @settings(max_examples=120, deadline=None)
 def test_the_encrypted_vote_is_the_plain_vote(everyone: list[np.ndarray], seats: int, round: int) -> None:
-    """Spec 14, with ties; all clients get the same plan."""
+    """Spec 14, with ties. All clients get the same plan."""
     encrypted, cohort = vote(everyone, seats / 40, round=round)
     assert encrypted == [plain_vote(everyone, seats, cohort.told[0], round)] * len(everyone)
 
@@ -75,7 +75,7 @@ def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.usefixtures("one_attempt")
 def test_the_vote_does_not_depend_on_the_order_of_clients(everyone: list[np.ndarray], seats: int, random: Any) -> None:
-    """Spec 13, first half; ties too."""
+    """Spec 13, first half, including ties."""
     shuffled = random.sample(everyone, len(everyone))
     assert vote(everyone, seats / 40)[0][0] == vote(shuffled, seats / 40)[0][0]
 
@@ -85,7 +85,7 @@ def test_the_vote_does_not_depend_on_the_order_of_clients(everyone: list[np.ndar
 def test_the_vote_moves_with_the_indices(
     everyone: list[np.ndarray], permutation: list[int], seats: int, key: bytes
 ) -> None:
-    """Spec 13, second half, with ties: renaming the indices renames the winners, and their ciphertexts stay."""
+    """Spec 13, second half, with ties: renaming the indices renames the winners. Their ciphertexts do not change."""
     order = np.array(permutation)
     cipher = IndexCipher.of(key, 40)
     renamed = IndexCipher(np.argsort(order)[cipher.index_of])  # the index that was order[i] is now i
@@ -97,12 +97,12 @@ def test_the_vote_moves_with_the_indices(
 
 
 def thirds(winners: list[int], size: int) -> np.ndarray:
-    """How many winners lie in each third of the model."""
+    """The number of winners in each third of the model."""
     return np.bincount(np.array(winners) * 3 // size, minlength=3)
 
 
 def test_ties_are_spread_evenly_over_the_model() -> None:
-    """Five clients that agree on nothing: most seats go to scalars with one vote, of which there are too many.
+    """Five clients agree on nothing. Most seats go to scalars with one vote, and there are too many of these.
 
     By lowest index, the first third of the model got 13.7% of its scalars encrypted, the second 8.9%, the last 7.4%.
     """
@@ -114,12 +114,12 @@ def test_ties_are_spread_evenly_over_the_model() -> None:
 
 
 def test_equal_scores_are_spread_evenly_over_the_model() -> None:
-    """Scores of whole layers are equal in thousands; by lowest index, all winners were in the first third."""
+    """Thousands of scores in a layer are equal. By lowest index, all winners were in the first third."""
     won = thirds(vote([np.ones(9000, np.float32)] * 3, 0.1)[0][0], 9000)
     assert np.abs(won / 900 - 1 / 3).max() < 0.1  # six standard deviations
 
 
-def test_a_tie_is_drawn_anew_in_every_vote_and_alike_at_every_client() -> None:
+def test_a_tie_is_redrawn_in_every_vote_the_same_at_every_client() -> None:
     everyone = [np.eye(8, dtype=np.float32)[i] for i in (7, 6, 3, 5)]  # four different favourites
     drawn = [vote(everyone, 1 / 8)[0] for _ in range(60)]
     assert all(one == [one[0]] * 4 for one in drawn)
@@ -134,7 +134,7 @@ def test_nominated_are_the_highest_scores_whatever_the_key(mine: np.ndarray, sea
         assert sorted(mine[chosen].tolist()) == sorted(mine.tolist())[30 - seats :]
 
 
-def test_who_missed_the_ballot_reads_the_winners_all_the_same() -> None:
+def test_a_client_that_missed_the_ballot_still_reads_the_winners() -> None:
     component = Vote(Vote.Options(ratio=0.2))
     component.name = "paraaegis.vote"
     ctx = FakeContext(Layout.of([("w", (50,))]), round=3)
@@ -149,7 +149,7 @@ def test_who_missed_the_ballot_reads_the_winners_all_the_same() -> None:
 
 
 def test_a_client_that_was_asked_twice_reads_the_winners_of_the_second_vote() -> None:
-    """The permutation that it keeps is that of an attempt, not of a round."""
+    """The permutation that it keeps belongs to an attempt, not to a round."""
     component = Vote(Vote.Options(ratio=0.2))
     component.name = "paraaegis.vote"
     mine = np.random.default_rng(1).random(50, np.float32)

@@ -1,4 +1,4 @@
-"""A vote among clients that are a class of a few lines, and the same vote without any encryption."""
+"""A vote among clients of a few lines, and the same vote without encryption."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def ranks(key: bytes, size: int) -> np.ndarray:
 
 
 def secret_of(*purpose: object) -> bytes:
-    """What every client derives from the secret of the cohort."""
+    """The key that every client derives from the secret of the cohort."""
     return hashlib.sha256(repr(purpose).encode()).digest()
 
 
 def plain_vote(scores: list[np.ndarray], seats: int, attempt: bytes, round: int = 0) -> list[int]:
-    """The paper's rule without any encryption: most votes win, of equals the lowest ciphertext; slow and obvious."""
+    """The paper's rule without encryption: most votes win, of equals the lowest ciphertext. Slow and obvious."""
     size = len(scores[0])
     ciphertext = ranks(secret_of("ballot", round, attempt.hex()), size)
     equal_scores = ranks(secret_of("equal scores", round, attempt.hex()), size)
@@ -44,7 +44,7 @@ def plain_vote(scores: list[np.ndarray], seats: int, attempt: bytes, round: int 
 
 @dataclasses.dataclass
 class FakeClient:
-    """What the vote needs of a client."""
+    """The parts of a client that the vote needs."""
 
     scores_by = fedplug.Client.scores_by
 
@@ -54,16 +54,16 @@ class FakeClient:
     cache: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def saved(self, seconds: float) -> None:
-        """Nobody asks how long it takes."""
+        """The time is not used."""
 
     def secret(self, component: Any, *purpose: object) -> bytes:
-        assert purpose[1] == self.ctx.round  # a key of its own in every round
+        assert purpose[1] == self.ctx.round  # a separate key in every round
         return secret_of(*purpose)
 
 
 @dataclasses.dataclass
 class FakeContext:
-    """A round with a layout of one layer a scalar pair."""
+    """A round with a layout of one layer per pair of scalars."""
 
     layout: Layout
     round: int = 0
@@ -71,7 +71,7 @@ class FakeContext:
 
 
 class FakeCohort:
-    """Runs asks and tells at once and keeps what crossed the wire."""
+    """Runs asks and tells at once and keeps the messages."""
 
     def __init__(self, clients: dict[int, FakeClient]) -> None:
         self.clients = clients
@@ -92,7 +92,7 @@ class FakeCohort:
 def vote(
     scores: list[np.ndarray], ratio: float, *, round: int = 0, decay: float = 1.0
 ) -> tuple[list[list[int]], FakeCohort]:
-    """Runs a whole negotiation; gives each client's encrypted positions."""
+    """Runs a whole negotiation. Returns each client's encrypted positions."""
     component = Vote(Vote.Options(ratio=ratio, decay=decay))
     component.name = "paraaegis.vote"
     ctx = FakeContext(Layout.of([("w", (len(scores[0]),))]), round)

@@ -1,4 +1,4 @@
-"""Six clients under masks, each of which moves the model by a known amount."""
+"""Six clients under masks. Each moves the model by a known amount."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def recipe(use: Any = "secagg.bonawitz", clients: int = CLIENTS, **changes: Any)
 
 
 def away(tmp_path: Any, when: str, *who: tuple[int, int]) -> dict[str, Any]:
-    """Who is away, as pairs of a round from 1 and a client."""
+    """Absent clients, as pairs of a round from 1 and a client."""
     trace = tmp_path / "away.csv"
     trace.write_text("round,client\n" + "".join(f"{round},{client}\n" for round, client in who))
     return {"trace": str(trace), "when": when}

@@ -1,4 +1,4 @@
-"""Clients that are killed for real in each phase of a round, over worker processes and programs of their own."""
+"""Clients that are really killed in each phase of a round, in worker processes and in separate programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from toy_protocol import run_protocol
 
 
 def restarting(there: Parties, after: Callable[[int], bool] = lambda done: True) -> Callable[[Any, Any], None]:
-    """What has parties that were killed started again, behind these rounds."""
+    """Restarts parties that were killed, after these rounds."""
 
     def prepare(protocol: Any, engine: Any) -> None:
         def on_round(done: int) -> None:
@@ -47,7 +47,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", ["Bonawitz", "Plus"])
 def test_an_error_costs_what_being_away_costs(name: str, tmp_path: Path) -> None:
-    """What the runs below are compared with."""
+    """The reference for the runs below."""
     assert in_one_process(name, KILLS).protocol.ledger.log == away(name, KILLS, tmp_path)
 
 
@@ -62,7 +62,7 @@ def test_a_worker_that_is_killed_in_any_phase_costs_its_client_that_round(name: 
 
 
 def test_one_that_was_killed_after_its_upload_is_asked_for_shares_that_it_has_lost(tmp_path: Path) -> None:
-    """It is back before that question, from the last checkpoint: it says so and drops out, and others open the sum."""
+    """It is back before that question, from the last checkpoint. It says so and drops out, and others open the sum."""
 
     def prepare(protocol: Any, engine: Any) -> None:
         def on_opening(event: Asking) -> None:
@@ -104,7 +104,7 @@ def test_lies_replays_and_too_few_shares_skip_the_sum_and_cost_what_was_in_hand(
 
 @pytest.mark.slow
 def test_where_keys_are_signed_a_kill_of_one_in_six_keeps_the_sum_closed_and_costs_nothing(tmp_path: Path) -> None:
-    """Five others must open a client's secrets then, so nobody may be missing; of nine, one may."""
+    """Five others must then open a client's secrets, so no client may be missing. Of nine, one may."""
     signed = {"threshold": None, "signed": True}
     run = Faulty(mortal(faults=["1 2 sealed", "2 3 opening"], rounds=3, **signed), "processes", tmp_path)
     assert closed(run.log) == [True, True, False]
@@ -123,7 +123,7 @@ def test_where_keys_are_signed_one_of_nine_may_be_killed_in_any_phase(tmp_path: 
 
 
 def test_a_party_that_is_killed_comes_back_after_its_round(tmp_path: Path) -> None:
-    """Between its shares and its upload, and when it is asked for shares: started again, each takes part again."""
+    """Killed between its shares and its upload, or when asked for shares. After a restart, each takes part again."""
     kills = ["1 3 sealed", "2 5 opening"]
     plain = mortal(faults=kills, rounds=4)
     with parties(tmp_path / "parties", plain) as there:
@@ -174,8 +174,8 @@ def test_a_party_that_is_back_before_the_opening_says_that_it_has_lost_its_share
 def test_a_server_that_is_killed_at_the_opening_opens_nothing_twice_and_pays_what_it_had(
     moment: str, engine: str, tmp_path: Path
 ) -> None:
-    """Its round is run again. Clients that gave shares give none of the second attempt, whose sum stays closed; those
-    that were not asked yet do: the ledger takes the first sum as opened, since it had noted that it asks."""
+    """Its round is repeated. Clients that gave shares give none in the second attempt, whose sum stays closed. Clients
+    that were not asked before do. The ledger counts the first sum as opened, since it had noted the question."""
     plain = mortal(rounds=3, source="secure")
     settings: dict[str, Any] = {"engine": engine}
     with contextlib.ExitStack() as stack:

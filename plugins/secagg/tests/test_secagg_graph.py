@@ -40,7 +40,7 @@ def test_another_seed_gives_another_graph_and_neighbours_are_spread_evenly():
 
 
 def test_the_order_of_a_seed_never_changes():
-    # Parties of different versions must work out the same graph.
+    # Parties of different versions must compute the same graph.
     pinned = {0: (2, 4), 1: (5, 7), 2: (0, 6), 3: (6, 7), 4: (0, 5), 5: (1, 4), 6: (2, 3), 7: (1, 3)}
     assert graph.draw(range(8), 2, SEED) == pinned
 

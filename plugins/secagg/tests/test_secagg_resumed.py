@@ -1,4 +1,4 @@
-"""A run that is killed and goes on: what the repeated round costs is what was released of it."""
+"""A run that is killed and resumed: the cost of the repeated round is that of its releases."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def test_a_round_that_died_after_its_sum_was_opened_is_paid_for_as_a_sum(
     assert [round for round, _ in entries] == [1, 2, 2, 3]
     assert not any(zone.get("closed") for _, zone in entries[:2])
     assert entries[1][1]["sum_factor"] == pytest.approx(6**0.5)
-    assert entries[2][1]["closed"]  # clients open one sum a round: that of the second attempt stays closed
+    assert entries[2][1]["closed"]  # clients open one sum a round, so that of the second attempt stays closed
     assert "round 2 was repeated; zone encrypted was not opened a second time" in ledger["warnings"]
 
 
 def test_a_repeated_round_of_clients_that_weigh_unequally_gets_no_more_credit_than_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Heavy clients' noise is less of the sum than that of as many equal ones."""
+    """The noise of heavy clients is a smaller part of the sum than that of as many equal ones."""
     weighted = {"aggregate": {"use": "std.mean"}}
     folder = repeated(tmp_path, monkeypatch, Charging, "_released", **weighted)
     ledger = json.loads((folder / "ledger.json").read_text())

@@ -1,4 +1,4 @@
-"""Whole rounds over the parts: the sum of those that uploaded, bit for bit, with clients lost in every phase."""
+"""Whole rounds from the parts: the exact sum of the uploads, with clients lost in every phase."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def run(
     shared_only: Collection[int] = (),
     no_answer: Collection[int] = (),
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The server's sum of residues, and all uploads as it saw them.
+    """The server's sum of residues, and all uploads that it saw.
 
     Args:
         values: shape (n, m).
@@ -101,7 +101,7 @@ def run(
             off.append((secret, -1))
         else:
             ends = masks.KeyAgreement(secret)
-            # The mask that v added for u, taken away at v's sign.
+            # The mask that v added for u, removed with v's sign.
             off += [(ends.seed(keys[v][1], b"mask"), -1 if u > v else 1) for v in drawn[u] if v in uploads]
     masks.add_masks(total, off)
     return total, seen

@@ -1,4 +1,4 @@
-"""Whole rounds under masks: sums to the bit, clients that drop out in every phase, and who can open what."""
+"""Whole rounds under masks: exact sums, clients that drop out in every phase, and which parties can open what."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_sum_is_the_plain_fixed_point_sum_to_the_bit(engine: str, use: Any, bi
 
 @pytest.mark.parametrize(("when", "inside"), [
     ("round", [0, 1, 3, 5]),  # before their keys
-    ("upload", [0, 1, 3, 5]),  # after they shared them: their masks are taken off by their key
+    ("upload", [0, 1, 3, 5]),  # after they shared them: their key removes their masks
     ("opening", EVERYBODY),  # their updates are in the sum, and others open it
 ])  # fmt: skip
 @pytest.mark.parametrize("use", ["secagg.bonawitz", "secagg.plus"])
@@ -45,7 +45,7 @@ def test_clients_may_drop_out_in_every_phase(tmp_path: Any, use: str, when: str,
     assert np.array_equal(outcome.vectors[0], expected(plain, [inside, EVERYBODY]))
 
 
-def test_with_too_few_shares_the_sum_stays_closed_and_costs_nothing_to_who_cannot_open_it(tmp_path: Any) -> None:
+def test_with_too_few_shares_the_sum_stays_closed_and_costs_nothing(tmp_path: Any) -> None:
     gone = away(tmp_path, "opening", *((1, client) for client in range(3)))
     outcome = run_protocol(recipe(availability=gone, rounds=3))
     (said,) = (note for note in outcome.notes if "skipped" in note)
@@ -89,7 +89,7 @@ def test_the_shares_of_as_many_clients_as_stated_open_an_upload_and_fewer_do_not
 
 
 def prepared(monkeypatch: pytest.MonkeyPatch) -> tuple[Bonawitz, dict[int, Client]]:
-    """Clients that have uploaded, with the component, before anybody answers with shares."""
+    """Clients that have uploaded, with the component, before any client answers with shares."""
     held: list[Any] = []
 
     def stop(self: Any, *_: Any) -> Any:
@@ -116,7 +116,7 @@ def test_a_client_never_gives_both_shares_of_another(monkeypatch: pytest.MonkeyP
         component.unmask(asked, ([1, 2], [3, 4, 5]))
     shares = component.unmask(asked, ([1, 2, 3, 4], [5]))
     assert len(set(shares)) == 5
-    assert component.unmask(asked, ([4, 3, 2, 1], [5])) == shares  # once more the same
+    assert component.unmask(asked, ([4, 3, 2, 1], [5])) == shares  # the same again
     for inside, gone in (([1, 2, 3, 5], [4]), ([1, 2, 3, 4, 5], []), ([1, 2, 3, 4], [])):
         with pytest.raises(OpenedBefore):
             component.unmask(asked, (inside, gone))
@@ -129,7 +129,7 @@ def test_a_client_never_gives_both_shares_of_another(monkeypatch: pytest.MonkeyP
 
 
 def test_a_sum_holds_more_updates_than_shares_open(tmp_path: Any) -> None:
-    """So who collude with the server, and are too few to open an upload, subtract their own from no lone one."""
+    """So too few colluders to open an upload cannot isolate a single upload by subtracting their own."""
     use = {"use": "secagg.bonawitz", "threshold": 4}
     for gone, inside in (([5], 5), ([4, 5], 4)):
         plain = recipe(use, rounds=3, availability=away(tmp_path, "upload", *((1, each) for each in gone)))
@@ -154,7 +154,7 @@ def test_a_wrong_share_is_noticed_and_the_round_goes_on_without_the_sum(monkeypa
 
 
 def test_the_verdict_states_the_fewest_shares_of_any_round_and_a_server_cannot_lower_them() -> None:
-    """Of a sampled round fewer clients are in the graph than in the run, and fewer shares would open."""
+    """In a sampled round the graph has fewer clients than the run, and fewer shares would open."""
     held: list[Any] = []
     plain = recipe("secagg.plus", clients=100, rounds=1, min_clients=60)
     run_protocol(plain, prepare=lambda protocol, engine: held.append((protocol, engine)))
@@ -208,7 +208,7 @@ def test_a_sum_that_the_server_had_in_hand_is_paid_for_though_it_is_not_used(
 
 
 def test_of_groups_the_sum_that_stayed_closed_counts_where_another_was_opened(tmp_path: Any) -> None:
-    """Four clients and three; client 5, of the three, does not help, and may have kept its shares for the server."""
+    """Four clients and three. Client 5, of the three, does not help, and may have kept its shares for the server."""
     plain = recipe(clients=7, rounds=3, groups="toy.halves", availability=away(tmp_path, "opening", (1, 5)), **NOISED)
     outcome = run_protocol(plain)
     entered = [entry.zones for entry in outcome.protocol.ledger.log]
@@ -267,7 +267,7 @@ def test_what_cannot_work_is_refused_before_the_run(plain: dict[str, Any], probl
 
 
 def wrapping(**options: Any) -> dict[str, Any]:
-    """Skellam noise of a standard deviation of 3.5 of 8 steps a client, turned, modulo 2^bits."""
+    """Skellam noise with a standard deviation of 3.5 of 8 steps per client, rotated, modulo 2^bits."""
     noise = {"use": "std.distributed_skellam", "noise_multiplier": 1.0, "grid": 2.0**-5}
     chain = [{"use": "std.clip", "norm": NORM}, "std.rotate", noise, {"use": "secagg.bonawitz", **options}]
     return recipe(rounds=1, protect={"encrypted": chain}, postprocess={"encrypted": ["secagg.bonawitz", "std.rotate"]})

@@ -1,4 +1,4 @@
-"""Shares of secrets: any t open them, fewer tell nothing, and wrong ones are found."""
+"""Shares of secrets: any t open them, fewer reveal nothing, and wrong ones are found."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_products_of_the_largest_elements_are_exact():
 
 
 def test_fewer_shares_fit_every_secret():
-    # Two shares of three: each value at 0 has exactly one polynomial through them, so all are as likely.
+    # Two shares of three: each value at 0 has exactly one polynomial through them, so all are equally likely.
     x = np.array([1, 2])
     for secret, first, second in itertools.product((0, 5, shamir.P - 1), (7, 8), (9, 10)):
         inverse = pow(2, -1, shamir.P)

@@ -1,4 +1,4 @@
-"""Signed keys, and one list of who is in the sum: what a server that lies gets."""
+"""Signed keys and one list of the clients in the sum, against a server that lies."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def test_the_sum_is_the_same_to_the_bit_and_everybody_signs_who_is_in_it(engine:
 
 @pytest.mark.parametrize("when", ["round", "upload", "opening"])
 def test_clients_may_drop_out_in_every_phase(tmp_path: Path, when: str) -> None:
-    """Of nine clients seven others' shares open a client's secrets, so that one may be gone."""
+    """Of nine clients, the shares of seven others open a client's secrets, so one may be gone."""
     plain = recipe(SIGNED, 9, min_clients=4, availability=away(tmp_path, when, (1, 2)))
     inside = [c for c in range(9) if c != 2 or when == "opening"]
     vector = run_protocol(plain).vectors[0]
     assert array_equal(vector, expected(plain, [inside, list(range(9))], clients=9))
 
 
-def test_what_it_holds_against_is_said_and_on_what_that_rests() -> None:
+def test_it_states_its_adversary_and_its_assumption() -> None:
     outcome = run_protocol(recipe(SIGNED, 9, min_clients=6, rounds=1))
     scheme = outcome.protocol.ledger.encryption["encrypted"].parameters
     # Of 7 clients 5 open, and 2 t - n - 1 = 2; of 6, 8 and 9 it is 3, 3 and 4.
@@ -51,7 +51,7 @@ def test_what_it_holds_against_is_said_and_on_what_that_rests() -> None:
 
 @pytest.mark.parametrize("clients", range(4, 40))
 def test_no_two_lists_of_a_round_have_signatures_enough_and_with_one_more_corrupt_they_may(clients: int) -> None:
-    """However the server divides the honest clients: those told one list, those told another, and c that sign both."""
+    """For every division of the honest clients by the server into two lists, with c clients that sign both."""
     component = Bonawitz(Bonawitz.Options(signed=True))
     t = component.parameters(clients).threshold
     said = component.against(SimpleNamespace(num_clients=clients, min_clients=clients))  # type: ignore[arg-type]
@@ -76,14 +76,14 @@ def test_two_thirds_and_one_more_must_sign(changes: dict[str, Any], problem: str
         run_protocol(recipe(use, min_clients=changes.get("min_clients", 4)))
 
 
-# -- a server that puts keys of its own in the place of others --------------------------------------------------------
+# -- a server that substitutes its own keys ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", ["of the letters", "of the round"])
 def test_a_key_that_the_server_has_swapped_is_refused_with_whose_it_is(
     key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server shows client 0 another key of client 3: client 0 leaves the round, and says why."""
+    """The server sends client 0 another key of client 3. Client 0 leaves the round, and says why."""
     mine = secrets.key_pair()[1]
     method = {"of the letters": "take_keys", "of the round": "share_keys"}[key]
     real = getattr(Bonawitz, method)
@@ -107,7 +107,7 @@ def test_a_key_that_the_server_has_swapped_is_refused_with_whose_it_is(
 
 
 def ready(monkeypatch: pytest.MonkeyPatch, clients: int = 9) -> tuple[Bonawitz, dict[int, Client]]:
-    """Clients that have uploaded, before anybody signs who is in the sum."""
+    """Clients that have uploaded, before any client signs the list of clients in the sum."""
     held: list[Any] = []
 
     def stop(self: Any, *_: Any) -> Any:
@@ -124,7 +124,7 @@ def ready(monkeypatch: pytest.MonkeyPatch, clients: int = 9) -> tuple[Bonawitz, 
 
 
 def test_clients_that_were_told_different_lists_give_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One half is told that client 8 is in the sum, the other that it dropped out: its upload would open."""
+    """One half is told that client 8 is in the sum, the other that it dropped out, so its upload would open."""
     component, clients = ready(monkeypatch)
     lists = {c: list(range(9 if c < 5 else 8)) for c in range(8)}
     signed = {c: component.agree(clients[c], lists[c])[32:] for c in lists}
@@ -146,7 +146,7 @@ def test_clients_that_were_told_different_lists_give_no_share(monkeypatch: pytes
 
 
 def test_a_server_that_tells_clients_different_lists_is_given_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three are told that client 8 dropped out, and six that it did not: it would have shares of both kinds. All
+    """Three are told that client 8 dropped out, and six that it did not. The server would get shares of both kinds. All
     clients fail alike, which ends the run."""
 
     def lying(self: Bonawitz, asked: Any, inside: set[int], ctx: Any) -> dict[int, list[Any]]:
@@ -196,14 +196,14 @@ def test_a_signature_of_another_round_or_of_other_keys_is_refused(monkeypatch: p
         component.unmask(clients[0], (inside[1:], [], {c: signed[c] for c in inside[1:]} | {1: replayed}))
     with pytest.raises(ProtectionError, match=said):
         component.unmask(clients[0], (inside[1:], [], {c: signed[c] for c in inside[1:]} | {1: signed[2]}))
-    other.memory(component).update(shown=bytes(32), agreed=[])  # it was shown other keys of the round
+    other.memory(component).update(shown=bytes(32), agreed=[])  # it received other keys of the round
     signed[1] = component.agree(other, inside)[32:]
     with pytest.raises(ProtectionError, match=said):
         component.unmask(clients[0], (inside[1:], [], {c: signed[c] for c in inside[1:]}))
 
 
 def test_letters_open_only_where_the_same_keys_were_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that shows clients different sets of keys gets no shares across them."""
+    """A server that sends clients different sets of keys gets no shares across them."""
     component, clients = ready(monkeypatch)
     inside = list(range(9))
     for client in clients.values():

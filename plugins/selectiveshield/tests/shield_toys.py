@@ -1,4 +1,4 @@
-"""Recipes of SelectiveShield, and what a run of one left."""
+"""Recipes of SelectiveShield, and the files of a run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def shield(noised: list[Any] | None = None, *, tau: Any = 0.4, rho: float = 0.5,
 
 @dataclasses.dataclass
 class Saved:
-    """What a client has at the end of a run."""
+    """A client's state at the end of a run."""
 
     vector: NDArray[np.float32]
     personal: NDArray[np.float32] | None
@@ -60,6 +60,6 @@ def saved(outcome: Outcome, folder: Path) -> dict[int, Saved]:
 
 
 def uploads(outcome: Outcome, round: int) -> dict[str, dict[str, Block]]:
-    """What each client uploaded, by its address."""
+    """Each client's upload, by its address."""
     replies = {m.sender: m.decode().get("value") for m in outcome.sent("server", round=round) if m.phase == "upload"}
     return {sender: value["blocks"] for sender, value in replies.items() if sender.startswith("client")}

@@ -1,4 +1,4 @@
-"""The consensus: worked masks, the properties of its zones, ballots that are none, options that cannot be."""
+"""The consensus: worked masks, the properties of its zones, invalid ballots, invalid options."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FakeContext:
 
 @dataclasses.dataclass
 class FakeClient:
-    """What the consensus needs of a client."""
+    """The parts of a client that the consensus needs."""
 
     scores_by = fedplug.Client.scores_by
 
@@ -52,7 +52,7 @@ class FakeClient:
 
 
 class FakeCohort:
-    """Runs asks and tells at once, and keeps what crossed the wire; `lies` replace a client's answer."""
+    """Runs asks and tells at once, and keeps the messages. `lies` replace a client's answer."""
 
     def __init__(self, clients: list[FakeClient], lies: dict[int, Any] | None = None) -> None:
         self.clients, self.lies = clients, lies or {}
@@ -88,7 +88,7 @@ def cohort_of(scores: Any, lies: dict[int, Any] | None = None) -> FakeCohort:
 
 
 def negotiate(scores: Any, lies: dict[int, Any] | None = None, **options: Any) -> tuple[list[Plan], FakeCohort]:
-    """Runs a whole negotiation; gives each client's plan."""
+    """Runs a whole negotiation. Returns each client's plan."""
     cohort = cohort_of(scores, lies)
     component_of(**options).negotiate_mask(cohort, cohort.clients[0].ctx)  # type: ignore[arg-type]
     plans = [client.plan for client in cohort.clients]
@@ -123,7 +123,7 @@ def test_conforms() -> None:
         (0.5, [1, 2], [[0], [3], [5]]),  # half of three clients is two
         (1.0, [2], [[0, 1], [1, 3], [5]]),  # eq. 15, the intersection
         (1 / 3, [0, 1, 2, 3, 5], [[], [], []]),  # the union
-        (0.01, [0, 1, 2, 3, 5], [[], [], []]),  # never what nobody has marked, such as 4
+        (0.01, [0, 1, 2, 3, 5], [[], [], []]),  # never a scalar that no client has marked, such as 4
     ],
 )
 def test_zones_match_the_worked_masks(rho: float, encrypted: list[int], retained: list[list[int]]) -> None:
@@ -154,7 +154,7 @@ def test_masks_at_the_limits(scores: Any, encrypted: list[int], retained: list[l
     assert positions(plans, "retained") == retained
 
 
-def test_every_client_has_a_threshold_of_its_own() -> None:
+def test_every_client_has_its_own_threshold() -> None:
     scores = [[0.1, 0.3, 0.5, 0.7, 0.9, 1.0]] * 3
     plans, cohort = negotiate(scores, tau=(0.0, 0.5, 1.0), rho=0.5)
     assert [int(np.unpackbits(sent).sum()) for sent in cohort.sent.values()] == [6, 3, 0]  # above, not at
@@ -268,7 +268,7 @@ def test_a_share_of_the_clients_is_counted_exactly() -> None:
 
 
 def test_a_client_that_was_not_in_the_round_adopts_the_encrypted_zone_and_retains_nothing() -> None:
-    """Its scores and its mask are of an earlier round, or it has none."""
+    """Its scores and its mask are from an earlier round, or it has none."""
     cohort = cohort_of(WORKED)
     component, told = component_of(tau=0.5, rho=2 / 3), np.packbits([0, 1, 1, 0, 0, 0])
     absent, new = cohort.clients[0], cohort.clients[1]
@@ -298,7 +298,7 @@ def test_a_client_that_was_not_in_the_round_adopts_the_encrypted_zone_and_retain
         (np.array([0, 1], np.uint8), "marks scalars beyond the 10 there are"),
     ],
 )
-def test_a_mask_that_is_none_costs_its_client_the_round_and_nobody_else(ballot: Any, problem: str) -> None:
+def test_an_invalid_mask_costs_only_its_client_the_round(ballot: Any, problem: str) -> None:
     assert problem in ballot_problem(ballot, 10)
     scores = marks("xxxx......", "xx........", "xxxxxxxxxx")
     plans, cohort = negotiate(scores, lies={2: ballot}, tau=0.5, rho=1.0)
@@ -317,12 +317,12 @@ def test_scores_that_are_nan_exceed_no_threshold() -> None:
 
 def test_it_says_what_the_masks_show() -> None:
     def what(*before: str, other_zone: str = "noised") -> list[str]:
-        """What it says where the noised zone passes these links."""
+        """The reported quantities where the noised zone passes these links."""
         links = tuple(Link("noised", "protect", name, parts[name], "client") for name in before)
         ctx = Context(0, 1, Layout.of([("w", (4,))]), BASE_ZONES, 3, 2, 7, "", Server(), links={"noised": links})
         shown = component_of(other_zone=other_zone).reveals(ctx)
         assert all("server" in each.to and each.covered_by is None for each in shown)
-        # What tells the classes of one client; the mask is that of all.
+        # Quantities that tell the classes of one client. The mask is that of all.
         assert {each.what: each.voids for each in shown}["mask"] is False
         assert all(each.voids for each in shown if each.what != "mask")
         assert [each.asked for each in shown] == [("mark",), *[()] * (len(shown) - 1)]
@@ -358,7 +358,7 @@ def test_it_says_what_the_masks_show() -> None:
         ("rho: 1.01", ["rho=1.01 must be <= 1; it is the share of clients"]),
         ("by: std.random", ["by: 'std.random' is not a scorer of this recipe; it has ['selectiveshield.fisher']"]),
         ("other_zone: retained",
-         ["other_zone: retained is a zone of its own here; write other_zone: noised or other_zone: clear"]),
+         ["other_zone: retained has another meaning here; write other_zone: noised or other_zone: clear"]),
     ],
 )
 def test_a_wrong_option_is_refused_with_place_value_rule_and_remedy(

@@ -32,7 +32,7 @@ def fisher(**options: Any) -> Fisher:
 
 
 def client_of(module: nn.Module, inputs: list[list[float]], labels: list[int], client_id: int = 0) -> Client:
-    """A client that has trained, with inputs that become tensors as they are."""
+    """A client that has trained, with inputs that become tensors unchanged."""
     examples = Examples(np.array(inputs, np.float32)[:, :, None, None], np.array(labels))
     count = examples.inputs.shape[1]
     data = ClientData(examples, examples, examples, classes=("a", "b"), mean=(0.0,) * count, std=(1.0,) * count)
@@ -45,7 +45,7 @@ def client_of(module: nn.Module, inputs: list[list[float]], labels: list[int], c
 
 
 def two_examples(**changes: Any) -> Client:
-    """A linear model with all weights 0, so that both classes have probability 1/2; examples that point apart."""
+    """A linear model with all weights 0, so both classes have probability 1/2, and two opposed examples."""
     module = nn.Linear(2, 2)
     nn.init.zeros_(module.weight)
     nn.init.zeros_(module.bias)
@@ -57,7 +57,7 @@ def test_conforms() -> None:
 
 
 def test_equation_3_by_hand() -> None:
-    """Gradients (p - onehot) x^T: -1/2 x and +1/2 x; x is (2, 0) and (-2, 1). Eq. 12 sees the two cancel."""
+    """Gradients (p - onehot) x^T: -1/2 x and +1/2 x; x is (2, 0) and (-2, 1). In eq. 12 the two cancel."""
     client = two_examples()
     information = fisher().information(client)
     assert information.tolist() == [1.0, 0.125, 1.0, 0.125, 0.25, 0.25]
@@ -66,7 +66,7 @@ def test_equation_3_by_hand() -> None:
 
 
 def test_scores_by_hand() -> None:
-    """Each tensor on its own; the bias, whose values are equal, scores 0. Together with the weight it does not."""
+    """Each tensor is scaled alone. The bias, whose values are equal, scores 0. Together with the weight it does not."""
     client = two_examples()
     assert fisher().score_parameters(client, client.ctx).tolist() == [1, 0, 1, 0, 0, 0]
     by_layer = fisher(normalise="layer").score_parameters(client, client.ctx)
@@ -106,7 +106,7 @@ values = hnp.arrays(np.float32, st.integers(1, 30), elements=st.integers(0, 102_
 def test_scores_lie_in_0_to_1_and_do_not_change_with_scale(
     first: np.ndarray, second: np.ndarray, scale: float, shift: float
 ) -> None:
-    """Spec 9. Each tensor by itself: the other one's values do not matter."""
+    """Spec 9. Each tensor is scaled alone: the values of the other do not matter."""
     raw = np.concatenate([first, second])
     groups = [[slice(0, len(first))], [slice(len(first), len(raw))]]
     scores = normalised(raw, groups)

@@ -1,4 +1,4 @@
-"""The three amounts of noise: what each gives, what it claims, what the ledger says of it, and where it is refused."""
+"""The three amounts of noise: effect, claim, account in the ledger, and where each is refused."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def client_at(client_id: int = 0, round: int = 0, rounds: int = 10, clients: int
 
 
 def steps_of(component: Noise | Gaussian, ctx: Context) -> tuple[Step, ...]:
-    """Behind a clip to C."""
+    """After a clip to C."""
     clip = Clip(Clip.Options(norm=C))
     clip.name = "std.clip"
     return fold([Link("noised", "protect", each.name, each, "client") for each in (clip, component)], ctx)
 
 
 def release_of(component: Noise | Gaussian, ctx: Context, *behind: Seal) -> Release:
-    """What it costs, and what encrypts it then."""
+    """Its cost, and the encryption after it."""
     (release,) = steps_of(component, ctx)[-1].after.after(*behind).releases
     return release
 
@@ -70,7 +70,7 @@ def at_server(**facts: int) -> Context:
 
 
 def noised(component: Noise | Gaussian, client: Client, values: Any = None) -> np.ndarray:
-    """What clip and component make of values, or of zeros."""
+    """The result of clip and component on values, or on zeros."""
     values = np.zeros(SIZE, np.float32) if values is None else np.asarray(values, np.float32)
     block = Block("noised", len(values), values)
     for step in steps_of(component, client.ctx):
@@ -105,7 +105,7 @@ def test_the_ledger_states_the_true_epsilon_of_an_upload(choice: str, actual: fl
 
 
 def test_distributed_noise_gives_the_sum_what_sigma_says() -> None:
-    """Under an encryption that holds it; a single client's upload has a twentieth of the variance."""
+    """The sum is encrypted. A single client's upload has a twentieth of the variance."""
     component = noise(noise_multiplier=11.8, choice="distributed")
     seal = Seal(scheme="a test", opened_by="key_server", range=1000.0, step=1e-6)
     ledger = Ledger("test", K, 10, 2, DELTA, encryption={"encrypted": EncryptionReport("key_server", True)})
@@ -135,7 +135,7 @@ def test_the_variance_of_the_mean_noise(choice: str, variance: float, source: st
 
 @pytest.mark.parametrize(("choice", "factor"), [("local", 1), ("distributed", 20**-0.5), ("as_published", 20**0.5)])
 def test_an_upload_has_the_std_that_the_release_says(choice: str, factor: float) -> None:
-    """Spec 18: and streams are independent across clients and rounds."""
+    """Spec 18. Streams are also independent across clients and rounds."""
     component = noise(noise_multiplier=2.0, choice=choice, source="reproducible")
     first, other, later = (noised(component, client_at(*place)) for place in ((0, 0), (1, 0), (0, 1)))
     multiplier = release_of(component, client_at().ctx).noise_multiplier
@@ -194,7 +194,7 @@ def test_lemma_2_is_the_accountant_of_opacus(sigma: float, rounds: int) -> None:
 
 @pytest.mark.parametrize(("rounds", "sigma"), [(10, 12.793), (1, 4.045)])
 def test_sigma_from_epsilon_by_lemma_2(rounds: int, sigma: float) -> None:
-    """Reference numbers of Opacus' RDP at epsilon 1; the exact calibration needs less noise."""
+    """Reference numbers of Opacus' RDP at epsilon 1. The exact calibration needs less noise."""
     by_rdp = Noise.Options(epsilon=1, delta=DELTA, calibration="rdp")
     exact = Noise.Options(epsilon=1, delta=DELTA)
     assert by_rdp.multiplier(0, rounds) == pytest.approx(sigma, rel=1e-3)
@@ -313,8 +313,8 @@ def test_a_client_has_the_norm_and_the_noise_that_it_chose() -> None:
 
 
 @pytest.mark.parametrize("choice", ["local", "as_published"])
-def test_everybody_is_charged_what_the_client_with_the_least_noise_pays(choice: str) -> None:
-    """And a note says what each of them pays; what is foretold is the same at all parties."""
+def test_all_are_charged_as_the_client_with_the_least_noise(choice: str) -> None:
+    """A note states the cost of each. All parties predict the same."""
     options: dict[str, Any] = {"epsilon": 8, "delta": DELTA, "choice": choice}
     component = noise(**options, own=[{"client": 1, "epsilon": 20}, {"client": 2, "epsilon": 4, "norm": C / 2}])
     contexts = [at_server(), *(client_at(number).ctx for number in (0, 1, 2))]
@@ -332,7 +332,7 @@ def test_everybody_is_charged_what_the_client_with_the_least_noise_pays(choice: 
 
 
 def test_exact_noise_of_single_clients_on_a_grid_of_the_recipe_takes_the_most_of_delta() -> None:
-    """The server does not know a client's std over the grid; no client has fewer than 2^15 steps in it."""
+    """The server does not know a client's std over the grid, but no client has fewer than 2^15 steps in it."""
     own = [{"client": 1, "epsilon": 20}]
     fine, coarse = (
         release_of(noise(epsilon=8, delta=DELTA, source="exact", grid=grid, own=own), at_server())
@@ -348,7 +348,7 @@ def test_exact_noise_of_single_clients_on_a_grid_of_the_recipe_takes_the_most_of
     ("options", "message"),
     [
         ({"own": [{"client": 1, "noise_multiplier": 2}]}, "noise_multiplier does not go with the epsilon of all"),
-        ({"own": [{"client": 1}]}, "client 1: give it a norm or epsilon of its own"),
+        ({"own": [{"client": 1}]}, "client 1: give it its own norm or epsilon"),
         ({"own": [{"client": 1, "epsilon": 2}, {"client": 1, "norm": 2}]}, "client 1 is there twice"),
         ({"own": [{"client": 1, "epsilon": 2}], "choice": "distributed"}, "alike at all clients; remove own"),
     ],

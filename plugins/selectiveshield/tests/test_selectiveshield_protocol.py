@@ -1,4 +1,4 @@
-"""SelectiveShield as a whole: its limits are FedAvg and DP-FedAvg; what is sent, kept, opened and merged."""
+"""SelectiveShield as a whole: its limits FedAvg and DP-FedAvg, and the sent, kept, opened and merged values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_conforms(name: str) -> None:
 
 
 def test_tau_1_is_dp_fedavg_bit_for_bit() -> None:
-    """Spec 7. The same seed and names, so the same noise; with noise of either plugin."""
+    """Spec 7. The same seed and names give the same noise, with the noise of either plugin."""
     for ours, theirs in ((NOISE, NOISE), ({**NOISE, "name": "dp"}, {**NOISE, "use": "std.gaussian", "name": "dp"})):
         nothing_marked = run_protocol(shield([CLIP, ours], tau=1.0, rounds=3))
         dp_fedavg = run_protocol(recipe_of("noised", [CLIP, theirs], aggregate=UNIFORM, rounds=3))
@@ -89,7 +89,7 @@ def test_distributed_noise_under_encryption_is_that_of_one_client_in_the_sum() -
 
 
 def test_noise_under_encryption_earns_no_credit_at_positions_that_one_client_sent() -> None:
-    """They are left out of the sum, but whoever decrypts sees them, with that client's noise alone."""
+    """They are left out of the sum, but the key holder sees them, with only that client's noise."""
     plain = shield([CLIP, NOISE, "std.bfv"], tau=[1.0, 0.0, 0.0, 0.0], rho=1.0, rounds=1)
     plain["postprocess"] = {zone: ["std.bfv"] for zone in ("encrypted", "noised")}
     (entry,) = run_protocol(plain).protocol.ledger.log
@@ -112,8 +112,8 @@ def test_both_engines_agree(outcome: Outcome, tmp_path: Path) -> None:
             assert getattr(mine, key) == getattr(row, key), key
 
 
-def test_every_client_uploads_the_zones_of_its_own_plan(outcome: Outcome, tmp_path: Path) -> None:
-    """The encrypted zone without positions and alike at all; retained scalars by nobody who retains them."""
+def test_every_client_uploads_the_zones_of_its_plan(outcome: Outcome, tmp_path: Path) -> None:
+    """The encrypted zone has no positions and is the same at all. No client sends a scalar that it retains."""
     states, sent = saved(outcome, tmp_path), uploads(outcome, 1)
     shares = outcome.rows[1].zones
     assert min(shares["encrypted"], shares["noised"], shares["retained"]) > 0.02
@@ -142,7 +142,7 @@ def test_the_personal_model_is_equation_27(outcome: Outcome, tmp_path: Path) -> 
 
 
 def test_training_starts_from_the_personal_model() -> None:
-    """Alg. 1, line 6: without the merge, the second round is another one; the first is the same."""
+    """Alg. 1, line 6: without the merge, the first round is the same and the second differs."""
     for rounds, equal in ((1, True), (2, False)):
         merged, plain = shield([], rounds=rounds), shield([], rounds=rounds)
         plain["postprocess"] = {"encrypted": ["std.bfv"]}
@@ -158,13 +158,13 @@ def test_the_key_server_opens_only_sums_of_all_clients(outcome: Outcome) -> None
 
 
 def found_on(wire: bytes, values: NDArray[Any]) -> int:
-    """How many of the values stand somewhere in the bytes, as float32, at any offset."""
+    """The number of values that occur in the bytes, as float32, at any offset."""
     words = [np.frombuffer(wire, "<u4", (len(wire) - offset) // 4, offset) for offset in range(4)]
     return int(np.isin(values.astype("<f4").ravel().view("<u4"), np.concatenate(words)).sum())
 
 
 def test_no_retained_value_leaves_the_client(tmp_path: Path) -> None:
-    """Searches every captured byte for the 4-byte patterns of retained values and their updates; others are found."""
+    """Searches every captured byte for the 4-byte patterns of retained values and their updates. Others are found."""
     plain = shield([], rounds=1)
     outcome, start = run_protocol(plain), initial_vector(plain)
     wire = b"".join(message.data for message in outcome.wire.messages)
@@ -195,7 +195,7 @@ def test_clients_that_were_away_adopt_every_sum_and_keep_what_they_retained(tmp_
 
 
 def test_a_client_without_anything_to_mark_takes_part(tmp_path: Path) -> None:
-    """tau per client: one marks nothing, and one everything but the least scores."""
+    """tau per client: one client marks nothing, and one marks everything but the least scores."""
     outcome = run_protocol(shield(tau=[1.0, 0.0, 0.05, 0.05], rho=1.0))
     states = saved(outcome, tmp_path)
     assert [len(state.positions) > 0 for state in states.values()] == [False, True, True, True]
@@ -224,7 +224,7 @@ def test_the_merge_puts_retained_values_over_the_global_model() -> None:
 
 
 def test_calls_to_clients_are_those_of_the_algorithm(outcome: Outcome) -> None:
-    """Alg. 1 as messages: train and masks, then the zone and the upload; the sum comes with the next round."""
+    """Alg. 1 as messages: train and masks, then the zone and the upload. The sum comes with the next round."""
     first, second = (calls_of(message) for message in outcome.sent("client:0", round=0))
     assert first[-2:] == ["fedplug.train", "selectiveshield.consensus.mark"]
     assert second == ["selectiveshield.consensus.adopt", "fedplug.protect"]

@@ -1,4 +1,4 @@
-"""SelectiveShield's aggregation and its hidden supports: who counts at a position, and what uploads show."""
+"""SelectiveShield's aggregation and its hidden supports: the divisor of a position, and what uploads reveal."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def mean_of(**options: Any) -> list[float]:
     return means
 
 
-def test_every_position_is_divided_by_those_who_sent_it() -> None:
-    """Eq. 26 literally divides by K = 3, which shrinks what some retained; eta_g = K gives the sum, not FedAvg."""
+def test_every_position_is_divided_by_the_clients_that_sent_it() -> None:
+    """Eq. 26 literally divides by K = 3, which shrinks retained positions. eta_g = K gives the sum, not FedAvg."""
     assert mean_of() == [3, 3, 9]
     assert mean_of(divide_by="clients") == [3, 2, 3]
     assert mean_of(server_lr=0.5) == [1.5, 1.5, 4.5]
@@ -52,7 +52,7 @@ def test_every_position_is_divided_by_those_who_sent_it() -> None:
 
 
 def test_the_server_rate_scales_the_step_of_every_zone() -> None:
-    """Ciphertexts and plain values alike."""
+    """Ciphertexts as well as plain values."""
     plain = shield([], rounds=1)
     start, one = initial_vector(plain), run_protocol(plain).vector
     half = run_protocol(shield([], rounds=1, aggregate={"use": "selectiveshield.two_server", "server_lr": 0.5})).vector
@@ -137,7 +137,7 @@ def test_the_clip_may_come_before_or_after() -> None:
 
 @pytest.mark.parametrize("chain", [[HIDE, CLIP, NOISE], [CLIP, HIDE, NOISE]])
 def test_uploads_then_show_no_support(chain: list[Any], tmp_path: Path) -> None:
-    """Every client sends every position that is not encrypted, with noise in place of what it retains."""
+    """Every client sends every position that is not encrypted, with noise in place of retained values."""
     plain = shield(chain, rounds=1)
     outcome = run_protocol(plain)
     everywhere = {block["noised"].positions.tobytes() for block in uploads(outcome, 0).values()}  # type: ignore[union-attr]
@@ -162,7 +162,7 @@ def shown_by(outcome: Outcome) -> list[str]:
 
 
 def test_hidden_positions_count_in_the_mean() -> None:
-    """Division by all clients, as `divide_by: clients` does without hiding."""
+    """The divisor is all clients, as with `divide_by: clients` without hiding."""
     exact = [{"use": "std.clip", "norm": 10}, {"use": "selectiveshield.noise", "noise_multiplier": 1e-9}]
     hidden = run_protocol(shield([HIDE, *exact], rounds=1)).vector
     aggregate = {"use": "selectiveshield.two_server", "divide_by": "clients"}
@@ -175,5 +175,5 @@ def test_zeros_that_get_no_noise_hide_nothing() -> None:
     switched_off = [{"use": "std.clip", "norm": 1}, {"use": "selectiveshield.noise", "noise_multiplier": 0}]
     for chain in ([HIDE], [HIDE, *switched_off]):
         assert "zone noised gets no noise, so the zeros would show what a client retains" in refused(noised=chain)
-    assert "must not come after noise in the chain of zone noised; zeros that" in refused(noised=[CLIP, NOISE, HIDE])
+    assert "must not come after noise in the chain of zone noised; zeros without" in refused(noised=[CLIP, NOISE, HIDE])
     assert refused(noised=[HIDE, CLIP, {**NOISE, "use": "std.gaussian"}]) == ""

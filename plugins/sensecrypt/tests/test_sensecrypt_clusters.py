@@ -1,4 +1,4 @@
-"""Clusters: like clients together, none too small, noise that the ledger states truly, and bad input refused."""
+"""Clusters: similar clients together, none too small, noise as stated in the ledger, and bad input refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def blobs(sizes: list[int], dimensions: int = 50, spread: float = 0.1, seed: int
 
 @dataclasses.dataclass
 class FakeClient:
-    """What the component needs of a client."""
+    """The parts of a client that the component needs."""
 
     scores_by = fedplug.Client.scores_by
 
@@ -60,7 +60,7 @@ class FakeClient:
 
 
 class FakeCohort:
-    """Runs asks at once; some clients answer nonsense, or not at all."""
+    """Runs asks at once. Some clients give invalid answers, or none."""
 
     def __init__(self, clients: list[FakeClient], nonsense: dict[int, Any] | None = None) -> None:
         self.clients, self.nonsense = clients, nonsense or {}
@@ -87,7 +87,7 @@ class FakeCohort:
 def form(
     vectors: np.ndarray, *, nonsense: dict[int, Any] | None = None, round: int = 0, **options: Any
 ) -> tuple[FakeCohort, dict[str, float], Clusters]:
-    """Runs form_groups; gives the cohort, the server's log and the component."""
+    """Runs form_groups. Returns the cohort, the server's log and the component."""
     component = Clusters(Clusters.Options(**options))
     component.name = "sensecrypt.clusters"
     ctx = SimpleNamespace(round=round, layout=SimpleNamespace(size=vectors.shape[1]), num_clients=len(vectors), seed=3,
@@ -113,7 +113,7 @@ def test_like_clients_share_a_cluster() -> None:
 
 
 def test_clipping_leaves_the_directions() -> None:
-    """How far a client has learned scales its whole vector; below all norms, G takes that out."""
+    """A client's progress scales its whole vector. If G is below all norms, it removes that scale."""
     vectors, truth = blobs([5, 5, 5, 5])
     vectors *= np.random.default_rng(1).uniform(0.1, 3, (20, 1)).astype(np.float32)
     labels = []
@@ -126,7 +126,7 @@ def test_clipping_leaves_the_directions() -> None:
 
 
 def test_the_printed_similarity_does_not_find_them() -> None:
-    """Maximising the distance, as Sec. 3.1 prints it, misses them; the negative squared distance does not."""
+    """Maximising the distance, as Sec. 3.1 prints it, misses them. The negative squared distance does not."""
     vectors, truth = blobs([5, 5, 5, 5])
     found = cluster(distances(list(vectors)), 3, as_published=True)
     assert adjusted_rand_score(truth, found.labels) < 0.6
@@ -154,7 +154,7 @@ def test_small_clusters_join_the_nearest() -> None:
     merged = merge_small(np.array([4, 4, 4, 1, 1, 2, 2, 2]), distances(list(places[:, None])), 3)
     assert merged.tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
     alone = merge_small(np.array([0, 1]), distances([np.zeros(1), np.ones(1)]), 3)
-    assert alone.tolist() == [0, 0]  # two clients are one cluster; whether that is enough is min_clients' business
+    assert alone.tolist() == [0, 0]  # two clients are one cluster; min_clients decides whether that suffices
 
 
 def test_a_lone_client_joins_the_nearest_cluster() -> None:
@@ -197,7 +197,7 @@ def test_only_in_the_first_round() -> None:
     ],
 )
 def test_a_vector_that_cannot_be_costs_its_client_the_round(wrong: Any, reason: str) -> None:
-    """The others are clustered; the client belongs to the largest cluster from then on."""
+    """The others are clustered. From then on the client belongs to the largest cluster."""
     cohort, log, _ = form(blobs([5, 4, 4])[0], nonsense={12: wrong}, epsilon=None, norm=100)
     assert list(cohort.dropped) == [12]
     assert reason in cohort.dropped[12]
@@ -234,7 +234,7 @@ def test_clipped_vectors_are_no_longer_than_the_bound(scale: float, norm: float,
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
 def test_analytic_noise_is_exact_for_a_replaced_client(epsilon: float) -> None:
-    """A replaced client moves the vector by 2G: delta at epsilon is what was asked for, no more and no less."""
+    """A replaced client moves the vector by 2G. The delta at epsilon is exactly the requested one."""
     component = Clusters(Clusters.Options(norm=3.0, epsilon=epsilon))
     assert gaussian_delta(epsilon, component.stddev() / (2 * 3.0)) == pytest.approx(1e-5, rel=1e-6)
 
@@ -250,7 +250,7 @@ def test_literal_noise_is_the_printed_formula() -> None:
 
 
 def release_of(component: Clusters) -> Any:
-    """What the ledger makes of round 1's vectors."""
+    """The release of round 1's vectors in the ledger."""
     made, _ = ballot_states("vectors", component.ballots(0, RUN), RUN)
     (found,) = releases_of("vectors", made)
     return found

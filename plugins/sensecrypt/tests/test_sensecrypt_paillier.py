@@ -1,4 +1,4 @@
-"""Scalar Paillier: exact sums over masks that differ, nothing in clear, and bad input refused."""
+"""Scalar Paillier: exact sums over masks that differ, nothing in the clear, and bad input refused."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ SIZE = 12
 
 @pytest.fixture
 def small_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys of 256 bits, which protect nothing and are quick; the arithmetic is the same."""
+    """Keys of 256 bits, which protect nothing and are fast. The arithmetic is the same."""
     monkeypatch.setattr(Phe, "new_context", lambda self, bits: phe.generate_paillier_keypair(n_length=256)[1])
 
 
 class Parties:
-    """All parties of a run in this process; what passes the server goes through the codec and is kept."""
+    """All parties of a run in this process. Messages through the server pass the codec and are kept."""
 
     def __init__(self, num_clients: int = 4, min_clients: int = 3, **options: Any) -> None:
         self.component = Paillier(Paillier.Options(**options))
@@ -96,7 +96,7 @@ def test_conforms() -> None:
 
 @pytest.mark.parametrize("key_holder", ["key_server", "clients"])
 def test_sums_at_2048_bits_in_both_key_arrangements(key_holder: str) -> None:
-    """Items 16 and 37: exact after rounding; the server sees no secret key, and 512 bytes a scalar."""
+    """Items 16 and 37: sums are exact after rounding. The server sees no secret key, and 512 bytes per scalar."""
     parties = Parties(3, key_holder=key_holder)
     updates = np.array([[0.5, -3e-7], [-1.25, 900.0], [2**-32, -0.1]], np.float32)
     blocks = {index: parties.seal(index, updates[index]) for index in range(3)}
@@ -138,7 +138,7 @@ def test_own_masks_sum_to_the_weighted_mean(covers: list[set[int]], seed: int, l
     summed = parties.add(blocks)
     assert summed.positions is not None
     assert summed.positions.tolist() == expected.tolist()
-    assert len(summed.ciphertexts) == len(expected)  # what is not opened is not even handed on
+    assert len(summed.ciphertexts) == len(expected)  # ciphertexts that are not opened are not even passed on
     mean = parties.open(summed).mean()
     np.testing.assert_allclose(mean, total[expected] / weight[expected], atol=1e-6)
 
@@ -164,15 +164,15 @@ def test_ciphertexts_are_randomised_and_tell_no_magnitude() -> None:
     parties = Parties(3)
     once, twice = parties.seal(0, [0.5, 0.5, 1e-6]), parties.seal(0, [0.5, 0.5, 1e-6])
     assert len({*once.ciphertexts, *twice.ciphertexts}) == 6
-    assert {len(ciphertext) for ciphertext in once.ciphertexts} == {64}  # twice 256 bits, whatever the value
+    assert {len(ciphertext) for ciphertext in once.ciphertexts} == {64}  # twice 256 bits, for any value
     assert once.meta.keys() == {"key"}
     key = phe.generate_paillier_keypair(n_length=256)[0]
-    assert key.encrypt(0.5).exponent != key.encrypt(1e-6).exponent  # what phe would have shown
+    assert key.encrypt(0.5).exponent != key.encrypt(1e-6).exponent  # phe's floats would reveal this
 
 
 @pytest.mark.usefixtures("small_keys")
 def test_sums_are_the_bare_product() -> None:
-    """No second randomisation of sums, at 900 times the cost: the product modulo n^2, and nothing else."""
+    """No second randomisation of sums, at 900 times the cost: only the product modulo n^2."""
     parties = Parties(3)
     blocks = {index: parties.seal(index, [0.25]) for index in range(3)}
     key = Phe().load_context(parties.server.memory(parties.component)["context"])
@@ -207,7 +207,7 @@ def test_a_value_out_of_range_is_refused(value: float) -> None:
     with pytest.raises(ProtectionError, match="1 of 2 values times weight are NaN or beyond range=1; raise range"):
         parties.seal(0, [0.5, value])
     if np.isfinite(value):
-        parties.seal(0, [0.5, value], weight=0.5)  # the weight is in before the check
+        parties.seal(0, [0.5, value], weight=0.5)  # the weight is applied before the check
     assert np.abs(parties.open(parties.add({k: parties.seal(k, [1, -1]) for k in range(3)})).plain()).max() == 3
 
 
@@ -220,7 +220,7 @@ def test_a_sum_out_of_range_is_refused() -> None:
 
 @pytest.mark.usefixtures("small_keys")
 def test_ciphertexts_of_another_key_are_refused() -> None:
-    """By the number of the key at the server; and where that is forged, by the count at the key server."""
+    """By the number of the key at the server. If that is forged, by the count at the key server."""
     parties, others = Parties(3), Parties(3)
     blocks = {index: parties.seal(index, [0.5]) for index in range(3)}
     foreign = others.seal(2, [0.5])

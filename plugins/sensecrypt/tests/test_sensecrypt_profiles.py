@@ -63,9 +63,9 @@ def test_profiles_are_part_of_the_recipe(timed: Path, tmp_path: Path) -> None:
     [
         (("[0, 1]", "[0, 1, 4]"), "timed.yaml:11:17: there is no client 4 (data.clients=4: 0 to 3); remove it"),
         (("[0, 1]", "[0, -1]"), "timed.yaml:11:14: there is no client -1"),
-        (("[0, 1]", "[0, 1, 3]"), "timed.yaml:12:14: client 3 stands under profiles.0 already; every party has one"),
-        (("[0, 1]", "[0, 1, 1]"), "timed.yaml:11:17: client 1 stands twice"),
-        (("[0, 1]", "[0, 1, server]"), "timed.yaml:12:17: server stands under profiles.0 already"),
+        (("[0, 1]", "[0, 1, 3]"), "timed.yaml:12:14: client 3 is listed under profiles.0 already; every party has one"),
+        (("[0, 1]", "[0, 1, 1]"), "timed.yaml:11:17: client 1 is listed twice"),
+        (("[0, 1]", "[0, 1, server]"), "timed.yaml:12:17: server is listed under profiles.0 already"),
         (("[0, 1]", "[1]"), "timed.yaml:11:3: no profile for client 0; give every client a profile, or write"),
         (("[0, 1]", "[sever]"), "timed.yaml:11:10: profiles.0.of=['sever']: 'sever' is not a party; write client ids"),
         (("[0, 1]", "[1.5]"), "timed.yaml:11:10: profiles.0.of=[1.5]: 1.5 is not a party"),

@@ -1,4 +1,4 @@
-"""SenseCrypt as a whole: categories are found, masks are each client's own, and sums are the means of each cluster."""
+"""SenseCrypt as a whole: it finds categories, each client has its own mask, and each cluster has its own mean."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PAPER = [
 def sensecrypt(
     seal: str = "sensecrypt.paillier", *, select: dict[str, Any] | None = None, **changes: Any
 ) -> dict[str, Any]:
-    """Six clients in two categories, reproducible in everything but the randomness of encryption."""
+    """Six clients in two categories, reproducible except for the randomness of encryption."""
     plain: dict[str, Any] = recipe_of(
         data={"use": "std.digits", "clients": 6, "partition": {"use": "std.categories", "categories": 2}},
         profiles=PROFILES, min_clients=3,
@@ -47,12 +47,12 @@ def sensecrypt(
     return plain | changes
 
 
-FEW = {"budget": 0.02}  # 13 scalars a client: phe takes 15 ms for each
+FEW = {"budget": 0.02}  # 13 scalars per client: phe takes 15 ms for each
 ALONE: dict[str, Any] = {"groups": None, "min_clients": 1}
 
 
 def uploads(outcome: Outcome, round: int = 0) -> dict[int, dict[str, Any]]:
-    """What each client uploaded in a round, as the server read it."""
+    """Each client's upload in a round, as the server read it."""
     found = {}
     for message in outcome.sent(receiver="server", round=round):
         value = message.decode().get("value") if message.phase == "upload" else None
@@ -62,7 +62,7 @@ def uploads(outcome: Outcome, round: int = 0) -> dict[int, dict[str, Any]]:
 
 
 def test_rows_say_what_no_sum_holds_and_what_it_takes() -> None:
-    """Counted anew from the uploads; priced by the slowest client's encryptions."""
+    """Recounted from the uploads, and priced by the slowest client's encryptions."""
     outcome = run_protocol(sensecrypt(select=FEW, groups=None, rounds=1))
     found, row = uploads(outcome), outcome.rows[0]
     covers: Counter[int] = Counter()
@@ -119,7 +119,7 @@ def test_own_masks_give_the_plain_mean() -> None:
 
 
 def test_nothing_encrypted_is_also_sent_in_clear() -> None:
-    """And a sum of fewer than `min_clients` ciphertexts never reaches the key server (item 37)."""
+    """A sum of fewer than `min_clients` ciphertexts never reaches the key server (item 37)."""
     outcome = run_protocol(sensecrypt(select=FEW, rounds=1))
     sent = uploads(outcome)
     assert len(sent) == 6
@@ -146,7 +146,7 @@ def test_nothing_encrypted_is_also_sent_in_clear() -> None:
 
 
 def blocks_in(body: Any) -> int:
-    """How many ciphertexts a call to the key server carries."""
+    """The number of ciphertexts in a call to the key server."""
     if hasattr(body, "ciphertexts"):
         return len(body.ciphertexts)
     parts = body.values() if isinstance(body, dict) else body if isinstance(body, list | tuple) else ()
@@ -173,7 +173,7 @@ def test_clients_that_hold_the_key_open_the_sums_themselves() -> None:
 
 
 def test_vectors_with_noise_are_in_the_ledger() -> None:
-    """Item 40: once, in round 1, everybody pays; the multiplier is that of sensitivity 2G at epsilon 1."""
+    """Item 40: all clients pay once, in round 1. The multiplier is that of sensitivity 2G at epsilon 1."""
     plain = sensecrypt("std.bfv", rounds=2) | {"groups": {"use": "sensecrypt.clusters", "epsilon": 1.0, "norm": 0.5}}
     ledger = run_protocol(plain).protocol.ledger
     entries = [entry for entry in ledger.log if "ballots of sensecrypt.clusters" in entry.zones]
@@ -197,11 +197,11 @@ def written(plain: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
 ALL: dict[str, Any] = {"select": {"budget": 1.0, "B": 0.0, "C": 0.0}, "rounds": 1, "protect": {
     "encrypted": [{"use": "std.bfv", "key_holder": "clients"}], "clear": [],
 }}  # fmt: skip
-"""Every scalar is encrypted and opened by clients: the aggregator reads ciphertexts, and what it was told."""
+"""Every scalar is encrypted and opened by clients. The server reads ciphertexts, and the replies to its questions."""
 
 
-def test_bare_vectors_leave_the_aggregator_no_guarantee(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All else is encrypted, but the vectors name every client's classes."""
+def test_bare_vectors_leave_no_guarantee_toward_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything else is encrypted, but the vectors name every client's classes."""
     ledger = written(sensecrypt("std.bfv", **ALL), tmp_path, monkeypatch)
     for who in ("server", "client_and_server"):
         line = ledger.views[who]
@@ -211,7 +211,7 @@ def test_bare_vectors_leave_the_aggregator_no_guarantee(tmp_path: Path, monkeypa
     assert not ledger.uncovered_messages
 
 
-def test_noised_vectors_are_what_the_aggregator_can_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_can_read_only_noised_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = {"use": "sensecrypt.clusters", "epsilon": 1.0}
     ledger = written(sensecrypt("std.bfv", **ALL, groups=groups), tmp_path, monkeypatch)
     line = ledger.views["server"]
@@ -230,7 +230,7 @@ def test_noised_vectors_are_what_the_aggregator_can_read(tmp_path: Path, monkeyp
     ],
 )  # fmt: skip
 def test_divisors_of_single_positions_are_listed(options: dict[str, Any], to: list[str]) -> None:
-    """Masks differ, so each position is divided by the weight of those who chose it, which whoever opens it is told."""
+    """Masks differ, so each position is divided by the weight of the clients that chose it. The opener learns it."""
     protect = {"encrypted": [{"use": "sensecrypt.paillier", **options}], "clear": []}
     outcome = run_protocol(sensecrypt(select=FEW, rounds=1, protect=protect, groups=None))
     (shown,) = [each for each in outcome.protocol.ledger.reveals if each.what == "divisors of positions"]

@@ -1,4 +1,4 @@
-"""The negotiation: budgets go out, each client chooses for itself, and what cannot work is said."""
+"""The negotiation: budgets go out, each client chooses for itself, and recipes that cannot work are refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BANDWIDTH, CPUS = [50, 45, 40, 35, 30], [24, 16, 12, 10, 8]
 
 @dataclasses.dataclass
 class FakeClient:
-    """What the component needs of a client."""
+    """The parts of a client that the component needs."""
 
     scores_by = fedplug.Client.scores_by
 
@@ -108,7 +108,7 @@ def test_budgets_reach_the_clients() -> None:
     np.testing.assert_allclose(floors, 1 - 0.7 * np.exp(-1.3 * np.array([1, 2 / 3, 0.5, 10 / 24, 1 / 3])))
     for k, client in cohort.clients.items():
         assert client.plan is not None
-        assert client.plan.shared == frozenset()  # masks are each client's own
+        assert client.plan.shared == frozenset()  # masks differ between clients
         assert client.plan.sizes()["encrypted"] <= np.floor(cohort.told[k][0] * 10)
         assert client.plan.sizes()["encrypted"] + client.plan.sizes()["clear"] == 10
         assert client.log["sensecrypt.select.alpha"] == pytest.approx(cohort.told[k][0])
@@ -129,7 +129,7 @@ def test_budgets_are_relative_to_the_group() -> None:
 
 
 def test_absent_members_count_for_the_budgets() -> None:
-    """A client that is not in this round is still one of its cluster."""
+    """A client that is not in this round still belongs to its cluster."""
     cohort = FakeCohort(clients_of(5))
     component, _ = negotiated(cohort)
     present = cohort.only([1, 4])
@@ -207,7 +207,7 @@ def test_masks_can_be_empty_all_ones_and_disjoint() -> None:
 
 
 def shown(position_block: int, **options: Any) -> dict[str, Reveals]:
-    """What is visible where so many scalars share a ciphertext."""
+    """The visible quantities where that many scalars share a ciphertext."""
     seal = Seal(scheme="a test", opened_by="key_server", range=1.0, step=0.1, position_block=position_block)
     step = SimpleNamespace(operations=(seal,), link=SimpleNamespace(name="seal"))
     ctx: Any = SimpleNamespace(steps=lambda zone: (step,))

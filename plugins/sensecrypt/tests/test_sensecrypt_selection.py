@@ -1,4 +1,4 @@
-"""The selection problem: one sort gives what trying every mask gives, and the paper's numbers come out."""
+"""The selection problem: one sort gives the same as trying every mask, and matches the paper's numbers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_agrees_with_trying_every_mask(instance: tuple[np.ndarray, Problem]) -> 
     gamma, problem = instance
     assume(gamma.any())
     found = solve(gamma, problem)
-    # A level that one mask meets to within rounding may count either way; both answers are then right.
+    # A level that one mask meets to within rounding may count either way. Both answers are then right.
     strict, loose = (brute_force(gamma, problem, problem.level + slack) for slack in (1e-9, -1e-9))
     if found.security_violated:
         assert strict is None
@@ -100,11 +100,11 @@ def test_worked_example() -> None:
     def solved(**constants: float) -> list[int]:  # fmt: skip
         return np.flatnonzero(solve(gamma, Problem(**constants)).mask).tolist()  # type: ignore[arg-type]
 
-    assert solved(alpha=1, B=0, C=1) == [1, 3]  # level 0: only what is worth its price
+    assert solved(alpha=1, B=0, C=1) == [1, 3]  # level 0: only scalars worth their price
     assert solved(alpha=1, B=0, C=0.25) == [0, 1, 3]  # level .75 needs .5 + .2 + .1, the first of three equal ones
     assert solved(alpha=1, B=0, C=0) == [0, 1, 3, 4, 5]  # level 1: all but the one without sensitivity
     assert solved(alpha=0.2, B=0, C=0.25) == [1]  # floor(1.2)
-    assert solved(alpha=1, B=0, C=1, beta1=4) == []  # .5 < 4/6: nothing is worth it
+    assert solved(alpha=1, B=0, C=1, beta1=4) == []  # .5 < 4/6: no scalar is worth it
     assert solve(gamma, Problem(0.2, 0, 0.25)).security_violated
     assert solve(gamma, Problem(1, 0, 0.25)).covered == pytest.approx(0.8)
 
@@ -143,7 +143,7 @@ def test_empty_model() -> None:
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -1.0])
-def test_what_is_no_sensitivity_is_refused(wrong: float) -> None:
+def test_invalid_sensitivities_are_refused(wrong: float) -> None:
     with pytest.raises(ProtectionError, match="1 of 3 sensitivities are negative, NaN or infinite"):
         solve(np.array([1, wrong, 0], np.float32), Problem(1.0, 1.0, 0.5))
 
@@ -172,7 +172,7 @@ def test_information_is_that_of_the_joint_histogram(seed: int, share: float) -> 
 
 
 def test_information_falls_to_nothing() -> None:
-    """From the entropy of the bins to 0; never up. So Eq. 8 holds from some k on."""
+    """It falls from the entropy of the bins to 0, and never rises. So Eq. 8 holds from some k on."""
     rng = np.random.default_rng(0)
     weights = rng.standard_normal(400).astype(np.float32)
     bins, order = Bins.of(weights), rng.permutation(400)
@@ -202,7 +202,7 @@ def test_information_bound_takes_the_fewest_that_meet_it(seed: int, eta: float, 
         assert bound.information <= eta
     if bound.count > free.count and not bound.information_violated:
         order = sorted(range(12), key=lambda j: (-gamma[j], j))[: bound.count - 1]
-        assert Bins.of(weights).information(np.isin(np.arange(12), order)) > eta  # one fewer would not do
+        assert Bins.of(weights).information(np.isin(np.arange(12), order)) > eta  # one fewer would not suffice
 
 
 def test_diverged_weights_are_refused() -> None:
@@ -224,7 +224,7 @@ def test_budgets_of_the_paper() -> None:
     scale=st.floats(0.01, 100),
 )
 def test_budgets_are_relative(devices: list[tuple[float, float]], scale: float) -> None:
-    """Item 26: the best device has 1, all lie in (0, 1], and units of r and v do not matter."""
+    """Item 26: the best device has 1, all are in (0, 1], and the units of r and v do not matter."""
     r, v = (np.array(values) for values in zip(*devices, strict=True))
     alphas = budgets(r, v)
     assert alphas.max() == 1

@@ -1,4 +1,4 @@
-"""|w * gradient|: by hand for a linear model, and close to the change of the loss that it stands for."""
+"""|w * gradient|: by hand for a linear model, and close to the change of the loss that it approximates."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def test_is_weight_times_gradient() -> None:
     np.testing.assert_allclose(scores, np.abs(client.local * gradient), atol=1e-6)
 
 
-def test_stands_for_the_loss_without_a_scalar() -> None:
-    """Eq. 1: |L(W) - L(W without w)|, which Eq. 2 takes to first order: exact to second order for small weights."""
+def test_approximates_the_loss_without_a_scalar() -> None:
+    """Eq. 1: |L(W) - L(W without w)|. Eq. 2 is its first order, so the error is of second order for small weights."""
     client = trained_client()
     client.local = client.local * 0.002
     client.model.set_vector(client.local)

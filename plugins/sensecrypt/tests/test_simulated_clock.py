@@ -1,4 +1,4 @@
-"""The simulated clock: what an operation costs, and how long a round takes on the devices of the profiles."""
+"""The simulated clock: the cost of an operation, and the time of a round on the devices of the profiles."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_slower_client_dominates() -> None:
     found = round_seconds(work, {}, profiles(devices), {"encrypt": 0.02})
     assert found.slowest == 1
     assert found.seconds == found.clients[1].total == pytest.approx(2.0)
-    # A tenth of the work for the slow client, as a budget would give it: now the next one is waited for.
+    # A tenth of the work for the slow client, as with a budget: now the round waits for the next one.
     eased = round_seconds({**work, 1: {"encrypt": 10}}, {}, profiles(devices), {"encrypt": 0.02})
     assert eased.slowest == 2
     assert eased.seconds == pytest.approx(0.5)
@@ -98,7 +98,7 @@ def test_what_cannot_be_priced_is_refused() -> None:
 
 
 def test_what_no_sum_holds_is_priced_by_its_encryptions() -> None:
-    """4 and 10 ciphertexts of 0.5 s on one CPU; half of all are in vain: 2.5 s of the slower one's 7."""
+    """4 and 10 ciphertexts of 0.5 s on one CPU. Half of all are in vain: 2.5 s of the slower client's 7."""
     seal = "toy.seal.encrypt"
     operations: dict[Party, dict[str, float]] = {0: {seal: 4.0}, 1: {seal: 10.0, OTHER: 1.0}}
     useful = without_left_out(operations, {seal: {0: 0.5, 1: 0.5, 9: 1.0}})

@@ -1,4 +1,4 @@
-"""The simulated clock in a run: what rows hold, that nothing is counted twice, and what people see."""
+"""The simulated clock in a run: the content of rows, no double counting, and the display."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from toy_protocol import Outcome, build, run_protocol
 
 
 def parties_of(rows: list[Row]) -> list[dict[str, dict[str, float]]]:
-    """How many operations each party did in each round, without what is measured in seconds."""
+    """The number of operations of each party in each round, without those that are measured in seconds."""
     return [
         {
             str(party): {name: count for name, count in table.items() if name != MEASURED}
@@ -69,7 +69,7 @@ def test_rows_hold_the_simulated_seconds_and_what_they_follow_from(sealed: Outco
         assert simulated.slowest == 2  # the one with a CPU and a tenth of the bandwidth
         assert simulated.compute + simulated.transfer == pytest.approx(simulated.clients[2])
         assert simulated.seconds == pytest.approx(simulated.clients[2] + simulated.server + simulated.key_server)
-        # Every number of it can be recomputed from the rows so far.
+        # Every number can be recomputed from the rows so far.
         costs = unit_costs(samples_of(sealed.rows[:number]))
         parsed = profiles_of(sealed.protocol.recipe)
         assert round_seconds(*work_of(row), by_party(parsed), costs).to_row() == simulated
@@ -101,7 +101,7 @@ def test_core_operations_are_counted_in_examples(sealed: Outcome) -> None:
 
 
 def test_named_and_other_seconds_are_all_there_is_but_evaluation(sealed: Outcome) -> None:
-    """The seconds of the operations are those of the phases, evaluation left out: nothing is counted twice."""
+    """The seconds of the operations are those of the phases without evaluation: nothing is counted twice."""
     for row in sealed.rows:
         work = Work.of(row)
         clients = sum(done.seconds for table in work.clients.values() for done in table.values())
@@ -126,7 +126,7 @@ def test_bytes_of_the_clients_are_those_on_the_wire(sealed: Outcome) -> None:
         assert sum(traffic["server"]) == up + down + between
         assert sum(traffic["key_server"]) == between > 0
     (log,) = (listener.__self__ for listener in sealed.wire.listeners)
-    assert not log.traffic  # taken with every row: a long run does not pile it up
+    assert not log.traffic  # taken with every row, so a long run does not accumulate it
 
 
 def test_both_engines_count_the_same(sealed: Outcome) -> None:
@@ -141,7 +141,7 @@ def test_clients_that_take_no_part_or_drop_out_need_no_operations() -> None:
     outcome = run_protocol(recipe_of(profiles=SLOW_AND_FAST, score_parameters=[fails]))
     for row in outcome.rows:
         assert row.clients.dropped.keys() == {1}
-        assert simulated_of(row).clients.keys() == {0, 1, 2, 3}  # it was waited for
+        assert simulated_of(row).clients.keys() == {0, 1, 2, 3}  # the round waited for it
         assert sum(sent.up for sent in Work.of(row).client_bytes.values()) == row.bytes.up.total
     half = {"scheme": "fixed", "rate": 0.5, "source": "reproducible"}
     for row in run_protocol(recipe_of(profiles=SLOW_AND_FAST, sampling=half, rounds=3)).rows[:-1]:
@@ -181,7 +181,7 @@ def test_a_resumed_run_goes_on_with_the_costs_so_far(tmp_path: Path) -> None:
     expected = round_seconds(*work_of(second.rows[2]), by_party(profiles_of(second.recipe)), costs)
     assert simulated_of(second.rows[2]) == expected.to_row()
     assert costs["train"] > 1
-    assert expected.to_row().compute > 1  # the rounds before the restart have their say
+    assert expected.to_row().compute > 1  # the rounds before the restart count
 
 
 def test_parties_know_their_profile() -> None:
@@ -213,7 +213,7 @@ def test_malformed_operations_are_refused(operations: Any, problem: str) -> None
 
 
 def test_a_component_cannot_take_the_names_of_the_rest() -> None:
-    """An operation called `measured` would be worth as many seconds as it claims to be."""
+    """An operation called `measured` would cost as many seconds as it claims."""
 
     def prepare(protocol: Any, engine: Any) -> None:
         for client in engine.hosts[0].clients.values():

@@ -79,7 +79,7 @@ def test_model_data_and_loss_of_a_file_make_a_run(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_processes_have_the_file_too(folder: Path) -> None:
-    """Also those that stand elsewhere: the file travels with the job."""
+    """Also those that are defined elsewhere: the file travels with the job."""
     given = {"quiet": True, "output": folder / "runs", "muted": ["lab.report"]}
     here = fedplug.run(RECIPE, **given)
     apart = fedplug.run(RECIPE, engine="processes", workers=2, **given)
@@ -142,7 +142,7 @@ def test_what_is_neither_a_class_nor_a_function_is_left_to_others() -> None:
     assert own.model(dict, "x") is None
     assert own.dataset(dict, "x") is None
     assert own.trainer(Linear, "x") is None
-    with pytest.raises(TypeError, match="its argument mean has the name of an option that is there anyway"):
+    with pytest.raises(TypeError, match="its argument mean has the name of an existing option"):
         own.dataset(lambda root, mean: None, "x")
 
 
@@ -185,7 +185,7 @@ def test_an_own_loss_is_descended_and_said() -> None:
     gradient = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, model.parameters)]).numpy()
     trainer.train(client, ctx)
     np.testing.assert_allclose(model.get_vector(), start - 0.1 * gradient, rtol=1e-4, atol=1e-6)
-    with pytest.raises(SetupError, match="class_weights weighs the cross entropy, not mine"):
+    with pytest.raises(SetupError, match="class_weights applies to the cross entropy, not mine"):
         made(own.trainer(squares, "mine.squares"), class_weights=[1, 2, 3]).train(client, ctx)
     with pytest.raises(SetupError, match=r"must give one number, the mean loss of the batch; add .mean\(\)"):
         made(own.trainer(lambda logits, answers: logits, "mine.squares")).train(client, ctx)
@@ -231,8 +231,8 @@ def fails(shape):
     [
         ("Fixed", {"width": 16}, "example", ""),
         ("Reads", {"width": 16}, "example", ""),
-        ("Fixed", {"width": 9}, "example", "it fails at one: mat1 and mat2 .*; make it for the shape"),
-        ("Reads", {"width": 9}, "example", "it fails at one: mat1 and mat2 .*; make it for the shape"),
+        ("Fixed", {"width": 9}, "example", "it fails at one: mat1 and mat2 .*; build it for the shape"),
+        ("Reads", {"width": 9}, "example", "it fails at one: mat1 and mat2 .*; build it for the shape"),
         ("Fixed", {"width": 16}, "pixel", r"gives \(1, 2\) for one .*\(1, 2, H, W\) for segmentation"),
         ("pixels", {}, "pixel", ""),
         ("pixels", {}, "example", r"gives \(1, 2, 4, 4\) for one example"),

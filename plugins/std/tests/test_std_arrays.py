@@ -60,7 +60,7 @@ def test_reads_classes_of_pixels_and_marked_fields(tmp_path: Path) -> None:
     assert found.train.answers.shape == (12, 6, 4)
     assert found.test.regions is not None
     assert found.test.regions.max() == 2
-    with pytest.raises(DataError, match=r"train_regions is uint8 \(12, 6, 3\), and must be uint8 \(12, 6, 4\)"):
+    with pytest.raises(DataError, match=r"train_regions is uint8 \(12, 6, 3\), but must be uint8 \(12, 6, 4\)"):
         load(write(tmp_path, train_regions=np.zeros((12, 6, 3), np.uint8)))
 
 
@@ -68,13 +68,13 @@ def test_reads_classes_of_pixels_and_marked_fields(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"test_labels": None}, r"has no array test_labels; it has classes, test_images"),
-        ({"train_labels": np.zeros(3, int)}, r"train_labels is int64 \(3,\), and must be a whole number for each"),
+        ({"train_labels": np.zeros(3, int)}, r"train_labels is int64 \(3,\), but must be a whole number for each"),
         ({"train_labels": np.zeros(12)}, r"train_labels is float64"),
         ({"train_labels": np.full(12, 7)}, r"training labels are 7 to 7, but must be 0 to 1"),
-        ({"test_images": np.zeros((5, 6, 4))}, r"test_images is float64 \(5, 6, 4\), and must be uint8 \(0 to"),
+        ({"test_images": np.zeros((5, 6, 4))}, r"test_images is float64 \(5, 6, 4\), but must be uint8 \(0 to"),
         ({"test_images": np.zeros((5, 24), np.uint8)}, r"test_images is uint8 \(5, 24\).*pictures of one line with"),
         ({"test_images": np.zeros((5, 6, 4))}, r"become float32 with \.astype"),
-        ({"classes": [1, 2]}, r"classes is int64 \(2,\), and must be a list of names"),
+        ({"classes": [1, 2]}, r"classes is int64 \(2,\), but must be a list of names"),
         ({"classes": np.array(["a", 2], object)}, r"data\.npz cannot be read as \.npz: it holds Python objects"),
     ],
 )
@@ -102,7 +102,7 @@ def test_says_what_is_no_such_file(tmp_path: Path) -> None:
 def test_without_a_data_folder_the_file_is_looked_for_in_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever has one file needs no folder of data sets; who has one is never given what lies elsewhere."""
+    """A user with one file needs no folder of data sets; with a folder, files elsewhere are never used."""
     monkeypatch.delenv("FEDPLUG_DATA", raising=False)
     monkeypatch.chdir(write(tmp_path))
     assert len(Arrays(Arrays.Options()).load(None).train) == 12

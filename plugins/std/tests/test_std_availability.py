@@ -39,10 +39,10 @@ def test_a_trace_says_who_is_away_and_they_come_back(tmp_path: Path, engine: str
     plain = recipe_of(rounds=3, availability={"trace": str(trace)})
     found = fedplug.run(plain, output=tmp_path, quiet=True, engine=engine)
     assert away_in(found) == [[2], [], [0, 1]]
-    assert set(found.metrics[0].clients.dropped.values()) == {"is away in this round, as availability says"}
+    assert set(found.metrics[0].clients.dropped.values()) == {"is away in this round, by availability"}
     assert [row.clients.answered for row in found.metrics] == [3, 4, 2]
     models = [torch.cat([p.flatten() for p in found.client_model(c).parameters()]) for c in range(4)]
-    assert all(torch.equal(models[0], model) for model in models)  # whoever was away in the last round, too
+    assert all(torch.equal(models[0], model) for model in models)  # including those that were away in the last round
 
 
 @pytest.mark.parametrize("when", ["round", "upload"])

@@ -75,12 +75,12 @@ def problems(plain: Any) -> str:
 
 
 def test_what_would_be_lost_or_sent_is_refused() -> None:
-    assert "what clients retain is lost after a round; write postprocess: {retained: [std.by_name]}" in problems(
+    assert "retained values are lost after a round; write postprocess: {retained: [std.by_name]}" in problems(
         recipe(postprocess={})
     )
     norms = {"use": "std.by_name", "norm": "retained"}
     assert "buffers: mean sends its statistics" in problems(recipe(negotiate_mask=norms, buffers="mean"))
-    assert "puts what a client retained back, and not zone clear" in problems(
+    assert "restores a client's retained values, not zone clear" in problems(
         recipe(postprocess={"retained": ["std.by_name"], "clear": ["std.by_name"]})
     )
 
@@ -90,7 +90,7 @@ def test_what_would_be_lost_or_sent_is_refused() -> None:
     [
         ({"zones": {"retained": ["head.*"]}}, "no parameter has a name like 'head.*'; the model has fc1.weight, fc1."),
         ({"norm": "retained"}, "no layer of the model is a normalisation"),
-        ({"zones": {"retained": ["*"]}}, "all parameters stay with the clients, and none is sent"),
+        ({"zones": {"retained": ["*"]}}, "all parameters stay with the clients, so none is sent"),
     ],
 )
 def test_names_that_the_model_does_not_have_are_told(options: dict[str, Any], said: str) -> None:

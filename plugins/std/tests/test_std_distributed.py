@@ -45,7 +45,7 @@ def given_by(component: Any, norm: float = 1.0, clients: int = 10, size: int = 1
 
 
 def price(release: Release, clients: int, colluders: int = 1, rounds: int = 4, **facts: Any) -> dict[str, float]:
-    """Epsilon of each party after rounds in which so many clients take part, none of whom opens an upload."""
+    """Epsilon of each party after rounds with this number of clients, none of whom opens an upload."""
     ledger = ledger_of(key_holders={"encrypted": "shares"}, num_clients=clients, min_clients=3, rounds=rounds,
                        colluders=colluders, published=["encrypted"], **facts)  # fmt: skip
     enter(ledger, {"encrypted": 1000}, {"encrypted": [release]}, rounds)
@@ -95,7 +95,7 @@ def test_who_shares_is_compared_with_the_smallest_sum() -> None:
     assert "leaves no client whose noise counts" in made(DistributedSkellam, epsilon=1, delta=DELTA,
                                                          colluders=4).check(recipe)[0]  # fmt: skip
     said = made(DistributedDiscreteGaussian, epsilon=1, delta=DELTA, colluders=2, shared_by=4).check(recipe)
-    assert said[0].startswith("shared_by=4 counts on more clients than the smallest sum has without colluders, 3;")
+    assert said[0].startswith("shared_by=4 exceeds the number of clients in the smallest sum without colluders, 3;")
 
 
 @given(st.floats(0.01, 100), st.floats(1e-4, 100), st.integers(1, 10**7))
@@ -124,7 +124,7 @@ def test_it_needs_a_bound_and_values_without_noise(kind: Any) -> None:
     noised = given_by(component)[0]
     with pytest.raises(Misplaced, match="this zone has noise already"):
         component.protect(known=noised, ctx=context(component))
-    with pytest.raises(Misplaced, match=r"put std\.shared before the noise, which lies on a grid"):
+    with pytest.raises(Misplaced, match=r"put std\.shared before the noise, which is on a grid"):
         made(Rotate).protect(known=noised, ctx=context(component))
 
 
@@ -306,7 +306,7 @@ def test_a_sum_that_is_never_turned_back_is_refused() -> None:
 
     plain = shared_sum(SKELLAM, {"use": "secagg.bonawitz"})
     plain["postprocess"] = {"encrypted": ["secagg.bonawitz"]}
-    with pytest.raises(RecipeError, match="the sum of zone encrypted is never turned back"):
+    with pytest.raises(RecipeError, match="the sum of zone encrypted is never rotated back"):
         run_protocol(plain)
 
 

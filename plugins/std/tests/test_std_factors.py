@@ -15,7 +15,7 @@ KINDS: tuple[Kind, ...] = ("square_root", "tree", "identity")
 
 
 def patterns(rounds: int, participations: int, separation: int) -> list[tuple[int, ...]]:
-    """Every way to take part so many times at most, so far apart."""
+    """Every way to take part at most this often, with this separation."""
     return [
         chosen
         for count in range(1, participations + 1)

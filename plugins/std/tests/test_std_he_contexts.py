@@ -31,7 +31,7 @@ def parties(key_holder: str, count: int = 4) -> tuple[Any, Server, KeyServer, li
         made = component.make_keys(key_server, count)
     server.memory(component).update(context=made["adding"], terms=made["terms"])
     for client in clients:
-        # Bytes of its own, as out of a message.
+        # Separate bytes, as from a message.
         component.adopt_keys(client, bytes(bytearray(made["keys"])), dict(made["terms"]))
     return component, server, key_server, clients
 

@@ -34,7 +34,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     ),
     "a choice of the scheme": (MADE | {"terms": TERMS | {"field_bits": 31}}, "they lack 31, or mean a choice that it"),
     "a number of the scheme": (MADE | {"terms": TERMS | {"field_bits": 99}}, "field_bits=99 must be 2 to 31"),
-    "fewer clients": (MADE | {"terms": TERMS | {"max_clients": 2}}, "for sums of 2 clients, 3 was asked for"),
+    "fewer clients": (MADE | {"terms": TERMS | {"max_clients": 2}}, "for sums of 2 clients, not of 3"),
     "error": ({"error": 5}, "adding is None, which must be bytes"),
 }
 

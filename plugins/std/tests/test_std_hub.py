@@ -58,7 +58,7 @@ def test_numeric_columns_are_a_table(tmp_path: Path) -> None:
     data = from_hub(folder, **options)
     assert (data.classes, data.columns, len(data.train)) == (("well", "ill"), ("age", "sex=f", "sex=m"), 48)
     assert ((data.train.labels == 1) == (data.train.inputs[:, 0] * 10 + 50 > 50.5)).all()
-    with pytest.raises(DataError, match=r"texts stand in the columns sex \(f, m\)"):
+    with pytest.raises(DataError, match=r"there are texts in the columns sex \(f, m\)"):
         from_hub(folder, answer="ill")
     parts = saved(tmp_path / "parts", named, train=columns, test={name: held[:9] for name, held in columns.items()})
     assert (len(from_hub(parts, **options).train), len(from_hub(parts, **options).test)) == (60, 9)
@@ -96,7 +96,7 @@ def test_token_ids_and_text_are_for_a_language_model(tmp_path: Path) -> None:
     assert np.array_equal(data.train.inputs[:, 1:], data.train.targets[:, :-1])
     with pytest.raises(DataError, match=r"holds the token id 9 in row 1, and vocabulary says 0 to 8"):
         from_hub(tokens, inputs="ids", context=8, vocabulary=9)
-    with pytest.raises(DataError, match="say how many there are: vocabulary"):
+    with pytest.raises(DataError, match="give their number: vocabulary"):
         from_hub(tokens, inputs="ids")
     answered = from_hub(tokens, inputs="ids", vocabulary=10, answer="label")
     assert (answered.shape, answered.classes) == ((10,), ("0", "1"))
@@ -127,7 +127,7 @@ def test_without_the_library_the_remedy_is_named(tmp_path: Path, monkeypatch: py
 
 
 def test_a_table_needs_an_answer() -> None:
-    with pytest.raises(RecipeError, match=r"name the column that a model is to answer"):
+    with pytest.raises(RecipeError, match=r"name the column of the answers"):
         Recipe.from_plain(recipe(use="std.huggingface", path="absent"))
 
 
@@ -151,14 +151,14 @@ def test_missing_files_name_the_folder_and_what_is_looked_for(tmp_path: Path, na
     said = str(caught.value)
     assert f"{name} in {tmp_path} cannot be read" in said
     assert "torchvision says of that folder: " in said
-    assert "Nothing is fetched" in said
+    assert "Nothing is downloaded" in said
     assert not any(tmp_path.rglob("*.gz")), "nothing may be fetched"
 
 
 def test_what_torchvision_has_not(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"torchvision\.datasets has no kmnist; write KMNIST"):
         from_torchvision(tmp_path, dataset="kmnist")
-    with pytest.raises(DataError, match=r"there is no folder .* where KMNIST is looked for"):
+    with pytest.raises(DataError, match=r"there is no folder .* the expected place of KMNIST"):
         from_torchvision(tmp_path / "absent", dataset="KMNIST")
     with pytest.raises(DataError, match="FakeData reads no folder"):
         from_torchvision(tmp_path, dataset="FakeData")
@@ -166,5 +166,5 @@ def test_what_torchvision_has_not(tmp_path: Path) -> None:
         from_torchvision(tmp_path, dataset="EMNIST")
     with pytest.raises(DataError, match=r"It looks in \S+/food-101\."):
         from_torchvision(tmp_path, dataset="Food101")
-    with pytest.raises(ValueError, match="download is not for the recipe to say"):
+    with pytest.raises(ValueError, match="download cannot be set in a recipe"):
         Torchvision.Options.model_validate({"dataset": "KMNIST", "arguments": {"download": True}})

@@ -50,7 +50,7 @@ def build(component: Any, shape: tuple[int, ...], classes: int = 10, seed: int =
         (models.ResNet18, (3, 32, 32), {}, 11_689_512 - (49 - 9) * 3 * 64 - 990 * 513),
         (models.ResNet18, (3, 32, 32), {"small_input": False}, 11_689_512 - 990 * 513),
         (models.ResNet18, (3, 96, 96), {"small_input": True}, 11_689_512 - (49 - 9) * 3 * 64 - 990 * 513),
-        # One channel in place of three.
+        # One channel instead of three.
         (models.ResNet18, (1, 28, 28), {}, 11_689_512 - 49 * 3 * 64 + 9 * 64 - 990 * 513),
         (models.DenseNet121, (1, 32, 32), {}, 7_978_856 - 49 * 2 * 64 - 990 * 1025),
         (models.EfficientNetB0, (1, 28, 28), {}, 5_288_548 - 9 * 2 * 32 - 990 * 1281),

@@ -106,7 +106,7 @@ def test_an_altered_number_is_found_when_the_sum_is_opened(parties: OneClient) -
 
 def test_keys_of_another_length_are_not_taken(parties: OneClient) -> None:
     longer = PackedPaillier(3, 3072)
-    with pytest.raises(MessageError, match="a key of 2048 bits where key_bits=3072"):
+    with pytest.raises(MessageError, match="a key of 2048 bits, but key_bits=3072"):
         longer.load_context(parties.made_keys)
     for data in (b"", b"x", b"p", b"p" + codec.encode([]), b"s" + parties.made_keys[1:]):
         if data[:1] != b"s" or parties.component.site == "key_server":

@@ -87,6 +87,6 @@ def test_neither_primes_nor_values_nor_single_uploads_pass_where_they_must_not(h
     elsewhere = {c for m in protocol.wire.messages if m.sender == "server" for c in ciphertexts(m)}
     num_ciphertexts = math.ceil(len(update) / component.position_block)
     assert len(uploads) == 2 * 4 * num_ciphertexts
-    assert len(elsewhere) == 2 * num_ciphertexts  # the sums, to whoever opens them
+    assert len(elsewhere) == 2 * num_ciphertexts  # the sums, sent to the parties that open them
     assert not uploads & elsewhere
     engine.close()

@@ -118,7 +118,7 @@ def test_classes_per_client_may_leave_a_few_examples_of_every_other_class(k: int
     assert (np.sort(counts)[:, : 5 - k] == 2).all()
     holders = 2 * k  # of each class
     assert (np.sort(counts, axis=0)[-holders:].sum(0) == 60 - 2 * (10 - holders)).all()
-    with pytest.raises(DataError, match=r"class 1 has 9 examples, and others=1 gives 1 to each of 8 .* lower others"):
+    with pytest.raises(DataError, match=r"class 1 has 9 examples, but others=1 gives 1 to each of 8 .* lower others"):
         assign(ClassesPerClient, labels_of([60, 9, 60, 60, 60]), 10, k=1, others=1)
 
 

@@ -1,4 +1,4 @@
-"""Encrypted zones where each client has a mask of its own: sums are right wherever enough clients met, and only there.
+"""Encrypted zones in which each client has its own mask: sums are right wherever enough clients met, and only there.
 
 A toy scheme without any cryptography shows that a component needs nothing but what `he_blocks` asks for; it has tiny
 ciphertexts, so that many masks can be tried. BFV and CKKS then show the same with real ones.
@@ -233,7 +233,7 @@ def test_a_lone_position_is_not_opened(parties: OneClient) -> None:
     assert total.positions is not None
     assert total.positions.tolist() == list(range(10))
     assert len(parties.open(total).plain()) == 10
-    # What whoever decrypts sees of positions 0 to 4 and 10 to 14 has no other client's noise to hide behind.
+    # At positions 0 to 4 and 10 to 14 the party that decrypts sees values without another client's noise.
     assert (total.contributors, total.meta["fewest"]) == (2, 2 if parties.component.position_block == 1 else 1)
 
 

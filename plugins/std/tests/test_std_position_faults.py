@@ -1,4 +1,4 @@
-"""Encrypted zones with masks of their own: what is too much, damaged or claimed wrongly is refused."""
+"""Encrypted zones with clients' own masks: excess, damage and wrong claims are refused."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_ciphertexts_cut_for_other_blocks_are_blamed(parties: OneClient) -> None
     """A client that packs twice as many positions into a ciphertext sends fewer than its positions take."""
     wider = parties.seal_masked(mask_of("all", 0), UPDATES[0])
     wider = wider.replace(ciphertexts=wider.ciphertexts[::2])
-    with pytest.raises(MessageError, match=r"client 2 sent .* its sender packs otherwise") as caught:
+    with pytest.raises(MessageError, match=r"client 2 sent .* its sender uses a different packing") as caught:
         parties.add({0: parties.seal_masked(mask_of("all", 0), UPDATES[0]), 2: wider})
     assert caught.value.client_id == 2
 
@@ -93,7 +93,7 @@ def test_counts_that_are_claimed_wrongly_stay_closed(parties: OneClient) -> None
         with pytest.raises(ProtectionError, match=rf"does not hold the {counts[0]} updates that are claimed"):
             parties.open(total.replace(meta={"counts": np.array(counts, np.uint32)}))
     for wrong in ({}, {"counts": [3]}, {"counts": np.array([3, 3], np.uint32)}, {"counts": np.array([3.0])}):
-        with pytest.raises(MessageError, match="must say how many updates each of its 1 ciphertexts holds"):
+        with pytest.raises(MessageError, match="must give the number of updates in each of its 1 ciphertexts"):
             parties.open(total.replace(meta=wrong))
     with pytest.raises(MessageError, match="0 ciphertexts for 40 values, expected 1"):
         parties.open(total.replace(ciphertexts=()))

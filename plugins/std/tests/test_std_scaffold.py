@@ -71,8 +71,8 @@ def test_the_variate_of_all_is_the_mean_of_those_of_the_clients(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"sampling": {"scheme": "poisson", "rate": 0.9}}, "means over all clients, and sampling leaves some out"),
-        ({"postprocess": {"clear": ["std.fedopt"]}}, "and std.fedopt moves it otherwise; leave one of them out"),
+        ({"sampling": {"scheme": "poisson", "rate": 0.9}}, "means over all clients, but sampling leaves some out"),
+        ({"postprocess": {"clear": ["std.fedopt"]}}, "but std.fedopt moves it differently; leave one of them out"),
         ({"negotiate_mask": {"use": "toy.silent"}}, "lets clients keep scalars to themselves"),
     ],
 )

@@ -123,7 +123,7 @@ def test_tails_end_where_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cell_of_the_grid_holds_its_share() -> None:
-    """Noised pairs beside an edge of the table are as frequent as elsewhere: no ray is favoured within a step."""
+    """Noised pairs next to an edge of the table are as frequent as elsewhere: no ray is favoured within a step."""
     pairs = drawn("gaussian", 3).reshape(-1, 2)
     angles = np.arctan2(pairs[:, 1], pairs[:, 0]) % (2 * math.pi)
     within = angles * 2**13 / (2 * math.pi) % 1

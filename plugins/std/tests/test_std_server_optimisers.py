@@ -99,7 +99,7 @@ def test_a_run_moves_the_model_as_the_algorithm_says_at_the_server_or_at_every_c
     )
     np.testing.assert_array_equal(server, client)
     assert not np.allclose(plain, server)
-    # Updates of this trainer do not follow from the model, so the means are those of the plain run of so many rounds.
+    # Updates of this trainer do not follow from the model, so the means are those of the plain run of the same length.
     start = toy_protocol.initial_vector(recipe())
     path = [start, *(final({**recipe(), "rounds": rounds}) for rounds in (1, 2, 3))]
     first, second, expected = np.zeros_like(start), np.full_like(start, 0.01), start.astype(np.float64)
@@ -142,11 +142,11 @@ def test_it_is_refused_where_it_would_not_see_the_sum() -> None:
 def test_masks_that_move_and_groups_at_the_server_are_refused() -> None:
     plain = paraaegis(seal={"use": "std.bfv", "key_holder": "key_server"})
     (said,) = problems(plain | {"postprocess": {"encrypted": ["std.bfv", fedopt()]}})
-    assert "paraaegis.vote may move scalars between zones from round to round, so that it would mix them" in said
+    assert "paraaegis.vote may move scalars between zones and so mix them" in said
     assert "choose a negotiation whose plans are fixed, such as std.single_zone" in said
     (said,) = problems(recipe(opening=[fedopt()], groups={"use": "toy.halves"}))
-    assert "groups with a model each, whose moments would mix; write at: client" in said
-    with pytest.raises(Misplaced, match="steps along a mean, and zone retained has none"):
+    assert "groups with separate models, whose moments would mix; write at: client" in said
+    with pytest.raises(Misplaced, match="steps along a mean, but zone retained has none"):
         optimiser().postprocess(known(zone="retained"), context())
 
 

@@ -56,9 +56,9 @@ def test_the_test_rows_are_a_fraction_a_columns_word_or_another_files(folder: Pa
     write_csv(folder / "told.csv", told, (*TITLES, "part"))
     by_column = load(folder, file="told.csv", test_column="part", test_value="held out")
     assert (len(by_column.train), len(by_column.test), by_column.shape) == (53, 7, (4,))
-    with pytest.raises(DataError, match=r"test_column part says test in no rows; it says held out, seen"):
+    with pytest.raises(DataError, match=r"test_column part holds test in no rows; it holds held out, seen"):
         load(folder, file="told.csv", test_column="part")
-    with pytest.raises(ValueError, match="test_file and test_column both say"):
+    with pytest.raises(ValueError, match="test_file and test_column both select"):
         load(folder, test_file="more.csv", test_column="part")
 
 
@@ -125,22 +125,22 @@ def changed(line: int, column: str, value: Any) -> list[list[Any]]:
 @pytest.mark.parametrize(
     ("lines", "options", "said"),
     [
-        (rows(), {"categories": {}}, r"texts stand in the columns sex \(f, m\); .*categories: \{sex: \[f, m\]\}"),
-        (changed(3, "sex", "x"), {}, r"column sex holds x in 1 line \(5\), and categories\.sex says f, m"),
+        (rows(), {"categories": {}}, r"there are texts in the columns sex \(f, m\); .*categories: \{sex: \[f, m\]\}"),
+        (changed(3, "sex", "x"), {}, r"column sex holds x in 1 line \(5\), but categories\.sex has f, m"),
         (changed(3, "age", ""), {}, r"column age has no value in 1 line \(5\); .*fill: \{age: 0\}"),
         (changed(3, "sex", "NA"), {}, r"column sex has no value in 1 line \(5\); .*fill: \{sex: unknown\}"),
         (changed(3, "outcome", ""), {}, r"column outcome has no value in 1 line \(5\)"),
-        (changed(3, "age", "old"), {}, r"column age holds what is no number in 1 line \(5\), first 'old'"),
-        (changed(3, "age", "inf"), {}, r"column age holds inf, which is no number to learn from, in 1 line \(5\)"),
+        (changed(3, "age", "old"), {}, r"column age holds values that are not numbers in 1 line \(5\), first 'old'"),
+        (changed(3, "age", "inf"), {}, r"column age holds inf, which is not a finite number, in 1 line \(5\)"),
         (rows(), {"features": ["weight"], "leave_out": []}, r"no column weight, which features names; it has id, age"),
         (rows(), {"answer": "result"}, "has no column result, which answer names"),
-        (rows(), {"fill": {"weight": 1}}, "fill names weight, which the model is not given"),
-        (rows(), {"scale": {"agee": [1, 1]}}, "scale names agee, which the model is not given"),
+        (rows(), {"fill": {"weight": 1}}, "fill names weight, which are not inputs of the model"),
+        (rows(), {"scale": {"agee": [1, 1]}}, "scale names agee, which are not inputs of the model"),
         (rows(), {"answer": "income", "scale": {}}, "column income holds numbers such as .* write predict: numbers"),
-        (rows(), {"predict": "numbers"}, "column outcome holds what is no number in 60 lines"),
+        (rows(), {"predict": "numbers"}, "column outcome holds values that are not numbers in 60 lines"),
         (rows(), {"answer": ["age"], "predict": "labels", "scale": {}, "features": ["income"]}, "each must be 0 or 1"),
         (rows(), {"classes": ["ill"]}, r"column outcome holds well in \d+ lines .* the classes are ill"),
-        ([*rows(), [1, 2]], {}, r"line 62: 2 values, and the first line names 5 columns"),
+        ([*rows(), [1, 2]], {}, r"line 62: 2 values, but the first line names 5 columns"),
         ([], {}, "has no rows"),
     ],
 )  # fmt: skip
@@ -169,7 +169,7 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"there is no file .*data\.csv"):
         load(tmp_path)
     (tmp_path / "data.xlsx").write_bytes(b"")
-    with pytest.raises(DataError, match=r"data\.xlsx ends with none of \.csv"):
+    with pytest.raises(DataError, match=r"data\.xlsx has none of the endings \.csv"):
         load(tmp_path, file="data.xlsx")
     (tmp_path / "data.csv").write_bytes(b"a,b\n\xff\xfe,1\n")
     with pytest.raises(DataError, match="is not UTF-8"):
@@ -248,7 +248,7 @@ def test_columns_in_another_order_are_the_same_columns(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"features": []}, r"with data at sites, name the columns, features: \[\.\.\.\]"),
-        ({"agreed": {**AT_SITES["agreed"], "shape": [5]}}, r"make 4 columns, and data\.agreed\.shape says \[5\]"),
+        ({"agreed": {**AT_SITES["agreed"], "shape": [5]}}, r"make 4 columns, but data\.agreed\.shape says \[5\]"),
         ({"agreed": {**AT_SITES["agreed"], "mean": [0.5] * 4, "std": [1.0] * 4}}, "columns of a table are scaled by"),
     ],
 )

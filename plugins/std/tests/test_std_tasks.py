@@ -140,11 +140,11 @@ def numbers(inputs: Any, targets: Any = None) -> Examples:
 @pytest.mark.parametrize(
     ("what", "part", "classes", "said"),
     [
-        (tasks.LanguageModel, numbers([[0, 7]], [[7, 0]]), 5, "inputs hold the tokens 0 to 7, and the vocabulary"),
+        (tasks.LanguageModel, numbers([[0, 7]], [[7, 0]]), 5, "inputs hold the tokens 0 to 7, but the vocabulary"),
         (tasks.LanguageModel, numbers([[0.5]], [[0]]), 5, "must be tokens"),
         (tasks.Regression, numbers([[0.5, 9e4]], [[1.0]]), 1, "column 1 of the inputs goes from 90000 to 90000"),
-        (tasks.Regression, numbers([[0.5]]), 1, "answers are one class an example, and must be targets (n, 1)"),
-        (tasks.MultiLabel, numbers([[0.5]], [[0, 3]]), 2, "answers go from 0 to 3, and each must be 0 or 1"),
+        (tasks.Regression, numbers([[0.5]]), 1, "answers are one class an example, but must be targets (n, 1)"),
+        (tasks.MultiLabel, numbers([[0.5]], [[0, 3]]), 2, "answers go from 0 to 3, but each must be 0 or 1"),
         (tasks.Classification, numbers([[0.5]], [[0.5]]), 2, "must be one class an example"),
     ],
 )
@@ -214,7 +214,7 @@ def test_numbers_without_a_task_and_class_weights_without_classes(tmp_path: Path
     with pytest.raises(DataError, match=r"write task: std\.regression"):
         fedplug.run(Recipe.from_plain({**plain, "task": None}), output=tmp_path / "runs", quiet=True)
     weighed = {**plain, "train": {**plain["train"], "class_weights": [1.0]}}
-    with pytest.raises(FedplugError, match=r"class_weights weighs the cross entropy, and std\.regression descends"):
+    with pytest.raises(FedplugError, match=r"class_weights applies to the cross entropy, but std\.regression descends"):
         fedplug.run(Recipe.from_plain(weighed), output=tmp_path / "runs", quiet=True)
 
 
@@ -284,7 +284,7 @@ def test_no_position_sees_those_behind_it() -> None:
 def test_a_text_that_is_too_short_says_so(tmp_path: Path) -> None:
     plain = text(tmp_path)
     (tmp_path / "text.txt").write_text("short", encoding="utf-8")
-    with pytest.raises(DataError, match="holds 5 bytes, and 321 are needed"):
+    with pytest.raises(DataError, match="holds 5 bytes, but 321 are needed"):
         fedplug.run(Recipe.from_plain(plain), output=tmp_path / "runs", quiet=True)
 
 

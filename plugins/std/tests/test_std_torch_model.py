@@ -338,7 +338,7 @@ def test_a_vector_that_the_model_holds_is_not_written_again_unless_somebody_had_
     assert not changed_and_set(lambda: model.module[1].bias.data.zero_())
     assert not changed_and_set(lambda: model.set_vector(second))
     with torch.no_grad():
-        assert not changed_and_set(lambda: weight.add_(1))  # by whoever had it before
+        assert not changed_and_set(lambda: weight.add_(1))  # by an earlier holder
     writable = np.ones(6, np.float32)
     model.set_vector(writable)
     writable[:] = 3
@@ -399,5 +399,5 @@ def test_what_is_noted_of_a_module_holds_until_somebody_has_it_in_hand_or_adds_a
     assert [model.noted(look), model.noted(look)] == [1, 1]
     module = model.module
     assert [model.noted(look), model.noted(look)] == [2, 2]
-    module[1].register_forward_hook(lambda *_: None)  # by whoever has kept it
+    module[1].register_forward_hook(lambda *_: None)  # by a holder that kept it
     assert [model.noted(look), model.noted(look)] == [3, 3]

@@ -128,7 +128,7 @@ def test_a_worker_that_stops_while_it_saves_is_restored_and_saves(
 
 
 def test_a_message_that_a_stopped_worker_does_not_read_blocks_nobody() -> None:
-    """A pipe takes some kilobytes that nobody reads, and then blocks whoever writes."""
+    """A pipe takes some kilobytes that nobody reads, and then blocks the writer."""
     _, engine = engine_of(recipe_of(), timeout=1)
     try:
         stop(engine, 0)

@@ -1,4 +1,4 @@
-"""The kit's checks: what the server and few clients can do with uploads, sums and shares."""
+"""The kit's checks: attempts of the server and a few clients on uploads, sums and shares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the modulus is made of, and that it is no larger than the table of 128-bit security allows."""
+"""The parts of the modulus, which is no larger than the table of 128-bit security allows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_sums_noise_and_smudging_fit_into_the_digits(clients, share, smudging, b
         return
     assert found.log2_modulus <= LIMITS[found.degree]
     assert found.smudge_deviation >= 2**smudging * found.noise
-    # Twice the noise, to both sides, and as much again by which a wrong share is noticed.
+    # Twice the noise, for both signs, and the same again to detect a wrong share.
     noise_room = found.primes[0] << found.guard
     assert found.guard >= 2
     assert noise_room >= 4 * found.opened_noise
@@ -98,7 +98,7 @@ def test_the_leak_grows_with_the_square_root_of_the_values_and_halves_with_each_
     found, finer = choose(10, 6, 40), choose(10, 6, 44, degree=8192)
     assert found.log2_leak(4e6) - found.log2_leak(1e6) == pytest.approx(1)
     assert finer.log2_leak(1e6) < found.log2_leak(1e6) - 3
-    # Of a value in the mean: sqrt(2) B / 12 of noise behind smudging of at least 2^40 B.
+    # For a value, on average: noise of sqrt(2) B / 12 hidden by smudging of at least 2^40 B.
     assert found.log2_leak(1) <= math.log2(math.sqrt(2) / 12 * math.sqrt(1.0386) / 2) - 40
 
 

@@ -18,7 +18,7 @@ SMALL = Chain(64, PRIMES)
 
 
 def whole(residues: np.ndarray, primes: tuple[int, ...]) -> list[int]:
-    """Numbers in [0, q) of which residues are known, shape (L, N)."""
+    """Numbers in [0, q) given by their residues, shape (L, N)."""
     modulus = math.prod(primes)
     parts = [modulus // p * pow(modulus // p, -1, p) for p in primes]
     return [sum(int(r) * part for r, part in zip(column, parts, strict=True)) % modulus for column in residues.T]

@@ -1,4 +1,4 @@
-"""Whole runs under a joint key: sums to the bit, clients that drop out in every phase, and who can open what."""
+"""Whole runs under a joint key: exact sums, clients that drop out in every phase, and which parties can open what."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EVERYBODY = list(range(CLIENTS))
 
 
 def away(tmp_path: Any, when: str, *who: tuple[int, int]) -> dict[str, Any]:
-    """Who is away, as pairs of a round from 1 and a client."""
+    """Absent clients, as pairs of a round from 1 and a client."""
     trace = tmp_path / "away.csv"
     trace.write_text("round,client\n" + "".join(f"{round},{client}\n" for round, client in who))
     return {"trace": str(trace), "when": when}
@@ -60,7 +60,7 @@ REAL = {name: getattr(ThresholdBfv, name) for name in ("deal", "take_shares", "d
 
 
 def replace(monkeypatch: pytest.MonkeyPatch, name: str, does: Callable[[Any, Client, Any], Any]) -> None:
-    """Has clients do something else, where they are asked for this."""
+    """Has clients do something else when this method is called."""
     does.__name__ = name
     monkeypatch.setattr(ThresholdBfv, name, at_client(does))
 
@@ -88,12 +88,12 @@ def test_clients_may_drop_out_in_every_phase(tmp_path: Any, when: str, inside: l
 
 
 @pytest.mark.parametrize("phase", ["before its share was dealt", "before it took its shares"])
-def test_who_drops_out_of_the_set_up_encrypts_and_helps_to_open_nothing(
+def test_a_client_that_drops_out_of_the_set_up_encrypts_but_opens_nothing(
     phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The key is of those that dealt, the same at all; who has no share of it is not asked to open.
+    """The key comes from the clients that dealt, and is the same at all. A client without a share is not asked to open.
 
-    A run needs every client in its set-up. This looks at what the key would be without that rule.
+    A run needs every client in its set-up. This test examines the key without that rule.
     """
     fails(monkeypatch, "deal" if "dealt" in phase else "take_shares", 2)
     plain = recipe()
@@ -117,7 +117,7 @@ def test_who_drops_out_of_the_set_up_encrypts_and_helps_to_open_nothing(
 
 @pytest.mark.parametrize("missing", [None, 2])
 def test_letters_are_relayed_some_at_a_time(missing: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server has the letters of one dealer in hand; a client that misses one of them has no share."""
+    """The server holds the letters of one dealer at a time. A client that misses one of them has no share."""
     monkeypatch.setattr(bfv, "_RELAYED_BYTES", 1)
     monkeypatch.setattr(SetUp, "_require", lambda *_: None)
     taken: list[tuple[int, list[int]]] = []
@@ -144,7 +144,7 @@ def test_with_fewer_shares_than_open_the_run_does_not_begin(monkeypatch: pytest.
         run_protocol(recipe())
 
 
-def test_with_too_few_left_the_sum_stays_closed_and_costs_nothing_to_who_cannot_open_it(tmp_path: Any) -> None:
+def test_with_too_few_left_the_sum_stays_closed_and_costs_nothing(tmp_path: Any) -> None:
     gone = away(tmp_path, "opening", *((1, client) for client in range(3)))
     outcome = run_protocol(recipe(availability=gone, rounds=3))
     (said,) = (note for note in outcome.notes if "skipped" in note)
@@ -225,7 +225,7 @@ def test_as_many_clients_as_stated_open_an_upload_and_fewer_do_not(count: int) -
     opened = component.open_upload(upload, 5, [protocol.server, *(clients[c] for c in range(count))])
     if count < seal.opens_with:
         assert opened is None
-        # What they could do is to interpolate all the same, as if they were enough.
+        # They could still interpolate, as if they were enough.
         scheme = component.scheme(protocol.server.ctx)
         shares = {c: scheme.chain.unpack([clients[c].memory(component)["share"]], "")[0] for c in range(count)}
         pairs = scheme.unpack_pairs(upload.ciphertexts, "")
@@ -237,7 +237,7 @@ def test_as_many_clients_as_stated_open_an_upload_and_fewer_do_not(count: int) -
 
 
 def test_no_client_has_the_secret_of_another_or_its_own_in_memory() -> None:
-    """All that is left of the secrets are shares of their sum."""
+    """Only shares of the sum of the secrets remain."""
     _, _, clients, component = held_by(recipe(rounds=1))
     for client in clients.values():
         memory = client.memory(component)
@@ -339,9 +339,9 @@ def test_a_wrong_share_or_upload_is_noticed_and_the_sum_is_paid_for(how: str, mo
     assert aggregators(outcome) == honest > 1
 
 
-def test_zones_for_which_smudging_was_not_worked_out_are_not_encrypted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zones_for_which_smudging_was_not_computed_are_not_encrypted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bfv, "MOST_VALUES", 100)
-    with pytest.raises(TooFewClients, match="what smudging leaves visible was worked out for 100; encrypt a part"):
+    with pytest.raises(TooFewClients, match="the leakage under smudging was computed for 100; encrypt a part"):
         run_protocol(recipe())
 
 

@@ -1,4 +1,4 @@
-"""Keys, ciphertexts and openings by hand: exact sums, the size of all noise, and what fewer than t clients can do."""
+"""Keys, ciphertexts and openings by hand: exact sums, noise sizes, and the power of fewer than t clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from test_threshold_ring import whole
 
 @dataclasses.dataclass
 class Party:
-    """All clients of a run, with a key that was just made."""
+    """All clients of a run, with a fresh key."""
 
     scheme: Scheme
     clients: int
@@ -148,7 +148,7 @@ def test_smudging_of_a_run_is_as_large_as_stated_and_the_opened_noise_within_its
 
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_fisher_information_bounds_what_shows_behind_the_noise(size: int) -> None:
-    """The exact total variation of smudging noise of a few bits, shifted by as much, against the bound of the docs."""
+    """The exact total variation between smudging noise of a few bits and the same shifted, against the docs' bound."""
     bits = 8
     uniform = np.full(2**bits, 2.0**-bits)
     density = functools.reduce(np.convolve, [uniform] * 4)
@@ -157,11 +157,11 @@ def test_fisher_information_bounds_what_shows_behind_the_noise(size: int) -> Non
     assert variation <= size * math.sqrt(1.03858) / (2 * 2**bits / math.sqrt(3)) < 1.5 * variation
 
 
-# -- who opens what ----------------------------------------------------------------------------------------------------
+# -- which parties open what -------------------------------------------------------------------------------------------
 
 
 def test_one_client_fewer_than_the_threshold_gets_nothing() -> None:
-    """t - 1 clients with all their shares, and the server with an upload: they interpolate, and it is noise."""
+    """t - 1 clients with all their shares, and the server with an upload, interpolate. The result is noise."""
     them = party()
     scheme, chain = them.scheme, them.scheme.chain
     numbers = drawn(them, 8192)[0]
@@ -174,7 +174,7 @@ def test_one_client_fewer_than_the_threshold_gets_nothing() -> None:
     for place, prime in enumerate(chain.primes):
         counts = np.histogram(phases[:, place].astype(np.float64), bins=16, range=(0, prime))[0]
         assert abs(counts - phases[:, place].size / 16).max() < 6 * math.sqrt(phases[:, place].size / 16)
-    # Nor do their parts of an opening by a whole set, without the fourth.
+    # Their parts of an opening by a whole set, without the fourth, do not help either.
     parts = [them.part(j, (0, 2, 3, 5), upload[:, 1]) for j in (0, 2, 3)]
     with pytest.raises(ProtectionError):
         scheme.open(upload[:, 0], parts, 8192)
@@ -196,7 +196,7 @@ def test_a_wrong_part_is_noticed() -> None:
 
 
 def test_a_part_that_is_wrong_by_whole_steps_is_not_noticed() -> None:
-    """What the pages say that nobody proves: a liar who wants to can move a sum within its range."""
+    """The pages state this limit: a lying client can move a sum within its range."""
     them = party()
     chain, parameters = them.scheme.chain, them.scheme.parameters
     total = them.total([np.full(100, 1000, np.int64)] * 6)
@@ -243,10 +243,10 @@ def small_solution(ratio: int, known: int, modulus: int) -> tuple[int, int]:
 
 
 def test_answers_to_two_sets_without_masks_would_give_a_share_away_and_with_them_do_not() -> None:
-    """Why parts carry masks: a set that stays incomplete, another one with the same client, and the same ciphertext.
+    """The reason for masks on parts: an incomplete set, another set with the same client, and the same ciphertext.
 
     lambda x + e and lambda' x + f, of x = S_j c1 and small e and f: f = (lambda'/lambda) e + known, modulo q. (Lagrange
-    coefficients of a few neighbouring numbers are fractions of small numbers; then less than x comes out.)
+    coefficients of a few neighbouring numbers are fractions of small numbers. Then less than x is found.)
     """
     scheme, me = Scheme(choose(1000, 31, 40, None, 8192)), 500
     chain = scheme.chain
@@ -262,7 +262,7 @@ def test_answers_to_two_sets_without_masks_would_give_a_share_away_and_with_them
     def answer(holders: tuple[int, ...], masked: bool) -> NDArray[np.uint64]:
         masks = {other: os.urandom(16) for other in holders}
         part = scheme.partial(share, me, holders, c1[None], os.urandom(32), masks)
-        if not masked:  # taken off again
+        if not masked:  # removed again
             for other in holders:
                 mask = chain.uniform(masks[other])
                 if other != me:
@@ -296,7 +296,7 @@ def test_ciphertexts_of_any_number_of_values_come_back_from_bytes(size: int, deg
     assert np.array_equal(them.scheme.decrypt(them.secret((0, 1, 2, 3)), pairs, size), numbers)
 
 
-def test_what_is_no_ciphertext_is_told() -> None:
+def test_invalid_ciphertexts_are_reported() -> None:
     scheme = party().scheme
     for wrong in (b"", bytes(2 * scheme.chain.packed + 1), 3):
         with pytest.raises(MessageError, match="an upload"):
@@ -323,7 +323,7 @@ def negacyclic(first: Sequence[int], second: Sequence[int], modulus: int) -> lis
 
 
 def test_keys_ciphertexts_and_openings_are_those_of_the_textbook() -> None:
-    """In a ring of 64 coefficients, by whole numbers of any size; far too small to hide anything."""
+    """In a ring of 64 coefficients, by whole numbers of any size. It is far too small to hide anything."""
     clients, threshold = 5, 3
     parameters = dataclasses.replace(choose(clients, threshold), degree=64)
     scheme = Scheme(parameters)
@@ -352,7 +352,7 @@ def test_keys_ciphertexts_and_openings_are_those_of_the_textbook() -> None:
     messages = sum(numbers.reshape(-1, 64)[k].astype(object) << k * parameters.bits for k in range(len(numbers) // 64))
     noise = centred_([(x - delta * int(m)) % modulus for x, m in zip(phase, messages, strict=True)])
     assert 0 < max(map(abs, noise)) < noise_bound(64, clients)
-    # Parts of three clients are, masks and noise aside, lambda_j S_j c1; together they are s c1 and all smudging.
+    # Parts of three clients are lambda_j S_j c1 plus masks and noise. Together they are s c1 plus all smudging noise.
     holders = (0, 2, 4)
     seeds = {frozenset(each): os.urandom(16) for each in itertools.combinations(holders, 2)}
     opened = [

@@ -1,4 +1,4 @@
-"""Shares of polynomials: any t open them, fewer tell nothing."""
+"""Shares of polynomials: any t open them, fewer reveal nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_any_threshold_shares_open_and_sums_of_shares_open_sums(threshold, more,
 
 
 def test_fewer_shares_fit_every_secret() -> None:
-    """Two shares of three: each secret has exactly one polynomial through them, so all are as likely; modulo 13."""
+    """Two shares of three, modulo 13: each secret has exactly one polynomial through them, so all are as likely."""
     for first, second in itertools.product((0, 6, 12), repeat=2):
         curves = [
             (a, b, c) for a, b, c in itertools.product(range(13), repeat=3)
@@ -54,7 +54,7 @@ def test_the_shares_of_fewer_are_uniform_whatever_the_secret_is() -> None:
         for holder in range(2):
             counts = np.histogram(drawn[:, holder, place].astype(np.float64), bins=16, range=(0, prime))[0]
             assert abs(counts - 800).max() < 6 * 800**0.5
-    # What they interpolate to, as if they were enough, is as uniform, and no zero.
+    # If they interpolate as if they were enough, the result is just as uniform, and not zero.
     opened = np.stack([shamir.combine(CHAIN, {0: one[0], 1: one[1]}) for one in drawn])
     counts = np.histogram(opened[:, 0].astype(np.float64), bins=16, range=(0, CHAIN.primes[0]))[0]
     assert abs(counts - 800).max() < 6 * 800**0.5

@@ -1,4 +1,4 @@
-"""Six clients under a joint key, each of which moves the model by a known amount."""
+"""Six clients under a joint key. Each moves the model by a known amount."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agree on whole layers: clients rank them, a Borda count says which are encrypted."""
+"""Agree on whole layers: clients rank them, and a Borda count decides which are encrypted."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Layers(fedplug.Negotiation):
     """Encrypt whole layers, in the order of a Borda count over the clients' rankings.
 
     Each client ranks the model's L layers by a scorer's mean score. Its first layer gets L - 1 points, its last none.
-    The server adds the points up and encrypts layers from the top, leaving out those with which the encrypted share
-    would exceed `ratio`. So the share varies with the winners, and is 0 where no layer is small enough.
+    The server adds the points up and encrypts layers from the top, skipping any layer that would make the encrypted
+    share exceed `ratio`. So the share varies with the winners, and is 0 where no layer is small enough.
     """
 
     class Options(fedplug.Options):
@@ -28,7 +28,7 @@ class Layers(fedplug.Negotiation):
 
     @property
     def plans(self) -> Plans:
-        """Two zones, alike at all clients; which layers are in which follows from the clients' data."""
+        """Two zones, the same at all clients. The clients' data decides which layers are in which."""
         return Plans(zones=frozenset({"encrypted", self.options.other_zone}))
 
     @property
@@ -58,7 +58,7 @@ class Layers(fedplug.Negotiation):
 
     @at_client
     def rank(self, client: Client) -> NDArray[np.int64]:
-        """This client's ballot: the numbers of the layers, highest mean score first; of equal ones the first first."""
+        """This client's ballot: the layer numbers, highest mean score first; of equal ones the lower number first."""
         scores = client.scores_by(self.options.by)
         return np.argsort(-layer_means(scores, client.ctx.layout), kind="stable")
 
@@ -74,7 +74,7 @@ class Layers(fedplug.Negotiation):
         client.plan = Plan.of(self.options.other_zone, layout.size, zones, shared=zones, encrypted=encrypted)
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        """What becomes visible and no epsilon covers."""
+        """Visible information that no epsilon covers."""
         ranked = "each client's order of the layers, sent as it is; it follows from the client's data"
         return [
             Reveals("layer rankings", ("server",), asked=("rank",), note=ranked),
@@ -92,7 +92,7 @@ def layer_sizes(layout: Layout) -> NDArray[np.int64]:
 
 
 def layer_means(scores: NDArray[np.float32], layout: Layout) -> NDArray[np.float64]:
-    """Mean score of each layer, (L,), of scores that are given a scalar, (P,), or a layer, (L,)."""
+    """Mean score of each layer, (L,), from scores given per scalar, (P,), or per layer, (L,)."""
     if len(scores) != layout.size:
         return scores.astype(np.float64)
     sums = [sum(float(scores[s].sum(dtype=np.float64)) for s in slices) for slices in layout.layer_slices().values()]
@@ -106,7 +106,7 @@ def is_ranking(ranking: Any, count: int) -> bool:
 
 
 def borda_points(rankings: Iterable[NDArray[np.int64]], count: int) -> NDArray[np.int64]:
-    """Points of each of `count` layers: L - 1 for a first place, 0 for a last; none from what is not a ranking."""
+    """Points of each of `count` layers: L - 1 for a first place, 0 for a last. An invalid ranking gives none."""
     points = np.zeros(count, np.int64)
     for ranking in rankings:
         if is_ranking(ranking, count):

@@ -1,4 +1,4 @@
-"""The rows of a run in a CSV file, while it goes on."""
+"""Writes the rows of a run to a CSV file while it runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedplug.api.files import Files
 class Csv(fedplug.Extension):
     """Add a line to a CSV file when the numbers of a round are complete.
 
-    A round that is repeated after a kill has a line for each time.
+    A round that is repeated after a kill has one line for each time.
     """
 
     hears = (RunStarted, RowComplete)
@@ -21,7 +21,7 @@ class Csv(fedplug.Extension):
     class Options(fedplug.Options):
         file: str = Field(
             "rows.csv", min_length=1,
-            description="to which lines are added; made where it is missing; of a recipe's, in the run folder",
+            description="file to append lines to, created if missing; if named by a recipe, in the run folder",
         )  # fmt: skip
         columns: tuple[str, ...] = Field(
             ("round", "accuracy", "loss", "epsilon"), min_length=1, description="attributes of a row to write"
@@ -34,7 +34,7 @@ class Csv(fedplug.Extension):
         """Opens the file anew for each row, so that readers see every line at once."""
         if isinstance(event, RunStarted):
             self.files = event.files
-            self.files.path(self.options.file)  # refuses one outside before anything runs
+            self.files.path(self.options.file)  # refuses a path outside before anything runs
         elif isinstance(event, RowComplete):
             is_new = not self.files.path(self.options.file).exists()
             with self.files.open(self.options.file, "a", newline="") as lines:

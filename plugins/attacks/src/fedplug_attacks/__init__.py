@@ -1,4 +1,4 @@
-"""Attacks on what truly crossed the wire, and the metrics that say what they learnt.
+"""Attacks on recorded messages of a run, and the metrics that measure what they learnt.
 
 The names below are for authors of attacks and metrics. They are imported on first use.
 """

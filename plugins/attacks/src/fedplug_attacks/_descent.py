@@ -1,4 +1,4 @@
-"""Many trials of a candidate batch at once, each descending an objective of its own with Adam."""
+"""Many trials of a candidate batch at once, each descending its own objective with Adam."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _AT_ONCE = 1 << 26
 
 # After these shares of the steps, labels and orders of batches that fit better are looked for.
 _SETTLED = (0.2, 0.35, 0.5)
-# Ways to deal labels to batches that a tournament begins with; how many are left after how many turns more, and the
-# share of the steps of a turn.
+# A tournament over ways to deal labels to batches: how many it begins with, how many are left after how many further
+# turns, and the share of the steps of a turn.
 _ENTRANTS, _TURNS, _TURN = 6, ((3, 1), (2, 1), (1, 14)), 0.01
 
 # Of inputs (T, B, C, H, W), probabilities of the labels (T, B, K) and a slice of the trials: what to descend, and how
@@ -41,7 +41,7 @@ def descend(
     signed: bool,
     at_once: int | None = None,
 ) -> list[int]:
-    """Moves every trial with Adam inside the box of valid pixels, and offers what it comes to.
+    """Moves every trial with Adam inside the box of valid pixels, and offers the results.
 
     Trials do not influence each other (unless the objective makes them): each has its own moments, and computing them
     together changes rounding only.
@@ -51,7 +51,7 @@ def descend(
         record: takes the results.
         inputs: (T, B, C, H, W), where the trials start.
         labels: of each trial, of each example.
-        objective: what to descend.
+        objective: the objective to descend.
         rates: learning rate of each step.
         signed: Adam is given the sign of the gradient only (Geiping et al. 2020).
         at_once: trials computed together; None: as many as fit.
@@ -142,8 +142,8 @@ def _dealt(
 ) -> int:  # fmt: skip
     """Finds which labels are in which batch of the first epoch, in a tournament over the first steps of each trial.
 
-    Ways to deal the labels begin side by side, and the nearest go on. Most wrong ones are told apart within few steps;
-    two that put the same label once into one batch and once into two are not.
+    All ways to deal the labels begin together, and the nearest go on. Few steps are enough to discard most wrong ones.
+    They are not enough for two ways that put the same label once into one batch and once into two.
 
     Returns:
         How many steps were taken, by all trials alike.
@@ -159,7 +159,7 @@ def _dealt(
         with torch.no_grad():
             parts = zip(torch.split(entrants.state, few), torch.split(ways, few), strict=True)
             distance = torch.cat([objective(state, matcher.one_hot(way), own)[1] for state, way in parts])
-        for left, turns in ((few, 0), *_TURNS):  # however many there are: all trials take as many steps
+        for left, turns in ((few, 0), *_TURNS):  # all trials take the same number of steps, whatever the number of ways
             for _ in range(min(turns * turn, steps - begun)):
                 begun += 1
                 distance = step_of(entrants, own, begun)
@@ -179,7 +179,7 @@ def _nearest(distance: torch.Tensor, count: int) -> list[int]:
 
 
 def screening(iterations: int) -> int:
-    """Steps after which candidates of the labels can be told apart: an eighth of all, 50 at least."""
+    """Steps after which candidate labels can be told apart: an eighth of all, at least 50."""
     return max(iterations // 8, min(iterations, 50))
 
 

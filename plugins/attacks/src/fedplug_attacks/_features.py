@@ -20,7 +20,7 @@ _RATE, _LAST_RATE = 0.1, 1e-3
 
 
 def features_of(inputs: NDArray[np.generic], layer: str, view: View) -> NDArray[np.float64]:
-    """What a layer of `view.model` is handed for stored examples, in training mode; (n, d)."""
+    """Inputs of a layer of `view.model` for stored examples, in training mode; (n, d)."""
     front = _Front(view, layer, training=True)
     with torch.no_grad():
         found: NDArray[np.float64] = front(to_tensor(inputs, view.mean, view.std)).double().numpy()
@@ -35,9 +35,9 @@ def inverted(
     All are searched for at once: where batch norm makes features of an example depend on the others, they do so here.
 
     Args:
-        features: (n, d) that the layer was handed; NaN where they are not known.
+        features: (n, d), inputs of the layer; NaN where unknown.
         layer: its name in the model.
-        view: with the model that clients had.
+        view: view with the model that clients had.
         ctx: with the public examples, and told of progress.
         iterations: steps.
 
@@ -78,7 +78,7 @@ def inverted(
 
 
 class _Front:
-    """The network up to a layer: called with inputs it gives what the layer is handed, (n, d)."""
+    """The network up to a layer: called with inputs it returns the layer's inputs, (n, d)."""
 
     def __init__(self, view: View, layer: str, training: bool) -> None:
         self._module = copy.deepcopy(view.model.module).train(training).requires_grad_(False)

@@ -1,4 +1,4 @@
-"""The gradient of a first fully connected layer as an adversary sees it: what attacks that read it off share."""
+"""The gradient of a first fully connected layer as an adversary sees it; shared by attacks that read inputs off it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class FirstLayer:
 
     `noise_weight` and `noise_bias` are the standard deviations of the noise on each, stated or as they show.
 
-    Of a table, whose columns have no range, images are its standardised rows, and `standardised` is with what.
+    The columns of a table have no range: there images are standardised rows, and `standardised` holds the mean and
+    spread.
     """
 
     weight: NDArray[np.float64]
@@ -49,7 +50,7 @@ class FirstLayer:
 
 
 def first_layer(view: View, naive: bool) -> FirstLayer:
-    """What the adversary sees of the first layer's gradient.
+    """The first layer's gradient as the adversary sees it.
 
     Args:
         view: with an update.

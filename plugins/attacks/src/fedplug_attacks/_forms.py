@@ -1,4 +1,4 @@
-"""What attacks share that come in two forms: one that knows which entries are hidden, and one that takes them for 0."""
+"""Shared code of attacks with two forms: one knows which entries are hidden, the other treats them as 0."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import fedplug
 
 
 class Formed(fedplug.Attack):
-    """An attack whose option `form` says which of the two it is."""
+    """An attack whose option `form` selects one of the two forms."""
 
     @property
     def form(self) -> Literal["adaptive", "naive"]:
-        """As its options say."""
+        """The form in the options."""
         form: Literal["adaptive", "naive"] = self.options.form
         return form
 
     def in_form(self, form: Literal["adaptive", "naive"]) -> Self:
-        """The same attack, and the same options but for the form."""
+        """The same attack with the same options in the other form."""
         return type(self)(self.options.model_copy(update={"form": form}))

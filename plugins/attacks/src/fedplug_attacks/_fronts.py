@@ -1,4 +1,4 @@
-"""What comes before a model's first fully connected layer: its features of images, and images for features."""
+"""The layers before a model's first fully connected layer: features of images, and images for features."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Front:
     """The layers before a fully connected one.
 
     Attributes:
-        module: the whole model; a copy of the adversary's.
+        module: a copy of the adversary's whole model.
         layer: the fully connected layer in it.
         shape: (C, H, W) of an image.
         low, high: (C, 1, 1), black and white, standardised.
@@ -60,7 +60,7 @@ class Front:
         return cls(module, layer, tuple(view.shape), -mean / std, (1 - mean) / std)
 
     def features(self, inputs: torch.Tensor) -> torch.Tensor:
-        """What standardised images (n, C, H, W) come to before the layer; (n, d)."""
+        """The layer's inputs for standardised images (n, C, H, W); (n, d)."""
         caught: list[torch.Tensor] = []
         handle = self.layer.register_forward_pre_hook(lambda _, given: caught.append(given[0]))
         try:

@@ -1,4 +1,4 @@
-"""What the image metrics share: declarations, checks of both sides, torchmetrics, and work in batches, per channel."""
+"""Shared code of the image metrics: declarations, checks of both sides, torchmetrics, and batches per channel."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def both(found: AttackReport, truth: Truth, metric: str, smallest: int = 1, why:
     """The found and the true images, if the metric is defined for them; float64 (n, C, H, W) in [0, 1] each.
 
     Args:
-        found: of the attack, its images in the order of the truth.
+        found: the attack's images in the order of the truth.
         truth: with the true images.
         metric: its name, for the errors.
         smallest: fewest pixels that height and width must have.
-        why: what needs so many.
+        why: the reason for this minimum.
 
     Raises:
         MetricError: no images; not of the same shape; not finite; not in [0, 1]; too small.
     """
     if found.images is None:
-        raise MetricError(f"{metric} compares images, and the attack found none; use a metric of what it did find")
+        raise MetricError(f"{metric} compares images, but the attack found none; use a metric for its findings")
     checked = _one(found.images, "the found images", metric), _one(truth.images, "the true images", metric)
     if checked[0].shape != checked[1].shape:
         shapes = " and ".join(str(list(images.shape)) for images in checked)
@@ -68,15 +68,15 @@ def rows(found: AttackReport, truth: Truth, metric: str) -> NDArray[np.float64]:
     """By how much each value of a found row is off, in units of its column's public spread; (n, d).
 
     Args:
-        found: of the attack, its rows in the order of the truth.
+        found: the attack's rows in the order of the truth.
         truth: with the true rows.
         metric: its name, for the errors.
 
     Raises:
-        MetricError: the examples are no rows of a table; none was found; not of the same shape; not finite.
+        MetricError: the examples are not rows of a table; none was found; not of the same shape; not finite.
     """
     if truth.images.ndim != 2:
-        raise MetricError(f"{metric} compares rows of a table, and these are images; use attacks.mse")
+        raise MetricError(f"{metric} compares rows of a table, but these are images; use attacks.mse")
     if found.images is None or found.images.shape != truth.images.shape:
         there = "none" if found.images is None else f"{list(found.images.shape)}"
         raise MetricError(f"{metric}: found rows are {there}, and the true ones {list(truth.images.shape)}")
@@ -114,7 +114,7 @@ def torchmetrics_image() -> Any:
 
     use_one_thread()
     try:
-        # torchmetrics imports torchvision where there is one, and not every torchvision imports beside every torch.
+        # torchmetrics imports torchvision if it is installed, and not every torchvision works with every torch.
         if importlib.util.find_spec("torchvision"):
             from fedplug_std.torchvision_import import torchvision
 
@@ -131,7 +131,7 @@ def torchmetrics_image() -> Any:
 def per_channel(
     measure: Callable[[Tensor, Tensor], Tensor], found: NDArray[np.float64], truth: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Measures every channel as a grey image of its own, many at once; (n, C, ...).
+    """Measures every channel as a separate grey image, many at once; (n, C, ...).
 
     Args:
         measure: of found and true tensors (m, 1, H, W), in this order; (m, ...).

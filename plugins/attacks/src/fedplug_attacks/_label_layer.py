@@ -1,8 +1,8 @@
-"""The last fully connected layer as label restoration sees it: what is visible of its gradient, and public features.
+"""The last fully connected layer as label restoration sees it: the visible part of its gradient, and public features.
 
 With a batch of B examples, features e_n before the last layer, probabilities p_n after it and one-hot labels y_n, the
-mean gradient of the cross entropy is G_b = mean_n(p_n - y_n) and G_W = mean_n((p_n - y_n) e_n'). Hence the rows of G_W
-are nearly G_b[i] times a mean feature, and both sum to 0 over the classes: hidden entries can be estimated.
+mean gradient of the cross entropy is G_b = mean_n(p_n - y_n) and G_W = mean_n((p_n - y_n) e_n'). So the rows of G_W are
+nearly G_b[i] times a mean feature, and both sum to 0 over the classes. Hidden entries can therefore be estimated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fedplug_attacks.api.view import View
 
 PSEUDO_EXAMPLES = 128
-"""Random inputs that stand in for public examples where there are none."""
+"""Number of random inputs that replace public examples if there are none."""
 
 # As many inputs go through the model at once as hold this many values, where the size of a batch does not matter.
 _VALUES = 1 << 21
@@ -33,7 +33,7 @@ _VALUES = 1 << 21
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LastLayer:
-    """The last layer of the model and what is visible of its mean gradient; K classes, d features.
+    """The last layer of the model and the visible part of its mean gradient; K classes, d features.
 
     Attributes:
         weight: float64 (K, d), of the model.
@@ -142,9 +142,9 @@ class Known:
 def known(view: View, layer: LastLayer, public: PublicData | None) -> Known:
     """Puts public examples through the model; random inputs where there are none.
 
-    The random inputs are standard normal after standardisation: all that the mean and std of the data tell. The model
-    runs in the client's mode, in batches of the client's size where it trains (batch norm takes its statistics from
-    the batch); its buffers are left as they were.
+    The random inputs are standard normal after standardisation, since only the mean and std of the data are known. The
+    model runs in the client's mode, in batches of the client's size where it trains (batch norm takes its statistics
+    from the batch); its buffers are left as they were.
 
     Raises:
         ViewError: the last layer's parameters belong to no module whose input is one vector an example.
@@ -191,14 +191,14 @@ def known(view: View, layer: LastLayer, public: PublicData | None) -> Known:
 
 
 def complete(layer: LastLayer, feature: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Estimates what is hidden of the last layer's gradient from what is visible of it.
+    """Estimates the hidden part of the last layer's gradient from its visible part.
 
     A hidden G_b[i] is the least-squares factor between the visible part of row i and a mean feature e; a hidden
     G_W[i, j] is G_b[i] e_j. Estimates are moved so that biases and columns sum to 0 over the classes; so the only
     hidden entry of a column, or the only hidden bias, is exact.
 
     Args:
-        layer: what is visible.
+        layer: the visible part.
         feature: (d,), the mean public feature e.
 
     Returns:
@@ -221,14 +221,14 @@ def completed_columns(layer: LastLayer) -> tuple[NDArray[np.float64], NDArray[np
 
 
 def zero_filled(layer: LastLayer) -> LastLayer:
-    """The layer as the naive attacker takes it: a hidden entry is 0."""
+    """The layer as the naive attacker sees it: a hidden entry is 0."""
     return dataclasses.replace(
         layer, grad_weight=np.nan_to_num(layer.grad_weight), grad_bias=np.nan_to_num(layer.grad_bias)
     )
 
 
 def mean_of(layer: LastLayer, feature: NDArray[np.float64], grad_bias: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The client's own mean feature, (d,): least squares of the visible G_W[i, j] on G_b[i]; public where none is."""
+    """The client's mean feature, (d,): least squares of the visible G_W[i, j] on G_b[i], or else the public one."""
     seen = np.nan_to_num(layer.grad_weight)
     weights = (~np.isnan(layer.grad_weight) * grad_bias[:, None] ** 2).sum(0)
     prior = bias_floor(layer)
@@ -237,12 +237,12 @@ def mean_of(layer: LastLayer, feature: NDArray[np.float64], grad_bias: NDArray[n
 
 
 def bias_floor(layer: LastLayer) -> float:
-    """The square of G_b[i] below which G_W[i] / G_b[i] says little: a tenth of one example, and the noise."""
+    """The square of G_b[i] below which G_W[i] / G_b[i] is uncertain: a tenth of one example, and the noise."""
     return (0.1 / layer.examples) ** 2 + layer.sigma**2
 
 
 def _complete_bias(layer: LastLayer, feature: NDArray[np.float64], visible: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """G_b with estimates for what is hidden."""
+    """G_b with estimates for hidden entries."""
     hidden, seen = np.isnan(layer.grad_bias), np.nan_to_num(layer.grad_bias)
     if np.count_nonzero(hidden) < 2:
         return _sum_to_zero(seen, hidden)
@@ -250,13 +250,13 @@ def _complete_bias(layer: LastLayer, feature: NDArray[np.float64], visible: NDAr
     telling = energy > 1e-3 * max(float(feature @ feature), 1e-30)
     factor = np.divide(np.nan_to_num(layer.grad_weight) @ feature, energy, out=np.zeros_like(energy), where=telling)
     estimate = np.where(hidden & telling, factor, seen)
-    # Rows of which nothing is visible take what is left of the sum in equal parts.
+    # Rows without a visible entry share the rest of the sum equally.
     unknown = hidden & ~telling
     return _sum_to_zero(estimate, unknown if unknown.any() else hidden)
 
 
 def _sum_to_zero(values: NDArray[np.float64], free: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Spreads over the free entries what the sum over classes (axis 0) lacks to 0."""
+    """Spreads the difference between the sum over classes (axis 0) and 0 over the free entries."""
     count = free.sum(0)
     share = np.divide(-values.sum(0), count, out=np.zeros(values.shape[1:]), where=count > 0)
     return np.where(free, values + share, values)

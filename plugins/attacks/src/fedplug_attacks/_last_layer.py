@@ -1,4 +1,4 @@
-"""Labels from what is visible of the last layer's gradient, for attacks that need labels before images."""
+"""Labels from the visible part of the last layer's gradient, for attacks that need labels before images."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from fedplug_attacks.api.observation import ObservedUpdate
 
-# A row whose mean is within so many standard deviations of its noise has no sign; rows that are not so many apart could
-# be told apart by chance.
+# A row whose mean is within this many standard deviations of its noise has no sign. Rows that are closer than this many
+# could be told apart by chance only.
 _SURE = 2.0
-# Sum of the answers for a class over a batch, and share of the class, below which a row without a negative entry says
-# that the class is not there.
+# Sum of the predictions for a class over a batch, and share of the class, below which a row without a negative entry
+# means that the class is absent.
 _CROWDED, _WHOLE = 0.6, 0.9
 
 
@@ -32,7 +32,7 @@ class LabelGuess:
 
     @property
     def told(self) -> bool:
-        """Whether there is no doubt."""
+        """Whether a single label is left."""
         return len(self.classes) == 1
 
 
@@ -43,10 +43,10 @@ def single_label(update: ObservedUpdate, num_classes: int, form: str) -> LabelGu
     (after ReLU or sigmoid) only the row of the label is negative; where their sum is negative, only that row is
     positive. The bias has p_i - [y = i] itself: where it is visible it decides.
 
-    The adaptive form takes the mean of a row over its visible entries and knows which rows say nothing: if no row is
-    the odd one out, the label is among those. Where there is noise, a row and its bias are one sum in which each entry
+    The adaptive form takes the mean of a row over its visible entries and knows the rows without information. If no row
+    has the odd sign, the label is among those. Where there is noise, a row and its bias are one sum in which each entry
     counts by the inverse of its variance, and classes that noise may have put in another order are all candidates. The
-    naive form takes hidden entries for 0 and the lowest row (argmin).
+    naive form treats hidden entries as 0 and takes the lowest row (argmin).
 
     Args:
         update: a gradient of one example (estimate), sign +1.
@@ -118,18 +118,18 @@ def batch_labels(
     """Labels of a batch, repeats among them, in ascending order.
 
     The bias gradient of class i is the mean of p_n[i] over the examples minus n_i / B; with the model's mean
-    probabilities for p, n_i = B (p_i - G_b[i]). What is left of B goes in equal parts to classes whose bias is hidden,
-    if a visible entry of their row of weights is negative, or else if nothing of it is visible (after ReLU or sigmoid
-    the row of a class that is not in the batch has no negative entry). For the same reason, where nothing is noised,
-    classes that show a negative entry are there at least once, and others, of whose row something is visible, are not;
-    that holds for a sum over steps too. Counts are rounded by largest remainders.
+    probabilities for p, n_i = B (p_i - G_b[i]). The rest of B goes in equal parts to classes whose bias is hidden:
+    those with a visible negative entry in their row of weights, or else those whose row is entirely hidden (after ReLU
+    or sigmoid the row of a class that is not in the batch has no negative entry). For the same reason, without noise a
+    class with a visible negative entry occurs at least once, and a class whose visible entries are all non-negative
+    does not occur. This holds for a sum over steps too. Counts are rounded by largest remainders.
 
     Args:
         update: a gradient (estimate), sign +1.
         batch: B.
         num_classes: K.
-        form: `adaptive` or `naive`, which takes hidden entries for 0.
-        probabilities: (K,), the model's mean answer to inputs like the batch's.
+        form: `adaptive` or `naive`, which treats hidden entries as 0.
+        probabilities: (K,), the model's mean prediction for inputs like the batch's.
     """
     bias, weight = (role(update.layout, name, num_classes) for name in ("last_bias", "last_weight"))
     gradient = np.full(num_classes, np.nan)
@@ -145,9 +145,10 @@ def batch_labels(
     least = np.zeros(num_classes)
     if form == "adaptive" and not update.sigma.any():
         there = (gradient < 0) | (lowest < 0)
-        # With features of any sign every row has negative entries, and that says nothing.
+        # With features of any sign every row has negative entries, which gives no information.
         if 0 < there.sum() <= batch:
-            # A class that is there once shows none either where the answers to the other examples add up to more.
+            # A class that occurs once has no negative entry either if the predictions for the other examples add up to
+            # more.
             absent = (lowest >= 0) & (gradient >= 0) & (batch * probabilities < _CROWDED) & (shares < _WHOLE)
             least, shares = there.astype(np.float64), np.where(absent, 0.0, shares)
             shares = least + _scaled(np.maximum(shares - least, 0.0), batch - least.sum(), there)

@@ -1,7 +1,7 @@
-"""A client's local steps, made again from candidate inputs: what its update would have been.
+"""A client's local steps, repeated on candidate inputs, which give its update for these inputs.
 
-The mean gradient behind an update of several steps is an estimate, and the farther a client moves the worse it gets.
-What everybody knows of the trainer (`Meaning`) is enough to take the steps themselves and to compare where they lead
+The mean gradient behind an update of several steps is an estimate, which gets worse the farther a client moves.
+The public facts about the trainer (`Meaning`) are enough to take the steps themselves and to compare their result
 (Geiping et al. 2020, sec. 6.2), with every step in the graph. Only the order of the examples is unknown where an epoch
 has several batches: it is searched for. Imports torch: attack modules import it inside their methods.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Bytes of the graph of a trial's steps, and steps, up to which they are unrolled; of more, a search takes hours.
 _GRAPH_BYTES, _MOST_STEPS = 1 << 32, 256
-# Copies of the parameters that the graph of a step holds: where it is, its gradient, and what leads through both.
+# Copies of the parameters that the graph of a step holds: the point, its gradient, and the derivatives through both.
 _COPIES = 6
 # Changes of orders, and of labels, that are tried at a time: of more, random ones.
 _CHANGES = 40
@@ -53,7 +53,7 @@ class Schedule:
 
     @property
     def steps(self) -> int:
-        """How many there are."""
+        """The number of steps."""
         return self.epochs * len(self.lengths)
 
     @property
@@ -65,8 +65,8 @@ class Schedule:
 def schedule_of(meaning: Meaning, module: torch.nn.Module) -> Schedule | None:
     """The steps behind an update; None where it is a single one, or where the trainer does not say enough.
 
-    Batches are cut as `std.sgd` does: the last one holds what is left, and one example that is left alone joins the
-    batch before where the model has batch norm.
+    Batches are cut as in `std.sgd`: the last one holds the remaining examples. If the model has batch norm, a single
+    remaining example joins the batch before.
     """
     count, reach = meaning.examples, meaning.reach
     if not count or not meaning.steps or not meaning.lr or not reach or meaning.steps == 1:
@@ -106,7 +106,7 @@ class LocalSteps:
 
     Attributes:
         orders: int64 (T, epochs, B), of each trial the order in which an epoch takes its candidates; (1, ...) counts
-            for all trials. The first epoch takes them as they come: which is which is the candidates' matter.
+            for all trials. The first epoch takes the candidates in their order, since their identity is free.
     """
 
     def __init__(self, schedule: Schedule, parameters: Mapping[str, torch.Tensor], loss: Loss) -> None:
@@ -118,18 +118,18 @@ class LocalSteps:
         self.begin()
 
     def begin(self) -> None:
-        """Forgets what was settled of earlier trials: every epoch takes the candidates as they come."""
+        """Forgets the orders of earlier trials: every epoch takes the candidates in their order."""
         self.orders = torch.arange(self.count).repeat(1, self.schedule.epochs, 1)
 
     def gradients(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """How far the steps lead from the public model, divided by -reach: (T, P), in the units of a gradient.
+        """The movement from the public model by the steps, divided by -reach: (T, P), in the units of a gradient.
 
         Args:
             inputs: (T, B, C, H, W).
             labels: (T, B, K), probabilities.
 
         Returns:
-            That, differentiable, and (T,) the mean over the steps of the distance of batch norm statistics.
+            This movement, differentiable, and (T,) the mean over the steps of the distance of batch norm statistics.
         """
         lengths = list(self.schedule.lengths) * self.schedule.epochs
         if self.schedule.shuffled:
@@ -142,7 +142,7 @@ class LocalSteps:
                 return self._path([inputs] * len(lengths), [labels] * len(lengths))
             return self._path(torch.split(inputs, lengths), torch.split(labels, lengths))
 
-        if len(inputs) == 1:  # the same numbers, without the price of vmap
+        if len(inputs) == 1:  # the same numbers without the cost of vmap
             moved, penalty = path(inputs[0], labels[0])
             return moved[None], penalty[None]
         moved, penalties = torch.func.vmap(path)(inputs, labels)
@@ -187,7 +187,7 @@ class LocalSteps:
 
         Args:
             trials: T.
-            distance: (T,) of the trials from what was seen, with the orders as they are.
+            distance: (T,), of the trials from the observed update, with the given orders.
             rng: chooses among many swaps.
         """
         if not self.schedule.shuffled or self.schedule.epochs == 1:
@@ -238,14 +238,14 @@ class LocalSteps:
     def settle_labels(
         self, labels: torch.Tensor, distance: Callable[[torch.Tensor], torch.Tensor], rng: np.random.Generator
     ) -> torch.Tensor:
-        """Labels (T, B) that bring a trial nearest: of two places exchanged, or of one that is there twice another's.
+        """Labels (T, B) that bring a trial nearest, by exchanging two places or replacing a repeated label.
 
-        Which classes are there at all the last layer tells; which of them is there twice, it tells less well.
+        The last layer shows which classes occur. It is less clear about which of them occur twice.
 
         Args:
             labels: (T, B).
-            distance: (T,) of the trials from what was seen, with these labels.
-            rng: chooses what is tried where there is much.
+            distance: (T,), of the trials from the observed update, with these labels.
+            rng: chooses the changes to try if there are many.
         """
         changes = [(*pair, True) for pair in self._pairs()]
         changes += [(*pair, False) for pair in itertools.permutations(range(self.count), 2)]

@@ -1,6 +1,6 @@
 """Matrices of low rank, some of whose entries are hidden, and directions in which their columns are sparse.
 
-Both are searches in float64 with many small systems at once; nothing here knows of gradients or images.
+Both are searches in float64 with many small systems at once. This module does not depend on gradients or images.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Ridges of the alternating fits fall by such a factor a sweep: the first is the fastest, the last finds the way where
-# hidden entries are the largest ones. Each goes on from the zero-filled matrix, not from where another got stuck.
+# Ridges of the alternating fits fall by this factor a sweep. The first is the fastest; the last also works if the
+# largest entries are hidden. Each starts from the zero-filled matrix, not from the point where another got stuck.
 _DECAYS = (0.82, 0.9, 0.95)
 _RIDGE, _LEAST_RIDGE = 0.1, 1e-12
 # Sweeps after the ridge is at its least.
 _LAST_SWEEPS = 60
-# A fit that leaves no more than this is of the rank; float32 leaves about 1e-7.
+# A fit with a residual of at most this has the rank; float32 leaves about 1e-7.
 _FITTED, _PERFECT = 1e-5, 2e-7
 # Reweighting: the softening of the weights falls from the size of the largest entry by this factor a step.
 _STEPS, _SOFTENING_DECAY, _LEAST_SOFTENING = 100, 0.9, 1e-5
 # The power of the quasi-norm that is descended.
 _POWER = 0.5
-# The random part of starts in the complement of what is known: columns are not quite orthogonal.
+# The random part of starts in the complement of the known columns, which are not quite orthogonal.
 _NEAR = 0.15
 # Unit vectors that are nearer than this are copies, polished on different zeros.
 _APART = 0.03
-# Entries that are surely 0 are within so many times the usual one's size, taken for this share of `ZERO` at least.
+# An entry is certainly 0 within this many times the typical size, which counts as at least this share of `ZERO`.
 _USUAL, _SMALLEST = 5.0, 1e-3
 ZERO = 1e-3
-"""Entries below this share of the largest one count as 0: a direction that has no zeros has 0.1% or so of them."""
+"""Entries below this share of the largest one count as 0. About 0.1% of the entries of a direction without zeros do."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Factors:
         left: (h, r), orthonormal columns.
         right: (r, m).
         singular: (r,), of the product, descending.
-        residual: what the product leaves of the visible entries, over their size (Frobenius norms).
+        residual: the part of the visible entries that the product does not explain, over their size (Frobenius norms).
     """
 
     left: NDArray[np.float64]
@@ -75,8 +75,8 @@ def truncated(matrix: NDArray[np.float64], rank: int, seed: int) -> tuple[Factor
 def completed(matrix: NDArray[np.float64], rank: int, seed: int) -> Factors:
     """Factors of a rank that fit the entries that are not NaN, by alternating least squares.
 
-    Rows and columns are scaled to the same size first, and ridges fall from sweep to sweep, so that what few entries
-    tell is learnt last (regularised alternating least squares; Zhou et al. 2008; Hastie et al. 2015).
+    Rows and columns are scaled to the same size first, and ridges fall from sweep to sweep, so that facts that few
+    entries show are learnt last (regularised alternating least squares; Zhou et al. 2008; Hastie et al. 2015).
 
     Args:
         matrix: (h, m), NaN where hidden; every row and column should show at least `rank` entries.
@@ -168,8 +168,8 @@ def sparse_directions(basis: NDArray[np.float64], starts: NDArray[np.float64]) -
     """Unit vectors q for which basis @ q has zeros, polished on these; distinct, most zeros first.
 
     Iteratively reweighted least squares for a quasi-norm of power 1/2 (Chartrand & Yin 2008). The norm of q is held by
-    a plane that turns with q, as vectors on a sphere are searched (Sun, Qu & Wright 2017): a plane that stays finds few
-    directions where there are many columns.
+    a plane that turns with q, as in searches on a sphere (Sun, Qu & Wright 2017). With many columns a fixed plane finds
+    few directions.
 
     Args:
         basis: (h, r), orthonormal columns.
@@ -222,7 +222,7 @@ def zeros_of(
     Args:
         basis: (h, r).
         directions: (k, r), the vectors q.
-        sure: only those that are as small as the usual one of them: others may be small by chance.
+        sure: only those that are as small as typical ones, since others may be small by chance.
     """
     values = np.abs(directions @ basis.T)
     most = ZERO * values.max(1, keepdims=True)
@@ -234,7 +234,7 @@ def zeros_of(
 
 
 def independent(directions: NDArray[np.float64], most: int) -> NDArray[np.int64]:
-    """Of unit vectors (k, r) the first ones that are no combinations of those before, at most `most`; their numbers."""
+    """Indices of the unit vectors (k, r) that are not combinations of those before them; at most `most`."""
     chosen: list[int] = []
     rest = directions.copy()
     for number in range(len(directions)):
@@ -249,7 +249,7 @@ def independent(directions: NDArray[np.float64], most: int) -> NDArray[np.int64]
 
 
 def _first_of_each(directions: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The numbers of unit vectors that agree, but for their sign, with none before."""
+    """Indices of the unit vectors that differ, up to sign, from all before them."""
     alike = np.abs(directions @ directions.T) > 1 - _APART**2
     first = np.argmax(alike, axis=1) if len(directions) else np.zeros(0, np.int64)
     return np.flatnonzero(first == np.arange(len(directions)))

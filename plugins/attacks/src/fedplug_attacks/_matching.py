@@ -1,4 +1,4 @@
-"""Gradients of the model at candidate inputs, and how far they are from what was seen of an update.
+"""Gradients of the model at candidate inputs, and their distance from an observed update.
 
 Shared by the attacks that search for inputs whose gradient looks like the observed one. Imports torch: attack modules
 import it inside their methods.
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 # Relative to the size of a gradient entry: how precisely a clear entry can be matched. It bounds the weight that an
 # entry without noise has over one with noise of a known standard deviation.
 _PRECISION = 1e-2
-# Examples that the model is asked about for its mean answer.
+# Examples for the model's mean prediction.
 _ANSWERED = 256
 # Losses that a report keeps.
 _KEPT = 200
-# The share of what noise leaves unexplained that a search may end with and still count as having fitted what was seen:
-# total variation and rounding keep a good search above 0.
+# A search fits the observed update if its loss exceeds the noise's share by at most this part of the rest. Total
+# variation and rounding keep a good search above 0.
 _FITTED = 0.1
 # Standard deviations by which the energy of noise may be above its mean.
 _CHANCE = 3.0
@@ -50,24 +50,24 @@ Measure = Literal["squared", "distance", "cosine"]
 
 
 class Matcher:
-    """The attacker's copy of the model, the gradient it looks for, and the distance of candidates to that gradient.
+    """The attacker's copy of the model, the target gradient, and the distance of candidates to that gradient.
 
     Candidates are trials of whole batches: inputs (T, B, C, H, W), standardised, and label probabilities (T, B, K).
     All trials are computed at once with `torch.func.vmap`, and do not influence each other.
 
-    In the adaptive form a distance is a sum over visible entries; where the noise on them differs, entry i has weight
-    1 / (sigma_i^2 + (0.01 r)^2), r being the root mean square of the visible gradient, relative to the largest weight.
-    Of noise whose size nobody states, what is longer than a clip allows is the least that there can be. In the naive
-    form all entries count, and hidden ones are taken for 0. In both, the gradient of a candidate is clipped before it
-    is compared, as everybody knows that updates are (`ObservedUpdate.clips`): layer by layer where each has a norm.
+    In the adaptive form a distance is a sum over visible entries; where the noise on them differs, entry i has weight 1
+    / (sigma_i^2 + (0.01 r)^2), r being the root mean square of the visible gradient, relative to the largest weight. If
+    the size of the noise is not stated, its lower bound is the excess over the length that a clip allows. In the naive
+    form all entries count, and hidden ones are treated as 0. In both, the gradient of a candidate is clipped before the
+    comparison, since clips are public (`ObservedUpdate.clips`): layer by layer if each has a norm.
 
-    The steps behind an update of several are taken again on a candidate, all in its graph, and what is compared is the
-    update itself (`local`), in the units of a mean gradient. Where the trainer does not say enough for that, or there
-    are too many (`estimated`), the update is taken for one mean gradient.
+    For an update of several steps, all steps are repeated on a candidate in one graph. The updates themselves are then
+    compared (`local`), in the units of a mean gradient. If the trainer does not declare enough for that, or there are
+    too many steps (`estimated`), the update counts as one mean gradient.
 
-    The copy computes gradients in the mode that the update's meaning tells. In training mode batch norm uses the
-    statistics of the candidate batch, but for a batch of one, which std.sgd trains with the running statistics;
-    dropout is off in any case: nobody can guess which values were dropped.
+    The copy computes gradients in the mode that the update's meaning states. In training mode batch norm uses the
+    statistics of the candidate batch, except for a batch of one, which std.sgd trains with the running statistics.
+    Dropout is always off, since the dropped values are unknown.
 
     Args:
         view: with an update of one client and the model it was made from.
@@ -87,8 +87,8 @@ class Matcher:
         floor: the squared distance that noise of the known size and float32 rounding leave at the true examples.
         evaluations: gradients computed so far.
         local: the steps, where there are several; None where a gradient is matched.
-        estimated: why several steps are not taken again, in a clause; else empty.
-        normalised: how many running statistics the model has.
+        estimated: why several steps are not repeated, in a clause; else empty.
+        normalised: the number of running statistics of the model.
     """
 
     def __init__(self, view: View, form: str, batch: int, device: str, double: bool = False) -> None:
@@ -100,13 +100,13 @@ class Matcher:
         schedule = schedule_of(view.update.meaning, view.model.module)
         self.estimated = too_long(schedule, self.update.layout.size, self.dtype.itemsize) if schedule else ""
         schedule = None if self.estimated else schedule
-        # Steps that are taken again decay as the client's did; of an estimate decay is taken off.
+        # Repeated steps decay as the client's did; an estimate has the decay subtracted.
         seen = self.update if schedule is None else view.update.as_gradient()
         self.target = torch.from_numpy(seen.dense(0.0)).to(self.device, self.dtype)
         weight = _weights(self.update) if form == "adaptive" else np.ones(self.update.layout.size)
         self.weight = torch.from_numpy(weight).to(self.device, self.dtype)
         self._clips = Clips(self.update.clips, self.update.layout, self.device, self.dtype)
-        # What a clip may have scaled together with the gradient, so that it could not be taken off.
+        # Decay that a clip may have scaled together with the gradient, so that it could not be subtracted.
         decay = self.update.meaning.weight_decay
         self._decay = None
         if decay and view.vector is not None and schedule is None:
@@ -141,7 +141,7 @@ class Matcher:
             public = part.running_mean.clone(), part.running_var.clone()
             part.register_forward_pre_hook(self._statistics_hook(*public))
             if training and not single:
-                # The same outputs, without running statistics that would be written to.
+                # The same outputs without updating running statistics.
                 part.track_running_stats = False
                 part.running_mean = part.running_var = part.num_batches_tracked = None
             else:
@@ -172,7 +172,7 @@ class Matcher:
             return self.local.gradients(inputs, labels)
         self.evaluations += len(inputs)
         of_one = torch.func.grad(self._loss, has_aux=True)
-        if len(inputs) == 1:  # the same numbers, without the price of vmap
+        if len(inputs) == 1:  # the same numbers without the cost of vmap
             parts, penalty = of_one(self._parameters, inputs[0], labels[0])
             return torch.cat([part.reshape(-1) for part in parts.values()])[None], penalty[None]
         parts, penalties = torch.func.vmap(of_one, in_dims=(None, 0, 0))(self._parameters, inputs, labels)
@@ -202,15 +202,15 @@ class Matcher:
         return 1 - along / ((self.weight * gradients.square()).sum(1) * self._norm).sqrt()
 
     def misfit(self, gradients: torch.Tensor) -> torch.Tensor:
-        """Negative log likelihood of what was seen, in nats, up to a constant; (T, P) to (T,)."""
+        """Negative log likelihood of the observed update, in nats, up to a constant; (T, P) to (T,)."""
         return 0.5 * (self.precision * (self._sent(gradients) - self.target).square()).sum(1)
 
     @cached_property
     def precision(self) -> torch.Tensor:
         """One over the variance of the error of each entry, (P,); 0 where it does not count.
 
-        Noise whose size nobody states is as large as it shows (`sigma_of`). Clear entries are off by rounding, and by
-        1e-3 of their size, so that a search can come to an end.
+        Noise of unstated size is estimated from the update (`sigma_of`). Clear entries are off by rounding, and by 1e-3
+        of their size, so that a search can end.
         """
         update = dataclasses.replace(self.update, sigma=sigma_of(self.update).astype(np.float32))
         size = np.square(_rms(update.values[update.states[update.visible] == Seen.CLEAR]) * 1e-3)
@@ -223,29 +223,29 @@ class Matcher:
 
     @cached_property
     def noise(self) -> float:
-        """The share of noise, as stated or as it shows, in what was seen; entries count by their precision."""
+        """The share of noise, stated or estimated, in the observed update; entries count by their precision."""
         return float((self.precision > 0).sum() / (self.precision * self.target.square()).sum())
 
     def floor_of(self, measure: Measure) -> float:
-        """What noise of the known size leaves of a loss at the true examples, at most, but for one time in 1000."""
+        """Upper bound of a loss at the true examples under noise of the known size, except for one time in 1000."""
         terms = max(1, int((self.weight > 0).sum()))
         squared = self.floor * (1 + _CHANCE * math.sqrt(2 / terms))
-        # What was seen is the truth and noise across it: its cosine with the truth is sqrt(1 - squared).
+        # The observation is the truth plus orthogonal noise: its cosine with the truth is sqrt(1 - squared).
         cosine = 1 - math.sqrt(max(0.0, 1 - squared))
         return {"squared": squared, "distance": math.sqrt(squared), "cosine": cosine}[measure]
 
     def _sent(self, gradients: torch.Tensor) -> torch.Tensor:
-        """Gradients of candidates as a client would have sent them, but for noise."""
+        """Gradients of candidates as a client would have sent them, without noise."""
         return self._clips(gradients if self._decay is None else gradients + self._decay)
 
     def one_hot(self, labels: Sequence[Sequence[int]] | torch.Tensor) -> torch.Tensor:
-        """Label probabilities (T, B, K) of labels that are taken for known."""
+        """Label probabilities (T, B, K) of labels that count as known."""
         known = torch.as_tensor(labels, device=self.device)
         return torch.nn.functional.one_hot(known, self.view.num_classes).to(self.dtype)
 
     @torch.no_grad()
     def probabilities(self, public: PublicData | None) -> NDArray[np.float64]:
-        """The model's mean answer (K,) to public examples, or to noise around the mean pixel if there are none."""
+        """The model's mean prediction (K,) for public examples, or else for noise around the mean pixel."""
         if public is None:
             rng = stream(self.view.seed, "attacks.probabilities")
             inputs = torch.from_numpy(rng.standard_normal((_ANSWERED, *self.view.shape)))
@@ -263,7 +263,7 @@ class Matcher:
             rng: of this start.
             init: `normal` (noise around the mean pixel), `uniform` (random pixels), or `public_mean` (the mean of the
                 public examples and a little noise; without public examples the same as `normal`).
-            public: what everybody has.
+            public: the public facts.
         """
         shape = (self.batch, *self.view.shape)
         if init == "uniform":
@@ -316,9 +316,9 @@ def _rms(values: NDArray[np.float32]) -> float:
 
 @dataclasses.dataclass
 class Record:
-    """What the searches of one attack came to: the best one, and the numbers of the report.
+    """The results of the searches of one attack: the best one, and the numbers of the report.
 
-    `measure` says what the losses are that are offered; `score`, where it is given, decides which search is the best.
+    `measure` names the losses. `score`, if given, selects the best search.
     """
 
     matcher: Matcher
@@ -334,7 +334,7 @@ class Record:
     score: float = math.inf
 
     def progress(self, done: int, loss: float) -> None:
-        """Notes a loss and tells who watches; done of `total` steps of all searches."""
+        """Notes a loss and reports progress; `done` of `total` steps of all searches."""
         self.losses.append(loss)
         self.ctx.party.progress(min(done, self.total), self.total, loss)  # type: ignore[attr-defined]
 
@@ -351,7 +351,7 @@ class Record:
         return True
 
     def report(self, seed: int, **metrics: float) -> AttackReport:
-        """What the attack answers. It is chosen by its own loss: the truth is not known here."""
+        """The attack's report. It is selected by the attack's own loss, since the truth is not known here."""
         losses = tuple(thinned(self.losses))
         self.ctx.party.progress(self.total, self.total, losses[-1] if losses else None)  # type: ignore[attr-defined]
         common: dict[str, Any] = {
@@ -371,10 +371,10 @@ class Record:
         return AttackReport("finished", images=images, labels=labels, counts=counts, unfit=unfit, **common)
 
     def unfit(self) -> str:
-        """How far the best search is from the update that was seen, in a clause; empty where noise explains it.
+        """Distance between the best search and the observed update, in a clause; empty if noise explains it.
 
-        A search has fitted what it saw if its loss is what the truth would reach, or above it by a tenth of what is
-        left to explain: noise of ten times the gradient explains 0.9 of a cosine, and leaves 0.1 of it.
+        A search fits its observation if its loss exceeds that of the truth by at most a tenth of the rest. For example,
+        noise of ten times the gradient explains 0.9 of a cosine and leaves 0.1 of it.
         """
         floor = self.matcher.floor_of(self.measure)
         if self.best <= floor + _FITTED * max(0.0, 1 - floor):

@@ -1,8 +1,8 @@
-"""What public examples say of private ones: a Gaussian prior, and the most probable candidates given it.
+"""A Gaussian prior of private examples from public ones, and the most probable candidates given it.
 
-Where noise covers a gradient, the candidates that match it best match the noise. The most probable ones given what was
-seen (MAP) minimise half the squared differences, each over the variance of its noise, plus the negative log density of
-the candidates; without any information that is the mean image.
+If noise covers a gradient, the candidates that match it best match the noise. The most probable candidates given the
+observation (MAP) minimise half the squared differences, each over the variance of its noise, plus the negative log
+density of the candidates. Without any information the result is the mean image.
 
 The prior is x ~ N(mu, Sigma) with the mean mu of the public examples. Few examples make a poor covariance, so theirs is
 mixed with a plain one that the cosine transform makes diagonal (Sigma is then proper with any number of examples);
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fedplug_attacks.api.view import View
 
 Prior = Literal["auto", "gaussian", "none"]
-# What else is known of candidates, in nats: of their distances from batch-norm statistics, (T,) to (T,).
+# Further log density of candidates, in nats, from their distances to batch-norm statistics, (T,) to (T,).
 Penalty = Callable[[torch.Tensor], torch.Tensor]
 
 # Public values that a covariance is made from, at most: 256 MiB in float64.
@@ -38,22 +38,22 @@ _VALUES = 1 << 25
 # Shares of the plain covariance that are tried, and the groups of held-out examples.
 _SHARES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 _FOLDS = 5
-# How many examples the fall of the spectrum with frequency counts for, beside those of a coefficient itself.
+# How many examples the fall of the spectrum with frequency counts for, in addition to those of a coefficient itself.
 _SMOOTHED = 10
 # Standard deviation of rounding to 8 bits: no pixel is known better.
 _ROUNDING = 1 / 255 / math.sqrt(12)
 # Spectra of photographs fall like 1 / f^2 (Field 1987); the first frequency of an image is one half.
 _FALL = 2.0
 NOISY = 0.1
-"""The share of noise in what was seen from which on any prior is better than none."""
+"""The share of noise in the observation from which on any prior is better than none."""
 # Draws of a posterior, the relative error of its mean, and the steps that it may take.
 _DRAWS, _SOLVED, _SOLVING = 8, 1e-5, 200
 # First learning rate, in standard deviations of the prior.
 _LR = 0.1
-# Steps of the way from the mode to the mean, pairs of draws in each, the share of the curvature that each keeps, and
-# the draws and their width with which it begins.
+# Steps from the mode to the mean, pairs of draws in each, the share of the curvature that each keeps, and the number
+# and width of the first draws.
 _SOFTENED, _PAIRS, _KEPT, _PROBES, _PROBE = 200, 1, 0.98, 16, 0.05
-# Nats for each number of an image from which on the mode is as good as the mean; nats below which an image counts as
+# Nats per number of an image from which on the mode is as good as the mean; nats below which an image counts as
 # unknown.
 _CERTAIN, _LEAST = 2.0, 2.0
 
@@ -134,7 +134,7 @@ class GaussianPrior:
         """
         right = self.pulled(force - precision * self.mean)[None]
         if rng is not None:
-            # Observations and latents drawn anew, and solved like those that there are (Papandreou & Yuille 2010).
+            # Fresh draws of observations and latents, solved like the real ones (Papandreou & Yuille 2010).
             drawn = torch.randn((2, _DRAWS, *self.shape), generator=rng, dtype=torch.float64).to(right)
             right = torch.cat([right, self.pulled(precision.sqrt() * drawn[0]) + drawn[1]])
         found = torch.zeros_like(right)
@@ -162,11 +162,11 @@ class GaussianPrior:
 
 
 def gaussian(view: View, public: PublicData | None) -> GaussianPrior:
-    """The prior that public examples make, float64; without any, that of the mean pixel and a spectrum of photographs.
+    """The prior from public examples, float64; without any, from the mean pixel and a spectrum of photographs.
 
     Args:
         view: with shape, mean and std of the inputs.
-        public: what everybody has.
+        public: the public facts.
     """
     shape = tuple(view.shape)
     bases = [_cosines(size) if axis else torch.eye(size, dtype=torch.float64) for axis, size in enumerate(shape)]
@@ -191,12 +191,12 @@ def gaussian(view: View, public: PublicData | None) -> GaussianPrior:
 
 
 def _least(view: View) -> float:
-    """Variance of rounding to 8 bits, in standardised units; of rows of a table hardly any."""
+    """Variance of rounding to 8 bits, in standardised units; negligible for rows of a table."""
     return (_ROUNDING / max(view.std, default=1.0)) ** 2 if len(view.shape) > 1 else 1e-6
 
 
 def _cosines(size: int) -> torch.Tensor:
-    """The orthonormal cosine transform of type II, (size, size); rows are its waves."""
+    """The orthonormal cosine transform of type II, (size, size), with its waves as rows."""
     places = torch.arange(size, dtype=torch.float64)
     waves = torch.cos(math.pi / size * (places + 0.5) * places[:, None])
     waves[0] *= math.sqrt(0.5)
@@ -279,8 +279,8 @@ def _best_share(white: torch.Tensor) -> float:
 def chosen(option: Prior, matcher: Matcher, public: PublicData | None) -> GaussianPrior | None:
     """The prior that an option asks for, on the matcher's device; None for a search without one.
 
-    `auto` takes one where public examples are there to make it from, and where noise is more than a tenth of what was
-    seen. Without public examples `gaussian` is a plain one (see `gaussian`).
+    `auto` takes one if there are public examples, or if noise is more than a tenth of the observation. Without public
+    examples `gaussian` is a plain one (see `gaussian`).
     """
     if option == "none" or (option == "auto" and public is None and matcher.noise <= NOISY):
         return None
@@ -300,7 +300,7 @@ def attack(
     at_once: int | None = None,
     penalty: Penalty | None = None,
 ) -> float:
-    """The most probable inputs for each candidate of the labels; of the best ones the posterior mean.
+    """The most probable inputs for each candidate of the labels; for the best ones the posterior mean.
 
     Args:
         matcher: of the observed gradient.
@@ -310,10 +310,10 @@ def attack(
         iterations: steps of each trial.
         restarts: starts for each of the labels; the first at the mean image.
         at_once: trials computed together; None: as many as fit.
-        penalty: more that is known of candidates.
+        penalty: further log density of candidates.
 
     Returns:
-        What was seen tells so much of the images, in nats.
+        The information about the images in the observation, in nats.
     """
     record.measure = "squared"
     if matcher.batch > 1 and len(labels) > 1:
@@ -370,8 +370,8 @@ def _descend(
 ) -> tuple[torch.Tensor, list[float]]:
     """Descends to the most probable latents (T, B, *shape) of each trial with Adam; with their negative log densities.
 
-    The noise is taken for larger at first, and shrinks to what it is over the first half of the steps: the prior leads
-    early, and the likelihood has no narrow valleys.
+    The noise counts as larger at first, and shrinks to its true size over the first half of the steps. So the prior
+    leads early, and the likelihood has no narrow valleys.
     """
     known = matcher.one_hot(labels)
     moments = [torch.zeros_like(state), torch.zeros_like(state)]
@@ -411,9 +411,9 @@ def _judged(
 
 
 def _heat(misfit: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-    """How many times as large the variance of the noise is taken for at first; (T,).
+    """The factor by which the variance of the noise is enlarged at first; (T,).
 
-    As large that all that was seen counts like one number for each latent.
+    It is so large that the whole observation counts like one number for each latent.
     """
     return (2 * misfit / state[0].numel()).nan_to_num(1.0, 1.0, 1.0).clamp_min(1.0)
 
@@ -431,15 +431,15 @@ def _soften(
     iterations: int,
     penalty: Penalty | None,
 ) -> float:
-    """From the most probable inputs to their mean, where noise leaves much open; which has the least squared error.
+    """Moves from the most probable inputs to their mean, which has the least squared error if noise leaves much open.
 
     Latents are taken for independent and normal around m with variances 1 / (1 + h), and m and h for those that come
-    nearest to the posterior (variational Bayes): h is the mean second derivative of the misfit over them, from
-    pairs of draws on both sides of m, and m descends the mean over them. Of an image of which less than two nats are
-    known the mean image is what is left; it is found exactly.
+    nearest to the posterior (variational Bayes): h is the mean second derivative of the misfit over them, from pairs of
+    draws on both sides of m, and m descends the mean over them. An image of which less than two nats are known is set
+    to the mean image, which is exact.
 
     Returns:
-        What was seen tells so much of the images, in nats: half the sum of log(1 + h).
+        The information about the images in the observation, in nats: half the sum of log(1 + h).
     """
     rng = torch.Generator().manual_seed(matcher.view.seed % 2**63)
     known = matcher.one_hot([labels]).expand(2 * _PAIRS, -1, -1)
@@ -456,13 +456,13 @@ def _soften(
     told = _told(curvature)
     found = torch.where((told < _LEAST).reshape(-1, *[1] * len(prior.shape)), torch.zeros_like(found), found)
     loss, _ = _judged(matcher, prior, found, labels, penalty)
-    # It is no less probable than the mode for its density, which is about single points: it takes the mode's place.
+    # Its lower density concerns single points and does not make it a worse answer, so it replaces the mode.
     record.offer(loss, prior.inputs(found), labels, -math.inf if math.isfinite(loss) else math.nan)
     return float(told.sum())
 
 
 def _told(curvature: torch.Tensor) -> torch.Tensor:
-    """What is known of each image beyond the prior, in nats; (B, *shape) to (B,)."""
+    """The information about each image beyond the prior, in nats; (B, *shape) to (B,)."""
     return 0.5 * torch.log1p(curvature).flatten(1).sum(1)
 
 

@@ -1,8 +1,8 @@
-"""What an attacker makes of the public facts of a view: how much noise each value carries, and what clips do.
+"""The attacker's use of a view's public facts: the noise on each value, and the effect of clips.
 
-Sizes of noise that nobody states show by themselves, from above and from below. The middle value of the magnitudes of a
-layer is about that of its noise, or larger, whatever else is in it; and what is longer than a public clip allows can
-only be noise. Where noise prevails both are about right.
+A noise size that is not stated can be bounded from above and from below. The median magnitude of a layer is about that
+of its noise, or larger. And the excess over the length that a public clip allows can only be noise. If noise prevails
+both are about right.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from fedplug_attacks.api.observation import Clipped, ObservedUpdate
 
-# The middle value of the magnitudes of a standard normal variable.
+# The median magnitude of a standard normal variable.
 _MIDDLE = 0.6744897501960817
 
 
 def sigma_of(update: ObservedUpdate) -> NDArray[np.float64]:
-    """Standard deviation of the noise on each visible value, (n,): as stated, and where nobody says, as it shows.
+    """Standard deviation of the noise on each visible value, (n,): stated, or else estimated.
 
-    An estimate is one a layer, for noise that is calibrated to anything is calibrated to layers or to the whole.
+    There is one estimate a layer, since calibrated noise is calibrated to layers or to the whole model.
     """
     sigma = update.sigma.astype(np.float64)
     unknown = np.isnan(sigma)
@@ -40,7 +40,7 @@ def sigma_of(update: ObservedUpdate) -> NDArray[np.float64]:
 
 
 def least_sigma_of(update: ObservedUpdate) -> NDArray[np.float64]:
-    """The same where a size is stated; else the least that it can be, one a layer, and NaN where no clip tells."""
+    """The same if a size is stated; else its lower bound, one a layer, and NaN without a clip."""
     sigma = update.sigma.astype(np.float64)
     unknown = np.isnan(sigma)
     if not unknown.any():
@@ -63,7 +63,7 @@ def least_sigma_of(update: ObservedUpdate) -> NDArray[np.float64]:
 
 
 class Clips:
-    """The clips of an update, done to gradients of candidates: (T, P) to (T, P), differentiable.
+    """Applies the clips of an update to gradients of candidates: (T, P) to (T, P), differentiable.
 
     Args:
         clips: of the estimate of a gradient, in its units.
@@ -87,7 +87,7 @@ class Clips:
         return bool(self._clips)
 
     def __call__(self, gradients: torch.Tensor) -> torch.Tensor:
-        """Gradients as a client would have sent them, but for noise."""
+        """Gradients as a client would have sent them, without noise."""
         for where, group, norms, order in self._clips:
             part = gradients[:, where]
             if order == float("inf"):

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 # Steps of the search for the direction, and of that for its scale.
 _STEPS, _SCALES = 200, 100
-# Noise of a clear entry, as a share of the gradient's size: what a weight is bounded by.
+# Noise of a clear entry, as a share of the gradient's size; it bounds the weights.
 _PRECISION = 1e-6
 # Inputs up to which the prior has a covariance; larger ones have a variance of each value.
 _DENSE = 1024
-# Times the scale by which the largest singular value of noise varies, squared, that a signal has to be above it.
+# A signal must exceed the largest singular value of noise by this many times the scale of its variation, squared.
 _CHANCE = 2.0
 # Share of the mean variance that is added to the covariance of few public examples.
 _SHRUNK = 0.05
@@ -31,12 +31,12 @@ _SHRUNK = 0.05
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RankOne:
-    """What noise leaves of one input.
+    """The part of one input that noise leaves.
 
     Attributes:
         image: (d,), in [0, 1]; of a table, a row in its own units.
-        alignment: cosine, to be expected, between the direction that was found and the true one; 0 where noise alone
-            would look the same, and the image is then the most likely one of all.
+        alignment: expected cosine between the found direction and the true one. 0 if noise alone would look the same;
+            the image is then the most likely one of all.
     """
 
     image: NDArray[np.float64]
@@ -46,10 +46,10 @@ class RankOne:
 def rank_one(view: View, public: PublicData | None) -> RankOne:
     """The input behind a gradient of rank 1 with noise: G = a (x, 1)' + noise, of known size in each entry.
 
-    Dividing a row by its bias, or the sum of rows by that of biases, takes noise for a signal twice. Here the direction
-    of (x, 1) is the one that explains most of the gradient, entries weighted by their noise (alternating least squares
-    over the visible entries). How far noise turns it follows from how much it explains, compared with the largest
-    singular value of noise alone (Benaych-Georges & Nadakuditi 2012, Sec. 3.1). The input is then the most
+    Dividing a row by its bias, or the sum of rows by that of biases, mistakes noise for signal twice. Here the
+    direction of (x, 1) is the one that explains most of the gradient, entries weighted by their noise (alternating
+    least squares over the visible entries). How far noise turns it follows from how much it explains, compared with the
+    largest singular value of noise alone (Benaych-Georges & Nadakuditi 2012, Sec. 3.1). The input is then the most
     likely one under a Gaussian of the public examples, or around the mean pixel without any.
 
     Args:
@@ -108,7 +108,7 @@ def _prior(layer: FirstLayer, public: PublicData | None) -> tuple[NDArray[np.flo
 def _direction(
     gradient: NDArray[np.float64], weight: NDArray[np.float64], likely: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """The unit vector (d + 1,) that explains most, what is told of each of its entries, and the energy explained."""
+    """The unit vector (d + 1,) that explains most, the information on each of its entries, and the explained energy."""
     best: tuple[NDArray[np.float64], NDArray[np.float64], float] | None = None
     weighted = weight * gradient
     for start in (likely, weighted.T @ gradient[:, -1], weighted.T @ weighted.sum(1)):
@@ -143,9 +143,9 @@ def _quotient(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray
 def _alignment(explained: float, rows: int, columns: int) -> float:
     """Squared cosine between the first right singular vector of signal and noise and that of the signal, 0 to 1.
 
-    With noise of variance 1 the largest squared singular value y^2 is (t^2 + n)(t^2 + m) / t^2 for a signal t above
-    (n m)^(1/4), and the cosine is (t^4 - n m) / (t^4 + m t^2); below, noise alone gives as much. What chance adds to
-    y^2 is taken off (Johnstone 2001, Theorem 1.1).
+    With noise of variance 1 the largest squared singular value y^2 is (t^2 + n)(t^2 + m) / t^2 for a signal t above (n
+    m)^(1/4), and the cosine is (t^4 - n m) / (t^4 + m t^2); below, noise alone gives as much. The contribution of
+    chance to y^2 is subtracted (Johnstone 2001, Theorem 1.1).
     """
     sides = math.sqrt(rows), math.sqrt(columns)
     chance = sum(sides) * (1 / sides[0] + 1 / sides[1]) ** (1 / 3)
@@ -160,7 +160,8 @@ def _alignment(explained: float, rows: int, columns: int) -> float:
 def _most_likely(
     direction: NDArray[np.float64], told: NDArray[np.float64], mean: NDArray[np.float64], precision: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The inputs x (d,) and the scale c with the least squared distance of c (x, 1) to what was told, and x to a mean.
+    """The inputs x (d,) and the scale c with the least squared distance of c (x, 1) to the observation, and of x to a
+    mean.
 
     From two scales: that of the bias, which is exact without noise, and that of the mean.
     """

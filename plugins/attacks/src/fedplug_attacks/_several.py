@@ -1,4 +1,4 @@
-"""The gradients of several rounds as one that is matched: each at its own model, with its own mask and noise."""
+"""The gradients of several rounds, matched as one: each at its own model, with its own mask and noise."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class SeveralRounds(Matcher):
         self.weight = torch.cat([part.weight * scale for part, scale in zip(self.parts, scales, strict=True)])
         self._norm = (self.weight * self.target.square()).sum()
         self.floor = sum(share * part.floor for share, part in zip(shares, self.parts, strict=True))
-        self.local = None  # each round takes its own steps again
+        self.local = None  # each round repeats its own steps
 
     def gradients(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Gradients (T, R P) in every round's model, and (T,) the sum of what batch statistics are off there."""
+        """Gradients (T, R P) in every round's model, and (T,) the sum of the distances of batch statistics there."""
         self.evaluations += len(inputs) * len(self.parts)
         found = [part.gradients(inputs, labels) for part in self.parts]
         return torch.cat([part for part, _ in found], dim=1), torch.stack([penalty for _, penalty in found]).sum(0)

@@ -1,8 +1,8 @@
-"""Shadow models: what the target would be if it had been trained on public examples instead.
+"""Shadow models: models trained like the target, but on public examples.
 
 Each is trained by `std.sgd` with the settings that the target's trainer states, from the same start, on half of the
-public examples or fewer, drawn at random; the other half is out of it. No private example reaches any of them, so they
-say what a model says of examples that it did not see (Carlini et al. 2022, the offline attack).
+public examples or fewer, drawn at random. No private example reaches any of them, so they show a model's predictions
+for unseen examples (Carlini et al. 2022, the offline attack).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Schooling:
     Attributes:
         start: float32 (P,), the model that training began with.
         rounds: what each round of training was; momentum starts from zero in each.
-        size: examples that it trained on, if so many are at hand; None: unknown.
+        size: number of examples that it trained on, if known and available; None: unknown.
     """
 
     start: NDArray[np.float32]
@@ -64,7 +64,7 @@ class Schooling:
             return "the trainer does not say how it trains"
         for each in self.rounds:
             if each.descends != "cross_entropy":
-                return f"the trainer descends {each.descends}, and shadow models would descend the cross entropy"
+                return f"the trainer descends {each.descends}, but shadow models would descend the cross entropy"
             if not each.lr or not each.epochs:
                 return f"the trainer does not say {'its learning rate' if not each.lr else 'how many epochs it trains'}"
         return ""
@@ -72,15 +72,15 @@ class Schooling:
 
 def shadows(model: Any, schooling: Schooling, public: PublicData, ctx: Context, count: int, seconds: float,
             progress: Callable[[int, int], None]) -> list[Shadow]:  # fmt: skip
-    """Shadow models, from the cache of the party where an earlier target was trained alike.
+    """Shadow models, from the party's cache if an earlier target was trained alike.
 
     Args:
-        model: a `TorchModel` of the attacker's own; it holds another vector and other buffers afterwards.
+        model: the attacker's own `TorchModel`; it holds other weights and buffers afterwards.
         schooling: how the target was trained; nothing of it is unknown.
         public: what they are trained on.
         ctx: of the attack.
         count: how many.
-        seconds: after which no further one is begun; a few are always trained.
+        seconds: after this time no further one is started; a few are always trained.
         progress: told how many of them are trained, of how many.
     """
     size = min(schooling.size or len(public.examples), len(public.examples) // 2)
@@ -92,7 +92,7 @@ def shadows(model: Any, schooling: Schooling, public: PublicData, ctx: Context, 
     kept: dict[str, list[Shadow]] = ctx.party.cache.setdefault("attacks.membership shadows", {})
     key = digest.hexdigest()
     if key not in kept:
-        kept.clear()  # of another round, which is attacked no more
+        kept.clear()  # models of another round, whose attacks are finished
         started, kept[key] = time.monotonic(), []
         for number in range(count):
             if number >= _FEWEST and time.monotonic() - started > seconds:
@@ -113,10 +113,10 @@ def trained(model: Any, rounds: Sequence[Learns], public: PublicData, rows: NDAr
     """Trains the model in place on public examples.
 
     Args:
-        model: a `TorchModel` of the attacker's own.
+        model: the attacker's own `TorchModel`.
         rounds: how each round trains, with a learning rate and a number of epochs.
-        public: of which the examples are.
-        rows: their numbers; one may stand there twice.
+        public: source of the examples.
+        rows: indices of the examples; one may occur twice.
         number: of the shadow, for the order in which it sees them.
         ctx: of the attack.
     """
@@ -126,7 +126,7 @@ def trained(model: Any, rounds: Sequence[Learns], public: PublicData, rows: NDAr
     client = Client(client_id=number, model=model, data=ClientData(own, own, own, **public.about))
     done = 0
     for alike, group in itertools.groupby(rounds):
-        # Without momentum nothing begins anew in a round, and one long round is the same.
+        # Without momentum a new round resets nothing, so one long round is the same.
         times = len(list(group))
         together = 1 if alike.momentum else times
         assert alike.epochs is not None

@@ -1,9 +1,9 @@
-"""Spans of the inputs of fully connected layers, which their gradients show, and how far vectors lie outside of them.
+"""Spans of the inputs of fully connected layers, from their gradients, and the distance of vectors from these spans.
 
 The gradient of a weight is D X, where X has a row for each (example, position) that entered the layer. With fewer of
 these than the layer has rows, the rows of X are combinations of the rows of the gradient (Petrov et al. 2024, Th. 5.1);
-with noise E they are so up to noise. A row x is D's inverse times the gradient, M^T u, and what is left of it is
-min over u of |M^T u - x|^2 + n s^2 |u|^2, with s the noise of an entry and n the columns: a ridge in place of a rank.
+with noise E this holds up to noise. A row x is D's inverse times the gradient, M^T u, and its residual is min over u of
+|M^T u - x|^2 + n s^2 |u|^2, with s the noise of an entry and n the columns: a ridge in place of a rank.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Rounding of a sum of float32 values, as a share of the largest entry.
 _ROUNDING = 3e-8
-# What noise alone makes of singular values: at most this times sigma (sqrt(m) + sqrt(n)).
+# Singular values of noise alone are at most this times sigma (sqrt(m) + sqrt(n)).
 _NOISE_EDGE = 1.05
 # Completion of gaps takes a time that grows with the square of the rank.
 _MOST_COMPLETED = 64
@@ -35,10 +35,10 @@ class Span:
 
     Attributes:
         name: of the layer.
-        columns: int64, coordinates of the input that it is about; one more than there are stands for the bias's 1.
+        columns: int64, coordinates of the input in the span; the index after the last one means the bias's 1.
         directions: (k, n), orthonormal rows.
-        outside: (k,), which share of a direction counts as outside: 1 where noise hides it.
-        rank: directions that stand out of the noise.
+        outside: (k,), the share of a direction that counts as outside: 1 if noise hides it.
+        rank: the number of directions above the noise.
     """
 
     name: str
@@ -60,11 +60,11 @@ class Span:
             name: of the layer.
             matrix: (m, n), a row for each output; NaN where hidden; the last column is of the bias if there is one.
             sigma: standard deviation of the noise on an entry, rounding included, as far as it is known.
-            inputs: most vectors that entered the layer; what the gradient has beyond that rank is noise.
+            inputs: the largest number of vectors that entered the layer; directions beyond this rank are noise.
             seed: of the completion.
 
         Raises:
-            ViewError: too little is visible, or nothing stands out of the noise.
+            ViewError: too little is visible, or nothing exceeds the noise.
         """
         matrix, columns, error = _whole(name, matrix, inputs, seed)
         m, n = matrix.shape
@@ -78,7 +78,7 @@ class Span:
         clean = np.maximum(0.0, singular**2 - edge)
         rank = int(np.count_nonzero(clean))
         if not rank:
-            raise ViewError(f"nothing in the gradient of {name} stands out of its noise")
+            raise ViewError(f"nothing in the gradient of {name} exceeds its noise")
         if rank == len(singular) < inputs:
             raise ViewError(f"the gradient of {name} is of full rank, {rank}, with {inputs} inputs behind it")
         return cls(name, columns, directions, variance * n / (clean + variance * n), rank)
@@ -109,8 +109,8 @@ def _whole(
     rows, kept = (~hidden).sum(1) > inputs + 2, (~hidden).sum(0) > inputs + 2
     if inputs > _MOST_COMPLETED or min(rows.sum(), kept.sum()) <= enough:
         raise ViewError(
-            f"{np.count_nonzero(hidden)} of {hidden.size} entries of the gradient of {name} are hidden, and what is "
-            f"left does not give the span of {inputs} inputs"
+            f"{np.count_nonzero(hidden)} of {hidden.size} entries of the gradient of {name} are hidden, and the rest "
+            f"does not give the span of {inputs} inputs"
         )
     # As many rows as make the span sure, those that show most: completion takes time for each.
     most = np.argsort(-(~hidden).sum(1) * rows, kind="stable")[: min(int(rows.sum()), 4 * inputs + 64)]
@@ -120,7 +120,7 @@ def _whole(
 
 
 def _visible_part(hidden: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Rows and columns of a part in which nothing is hidden: whichever has the largest share hidden goes first."""
+    """Rows and columns of a part without hidden entries; the one with the largest hidden share is removed first."""
     rows, columns = np.ones(hidden.shape[0], bool), np.ones(hidden.shape[1], bool)
     by_row, by_column = hidden.sum(1).astype(np.float64), hidden.sum(0).astype(np.float64)
     while by_row.max(initial=0.0) > 0:

@@ -1,4 +1,4 @@
-"""Whole texts behind an update of a language model, token by token, from the spans of what entered its layers."""
+"""Whole texts behind an update of a language model, token by token, from the spans of its layers' inputs."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 _LEAST_FREE = 0.9
 # Dimensions beyond this add nothing to what a span tells: inputs have few dimensions in which they vary freely.
 _MOST_FREE = 32.0
-# Of the tokens that are not there, this share passes the first layer by chance, and is told apart later.
+# This share of the absent tokens passes the first layer by chance; later layers reject them.
 _LOOSE = 0.02
-# Tokens at random that show what is outside of a span where a token is not there.
+# Random tokens that show the typical share outside of a span for absent tokens.
 _REFERENCES = 24
-# Most texts that are carried along, for each that the batch has.
+# Largest number of candidate texts for each text of the batch.
 _BEAM = 6
-# In noise, texts that agree in a larger share of their tokens are taken for versions of one.
+# Under noise, texts that agree in a larger share of their tokens count as versions of one.
 _ALIKE = 0.7
 # Layers with gaps that are completed, which takes time.
 _COMPLETED = 4
-# A row of the embedding is that of a token of the texts from this share of the longest one's size on, and where it is
-# so many standard deviations longer than noise: a token that is left out here is not found.
+# A row of the embedding belongs to a token of the texts if it has at least this share of the longest row's size, and is
+# this many standard deviations longer than noise. Tokens that fail this test are not found.
 _LEAST_ROW, _DEVIATIONS = 1e-7, 1.0
-# Texts that the model is asked about at once.
+# Texts that go through the model at once.
 _AT_ONCE = 512
 # Scores are as good as 0 below this.
 _NOTHING = 1e-14
@@ -51,19 +51,20 @@ class Dager(Formed):
     The gradient of a fully connected layer has rank at most b, the number of (text, position) pairs of the batch, and
     the span of its rows holds every input of the layer (their Th. 5.1). Of a causal transformer the first such layer
     (queries, keys and values of the first block) sees one token and its position at a time: each token of the
-    vocabulary is tried at each position. Then texts are extended from left to right; a text goes on where the inputs of
-    the deeper layers, which depend on all tokens before, lie in the spans of these.
+    vocabulary is tried at each position. Then texts are extended from left to right; a text continues if the inputs of
+    the deeper layers, which depend on all tokens before, are in the spans of these layers.
 
     Beyond the paper: every fully connected layer is used, not two, with biases and so also the second layer of a block,
-    which is four times as wide: there a batch may have as many tokens as the model is wide. Noise, stated or seen in
-    singular values beyond the rank b, makes a ridge of the rank; hidden entries are left out with their rows or
-    columns, or completed at rank b. What passes is what lies closer to the spans than random tokens do by `threshold`.
+    which is four times as wide: there a batch may have as many tokens as the model is wide. With noise, stated or seen
+    in singular values beyond the rank b, a ridge replaces the rank. Hidden entries are left out with their rows or
+    columns, or completed at rank b. A candidate passes if its share outside of the spans is below `threshold` times
+    that of random tokens.
 
-    With LoRA (`std.lora`) each thin layer is such a layer. B is 0 at first, and then only the gradient of B says
-    anything: the span of A x, in `rank` dimensions, which tells texts of less than `rank` tokens in all. Later that of
-    A is of rank at most `rank`, too. So adapters of rank 2 or 8 give no text away in this manner. AdamW, whose steps
-    are not sums of gradients, destroys the rank. Models that look at later tokens are not attacked. Naive: hidden
-    entries are 0.
+    With LoRA (`std.lora`) each thin layer is such a layer. B is 0 at first, so only the gradient of B is informative:
+    the span of A x, in `rank` dimensions, which reveals texts of less than `rank` tokens in all. Later the gradient of
+    A also has rank at most `rank`. So adapters of rank 2 or 8 reveal no text in this way. AdamW, whose steps are not
+    sums of gradients, destroys the rank. Models that look at later tokens are not attacked. Naive: hidden entries are
+    0.
     """
 
     name: str
@@ -73,14 +74,14 @@ class Dager(Formed):
     )  # fmt: skip
 
     class Options(fedplug.Options):
-        """How hidden entries are treated, and what passes."""
+        """How hidden entries are treated, and which texts pass."""
 
         form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: hidden entries are left out or completed; naive: they are taken for 0"
+            "adaptive", description="adaptive: hidden entries are left out or completed; naive: they are treated as 0"
         )
         threshold: float = Field(
             1e-2, gt=0, lt=1,
-            description="a text goes on where its share outside of the spans is below this, of that of random tokens",
+            description="a text continues if its share outside of the spans, relative to random tokens, is below this",
         )  # fmt: skip
 
     def __init__(self, options: Options) -> None:
@@ -121,7 +122,7 @@ class Dager(Formed):
 
 @dataclasses.dataclass(eq=False)
 class _Inner:
-    """What enters the fully connected layers of a language model.
+    """The inputs of the fully connected layers of a language model.
 
     Attributes:
         module: the model.
@@ -143,7 +144,7 @@ class _Inner:
         """Of the model of a view.
 
         Raises:
-            ViewError: it takes no tokens, or what enters its layers depends on later tokens.
+            ViewError: it takes no tokens, or the inputs of its layers depend on later tokens.
         """
         import torch
 
@@ -157,7 +158,7 @@ class _Inner:
         }
         embeddings = [part for part in module.modules() if isinstance(part, torch.nn.Embedding)]
         if len(view.shape) != 1 or not any(e.num_embeddings == view.num_classes for e in embeddings):
-            raise ViewError(f"the model has no embedding of {view.num_classes} tokens, so that its inputs are no text")
+            raise ViewError(f"the model has no embedding of {view.num_classes} tokens, so its inputs are not text")
         if not layers:
             raise ViewError("no fully connected layer is trained")
         inner = cls(module, view.model.device, layers, view.shape[0], view.num_classes)
@@ -182,12 +183,12 @@ class _Inner:
         for name, values in seen.items():
             size = float(np.abs(values).max()) * 1e-4
             if np.abs(values[0, : half + 1] - values[1, : half + 1]).max() > size:
-                raise ViewError(f"what enters {name} depends on later tokens; the search goes from left to right")
+                raise ViewError(f"the input of {name} depends on later tokens; the search goes from left to right")
         same = (n for n, v in seen.items() if np.abs(v[0, -1] - v[2, -1]).max() <= 1e-5 * float(np.abs(v).max()))
         self.local = frozenset(same if self.positions > 1 else self.layers)
 
     def inputs(self, texts: NDArray[np.int64], only: frozenset[str] | None = None) -> dict[str, NDArray[np.float32]]:
-        """What enters each layer, float32 (n, T, d), for texts (n, T), T at most `positions`.
+        """The inputs of each layer, float32 (n, T, d), for texts (n, T), T at most `positions`.
 
         Args:
             texts: of tokens.
@@ -219,18 +220,18 @@ class _Inner:
         return {name: array for name, array in whole.items() if array.shape[:2] == texts.shape}
 
 
-class _Enough(Exception):  # it is no error
+class _Enough(Exception):  # not an error
     """All that was asked for is there."""
 
 
 def _spans_of(view: View, inner: _Inner, pairs: int, naive: bool) -> tuple[dict[str, Span], list[str]]:
-    """The spans of the layers that tell something, and why the others do not."""
+    """The spans of the informative layers, and why the others are not informative."""
     assert view.update is not None
     assert view.vector is not None
     tensors, places = view.update.tensors(), {p.name: p for p in view.update.layout.parameters}
     noise = np.zeros(view.update.layout.size)
     noise[view.update.visible] = sigma_of(view.update) ** 2
-    # A client takes two float32 models apart, and values on a grid are rounded.
+    # An update is a difference of two float32 models, and values on a grid are rounded.
     noise += (np.spacing(np.abs(view.vector)).astype(np.float64) ** 2 + view.update.meaning.grid**2) / 12
     spans: dict[str, Span] = {}
     why: list[str] = []
@@ -261,7 +262,7 @@ def _spans_of(view: View, inner: _Inner, pairs: int, naive: bool) -> tuple[dict[
 
 
 def _possible(view: View, inner: _Inner) -> NDArray[np.int64]:
-    """The tokens whose row of the embedding moves, where that is trained and seen; else all."""
+    """The tokens whose row of the embedding moves, if the embedding is trained and visible; else all."""
     import torch
 
     assert view.update is not None
@@ -269,14 +270,14 @@ def _possible(view: View, inner: _Inner) -> NDArray[np.int64]:
     for name, part in inner.module.named_modules():
         rows = tensors.get(f"{name}.weight")
         if isinstance(part, torch.nn.Embedding) and part.num_embeddings == inner.vocabulary and rows is not None:
-            # A row of which nothing is seen may have moved.
+            # A row without visible entries may have moved.
             there = moving(view.update, rows, _LEAST_ROW, _DEVIATIONS) | ~rows.visible.any(1)
             return np.flatnonzero(there) if there.any() else np.arange(inner.vocabulary)
     return np.arange(inner.vocabulary)
 
 
 def _reason(view: View, inner: _Inner, examples: int, why: list[str]) -> tuple[bool, str]:
-    """Whether no search could help, and why no deeper layer has a span that tells anything."""
+    """Whether no search could help, and why no deeper layer has an informative span."""
     assert view.update is not None
     shapes = {p.name: p.shape for p in view.update.layout.parameters}
     most = max(min(shapes[f"{name}.weight"]) for name in inner.layers)
@@ -305,8 +306,8 @@ class _Search:
         self.weights = {name: dimensions / sum(free.values()) for name, dimensions in free.items()}
 
     def texts(self, ctx: Context) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """At most as many texts as there are examples, best first, and for each the share that is outside, of that of
-        random tokens (the largest over its positions of the geometric mean over layers)."""
+        """At most as many texts as there are examples, best first. For each, the share outside relative to that of
+        random tokens (geometric mean over layers, largest over positions)."""
         positions = self.inner.positions
         passing = self._passing()
         texts, scores = np.zeros((1, 0), np.int64), np.zeros((1, 0))
@@ -326,8 +327,8 @@ class _Search:
         return texts[order], np.exp(scores[order].max(1))
 
     def _kept(self, trail: NDArray[np.float64], parents: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Numbers of the texts (n) that go on: where some are clearly in the spans those below the threshold, and the
-        best one of each parent; else, in noise, as many as are carried along."""
+        """Indices of the texts (n) that continue. If some are clearly in the spans: those below the threshold, and the
+        best one of each parent. Else, under noise, the largest number of candidates."""
         last, total, most = trail[:, -1], trail.mean(1), _BEAM * self.examples
         order = np.lexsort((total, last, parents)) if len(parents) > 1 else np.arange(len(last))
         going = last <= np.log(self.threshold)
@@ -339,8 +340,8 @@ class _Search:
         return kept
 
     def _apart(self, texts: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Numbers of as many texts as there are examples, the first ones that are not much like one before; if these
-        are too few, others as well."""
+        """Indices of as many texts as there are examples: the first ones that are not similar to an earlier one, and
+        others if these are too few."""
         chosen: list[int] = []
         alike = (texts[:, None] == texts[None]).mean(2) > _ALIKE
         for number in range(len(texts)):
@@ -350,7 +351,7 @@ class _Search:
         return np.sort(np.array([*chosen, *rest][: self.examples], np.intp))
 
     def _passing(self) -> list[NDArray[np.int64]]:
-        """For each position the tokens that lie in the spans of the local layers, and some more; all without any."""
+        """For each position the tokens in the spans of the local layers, and some more; or else all tokens."""
         from scipy.stats import chi2
 
         vocabulary, positions = self.inner.vocabulary, self.inner.positions

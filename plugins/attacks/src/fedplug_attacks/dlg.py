@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 # Quasi-Newton iterations in one outer step, as in the published code (torch's own number).
 _INNER = 20
-# A search that has not got better by this share in so many outer steps has ended: at that pace the rest of them would
-# not halve its loss.
+# A search ends if it has not improved by this share in this many outer steps: at that pace the rest would not halve its
+# loss.
 _STALLED, _PATIENCE = 1e-2, 5
-# With a smaller loss (0.01% of the gradient's length) the examples are found; it then creeps for as long as one
-# lets it, so it ends once steps gain little, and no other start is tried.
+# With a smaller loss (0.01% of the gradient's length) the examples are found. The search then improves slowly without
+# end, so it stops once steps gain little, and no other start is tried.
 _FOUND, _CREEPS = 1e-8, 0.3
-# Outer steps after which the order of batches is looked for anew.
+# Outer steps after which the order of batches is searched again.
 _SETTLING = 5
-# So many classes are tried one after the other where the label cannot be read off; with more, labels are optimised.
+# This many classes are tried one after the other if the label cannot be read off; with more, labels are optimised.
 _MOST_LABELS = 16
 
 
 class _Search(fedplug.Options):
     form: Literal["adaptive", "naive"] = Field(
-        "adaptive", description="adaptive: match visible entries only; naive: take hidden entries for 0"
+        "adaptive", description="adaptive: match visible entries only; naive: treat hidden entries as 0"
     )
     iterations: int = Field(300, ge=1, description="outer steps of a search, each of up to 20 L-BFGS iterations")
-    restarts: int = Field(5, ge=1, description="searches at most, each from another random start")
+    restarts: int = Field(5, ge=1, description="largest number of searches, each from another random start")
     line_search: Literal["strong_wolfe", "none"] = Field(
         "strong_wolfe", description="none: fixed steps of size lr, as first published; fails on about a third of images"
     )
@@ -48,16 +48,16 @@ class _Search(fedplug.Options):
         "(mean of the public examples and a little noise; without public examples the same as normal)",
     )
     tolerance: float = Field(
-        1e-10, ge=0, description="a loss that ends the attack: squared distance relative to the observed gradient's own"
+        1e-10, ge=0, description="a loss that ends the attack: squared distance over the gradient's squared norm"
     )
     prior: Literal["auto", "gaussian", "none"] = Field(
         "auto",
-        description="gaussian: instead of the search the most probable images given the noise and the public examples, "
-        "or a spectrum of photographs without any; none: without; auto: where noise is more than a tenth of what was "
-        "seen",
+        description="gaussian: the most probable images given the noise and the public examples (without any, a "
+        "spectrum of photographs) instead of the search; none: no prior; auto: gaussian if noise is more than a tenth "
+        "of the observation",
     )
     precision: Literal["double", "single"] = Field(
-        "double", description="floating point numbers of the search; double lets L-BFGS go on where single stalls"
+        "double", description="floating point numbers of the search; double lets L-BFGS continue where single stalls"
     )
 
 
@@ -65,15 +65,16 @@ class Dlg(Formed):
     """Deep leakage from gradients (Zhu et al. 2019, Alg. 1): inputs and label logits, optimised together.
 
     Minimises the sum of squared differences between the gradient of dummy examples and the observed one, with L-BFGS.
-    Departures from the paper: the sum is relative to the observed gradient's own, so that one tolerance fits all; it
-    covers visible entries only, weighted by their noise where it differs (`form: adaptive`); a line search; restarts,
-    of which the lowest loss is the answer. Of a noisy gradient the best match is an image of noise: then the answer is
-    the most probable one given a prior, as in `attacks.inverting` (`prior`), with likely labels in place of logits.
+    Departures from the paper: the sum is relative to the observed gradient's squared norm, so that one tolerance fits
+    all. It covers visible entries only, weighted by their noise if it differs (`form: adaptive`). There are a line
+    search and restarts, and the restart with the lowest loss is the answer. The best match of a noisy gradient is an
+    image of noise. The answer is then the most probable image given a prior, as in `attacks.inverting` (`prior`), with
+    likely labels instead of logits.
 
-    Wants a model that is twice differentiable: sigmoid or tanh, strides or average pooling. The steps behind an update
-    of several are taken again on the dummy examples, all in the graph; an order of batches that nobody knows is looked
-    for between outer steps. Gradients of candidates are clipped as updates are, layer by layer where the clip is one a
-    layer. A search whose loss is next to nothing ends once it creeps, and is the last.
+    The model must be twice differentiable: sigmoid or tanh, strides or average pooling. For an update of several steps,
+    all steps are repeated on the dummy examples in one graph. An unknown order of batches is searched between outer
+    steps. Gradients of candidates are clipped like updates, layer by layer if the clip has one norm a layer. A search
+    whose loss is close to 0 ends once it gains little, and is the last.
     """
 
     class Options(_Search):
@@ -101,10 +102,10 @@ class Dlg(Formed):
 class Idlg(Formed):
     """Improved DLG (Zhao et al. 2020, Alg. 1) for a single example: the label from the last layer, then the input.
 
-    The label is the class whose row of the last layer's gradient has another sign than the others; of a row that is
-    partly hidden, its visible entries tell. Where the label cannot be told, each class that is possible gets a search,
-    most plausible first, and the lowest loss decides; with more than 16 of them the label is optimised as in DLG.
-    The input is found as in `attacks.dlg`.
+    The label is the class whose row of the last layer's gradient has a different sign from the others; for a partly
+    hidden row, its visible entries decide. If the label is ambiguous, each possible class gets a search, most plausible
+    first, and the lowest loss decides. With more than 16 of them the label is optimised as in DLG. The input is found
+    as in `attacks.dlg`.
     """
 
     class Options(_Search):
@@ -125,7 +126,7 @@ class Idlg(Formed):
 
     @hookimpl
     def attack(self, view: View, ctx: Context) -> AttackReport:
-        """Tells the label, then searches for the one example behind the update."""
+        """Infers the label, then searches for the single example behind the update."""
         from fedplug.api.errors import ViewError
 
         from fedplug_attacks._last_layer import single_label
@@ -139,7 +140,7 @@ class Idlg(Formed):
 
 
 def _search(options: _Search, view: View, ctx: Context, labels: tuple[int, ...] | None) -> AttackReport:
-    """Searches from several starts; all examples have one of `labels` in turn, or logits of their own if None."""
+    """Searches from several starts; all examples have one of `labels` in turn, or their own logits if None."""
     from fedplug.api.errors import ViewError
 
     from fedplug_attacks._matching import Matcher, Record
@@ -165,7 +166,7 @@ def _search(options: _Search, view: View, ctx: Context, labels: tuple[int, ...] 
     for number in range(starts):
         given = None if labels is None else matcher.one_hot([[labels[number % len(labels)]] * batch])
         _one_search(options, matcher, record, number, given)
-        # Below what noise and rounding leave at the truth, another start cannot do better.
+        # Below the loss that noise and rounding leave at the truth, another start cannot do better.
         if record.best <= max(options.tolerance, matcher.floor, _FOUND):
             break
     return record.report(view.seed)

@@ -43,22 +43,22 @@ if TYPE_CHECKING:
 
 # Searches that run at once.
 _STARTS = 256
-# Rows and columns with fewer visible entries than the rank and these are left out: they tell nothing that is sure.
+# Rows and columns with fewer visible entries than the rank plus this are left out, since they are unreliable.
 _SPARE = 2
-# For an image to be called exact: what the factors may leave of the visible entries; the share of the rows in which its
-# column of dL/dZ is 0 that it must leave inactive; and the share of all rows that must agree, where the outputs of the
-# model are not next to 0. A mixture was seen to agree in 0.97 of 128 rows, and not in 0.99 of those that are 0.
+# Conditions for an exact image: the largest residual of the factors on the visible entries; the share of the rows with
+# 0 in its column of dL/dZ that it must leave inactive; and the share of all rows that must agree, if the outputs of the
+# model are not close to 0. A mixture was seen to agree in 0.97 of 128 rows, but not in 0.99 of those that are 0.
 _EXPLAINED, _INACTIVE, _AGREEING = 1e-4, 0.99, 0.98
-# Outputs below this share of their spread over rows are next to 0.
+# Outputs below this share of their spread over rows are close to 0.
 _ROUNDED = 1e-3
-# A sum of two columns has the square of their share of zeros: what has more than this power of it is a column.
+# A sum of two columns has the square of their share of zeros. A direction with more than this power of it is a column.
 _COLUMN = 1.7
-# How often images say where their columns are 0, in each restart.
+# How often images predict the zeros of their columns, in each restart.
 _ROUNDS = 3
-# Columns that are missing at most for the model to say where they are 0, images drawn for that, and the share of known
-# columns that every other restart keeps away from.
+# Largest number of missing columns whose zeros the model can predict, images drawn for that, and the share of known
+# columns that every other restart avoids.
 _FEW, _DRAWN, _KEPT = 3, 512, 0.9
-# Values outside [0, 1] by more than this are no image.
+# Values outside [0, 1] by more than this do not belong to an image.
 _OUTSIDE = 1e-2
 # The share of features that images may leave unmatched.
 _MATCHED = 0.02
@@ -73,24 +73,24 @@ class ExactBatch(Formed):
 
     With Z = W x + b and ReLU, the gradient of (W, b) is A (X, 1), where A = dL/dZ has a row for each row of W and a
     column for each example, which is 0 wherever the example leaves the row inactive. The gradient is of rank r, the
-    number of distinct examples, and gives its column space; the columns of A are its sparse directions. Instead of
-    sampling submatrices, whose number grows as 2^r, they are found by reweighted least squares from many starts; the
-    largest set with most zeros gives A, hence X, and the gradient of the bias gives each example's scale.
+    number of distinct examples, and gives its column space; the columns of A are its sparse directions. They are found
+    by reweighted least squares from many starts, instead of by sampling submatrices, whose number grows as 2^r. The
+    largest set with most zeros gives A and so X, and the gradient of the bias gives each example's scale.
 
-    The few columns that the search misses follow from the model: their images are in what is orthogonal to the other
-    columns, and tell by the rows that they leave inactive where their columns are 0.
+    The few columns that the search misses follow from the model. Their images are in the space orthogonal to the other
+    columns, and the rows that they leave inactive show the zeros of their columns.
 
     Behind convolutions the same gives the features at the first fully connected layer, one set an example, exactly
     (`exact` counts these); images are then searched for whose features they are (`feature_mismatch`).
 
-    Hidden entries are completed at rank r first, from the visible ones. Where too few biases are visible, the scale
-    follows from pixels that are black in every image of the batch: their columns are all in the direction of the bias;
-    or else from the range of images. Pixels and rows that show too little are left out.
+    Hidden entries are first completed at rank r from the visible ones. If too few biases are visible, the scale follows
+    from pixels that are black in every image of the batch, whose columns are all in the direction of the bias, or else
+    from the range of images. Pixels and rows with too few visible entries are left out.
 
-    No truth is needed to tell whether it worked: the factors must explain all visible entries, and each image must be
-    inactive, in the model, where its column of A is 0. `exact` counts the images for which both hold; where not all do,
-    the report says why. Noise of more than 1e-4 of the gradient, weight decay, and other activations end so. Several
-    local steps count as one as long as hardly any row changes between active and inactive. Naive: hidden entries are 0.
+    The attack verifies its result without the truth: the factors must explain all visible entries, and each image must
+    be inactive, in the model, where its column of A is 0. `exact` counts the images for which both hold; if some fail,
+    the report says why. Noise of more than 1e-4 of the gradient, weight decay, and other activations cause failures.
+    Several local steps count as one if hardly any row changes between active and inactive. Naive: hidden entries are 0.
     """
 
     name: str
@@ -102,13 +102,13 @@ class ExactBatch(Formed):
     )  # fmt: skip
 
     class Options(fedplug.Options):
-        """How hidden entries are treated, and how long is searched."""
+        """How hidden entries are treated, and how long the search runs."""
 
         form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: hidden entries are completed; naive: they are taken for 0"
+            "adaptive", description="adaptive: hidden entries are completed; naive: they are treated as 0"
         )
         restarts: int = Field(
-            20, ge=1, description=f"most times that {_STARTS} searches begin; fewer where all examples are found before"
+            20, ge=1, description=f"largest number of sets of {_STARTS} searches; ends when all examples are found"
         )
 
     def __init__(self, options: Options) -> None:
@@ -182,13 +182,13 @@ class ExactBatch(Formed):
             return problem.batch(np.ones((1, 1)), model)
         directions = chosen = np.zeros((0, rank))
         best: _Found | None = None
-        found: _Found | None = None  # what `chosen` makes of the batch
+        found: _Found | None = None  # the batch according to `chosen`
         for restart in range(self.options.restarts):
             known = chosen[found.exact] if found is not None and found.exact.any() else _columns(left, directions)
             if restart == 0:
                 starts = row_starts(left, _STARTS, rng)
             else:
-                # Every other time not all of them, so that one which is wrong does not stay in the way for ever.
+                # Every other time some are left out, so that a wrong one does not block the search forever.
                 share = 0.5 if len(known) == rank else _KEPT if restart % 2 == 0 else 1.0
                 kept = known[rng.random(len(known)) < share][: rank - 1]
                 starts = rest_starts(kept, _STARTS, rng)
@@ -206,7 +206,7 @@ class ExactBatch(Formed):
                     best = found
                 if model is None or found.exact.all():
                     break
-                # Where a column is still a sum with another one, its image is right, and says where it is 0.
+                # If a column is still a sum with another one, its image is right and predicts the zeros.
                 more = [directions, polished(left, found.inactive)]
                 if found.exact.any() and rank - np.count_nonzero(found.exact) <= _FEW:
                     more.append(problem.predicted(chosen[found.exact], model, rng))
@@ -220,14 +220,14 @@ class ExactBatch(Formed):
 
 
 def _sorted(left: NDArray[np.float64], directions: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Most zeros first: a column of dL/dZ is sparser than sums of several, so the sparsest independent ones are it."""
+    """Most zeros first: columns of dL/dZ are the sparsest independent directions, sparser than their sums."""
     return directions[np.argsort(-zeros_of(left, directions).sum(1), kind="stable")]
 
 
 def _columns(left: NDArray[np.float64], directions: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of directions (k, r) the independent ones with so many zeros that they are no sums of two columns.
+    """The independent directions, of (k, r), with too many zeros to be sums of two columns.
 
-    Where a column has a share f of zeros, a sum of two has f^2 and a few.
+    If a column has a share f of zeros, a sum of two has about f^2.
     """
     if not len(directions):
         return directions
@@ -247,9 +247,9 @@ class _Rows:
     def outputs(
         self, inputs: NDArray[np.float64], rows: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Of standardised inputs (n, d), NaN where not known, before the ReLU of some rows; and how sure these are.
+        """Outputs of some rows before the ReLU for standardised inputs (n, d), and their uncertainty.
 
-        Unknown inputs are taken for the mean of the known ones; what they may add has twice their spread.
+        Unknown inputs (NaN) count as the mean of the known ones; their contribution may vary by twice the spread.
         """
         unknown = np.isnan(inputs)
         known = np.where(unknown, 0.0, inputs)
@@ -272,7 +272,7 @@ def _unmatched(shares: NDArray[np.float64]) -> str:
     """Whether images were found for the features, in a clause; empty if so."""
     if float(shares.max()) <= _MATCHED:
         return ""
-    return f"the features are exact, but the search for images left {shares.max():.2g} of those of one"
+    return f"the features are exact, but the images found miss up to {shares.max():.2g} of the features of one"
 
 
 def _model_rows(view: View, behind: tuple[str, str | None] | None) -> _Rows | None:
@@ -289,15 +289,15 @@ def _model_rows(view: View, behind: tuple[str, str | None] | None) -> _Rows | No
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Found:
-    """What directions make of the batch.
+    """The batch according to a set of directions.
 
     Attributes:
         images: (k, d), unclipped, NaN where no row shows a pixel.
         agreement: (k,), share of rows in which the image is inactive where its column of dL/dZ is 0, and active where
             it is not; NaN where the model is not known.
-        exact: bool (k,), which of them are certain.
-        inactive: bool (k, h), rows that they leave inactive in the model for certain; none where it is not known.
-        scaled: what their scales follow from.
+        exact: bool (k,), which images are certain.
+        inactive: bool (k, h), rows that they certainly leave inactive in the model; none if it is unknown.
+        scaled: the source of their scales.
     """
 
     images: NDArray[np.float64]
@@ -312,12 +312,12 @@ class _Problem:
     """The factors of a first layer's gradient.
 
     Attributes:
-        layer: what is visible.
+        layer: the visible part.
         rows: bool (h,), those that the factors are of.
         pixels: bool (d,), likewise.
         factors: of the gradient of these weights, and of the bias as a last column where enough of it is visible.
         ones: (r,), right factor of the gradient of the bias; None where nothing tells it.
-        scaled: what `ones` follows from.
+        scaled: the source of `ones`.
     """
 
     layer: FirstLayer
@@ -370,11 +370,11 @@ class _Problem:
     def predicted(
         self, known: NDArray[np.float64], model: _Rows, rng: np.random.Generator
     ) -> NDArray[np.float64]:
-        """Directions of the few columns that are missing, from what the model says of their images; (k, r).
+        """Directions of the few missing columns, from the model's outputs for their images; (k, r).
 
         The missing images are in the part of the row space that is orthogonal to the known columns: up to its scale,
-        which the bias gives, a single missing one is known. Images are drawn there; the rows that the model leaves
-        most inactive for one are where its column is 0, which gives the column; its zeros tell whether that is so.
+        which the bias gives, a single missing one is known. Images are drawn there. The rows that the model leaves most
+        inactive for an image are the zeros of its column, which gives the column. Its zeros then confirm or refute it.
         """
         if self.ones is None:
             return known[:0]
@@ -415,7 +415,7 @@ class _Problem:
             outputs, spread = model.outputs(inputs, self.rows)
             active = outputs > 0
             agreement = (active != zeros).mean(1)
-            # What is hidden of an image, and rounding, can turn a row whose output is next to 0.
+            # The hidden part of an image, and rounding, can flip a row whose output is close to 0.
             decided = np.abs(outputs) > spread
             inactive = decided & ~active
             counted, wrong = (decided & sure).sum(1), (decided & sure & active).sum(1)
@@ -431,7 +431,7 @@ class _Problem:
 def _background(
     layer: FirstLayer, pixels: NDArray[np.bool_], right: NDArray[np.float64]
 ) -> NDArray[np.float64] | None:
-    """The right factor of the bias's gradient by pixels that are black in every image; None where it does not show.
+    """The right factor of the bias's gradient from pixels that are black in every image; None if there are too few.
 
     The column of such a pixel is (0 - mean) / std times that of the bias, so that all of them have one direction.
     """
@@ -465,7 +465,7 @@ def _unfit(problem: _Problem, found: _Found) -> str:
     if len(found.images) < rank:
         return f"{len(found.images)} of {rank} sparse directions were found: no ReLU, or too few restarts"
     if np.isnan(found.agreement).all():
-        return "the model is not known, so that nothing proves which images are exact"
+        return "the model is unknown, so no test shows which images are exact"
     return (
         f"{exact} of {rank} images are inactive in the model where dL/dZ is 0; the others may be mixtures, or local "
         f"steps moved what is active (scale by {found.scaled})"

@@ -27,14 +27,14 @@ class Fishing(fedplug.Attack, Plants):
 
     `plant`: in the last layer the weights of all classes but c become 0, and their biases `alpha`. The features of an
     example of another class then get the gradient W_c p_c, with p_c about e^-alpha, and those of class c W_c (p_c - 1):
-    all layers but the last have the gradient of the examples of class c. `attack`: where the batch has one of class c,
-    that is the gradient of a single example, which `attacks.linear_leak` reads off a first layer that is fully
-    connected, and `attacks.inverting` searches for elsewhere; of the last layer only row c is looked at.
+    all layers but the last have the gradient of the examples of class c. `attack`: if the batch has one example of
+    class c, that is the gradient of a single example. `attacks.linear_leak` reads it off a fully connected first layer,
+    and `attacks.inverting` searches for it elsewhere. Of the last layer only row c is used.
 
-    Under a sum, `handed: target` hands all others zeros, so that the sum is the target's update (`to_target`).
+    Under a sum, `handed: target` gives all others zeros, so that the sum is the target's update (`to_target`).
 
-    It needs to know a class that the batch has once: `label`. Which classes a client has, `attacks.negotiation` and
-    `attacks.labels` tell.
+    It needs a class that the batch has once: `label`. `attacks.negotiation` and `attacks.labels` find the classes of a
+    client.
     """
 
     name: str
@@ -44,14 +44,15 @@ class Fishing(fedplug.Attack, Plants):
     )  # fmt: skip
 
     class Options(fedplug.Options):
-        """For whom it fishes, and how it reels in."""
+        """The class and the clients to fish for, and the search."""
 
         label: int = Field(0, ge=0, description="c, the class of the example")
-        alpha: float = Field(12.0, gt=0, description="how sure the planted model is that nothing is of class c")
+        alpha: float = Field(12.0, gt=0, description="how certain the planted model is that no example is of class c")
         handed: Literal["all", "target"] = Field(
-            "all", description="who is handed the planted model; target: all others zeros, against sums"
+            "all", description="clients that receive the planted model; target: all others receive zeros, against sums"
         )
-        iterations: int = Field(600, ge=1, description="of the search, where the first layer is not fully connected")
+        iterations: int = Field(600, ge=1, description="Adam steps of the search if the first layer is not fully "
+                                                       "connected")
         tv: float = Field(0.01, ge=0, description="weight of total variation in that search")
 
     def __init__(self, options: Options) -> None:
@@ -78,7 +79,7 @@ class Fishing(fedplug.Attack, Plants):
 
     @hookimpl
     def attack(self, view: View, ctx: Context) -> AttackReport:
-        """Inverts what is left of the gradient as that of one example."""
+        """Inverts the remaining gradient as that of one example."""
         assert view.update is not None
         weight, bias = (role(ctx.layout, name, view.num_classes) for name in (LAST_WEIGHT, LAST_BIAS))
         if weight is None:
@@ -101,7 +102,7 @@ class Fishing(fedplug.Attack, Plants):
 
 
 def _of_one(update: ObservedUpdate, last: list[str], label: int) -> ObservedUpdate:
-    """The update as that of one example; of the last layer the row of its class alone is seen."""
+    """The update as that of one example; in the last layer only the row of its class is visible."""
     states, dense, sigma = update.states.copy(), update.dense(0.0), np.zeros(update.layout.size, np.float32)
     sigma[update.visible] = update.sigma
     for each in update.layout.parameters:

@@ -1,4 +1,4 @@
-"""GradInversion, reduced: gradient matching helped by what is known of images and of batch-norm statistics."""
+"""GradInversion, reduced: gradient matching with priors on images and on batch-norm statistics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedplug_attacks._matching import Matcher
     from fedplug_attacks._priors import Penalty
 
-# Public batches that tell how far statistics usually are from the running ones.
+# Public batches that show the usual distance of statistics from the running ones.
 _BATCHES = 8
 
 
@@ -31,25 +31,25 @@ class GradInversion(Formed):
 
         |g - g*| / |g*| + tv TV(x) + l2 |x| + bn R_BN(x) + group |x - mean over the seeds|
 
-    where R_BN is how far the batch's mean and variance at each batch norm layer are from the model's running ones,
-    which everybody has who has the model; it is left out where there are none. The answer is the seed with the smallest
-    distance of gradients: the truth is not known here.
+    where R_BN is the distance of the batch's mean and variance at each batch norm layer from the model's running ones,
+    which come with the model; without batch norm it is left out. The answer is the seed with the smallest distance of
+    gradients, since the truth is not known here.
 
     Departures from the paper: the gradient is one vector and its distance relative, where the paper adds up layers;
     norms of images are means over pixels, so that weights fit all sizes; no pretrained network, no random noise in the
     steps, and group consistency without registering the images.
 
-    Labels are those of `attacks.inverting`, not those of the paper (eq. 5), which assumes that no class is there twice.
-    So is the search with a prior (`prior`), where half of (R_BN / its mean over public batches)^2 is added for each of
-    the statistics. The steps behind an update of several are taken again on candidates. Gradients of candidates are
-    clipped as updates are.
+    Labels are those of `attacks.inverting`, not those of the paper (eq. 5), which assumes that no class occurs twice.
+    The search with a prior (`prior`) is also that of `attacks.inverting`, with half of (R_BN / its mean over public
+    batches)^2 added for each of the statistics. For an update of several steps, the steps are repeated on candidates.
+    Gradients of candidates are clipped like updates.
     """
 
     class Options(fedplug.Options):
         """How long it searches, and the weights of the penalties."""
 
         form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: match visible entries only; naive: take hidden entries for 0"
+            "adaptive", description="adaptive: match visible entries only; naive: treat hidden entries as 0"
         )
         iterations: int = Field(2000, ge=1, description="Adam steps")
         restarts: int = Field(4, ge=1, description="seeds, which descend together")
@@ -63,11 +63,11 @@ class GradInversion(Formed):
         init: Literal["normal", "uniform", "public_mean"] = Field(
             "normal",
             description="where a seed starts: normal (noise around the mean pixel), uniform (random pixels), "
-            "public_mean (mean of the public examples and a little noise; without public examples as normal)",
+            "public_mean (mean of the public examples and a little noise; without public examples like normal)",
         )
 
         labels: int = Field(
-            8, ge=1, description="label counts of a batch that are tried, where the last layer does not settle them"
+            8, ge=1, description="number of label counts of a batch to try, if the last layer does not settle them"
         )
         prior: Literal["auto", "gaussian", "none"] = Field(
             "auto",
@@ -152,7 +152,7 @@ class GradInversion(Formed):
 
 
 def _statistics(matcher: Matcher, public: PublicData | None) -> Penalty | None:
-    """What a distance from the running statistics costs, in nats; None without batch norm or public examples."""
+    """The cost of a distance from the running statistics, in nats; None without batch norm or public examples."""
     import torch
     from fedplug_std.torch_model import to_tensor
 

@@ -25,11 +25,11 @@ class Ilrg(Formed):
     """Instance-wise batch label restoration: class counts from the last layer's gradient (Ma et al. 2023).
 
     Row i of the gradient over its bias is a feature e_i of class i, so p_i = softmax(W e_i + b) are its probabilities,
-    and the counts n solve sum_j n_j = B and sum_j n_j p_j[i] - n_i = B G_b[i] by pseudo-inverse. Negative counts
-    become 0, the rest is rounded, and what exceeds B is 0. Needs no other data; exact while features are alike, as in
+    and the counts n solve sum_j n_j = B and sum_j n_j p_j[i] - n_i = B G_b[i] by pseudo-inverse. Negative counts become
+    0, the rest is rounded, and counts above B become 0. Needs no other data; exact while features are alike, as in
     models with little training.
 
-    Naive: hidden entries count as 0, and a bias of 0 as 1e-64, which is what the authors' code makes of it. Adaptive:
+    Naive: hidden entries count as 0, and a bias of 0 as 1e-64, as in the authors' code. Adaptive:
     hidden biases are estimated from the visible part of their row and a mean feature, hidden weights from the bias
     and the client's mean feature; a feature e_i falls back to that mean as |G_b[i]| falls below a tenth of one example.
     The mean feature is that of the public examples; without them, of random inputs.
@@ -45,7 +45,7 @@ class Ilrg(Formed):
         """How hidden entries are treated."""
 
         form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: hidden entries are estimated; naive: they are taken for 0"
+            "adaptive", description="adaptive: hidden entries are estimated; naive: they are treated as 0"
         )
 
     def __init__(self, options: Options) -> None:
@@ -77,7 +77,7 @@ class Ilrg(Formed):
             return AttackReport(NOT_APPLICABLE, reason=str(error))
         solved = _solve(features @ layer.weight.T + layer.bias, grad_bias, layer.examples)
         counts = np.round(np.maximum(solved, 0.0)).astype(np.int64)
-        # As in the authors' code and not clipped to B: such a count comes from an equation that went wrong.
+        # As in the authors' code, not clipped to B: such a count comes from a failed equation.
         counts[counts > layer.examples] = 0
         ctx.party.progress(1, 1, None)  # type: ignore[attr-defined]
         missing = float(counts.sum() - layer.examples)

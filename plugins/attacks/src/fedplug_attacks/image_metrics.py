@@ -53,7 +53,7 @@ class Rows(_images.ImageMetric):
         """`rows_recovered`, `column_error`, `worst_column_error`.
 
         Raises:
-            MetricError: the examples are no rows of a table, or none was found.
+            MetricError: the examples are not rows of a table, or none was found.
         """
         errors = np.abs(_images.rows(found, truth, "rows"))
         recovered = int(np.count_nonzero(errors.max(axis=1) < self.options.recovered_below))

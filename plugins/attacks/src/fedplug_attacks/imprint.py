@@ -24,7 +24,7 @@ _SILENT = 1e-4
 _MOST = 64
 """Examples whose features are inverted together."""
 _OUTSIDE = 0.05
-"""An image has no values outside [0, 1] by more than that: such are mixtures, and come last."""
+"""Largest excess of an image's values beyond [0, 1]. Images with more are mixtures and come last."""
 
 
 class Imprint(fedplug.Attack, Plants):
@@ -33,21 +33,21 @@ class Imprint(fedplug.Attack, Plants):
     `plant`: all h rows of the first layer become one measurement v of the input, and their biases minus the quantiles
     q_1 < ... < q_h of v'x: unit i is active where v'x > q_i (Sec. 4.1). The columns of the next layer become equal, so
     that all active units have the same gradient. `attack`: G_W[i] - G_W[i + 1] is then the sum of g x over the examples
-    with q_i < v'x <= q_{i + 1}, and G_b likewise the sum of g; their quotient is the example where the bin has one
-    (eq. 4). It holds for a sum over clients as well, so that secure aggregation does not hinder it (Sec. 4.3). Clips
-    and learning rates cancel in the quotient; noise does not.
+    with q_i < v'x <= q_{i + 1}, and G_b likewise the sum of g; their quotient is the example if the bin has exactly one
+    (eq. 4). This also holds for a sum over clients, so secure aggregation does not prevent it (Sec. 4.3). Clips and
+    learning rates cancel in the quotient; noise does not.
 
     Behind convolutions the rows hold features in place of images, and the batch's features are then inverted together
     (Sec. 4.2): exactly where there are more of them than pixels, and hardly where there are fewer.
 
-    `handed`: in a sum every client takes part of the bins. `split` gives each client rows of its own and shuts the
-    others (Zhao et al. 2024, LOKI), which tells whose image it is; `target` hands all others zeros, so that the target
-    has all bins whatever their number. Clients that compare what they were handed notice both.
+    `handed`: in a sum every client uses part of the bins. `split` gives each client separate rows and shuts the others
+    (Zhao et al. 2024, LOKI), which identifies the client of an image. `target` gives all others zeros, so that the
+    target has all bins whatever their number. Clients that compare their models notice both.
 
-    It needs what the paper adds to the architecture: a fully connected layer at the input or behind convolutions, with
-    ReLU and a bias, and a layer behind it; for convolutions public examples. Where a bias is
+    The model must have the layers that the paper adds: a fully connected layer at the input or behind convolutions,
+    with ReLU and a bias, and a layer behind it. Behind convolutions the attack also needs public examples. If a bias is
     hidden, the rows still have the image's direction, and its scale is the largest that stays within the range of
-    images; of features such bins are left out. Inputs that are hidden in either of two rows are filled with the public
+    images; for features such bins are left out. Inputs that are hidden in either of two rows are filled with the public
     mean.
     """
 
@@ -60,21 +60,21 @@ class Imprint(fedplug.Attack, Plants):
     )  # fmt: skip
 
     class Options(fedplug.Options):
-        """How strong the imprint is."""
+        """Strength of the imprint, its receivers, and the search."""
 
         size: float = Field(
-            0.1, gt=0, description="of a row of the first layer, relative to the honest model: small, so that logits "
-            "stay in their range"
+            0.1, gt=0, description="size of a row of the first layer, relative to the honest model: small, so that "
+            "logits stay in their range"
         )
         gain: float = Field(
-            3.0, gt=0, description="of the next layer's weights, relative to the honest model: large, so that "
-            "gradients stand out of rounding"
+            3.0, gt=0, description="size of the next layer's weights, relative to the honest model: large, so that "
+            "gradients exceed rounding"
         )  # fmt: skip
         handed: Literal["all", "split", "target"] = Field(
-            "all", description="who is handed the planted model; split: each client with rows of its own; target: all "
-            "others zeros, against sums"
+            "all", description="clients that receive the planted model; split: each client has separate rows; target: "
+            "all others receive zeros, against sums"
         )  # fmt: skip
-        iterations: int = Field(300, ge=1, description="of the search for images behind convolutions")
+        iterations: int = Field(300, ge=1, description="iterations of the search for images behind convolutions")
 
     def __init__(self, options: Options) -> None:
         self.options, self.for_each_target = options, options.handed == "target"
@@ -104,7 +104,7 @@ class Imprint(fedplug.Attack, Plants):
 
     @hookimpl
     def attack(self, view: View, ctx: Context) -> AttackReport:
-        """Takes each row from the one before it."""
+        """Subtracts each row from the one before it."""
         try:
             layer = _Layer.of(view, ctx.layout)
         except ViewError as error:
@@ -146,7 +146,7 @@ class Imprint(fedplug.Attack, Plants):
 
         assert view.update is not None
         size = min(len(features), view.update.meaning.examples or len(features), _MOST)
-        # Most of a sum's bins hold one example; a mixture's features fit no image, and it comes last.
+        # Most bins of a sum hold one example. The features of a mixture fit no image, so it comes last.
         mixed = np.nan_to_num(np.maximum(-features, 0.0)).max(1)
         chosen = features[np.argsort(mixed, kind="stable")[:size]]
         images, misfit = inverted(chosen, layer.module, view, ctx, self.options.iterations)
@@ -173,7 +173,7 @@ class _Layer:
 
     @classmethod
     def of(cls, view: View, layout: fedplug.Layout) -> _Layer:
-        """The first fully connected layer that another one is behind.
+        """The first fully connected layer that is followed by another one.
 
         Raises:
             ViewError: there is none.
@@ -191,7 +191,7 @@ class _Layer:
 def _shut(
     planted: NDArray[np.float32], layer: _Layer, layout: fedplug.Layout, client_id: int, clients: int
 ) -> NDArray[np.float32]:
-    """The planted model for one client: of the imprint each `clients`-th row, and the others never active."""
+    """The planted model for one client: every `clients`-th row of the imprint, with the others never active."""
     own = planted.copy()
     weight, bias = parameter(own, layout, layer.weight), parameter(own, layout, layer.bias)
     others = np.arange(len(weight)) % clients != client_id % clients
@@ -207,7 +207,7 @@ def _measured(direction: NDArray[np.float64], layer: _Layer, view: View, ctx: Co
     """
     if not layer.direct:
         if ctx.public is None:
-            raise ViewError("behind convolutions it needs public examples; write data: {public: 200, ...}")
+            raise ViewError("behind convolutions the attack needs public examples; write data: {public: 200, ...}")
         from fedplug_attacks._features import features_of
 
         measured = features_of(ctx.public.examples.inputs, layer.module, view) @ direction
@@ -243,7 +243,7 @@ def _quantiles(centre: float, spread: float, count: int) -> NDArray[np.float64]:
 
 
 def _read(inputs: NDArray[np.float64], view: View, ctx: Context) -> NDArray[np.float64]:
-    """Images that rows hold as they are, mixtures last; (n, pixels)."""
+    """Images that rows hold directly, mixtures last; (n, pixels)."""
     images = _as_images(inputs, view)
     outside = np.maximum(-images, images - 1)
     mixed = np.nan_to_num(outside, nan=0.0).max(1) > _OUTSIDE

@@ -28,28 +28,28 @@ class InvertingGradients(Formed):
     Adam on the sign of the objective's gradient, the learning rate cut to a tenth at 3/8, 5/8 and 7/8 of the
     iterations, pixels kept in their valid range. The cosine is taken over visible entries only (`form: adaptive`).
 
-    The weight of the total variation decides how good images become, and the best one differs from model to model.
-    With several weights in `tv` all are tried, and so is each restart; the answer is the trial with the smallest
-    distance of gradients. An attacker cannot choose better: the truth is not known to it. As a larger weight takes
-    something away from the match, this leans to the smaller weights.
+    The weight of the total variation decides how good images become, and the best one differs from model to model. With
+    several weights in `tv` all are tried, with each restart. The answer is the trial with the smallest distance of
+    gradients. An attacker cannot choose better, because it does not know the truth. A larger weight worsens the match,
+    so this favours smaller weights.
 
-    Labels are known beforehand, as in the paper: of one example from the last layer as in `attacks.idlg`, every
-    possible class being tried where it cannot be told; of a batch as in `attacks.labels`, the likely counts being tried
-    (`labels`) for an eighth of the iterations (50 at least), of which the best match decides.
+    Labels are found first, as in the paper. For one example they come from the last layer as in `attacks.idlg`, and
+    every possible class is tried if the label is ambiguous. For a batch they come from `attacks.labels`: the likely
+    counts are tried (`labels`) for an eighth of the iterations (at least 50), and the best match decides.
 
-    With a prior (`prior`) the search is another one: for the most probable images given what was seen, the noise on it,
-    and a Gaussian distribution of images, whose mean and covariance public examples give (`_priors`). Where noise
-    leaves much open, the answer is the mean over the images that are possible: without any information the mean image.
-    Total variation, `init` and `lr` are not used then.
+    With a prior (`prior`) the search is different: it finds the most probable images given the observation, its noise,
+    and a Gaussian distribution of images, with mean and covariance from public examples (`_priors`). If noise leaves
+    much open, the answer is the mean over the possible images: without any information the mean image. Total variation,
+    `init` and `lr` are not used then.
 
-    The steps behind an update of several are taken again on candidates; batches are found by what fits.
+    For an update of several steps, the steps are repeated on candidates, with the batches that fit best.
     """
 
     class Options(fedplug.Options):
         """How long it searches, and how smooth images are."""
 
         form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: match visible entries only; naive: take hidden entries for 0"
+            "adaptive", description="adaptive: match visible entries only; naive: treat hidden entries as 0"
         )
         iterations: int = Field(2400, ge=1, description="Adam steps of each trial")
         restarts: int = Field(1, ge=1, description="random starts for each weight in tv")
@@ -60,19 +60,19 @@ class InvertingGradients(Formed):
         init: Literal["normal", "uniform", "public_mean"] = Field(
             "normal",
             description="where a trial starts: normal (noise around the mean pixel), uniform (random pixels), "
-            "public_mean (mean of the public examples and a little noise; without public examples as normal)",
+            "public_mean (mean of the public examples and a little noise; without public examples like normal)",
         )
         labels: int = Field(
-            8, ge=1, description="label counts of a batch that are tried, where the last layer does not settle them"
+            8, ge=1, description="number of label counts of a batch to try, if the last layer does not settle them"
         )
         prior: Literal["auto", "gaussian", "none"] = Field(
             "auto",
             description="gaussian: the most probable images given the noise and the public examples, or a spectrum of "
             "photographs without any; none: the paper's cosine and total variation; auto: gaussian where there are "
-            "public examples, or where noise is more than a tenth of what was seen",
+            "public examples, or if noise is more than a tenth of the observation",
         )
         at_once: int | None = Field(
-            None, ge=1, description="trials computed together; null: as many as fit into about a gigabyte"
+            None, ge=1, description="number of trials computed together; null: as many as fit into about a gigabyte"
         )
 
     finds = Finds(

@@ -1,4 +1,4 @@
-"""What `fedplug_kit.conformance` asks of attacks and metrics; imported by the kit alone, which finds it.
+"""The checks of attacks and metrics for `fedplug_kit.conformance`; imported by the kit alone, which finds them.
 
 Its entry points are of the group `fedplug_kit.check`, so that this plugin needs no kit.
 """
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from fedplug.api.roles import Attack, Metric
 
 
-# Of a membership challenge: half of them are non-members, enough for a rate of one in a thousand.
+# Candidates of a membership challenge: half of them are non-members, enough for a rate of one in a thousand.
 _CANDIDATES = 2000
 
 
 def metric_problems(metric: Metric) -> Iterator[str]:
-    """It says what it compares; numbers have the stated names, and are better for the truth than for random answers."""
+    """Checks that a metric declares its kind, and that its numbers are better for the truth than for random answers."""
     rng, told = np.random.default_rng(7), metric.measures
     if told.kind not in KINDS:
         yield f"kind of measures must say what it compares: {', '.join(KINDS)}"
     if not told.better or not set(told.better.values()) <= {"high", "low"}:
         yield "better of measures must map each number that says how much was learnt to high or low"
     if not told.conventions.strip():
-        yield "conventions of measures must say in one line: range, smallest image, padding, how colour is treated"
+        yield "conventions of measures must give in one line: range, smallest image, padding, treatment of colour"
     images = rng.random((2, 1, 176, 176), np.float32)
     labels, classes = np.array([1, 3]), 5
     truth = Truth(images, labels, classes, members=np.arange(_CANDIDATES) % 2 == 0, tokens=np.array([1, 3]),
@@ -53,10 +53,10 @@ def metric_problems(metric: Metric) -> Iterator[str]:
     )  # fmt: skip
     try:
         best, worst = metric.score(right, truth), metric.score(wrong, truth)
-    except (MetricError, SetupError):  # it is not defined for these, and says so
+    except (MetricError, SetupError):  # it is not defined for these
         return
     if unknown := sorted({*told.better} - {*best}):
-        yield f"better names {', '.join(unknown)}, which score does not give"
+        yield f"better names {', '.join(unknown)}, but score does not give them"
     for name, way in told.better.items():
         if name in best and name in worst and (best[name] < worst[name] if way == "high" else best[name] > worst[name]):
             scores = f"{best[name]:.3g} for the truth, {worst[name]:.3g} for a wrong answer"
@@ -64,7 +64,7 @@ def metric_problems(metric: Metric) -> Iterator[str]:
 
 
 def attack_problems(attack: Attack) -> Iterator[str]:
-    """On a gradient in the clear it gives a report of the right form, and leaves the view alone."""
+    """Checks that it gives a report of the right form for a clear gradient, and does not change the view."""
     if not attack.finds.what <= {*KINDS} - {"update"}:
         there = ", ".join(kind for kind in KINDS if kind != "update")
         yield f"what of finds holds {sorted(attack.finds.what)}; there is {there}"
@@ -97,6 +97,6 @@ def attack_problems(attack: Attack) -> Iterator[str]:
         for what in attack.finds.what:
             found = wanted[what]
             if found is None or (isinstance(found, tuple) and all(part is None for part in found)):
-                yield f"it says that it finds {what}, and its report has none"
+                yield f"it declares that it finds {what}, but its report has none"
 
 

@@ -1,4 +1,4 @@
-"""How much of the labels an attack found: accuracies over the classes, recall and precision (Ma et al. 2023)."""
+"""Metrics of labels: accuracies over the classes, recall and precision (Ma et al. 2023)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LabelAccuracy(fedplug.Metric):
 
     LeAcc is the share of the classes whose presence was found, LnAcc of those whose number was found. Both are
     means over all K classes: LeAcc of [(n_i > 0) = (t_i > 0)], LnAcc of [n_i = t_i], with the counts as the attack
-    gives them. A class that is absent and taken for absent counts as found.
+    gives them. A class that is absent and reported as absent counts as found.
     """
 
     Options = _NoOptions
@@ -90,17 +90,17 @@ class LabelRecall(fedplug.Metric):
 
 
 class PresenceAuc(fedplug.Metric):
-    """How well the classes that were there are distinguished from those that were not: the area under the ROC curve.
+    """Area under the ROC curve for telling present classes from absent ones.
 
-    The share of pairs of a present and an absent class in which the present one has the higher score. Attacks that give
-    no scores are scored by their counts. A guess that takes all classes for equal has 0.5.
+    It is the share of pairs of a present and an absent class in which the present one has the higher score. Attacks
+    without scores are scored by their counts. A guess with equal scores for all classes has 0.5.
     """
 
     Options = _NoOptions
     measures = Measures(
         kind="labels",
         better={"presence_auc": "high"},
-        conventions="0 to 1; ties count half; left out where every class is there, or none",
+        conventions="0 to 1; ties count half; left out if every class is present, or none",
         default=True,
     )
 
@@ -119,7 +119,7 @@ class PresenceAuc(fedplug.Metric):
             raise MetricError(f"presence scores of shape {list(scores.shape)} must be one a class, ({len(there)},)")
         if there.all() or not there.any():
             which = "every class" if there.any() else "no class"
-            raise MetricError(f"the target has {which}, so that none can be told from others")
+            raise MetricError(f"the target has {which}, so no class can be told from others")
         return {"presence_auc": area_under_roc(scores[there].astype(np.float64), scores[~there].astype(np.float64))}
 
 

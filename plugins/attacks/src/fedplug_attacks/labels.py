@@ -1,4 +1,4 @@
-"""Label restoration that uses whatever is visible of the last layer's gradient."""
+"""Label restoration from the visible part of the last layer's gradient."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 # The mean probabilities of a batch depend on its counts. A second pass uses the first one's; more passes amplify errors
 # where a model is trained and its probabilities are nearly the labels themselves.
 _PASSES = 2
-# So many classes are tried where the label of a single example cannot be told.
+# This many classes are tried if the label of a single example is ambiguous.
 _MOST_LABELS = 16
-# Variance of a count that is there in any case: entries of a row err together. Nats by which counts may be less
-# probable than the best ones and still be tried.
+# Least variance of a count, since entries of a row err together. Nats by which counts may be less probable than the
+# best ones and still be tried.
 _DOUBT, _IMPROBABLE = 0.1, 6.0
 
 
@@ -40,13 +40,13 @@ class Labels(Formed):
     and the bias is one more feature that is 1. With `rows`, both means come from labelled public examples, and n_i is
     the weighted least-squares fit to the visible entries of row i: an entry counts less the more it differs between
     examples and the more noise it carries, so a visible bias decides in a model with little training. The counts are
-    made to sum to B, where rows that say little give way, and rounded by largest remainder.
+    adjusted to sum to B, mostly in uncertain rows, and rounded by largest remainder.
 
     With `bias`, a hidden bias gradient is the fit of its row to one mean feature, and n = B (p_mean - G_b), p_mean
     being the mean probabilities of public examples. With `simple`, n = B (1/K - G_b). Without public examples `rows`
-    does what `bias` does, and random inputs give the feature and the probabilities.
+    works like `bias`, and random inputs give the feature and the probabilities.
 
-    Naive: hidden entries are taken for 0.
+    Naive: hidden entries are treated as 0.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Labels(Formed):
         """How hidden entries are treated, and how counts follow from the gradient."""
 
         form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: hidden entries are left out; naive: they are taken for 0"
+            "adaptive", description="adaptive: hidden entries are left out; naive: they are treated as 0"
         )
         method: Literal["rows", "bias", "simple"] = Field(
             "rows",
@@ -115,14 +115,14 @@ def largest_remainder(shares: NDArray[np.float64], total: int) -> NDArray[np.int
 def likely_counts(view: View, public: PublicData | None, form: str, most: int) -> list[NDArray[np.int64]]:
     """Counts of each class (K,) that explain the last layer's gradient best, the best first.
 
-    They are those of `attacks.labels`, and others that are as good but for the doubt that is in them: whole numbers
-    that sum to B, in the order of the sum over classes of (n_i - B s_i)^2 / (2 v_i).
+    They are those of `attacks.labels`, and others within its uncertainty: whole numbers that sum to B, in the order of
+    the sum over classes of (n_i - B s_i)^2 / (2 v_i).
 
     Args:
         view: with an update and the model that it was made from.
-        public: what everybody has.
+        public: the public facts.
         form: `adaptive` or `naive`.
-        most: this many at most.
+        most: largest number of results.
 
     Raises:
         ViewError: the last layer does not fit, or nothing of it is visible or finite.
@@ -148,13 +148,13 @@ def likely_counts(view: View, public: PublicData | None, form: str, most: int) -
 def likely_labels(matcher: Matcher, public: PublicData | None, most: int) -> list[list[int]]:
     """Labels to try for the examples of a batch, in ascending order each, the most plausible first.
 
-    Of one example those that the signs of the last layer's rows leave open (`single_label`), as many as 16. Of more,
-    those of `likely_counts`, where it can read the last layer, and that of `batch_labels`.
+    For one example: those that the signs of the last layer's rows leave open (`single_label`), up to 16. For more:
+    those of `likely_counts`, if it can read the last layer, and that of `batch_labels`.
 
     Args:
         matcher: of the observed gradient.
-        public: what everybody has.
-        most: batches of labels to try, at most.
+        public: the public facts.
+        most: largest number of batches of labels to try.
     """
     from fedplug_attacks._last_layer import batch_labels, single_label
 
@@ -189,7 +189,7 @@ def _nearest_counts(
         if price > least + _IMPROBABLE:
             break
         found.append(np.array(counts, np.int64))
-        # One example goes from a class to another, those first that cost least.
+        # One example moves from one class to another, in the order of the cost.
         step = (1 + 2 * (np.array(counts) - expected)) / (2 * variance)
         back = np.where(np.array(counts) > 0, (1 - 2 * (np.array(counts) - expected)) / (2 * variance), np.inf)
         for source in np.argsort(back, kind="stable")[: most + 1]:
@@ -223,12 +223,13 @@ def _rows(
     sigma = np.hstack([layer.sigma_weight, layer.sigma_bias[:, None]])
     means, within = _class_means(features, labels, classes)
     present = np.bincount(labels, minlength=classes)
-    # What one example adds to an entry varies by its feature, where it is of the row's class, and by p e otherwise.
+    # The contribution of one example to an entry varies with its feature if it is of the row's class, and else with p
+    # e.
     varies = within / classes
     varies = varies + (probabilities**2).T @ features**2 / len(features)
     varies = varies - (probabilities.T @ features / len(features)) ** 2 + size * sigma**2
     weights = ~np.isnan(gradient) / (varies + 1e-9 * varies.mean() + 1e-30)
-    # Variance of n_i / B after the fit; before it, an equal share give or take everything.
+    # Variance of n_i / B after the fit; before it, an equal share with an uncertainty of 1.
     doubt = 1 / (size * (weights * means**2).sum(1) + 1.0)
     shares = np.full(classes, 1 / classes)
     for _ in range(_PASSES):
@@ -246,8 +247,8 @@ def _class_means(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean features of each class (K, d + 1), and the variance of features within a class (d + 1,).
 
-    A mean of few examples is drawn to that of all, the more the less classes differ (empirical Bayes); a class without
-    examples has that of all.
+    A mean of few examples is shrunk toward that of all, more strongly the less classes differ (empirical Bayes). A
+    class without examples has that of all.
     """
     present, total = np.bincount(labels, minlength=classes), features.mean(0)
     there = np.flatnonzero(present)

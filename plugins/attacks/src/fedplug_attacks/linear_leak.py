@@ -1,4 +1,4 @@
-"""Inputs that a first fully connected layer gives away: the gradient of a weight over that of its bias."""
+"""Inputs of a first fully connected layer: the gradient of a weight over that of its bias."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ if TYPE_CHECKING:
 
     from fedplug_attacks._priors import GaussianPrior
 
-# Alternating least squares for rows without a bias: converges in a few steps, as the data is of rank 1 but for noise.
+# Alternating least squares for rows without a bias: converges in a few steps, since the data has rank 1 except for
+# noise.
 _STEPS = 50
-# Energy along the first direction, of that of noise alone, with which the rows by themselves are a better start than
-# the mean image.
+# Energy along the first direction, relative to noise alone, from which on the rows are a better start than the mean
+# image.
 _EDGE = 1.3
-# Steps of the expected input where the rows by themselves are near it.
+# Steps of the expected input if the rows are close to it.
 _NEAR = 3
-# Squared biases of a group, in those of their noise, below which all rows together have such a group by chance.
+# Squared biases of a group, relative to those of their noise, below which such a group can occur by chance.
 _CHANCE = 10.0
-# It has come to rest where no standardised input moves by more than this.
+# The iteration has converged if no standardised input moves by more than this.
 _STILL = 1e-5
-# The share of noise in the weights from which on a prior has something to say, and the one from which on one without
-# public examples has; the largest square of a standardised input.
+# The share of noise in the weights from which on a prior is useful, the same for a prior without public examples, and
+# the largest square of a standardised input.
 _QUIET, _NOISY, _LARGE = 1e-4, 0.1, 9.0
 # Values outside [0, 1] by more than this are mixtures of examples, not one.
 _OUTSIDE = 1e-2
@@ -41,25 +42,25 @@ _OUTSIDE = 1e-2
 class LinearLeak(Formed):
     """The inputs of a first fully connected layer, read off its gradient (Phong et al. 2018; Geiping et al. 2020).
 
-    Row i of the gradient is G_W[i] = sum_n g_n[i] x_n' and G_b[i] = sum_n g_n[i]. With one example every row is
-    G_b[i] times the input, so the input is their quotient, exactly and after any number of local steps. With more, a
-    row that a single example activates still gives that example; rows that agree are taken for such, and found first.
+    Row i of the gradient is G_W[i] = sum_n g_n[i] x_n' and G_b[i] = sum_n g_n[i]. With one example every row is G_b[i]
+    times the input, so the input is their quotient, exactly and after any number of local steps. With more examples, a
+    row that a single example activates still gives that example. Rows that agree count as such, and come first.
 
-    Adaptive, one example: each pixel is the least-squares fit over all rows of which it and the bias are visible.
-    A row with a hidden bias joins in, as the pixels that others show tell its bias. If no bias is visible, the
-    gradient still has the input's direction; the scale is the largest that stays within the range of images, which is
-    right wherever both ends of that range occur; rows of a table have no such range. More examples: rows are compared
-    where both are visible. Pixels that no row shows are filled with the public mean image, or else with the mean of
-    the others, and counted in `hidden_pixels`. Naive: hidden entries are taken for 0, and the row with the largest
-    bias is the one for a single example.
+    Adaptive, one example: each pixel is the least-squares fit over all rows of which it and the bias are visible. A row
+    with a hidden bias is used too, because the pixels that other rows show give its bias. If no bias is visible, the
+    gradient still has the input's direction. The scale is then the largest that stays within the range of images, which
+    is right if both ends of that range occur. Rows of a table have no such range. More examples: rows are compared
+    where both are visible. Pixels that no row shows are filled with the public mean image, or else with the mean of the
+    others, and counted in `hidden_pixels`. Naive: hidden entries are treated as 0, and the row with the largest bias is
+    used for a single example.
 
-    Where there is noise, the quotient has the noise of its entries, and more where biases are small. Adaptive, with a
-    prior x ~ N(mu, Sigma) of images (`prior`), the image of one example is the expected one given all entries: of rows
-    G_W[i] = g[i] x' + noise of standard deviations s, with g[i] ~ N(0, t). Given g, x is normal with the precision
-    Sigma^-1 + diag(a) and the mean (Sigma^-1 + diag(a))^-1 (Sigma^-1 mu + f), a_j = sum_i E[g_i^2] / s_ij^2 and f_j =
-    sum_i E[g_i] G_W[i, j] / s_ij^2; given x, g[i] is normal, too. In turn both make variational Bayes, with t as it
-    fits; the most probable pair of x and g would fit noise (Bishop 2006, Sec. 12.2). Where nothing but noise shows, x
-    is mu. Of more examples, each image that rows give is drawn to mu in the same way, as much as its biases are noise.
+    With noise, the quotient has the noise of its entries, amplified where biases are small. Adaptive, with a prior x ~
+    N(mu, Sigma) of images (`prior`), the image of one example is the expected one given all entries: of rows G_W[i] =
+    g[i] x' + noise of standard deviations s, with g[i] ~ N(0, t). Given g, x is normal with the precision Sigma^-1 +
+    diag(a) and the mean (Sigma^-1 + diag(a))^-1 (Sigma^-1 mu + f), a_j = sum_i E[g_i^2] / s_ij^2 and f_j = sum_i E[g_i]
+    G_W[i, j] / s_ij^2; given x, g[i] is normal, too. Alternating both is variational Bayes, with a fitted t; the most
+    probable pair of x and g would fit noise (Bishop 2006, Sec. 12.2). If only noise is visible, x is mu. With more
+    examples, each image from the rows is shrunk toward mu in the same way, by the share of noise in its biases.
     """
 
     name: str
@@ -74,20 +75,20 @@ class LinearLeak(Formed):
         """How hidden entries are treated, and which rows count as the same image."""
 
         form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: only visible entries are used; naive: hidden ones are taken for 0"
+            "adaptive", description="adaptive: only visible entries are used; naive: hidden ones are treated as 0"
         )
         tolerance: float = Field(
             0.01,
             gt=0,
-            description="rows whose images differ by less (root mean square, of [0, 1]; of a table in spreads of its "
-            "columns) show the same one",
+            description="rows whose images differ by less than this (root mean square, in [0, 1]; for a table in "
+            "spreads of its columns) show the same one",
         )
 
         prior: Literal["auto", "gaussian", "none"] = Field(
             "auto",
-            description="gaussian: of entries with noise the most probable image given the public examples, or a "
-            "spectrum of photographs without any (adaptive form); none: without; auto: gaussian where there are public "
-            "examples, or where noise is more than a tenth of what was seen",
+            description="gaussian: the most probable image from noisy entries, given the public examples or else a "
+            "spectrum of photographs (adaptive form); none: no prior; auto: gaussian if there are public examples, or "
+            "if noise is more than a tenth of the observation",
         )
 
     def __init__(self, options: Options) -> None:
@@ -107,7 +108,7 @@ class LinearLeak(Formed):
         if np.isinf(layer.weight).any() or np.isinf(layer.bias).any():
             return AttackReport(DIVERGED, reason="the first layer's gradient holds values that are not finite")
         if self.options.form == "naive" and not layer.bias.any():
-            return AttackReport(DIVERGED, reason="every bias gradient it takes is 0, and 0/0 is not an image")
+            return AttackReport(DIVERGED, reason="every bias gradient it uses is 0, and 0/0 is not an image")
         if not np.nan_to_num(layer.weight).any():
             return AttackReport(NOT_APPLICABLE, reason="every visible weight gradient of the first layer is 0")
         assert view.update is not None
@@ -141,7 +142,7 @@ class LinearLeak(Formed):
         return AttackReport(FINISHED, metrics, images=found.reshape(examples, *view.shape), seed=view.seed)
 
     def _prior(self, layer: FirstLayer, view: View, ctx: Context) -> GaussianPrior | None:
-        """The prior of images, where there is noise enough for one to matter."""
+        """The prior of images, if there is enough noise for one to matter."""
         noise = layer.noise
         if self.options.prior == "none" or self.options.form == "naive" or noise < _QUIET:
             return None
@@ -191,10 +192,10 @@ def _likely(layer: FirstLayer, prior: GaussianPrior, seed: int) -> NDArray[np.fl
     inputs = mean = prior.mean.numpy().reshape(-1)
     width = _width(precise @ inputs**2 + precise_bias, weighed @ inputs + weighed_bias)
     steps = _STEPS
-    # With little noise the rows by themselves are near; with much of it the scale that they give the image is far off.
+    # With little noise the rows alone are close; with much of it the scale that they give the image is far off.
     if (not width or layer.noise <= _NOISY) and np.nan_to_num(layer.bias).any():
         alone = np.where(np.isfinite(known := _single(layer)), (known - layer.zero) / layer.scale, 0.0)
-        # What a matrix of noise alone has along its first direction (Marchenko & Pastur 1967), with a margin.
+        # The energy of pure noise along its first direction (Marchenko & Pastur 1967), with a margin.
         edge = _EDGE * (np.sqrt(len(weight)) + np.sqrt(weight.shape[1])) ** 2
         if float(((weighed @ alone) ** 2).sum()) > edge * float((precise @ alone**2).mean()):
             inputs, steps = np.where(np.isfinite(known), alone, mean), _NEAR
@@ -204,7 +205,7 @@ def _likely(layer: FirstLayer, prior: GaussianPrior, seed: int) -> NDArray[np.fl
     rng = torch.Generator().manual_seed(seed % 2**63)
     spread = np.zeros_like(mean)
     for _ in range(steps):
-        # Of each row's factor g: its mean and its square, given what is known of the input.
+        # Mean and mean square of each row's factor g, given the current estimate of the input.
         told = precise @ (inputs**2 + spread) + precise_bias
         variance = 1 / (told + 1 / width)
         factors = (weighed @ inputs + weighed_bias) * variance
@@ -235,7 +236,7 @@ def _width(told: NDArray[np.float64], sums: NDArray[np.float64]) -> float:
 def _fitted(
     values: NDArray[np.float64], visible: NDArray[np.bool_], factors: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """For each row r the least-squares a with values[r] = a factors over its visible entries; 0 where nothing tells."""
+    """For each row r the least-squares a with values[r] = a factors over its visible entries; 0 without any."""
     energy = visible @ factors**2
     return np.divide(values @ factors, energy, out=np.zeros_like(energy), where=energy > 0)
 
@@ -246,7 +247,7 @@ def _distinct(
     """Up to `count` images that rows show, those that most rows agree on first, and how many rows agree with another.
 
     Rows are grouped greedily: a row joins the first row it agrees with where both are visible. With a prior each image
-    is drawn to its mean.
+    is shrunk toward its mean.
     """
     usable = np.flatnonzero(np.abs(np.nan_to_num(layer.bias)) > 1e-6 * np.nanmax(np.abs(layer.bias)))
     images = layer.images(layer.weight[usable] / layer.bias[usable, None])
@@ -298,7 +299,7 @@ def _drawn(
     inputs = (np.nan_to_num(image) - layer.zero) / layer.scale
     # The noise of the bias adds to that of each entry, as the bias is what the entry is divided by.
     variance = (layer.noise_weight[rows] ** 2).mean(0) + noise.mean() * np.minimum(inputs**2, _LARGE)
-    # What is no image is a mixture of several, or noise that was not foreseen: it says so much less.
+    # A result that is not an image is a mixture of several, or has unexpected noise, and gets less weight.
     outside = np.nan_to_num(np.maximum(-image, image - 1)).clip(min=0) / layer.scale
     variance = variance + energy * (outside**2).max()
     precision = ~np.isnan(image) * energy / np.maximum(variance, 1e-12 * energy)

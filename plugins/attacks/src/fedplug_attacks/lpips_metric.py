@@ -1,4 +1,4 @@
-"""LPIPS, a perceptual distance learnt on top of an ImageNet classifier, whose weights the user has to bring.
+"""LPIPS, a perceptual distance learnt on top of an ImageNet classifier; the user must provide its weights.
 
 The classifier's weights cannot be bundled, and nothing is downloaded. The learnt linear layers (version 0.1 of LPIPS)
 come with torchmetrics.
@@ -81,8 +81,8 @@ def _weights_file(folder: Path, net: str) -> Path:
     if len(files) != 1:
         there = f"holds {len(files)} such files" if folder.is_dir() else "is not a folder"
         raise MetricError(
-            f"lpips is unavailable: it needs one file {_FILES[net]} in folder={folder}, which {there}; put the weights "
-            f"there that torchvision publishes for {net}, or leave the metric out"
+            f"lpips is unavailable: it needs one file {_FILES[net]} in folder={folder}, which {there}; put "
+            f"torchvision's published weights of {net} there, or leave the metric out"
         )
     return files[0]
 
@@ -109,9 +109,9 @@ def _network(net: str, path: Path) -> Any:
     except Exception as error:  # torch.load raises whatever a damaged pickle leads to
         raise MetricError(
             f"lpips is unavailable: {path} must hold torchvision's weights of {net} (a state_dict with features.*), "
-            f"and cannot be used: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}; fetch it "
-            "again, or leave the metric out"
+            f"and cannot be used: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}; download "
+            "it again, or leave the metric out"
         ) from error
     if not all(torch.isfinite(weights).all() for weights in network.state_dict().values()):
-        raise MetricError(f"lpips is unavailable: weights in {path} are NaN or infinite, not finite; fetch it again")
+        raise MetricError(f"lpips is unavailable: weights in {path} are NaN or infinite; download it again")
     return network

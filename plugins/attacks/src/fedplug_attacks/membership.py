@@ -1,21 +1,21 @@
-"""Membership inference: which candidates a client trained on, by how sure a model is of them.
+"""Membership inference: which candidates a client trained on, by a model's confidence in them.
 
 Five statistics. phi = log p_y - log(1 - p_y) is the logit-scaled confidence in the right class y, which is close to
 normal for each example.
 
-* `lira`: offline, with shadow models (Carlini et al. 2022): phi under the target above its mean under shadow models
-  that were trained without the example, in standard deviations. No shadow model saw any candidate: all are trained on
-  public examples.
+* `lira`: offline, with shadow models (Carlini et al. 2022): the excess of phi under the target over its mean under
+  shadow models that were trained without the example, in standard deviations. No shadow model saw any candidate: all
+  are trained on public examples.
 * `rmia`: the ratio p_y / p(y) of the probability under the target and under the average model (Zarifzadeh et al. 2024),
   offline: p(y) = ((1 + a) p_out + 1 - a) / 2, where p_out is the mean over the shadow models. Their score is the share
   of population examples z whose ratio is lower by a factor gamma. With one gamma for all, this share grows with the
   ratio: candidates are in the same order, and the ratio has no ties where no z is left.
-* `gradient`: of an update, how much of each candidate's gradient is in it, all candidates weighed together and whitened
+* `gradient`: the weight of each candidate's gradient in an update, estimated for all candidates together and whitened
   by the gradients of public examples: see `weights_in`.
-* `likelihood_ratio`: without shadow models. As in `lira`, a candidate looks like a member by how far above the mean of
-  non-members its phi is. The mean is made of what is at hand: phi of the same example under the model that the client
-  started from (calibration by difficulty, Watson et al. 2022), and the mean over public examples of the same class,
-  which are known non-members (a population attack in the words of Ye et al. 2022). The variance is one for all.
+* `likelihood_ratio`: without shadow models. As in `lira`, a candidate's score is the distance of its phi above the mean
+  of non-members. The mean uses the available data: phi of the same example under the model that the client started from
+  (calibration by difficulty, Watson et al. 2022), and the mean over public examples of the same class, which are known
+  non-members (a population attack in the words of Ye et al. 2022). All candidates share one variance.
 * `loss`: the loss alone (Yeom et al. 2018).
 """
 
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BATCH, _BATCH_VALUES = 1024, 1 << 21
-"""Examples at once, and input values in them: activations of a deep network stay below 1 GiB."""
+"""Examples at once, and input values in them, so that activations of a deep network stay below 1 GiB."""
 _LEAN = 4
-"""Public examples a class must have for its mean to count as much as the mean of all classes."""
+"""Number of public examples at which the mean of a class counts as much as the mean of all classes."""
 _BY_SHADOWS = ("rmia", "lira")
 _FEWEST_PUBLIC = 8
 """Public examples below which no shadow model learns anything."""
@@ -56,50 +56,50 @@ _FEWEST_CANDIDATES = 50
 """Candidates below which the area under the curve is known to no better than 0.1 to either side, with half of them
 members: its standard deviation for guesses is sqrt((m + n + 1) / (12 m n)) (Mann and Whitney 1947), 0.08 here."""
 _OFFLINE = 0.0
-"""a of the offline `rmia`. Between 0 and 0.3 it made no difference on Fashion-MNIST; 1, which takes the shadow models
-as they are, found a third less at 1% FPR."""
+"""The parameter a of the offline `rmia`. Between 0 and 0.3 it made no difference on Fashion-MNIST. With 1, which uses
+the shadow models directly, the attack found a third less at 1% FPR."""
 _REST, _RIDGE = 0.1, 1e-3
-"""How much of the covariance of public gradients is in what `gradient` does not explain, and how much of their mean
-variance is in every direction besides."""
+"""Share of the covariance of public gradients in the unexplained part of `gradient`, and share of their mean variance
+in every direction in addition."""
 _GRADIENT_BYTES = 1 << 29
-"""What gradients of single examples take at most; of larger models some entries are drawn."""
+"""Largest size of the gradients of single examples; for larger models some entries are drawn."""
 
 
 class Membership(fedplug.Attack):
-    """Rank candidates by how much more certain a model is of them than of examples it never saw, or by its loss.
+    """Rank candidates by a model's confidence in them, relative to examples that it never saw, or by its loss.
 
-    The model is in evaluation mode, as whoever uses it has it. What is attacked is one of three: the `released` model
-    that everybody gets; the `personal` one of the target; or the target's `local` model, which is the released one
-    moved by what is visible of the target's update. Hidden entries stay where the released model has them, since that
-    is the best that is known of them: so there is one form of this attack, not an adaptive and a naive one.
+    The model is in evaluation mode, as in use. The attack targets one of three models: the `released` model that
+    everybody gets, the target's `personal` one, or the target's `local` model, which is the released one moved by the
+    visible part of the target's update. Hidden entries keep the released model's values, which are the best estimate.
+    So this attack has one form, not an adaptive and a naive one.
     """
 
     name: str
 
     class Options(fedplug.Options):
-        """The statistic, the model it is taken from, and what it is compared with."""
+        """The statistic, its model, and its reference."""
 
         method: Literal["auto", "rmia", "lira", "gradient", "likelihood_ratio", "loss"] = Field(
             "auto",
-            description="rmia and lira: confidence relative to shadow models trained on public examples; gradient: how "
-            "much of a candidate's gradient is in the update; likelihood_ratio: confidence relative to non-members, "
+            description="rmia and lira: confidence relative to shadow models trained on public examples; gradient: the "
+            "weight of a candidate's gradient in the update; likelihood_ratio: confidence relative to non-members, "
             "without shadow models; loss: the loss alone (Yeom et al. 2018); auto: gradient for an update of one step, "
             "else rmia, where there are public examples and the trainer says how it trains; else, or with a reference, "
             "likelihood_ratio",
         )
-        shadow_models: int = Field(16, ge=2, le=1024, description="of rmia and lira: how many are trained")
+        shadow_models: int = Field(16, ge=2, le=1024, description="number of shadow models of rmia and lira")
         seconds: float = Field(
-            60.0, gt=0, description="after which no further shadow model is begun; four are always trained"
+            60.0, gt=0, description="seconds after which no further shadow model is started; four are always trained"
         )
         model: Literal["auto", "personal", "local", "released"] = Field(
             "auto",
-            description="that is attacked: the target's own, the one its visible update leads to, or the released one; "
-            "auto: the first of these that the adversary has",
+            description="the attacked model: the target's own, the one that its visible update leads to, or the "
+            "released one; auto: the first of these that the adversary has",
         )
         reference: Literal["auto", "public", "released", "both"] = Field(
             "auto",
-            description="of the likelihood ratio: public examples of the same class, the same example under the "
-            "released model, or both; auto: all that there is, and without any the confidence alone",
+            description="reference of the likelihood ratio: public examples of the same class, the same example under "
+            "the released model, or both; auto: all that are available, or the confidence alone",
         )
 
         @model_validator(mode="after")
@@ -114,7 +114,7 @@ class Membership(fedplug.Attack):
 
         @property
         def asked(self) -> str:
-            """The method; a reference asks for the likelihood ratio where none is named."""
+            """The method; a reference implies the likelihood ratio if none is named."""
             return "likelihood_ratio" if self.method == "auto" and self.reference != "auto" else self.method
 
     def __init__(self, options: Options) -> None:
@@ -122,7 +122,7 @@ class Membership(fedplug.Attack):
 
     @property
     def finds(self) -> Finds:
-        """Members, from candidates and a model; of an update something visible where that is attacked."""
+        """Finds members, from candidates and a model; the `local` model also needs a visible part of the update."""
         options = self.options
         needs = _needs(options.asked, options.model, options.reference)
         return Finds(
@@ -138,7 +138,7 @@ class Membership(fedplug.Attack):
         )
         shadows = f"{options.shadow_models} shadow models trained on public examples"
         return {
-            "auto": f"membership under {model}, by {shadows} where there are some",
+            "auto": f"membership under {model}, by {shadows} if there are public examples",
             "rmia": f"membership by the ratio to the average of {shadows}, under {model}",
             "lira": f"membership by the likelihood ratio to {shadows}, under {model}",
             "gradient": "membership by the weight of each candidate's whitened gradient in the update",
@@ -150,15 +150,15 @@ class Membership(fedplug.Attack):
     def attack(self, view: View, ctx: Context) -> AttackReport:
         """A score for each candidate, higher for those that look like members.
 
-        The metrics name the model that was attacked by the mean loss of the candidates under it, such as
-        `loss_under_local`; of a local model they also state the `visible_share` of the update. `public_examples` is how
-        many of them were the reference, `shadow_models` how many were trained. A challenge of fewer than
-        `_FEWEST_CANDIDATES` is too small for a failure to say anything.
+        The metrics name the attacked model in the mean loss of the candidates under it, such as `loss_under_local`. For
+        a local model they also give the `visible_share` of the update. `public_examples` is the number of reference
+        examples, and `shadow_models` the number of trained models. With fewer than `_FEWEST_CANDIDATES` candidates a
+        failure is inconclusive.
         """
         assert view.candidates is not None
         which = self._which(view)
         if which == "personal" and view.personal is None:
-            reason = f"the adversary {view.adversary} has no model of the target's own"
+            reason = f"the adversary {view.adversary} has no personal model of the target"
             return AttackReport(NOT_APPLICABLE, reason=reason)
         method, unmet = self._method(which, view, ctx)
         if unmet:
@@ -198,7 +198,7 @@ class Membership(fedplug.Attack):
         from_released = ratio and which != "released" and reference != "public"
         from_public = ratio and ctx.public is not None and reference != "released"
         if ratio and which == "released" and reference in ("released", "both"):
-            reason = "the released model is the closest to the target's that is known, and cannot be its own reference"
+            reason = "the released model is the closest known one to the target's, and cannot be its own reference"
             return AttackReport(NOT_APPLICABLE, reason=reason)
         sets = [view.candidates] + ([ctx.public.examples] if from_public and ctx.public else [])
         models = {which: self._vector(which, view)}
@@ -251,7 +251,7 @@ class Membership(fedplug.Attack):
         return AttackReport(FINISHED, metrics, members=members, seed=ctx.seed)
 
     def _by_gradients(self, view: View, ctx: Context) -> AttackReport:
-        """By the weight of each candidate in the gradient that what is visible of the update amounts to."""
+        """By the weight of each candidate in the gradient estimated from the visible part of the update."""
         import torch
         from fedplug_std.per_sample import per_sample_gradients
 
@@ -322,7 +322,7 @@ class Membership(fedplug.Attack):
 
 
 def _needs(method: str, model: str, reference: str) -> Needs:
-    """What a method needs; `auto` does with whatever there is."""
+    """The needs of a method; `auto` uses what is available."""
     gradient = method == "gradient"
     local = model == "local" or gradient
     compared = method == "likelihood_ratio" and reference in ("public", "both")
@@ -335,7 +335,7 @@ def _needs(method: str, model: str, reference: str) -> Needs:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Confidence:
-    """What a model says of examples.
+    """A model's confidence in examples.
 
     Attributes:
         loss: float64 (n,), cross entropy in nats.
@@ -347,22 +347,22 @@ class Confidence:
 
 
 def local_model(vector: NDArray[np.float32], update: ObservedUpdate) -> NDArray[np.float32]:
-    """The released model moved by what is visible of an update; hidden entries stay.
+    """The released model moved by the visible part of an update; hidden entries stay.
 
-    Noised values are taken as they are: to shrink them by Wiener's filter, tensor by tensor, changed the area under the
-    ROC curve by less than 0.03 either way, and lowered it more often.
+    Noised values are used directly. Shrinking them by Wiener's filter, tensor by tensor, changed the area under the ROC
+    curve by less than 0.03 either way, and lowered it more often.
     """
     # Of a gradient, whose sign is 1, a step against it.
     return vector - np.float32(update.meaning.sign) * update.dense(0.0)
 
 
 def gaussian_scores(target: NDArray[np.float64], out: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far each phi is above a normal distribution of what models say that did not see the example; (m,).
+    """Distance of each phi above its normal distribution under models that did not see the example; (m,).
 
-    Higher means that fewer such models would be so sure: 1 - Pr[N(mu_out, sigma_out^2) > phi] grows with
-    (phi - mu_out) / sigma_out, which is given because it does not saturate (Carlini et al. 2022, the offline attack).
-    The variance of an example is halfway between its own and the mean of all: with few shadow models its own alone is
-    as good as noise (they take one variance for all below 64).
+    Higher means that fewer such models would be so confident: 1 - Pr[N(mu_out, sigma_out^2) > phi] grows with (phi -
+    mu_out) / sigma_out, which is given because it does not saturate (Carlini et al. 2022, the offline attack). The
+    variance of an example is halfway between its own and the mean of all: with few shadow models its own variance alone
+    is too noisy (the paper uses one variance for all below 64).
 
     Args:
         target: (m,), phi under the target.
@@ -375,7 +375,7 @@ def gaussian_scores(target: NDArray[np.float64], out: NDArray[np.float64]) -> ND
 
 
 def ratios(target: NDArray[np.float64], out: NDArray[np.float64]) -> NDArray[np.float64]:
-    """log (p_y / p(y)): how much more likely the target makes each label than the average model does; (m,).
+    """log (p_y / p(y)): the log ratio of each label's probability under the target and under the average model; (m,).
 
     Args:
         target: (m,), log p_y under the target.
@@ -388,17 +388,17 @@ def ratios(target: NDArray[np.float64], out: NDArray[np.float64]) -> NDArray[np.
 
 def weights_in(mean: torch.Tensor, candidates: torch.Tensor, public: torch.Tensor, examples: int, variance: float = 0.0,
                shortened: bool = False) -> NDArray[np.float64]:  # fmt: skip
-    """The weight to be expected of each candidate's gradient in a mean of gradients, times the examples; (m,).
+    """The expected weight of each candidate's gradient in a mean of gradients, times the examples; (m,).
 
     The mean u of n gradients is sum_i w_i g_i + e. A candidate has the weight 1/n or 0, each as likely; e are examples
-    that are no candidates, noise, and later steps. The best linear estimate of w is
+    that are not candidates, noise, and later steps. The best linear estimate of w is
 
         w_0 + (4 n^2 I + G V^-1 G^T)^-1 G V^-1 (u - G^T w_0 - (1 - sum w_0) mu),   w_0 = 1 / max(2n, m),
 
-    mu and C being mean and covariance of the public gradients and V = `_REST` C / n + r I: what all examples pull at is
-    whitened, and what candidates have in common is shared out among them. One by one, by whitened cosines, the area
-    under the curve was 0.82 at most where this had 1 (digits, a batch of 100, an untrained perceptron). By the matrix
-    inversion lemma only systems of as many equations as examples are solved, whatever P.
+    mu and C being mean and covariance of the public gradients and V = `_REST` C / n + r I: directions common to all
+    examples are whitened, and common parts of candidates are shared among them. With separate whitened cosines the area
+    under the curve was at most 0.82, where this estimate had 1 (digits, a batch of 100, an untrained perceptron). By
+    the matrix inversion lemma only systems of as many equations as examples are solved, whatever P.
 
     Args:
         mean: float32 (P,), u.
@@ -406,7 +406,7 @@ def weights_in(mean: torch.Tensor, candidates: torch.Tensor, public: torch.Tenso
         public: float32 (k, P).
         examples: n, behind the mean.
         variance: of the noise on each entry of the mean.
-        shortened: True where a clip may have made the mean smaller; by how much is then estimated.
+        shortened: True if a clip may have made the mean smaller; the factor is then estimated.
     """
     import torch
 
@@ -434,9 +434,9 @@ def weights_in(mean: torch.Tensor, candidates: torch.Tensor, public: torch.Tenso
 
 def above_non_members(candidates: NDArray[np.float64], classes: NDArray[np.int64], public: NDArray[np.float64],
                       public_classes: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:  # fmt: skip
-    """How far each candidate's statistic is above that of non-members of its class, in standard deviations.
+    """Distance of each candidate's statistic above that of non-members of its class, in standard deviations.
 
-    The mean of a class leans on the mean of all classes as if `_LEAN` more examples had that one.
+    The mean of a class is shrunk toward the mean of all classes, which counts like `_LEAN` further examples.
 
     Args:
         candidates: (m,), of the candidates, and their `classes`.
@@ -454,8 +454,8 @@ def _confidence(
     view: View, vector: NDArray[np.float32], examples: Examples, progress: Callable[[int, float], Any] | None = None,
     buffers: Mapping[str, NDArray[Any]] | None = None,
 ) -> Confidence:  # fmt: skip
-    """What the model with these parameters, and buffers if given, says of examples, in evaluation mode; the view's
-    model is left as it was.
+    """The confidence of the model with these parameters, and buffers if given, in evaluation mode. The view's model
+    does not change.
 
     Calls `progress(examples done, mean loss of the last batch)`.
     """

@@ -1,4 +1,4 @@
-"""How well membership scores tell a client's examples from others: area under the ROC curve, and TPR at low FPR."""
+"""Metrics of membership scores: area under the ROC curve, and true-positive rates at low false-positive rates."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 RATES = {"tpr_at_1_fpr": 100, "tpr_at_01_fpr": 1000}
-"""True-positive rates by the false-positive rate at which they are: at most one false alarm in so many."""
+"""Names of true-positive rates, with the number of non-members for each allowed false alarm."""
 
 
 class MembershipRoc(fedplug.Metric):
-    """Area under the ROC curve of membership scores, and how many members are found at 1% and at 0.1% false alarms.
+    """Area under the ROC curve of membership scores, and the share of members found at 1% and at 0.1% false alarms.
 
-    The area is the chance that a member scores higher than a non-member, ties counted half (Mann and Whitney 1947);
-    0.5 is a coin. An attack that is sure of a few members and guesses the rest has an area near 0.5 and still does
-    harm, so the true-positive rates at low false-positive rates are given too (Carlini et al. 2022), each with its 95%
-    interval (Clopper and Pearson 1934). So few non-members that one false alarm is more than the rate cannot resolve
-    it: the rate is left out then, which says nothing about it. The interval takes the threshold as given; the rate of
-    false alarms behind it is known to no better than its own interval, which for 1 of 1,000 is 0.003% to 0.56%.
+    The area is the chance that a member scores higher than a non-member, ties counted half (Mann and Whitney 1947); 0.5
+    is a coin. An attack that is sure of a few members and guesses the rest has an area near 0.5 and still does harm, so
+    the true-positive rates at low false-positive rates are given too (Carlini et al. 2022), each with its 95% interval
+    (Clopper and Pearson 1934). If there are so few non-members that one false alarm exceeds the rate, the rate is left
+    out, which says nothing about it. The interval treats the threshold as given. The rate of false alarms behind it has
+    its own interval, which for 1 of 1,000 is 0.003% to 0.56%.
     """
 
     name: str
@@ -92,7 +92,7 @@ def area_under_roc(inside: NDArray[np.float64], outside: NDArray[np.float64]) ->
 
 
 def threshold(outside: NDArray[np.float64], one_in: int) -> float:
-    """The lowest score that no more than one in so many of the non-members (>= `one_in`) is above.
+    """The lowest score that at most one in `one_in` of the non-members exceeds.
 
     A member that ties with a non-member is above a threshold only together with it.
     """
@@ -100,11 +100,11 @@ def threshold(outside: NDArray[np.float64], one_in: int) -> float:
 
 
 def clopper_pearson(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
-    """Exact interval of a share (Clopper and Pearson 1934): it covers the true one at least so often.
+    """Exact interval of a share (Clopper and Pearson 1934): it covers the true one at least at the given level.
 
     Args:
-        successes: of so many `trials`, >= 1.
-        level: of confidence.
+        successes: number of successes among `trials`, >= 1.
+        level: confidence level.
     """
     from scipy.stats import beta
 

@@ -1,4 +1,4 @@
-"""Mutual information, in bits an entry, between an update and what an adversary saw of it."""
+"""Mutual information, in bits an entry, between an update and an adversary's view of it."""
 
 from __future__ import annotations
 
@@ -17,35 +17,36 @@ if TYPE_CHECKING:
 
 
 class MutualInformation(fedplug.Metric):
-    """Bits that what is visible of an update tells about an entry of it, minus those that chance would show.
+    """Bits of information about an entry of an update in the adversary's view, minus those expected by chance.
 
-    X is an entry of the true update, S its state in the view and V its value there, if it has one; every entry is taken
-    for one draw of (X, S, V). The adversary knows the states, so what it learns is I(X; (V, S)) = I(X; S) +
-    P(visible) I(X; V | visible): also the mask speaks, where it follows from the values. The estimate is the plug-in
-    formula on a histogram. Its bias is about that of the same histogram with X shuffled, which is subtracted.
+    X is an entry of the true update, S its state in the view and V its value there, if it has one; every entry counts
+    as one draw of (X, S, V). The adversary knows the states, so what it learns is I(X; (V, S)) = I(X; S) + P(visible)
+    I(X; V | visible). The mask is informative too if it follows from the values. The estimate is the plug-in formula on
+    a histogram. Its bias is about that of the same histogram with X shuffled, which is subtracted.
 
     SenseCrypt (Sec. 2.2, eq. 3) has the plug-in formula with a logarithm to base 2 for the parameters before and after
     selective encryption, and names neither bins nor tensors. Its decrease to almost 0 once the largest entries are
-    encrypted (Fig. 18) is what bins of equal width show whose range these entries set: all others share a few bins.
+    encrypted (Fig. 18) is an effect of bins of equal width: these entries set the range, so all others share a few
+    bins.
 
-    Entries are not independent: where little information about single entries is visible, labels may still follow from
-    many of them together. Low values prove nothing.
+    Entries are not independent: if single entries show little information, many of them together may still reveal
+    labels. Low values prove nothing.
     """
 
     name: str
 
     class Options(fedplug.Options):
-        """The histogram, and the shuffles that say what chance would show."""
+        """The histogram, and the shuffles that measure chance."""
 
-        bins: int = Field(64, ge=2, le=1024, description="of each axis of the histogram")
+        bins: int = Field(64, ge=2, le=1024, description="number of bins of each axis of the histogram")
         bins_by: Literal["quantile", "width"] = Field(
             "quantile", description="bins with equally many entries, or of equal width from the least to the greatest"
         )
         permutations: int = Field(20, ge=1, description="shuffles that the baseline is the mean of")
         entries: int = Field(
-            1_000_000, ge=1000, description="of larger updates so many entries are drawn at random, the same each time"
+            1_000_000, ge=1000, description="number of entries drawn at random from larger updates, the same each time"
         )
-        seed: int = Field(0, ge=0, description="of the shuffles and the draw")
+        seed: int = Field(0, ge=0, description="seed of the shuffles and the draw")
 
     measures = Measures(
         kind="update",
@@ -58,7 +59,7 @@ class MutualInformation(fedplug.Metric):
         },
         conventions=(
             "bits an entry, 0 to log2(bins); plug-in on a histogram; net and mi_ numbers are minus the mean over "
-            "shuffles; mi_naive takes hidden entries for 0"
+            "shuffles; mi_naive treats hidden entries as 0"
         ),
         default=True,
     )
@@ -67,7 +68,7 @@ class MutualInformation(fedplug.Metric):
         self.options = options
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, Any]:
-        """The numbers of one view; what the attack found does not matter.
+        """The numbers of one view; they do not depend on the attack's findings.
 
         Returns:
             `mutual_information`: I(X; (V, S)), the plug-in estimate. `permutation_baseline`: its mean over shuffles of
@@ -95,13 +96,13 @@ class MutualInformation(fedplug.Metric):
 
     def _numbers(self, true: NDArray[np.float32], states: NDArray[np.uint8], seen: NDArray[np.float32],
                  visible: NDArray[np.bool_], rng: np.random.Generator) -> dict[str, float]:  # fmt: skip
-        # What is seen as it is goes into the bins of the truth: others, however alike, would cut across them and look
-        # like noise. What is noised goes into bins of its own range.
+        # Clear values go into the bins of the truth, since slightly different bins would look like noise. Noised values
+        # go into bins of their own range.
         edges = self._edges(true)
         noised = states == Seen.NOISED
         edges_noised = self._edges(seen[noised]) if noised.any() else edges
         x = _binned(true, edges)
-        # A column for each state and bin: the same value tells something else with and without noise.
+        # A column for each state and bin, since a value means something different with and without noise.
         known = states.astype(np.int64) * self.options.bins
         for state, cuts in ((Seen.CLEAR, edges), (Seen.NOISED, edges_noised)):
             known[states == state] += _binned(seen[states == state], cuts)

@@ -1,4 +1,4 @@
-"""Which classes a client has, from what it sent in a negotiation and not from its update."""
+"""Which classes a client has, from its messages in a negotiation and not from its update."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedplug_attacks.api.view import View
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# A class with less than this part of an equal share of what was sent is taken for absent.
+# A class with less than this part of an equal share of the scores counts as absent.
 _PRESENT = 0.25
 
 _KINDS = ("vectors", "ballots", "masks")
@@ -27,15 +27,15 @@ _KINDS = ("vectors", "ballots", "masks")
 class Negotiation(fedplug.Attack):
     """Class presence and counts from ballots, sensitivity vectors and masks (this project).
 
-    Scores of scalars follow from gradients on the client's data. In the last layer, row k and bias k get theirs mostly
-    from examples of class k, and hardly any where there are none. So the mean of what was told over row k of the last
-    layer says how much there is of class k: the mean of the numbers of a vector, the share of scalars that a ballot
-    names, or the share that lie in a zone for sensitive scalars. Later rounds are about the same data, so rounds are
-    averaged. With `compare: clients` a class is measured against what the other clients told of the same class.
+    Scores of scalars follow from gradients on the client's data. In the last layer, the gradients of row k and bias k
+    come mostly from examples of class k, and are small without such examples. So the mean of the sent values over row k
+    of the last layer measures the amount of class k: the mean of the numbers of a vector, the share of scalars that a
+    ballot names, or the share that lie in a zone for sensitive scalars. Later rounds are about the same data, so rounds
+    are averaged. With `compare: clients` a class is compared with the same class of the other clients.
 
-    Positions under a key that the adversary does not hold are read as if they were not; what is found then is noise.
-    Counts are in proportion to the scores, of as many examples as the client has if it sent that, and 1 else. Vectors
-    come first, then ballots, then masks; a mask shows also where the ballots were sent under a key.
+    Positions under a key that the adversary does not hold are read as if they were clear, which gives noise. Counts are
+    in proportion to the scores and sum to the client's number of examples if it sent that, else each is 1. Vectors come
+    first, then ballots, then masks. A mask is visible even if the ballots were sent under a key.
     """
 
     name: str
@@ -45,19 +45,19 @@ class Negotiation(fedplug.Attack):
     )  # fmt: skip
 
     class Options(fedplug.Options):
-        """What is read, and how."""
+        """The messages to read, and the comparison."""
 
         read: Literal["any", "vectors", "ballots", "masks"] = Field(
             "any", description="vectors: a number a scalar; ballots: bitmaps and lists of positions; masks: positions "
-            "of zones that travel with an upload; any: the first of these that there is"
+            "of zones that travel with an upload; any: the first of these that is available"
         )  # fmt: skip
         compare: Literal["rows", "clients"] = Field(
             "rows",
-            description="rows: classes of one client with each other; clients: each class also with what other clients "
-            "told of it",
+            description="rows: classes of one client with each other; clients: each class also with the same class of "
+            "other clients",
         )
         large: Literal["present", "absent"] = Field(
-            "present", description="what a large score stands for; gradients are large where a class is present"
+            "present", description="the meaning of a large score; gradients are large where a class is present"
         )
 
     def __init__(self, options: Options) -> None:
@@ -66,11 +66,11 @@ class Negotiation(fedplug.Attack):
     def describe(self) -> str:
         """A line for the plan."""
         options = self.options
-        return f"class presence from what the negotiation told ({options.read}, compared by {options.compare})"
+        return f"class presence from negotiation messages ({options.read}, compared by {options.compare})"
 
     @hookimpl
     def attack(self, view: View, ctx: Context) -> AttackReport:
-        """Scores the classes; not applicable where nothing sent is about scalars, or the last layer is not dense."""
+        """Scores the classes; not applicable if no message is about scalars, or the last layer is not dense."""
         try:
             rows = last_rows(ctx.layout, view.num_classes)
             kind, found = self._read(view, ctx.layout, rows)
@@ -93,7 +93,7 @@ class Negotiation(fedplug.Attack):
     def _read(
         self, view: View, layout: Layout, rows: NDArray[np.int64]
     ) -> tuple[str, dict[int, list[tuple[NDArray[np.float64], Told]]]]:
-        """Of the first kind that the target told: by client, the mean over each class's row in each reply.
+        """For the first kind that the target sent: by client, the mean over each class's row in each reply.
 
         Raises:
             ViewError: the target sent nothing of the kind.
@@ -109,7 +109,7 @@ class Negotiation(fedplug.Attack):
             if view.target in found[kind]:
                 return kind, found[kind]
         what = "vector, ballot or mask" if self.options.read == "any" else self.options.read.removesuffix("s")
-        raise ViewError(f"nothing that the client told is a {what} of single scalars that this adversary can read")
+        raise ViewError(f"the client sent no {what} of single scalars that this adversary can read")
 
 
 def _kind(scalars: NDArray[np.float64], told: Told) -> str:
@@ -119,7 +119,7 @@ def _kind(scalars: NDArray[np.float64], told: Told) -> str:
 
 
 def _sensitive(scalars: NDArray[np.float64], told: Told) -> NDArray[np.float64]:
-    """A mask of what the client finds sensitive: of a zone that is not encrypted, what is left out of it."""
+    """A mask of the client's sensitive scalars: for a zone that is not encrypted, the positions outside of it."""
     return 1 - scalars if told.zone and told.zone != ENCRYPTED else scalars
 
 
@@ -142,7 +142,7 @@ def last_rows(layout: Layout, num_classes: int) -> NDArray[np.int64]:
 
 
 def counts_of(scores: NDArray[np.float64], examples: int | None) -> NDArray[np.int64]:
-    """Whole counts in proportion to the scores, 0 for classes that stand out by how little they have.
+    """Whole counts in proportion to the scores, 0 for classes with conspicuously low scores.
 
     Args:
         scores: (K,).

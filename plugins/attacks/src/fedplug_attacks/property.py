@@ -1,4 +1,4 @@
-"""Properties of a client's examples: how many of them have an attribute that the model need not be trained on."""
+"""Properties of a client's examples: the share with an attribute that the model need not be trained on."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from fedplug_attacks.api.view import View
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Shadow updates that are made, however long it takes.
+# Least number of shadow updates, whatever the time.
 _FEWEST = 20
-# Public examples that must have the attribute, and that must not.
+# Least number of public examples with the attribute, and of those without it.
 _LEAST_EACH = 8
 # Ridges that are tried, as shares of the mean of the Gram matrix's diagonal.
 _RIDGES = np.logspace(-6, 2, 17)
-# Shadow updates tell nothing where their error is not below that of the mean by this factor.
+# Shadow updates are uninformative if their error is not below that of the mean by this factor.
 _TELLING = 0.9
 
 
@@ -36,12 +36,11 @@ class Property(Formed):
 
     Ganju, Wang, Yang, Gunter and Borisov (CCS 2018) and Melis, Song, De Cristofaro and Shmatikov (IEEE S&P 2019, Sec.
     4.3): the attacker trains models, or takes gradients, on public examples with and without the property, and learns
-    to tell them apart. Here each shadow update starts from the model that the target's started from, is made as the
-    target's trainer says, on as many public examples, and a share of these drawn evenly from 0 to 1 has the attribute.
-ridge regression on the visible entries, each in units of its spread over shadows and noise, foretells the share;
-    its ridge, and whether it tells anything at all, are tried on shadows of public examples that it did not learn from.
-
-    Which attribute it is the recipe says: `attack: {truth: {column: sex}}`. Naive: hidden entries of the target are 0.
+    to tell them apart. Here each shadow update starts from the target's model and follows the target's trainer on the
+    same number of public examples. The share of these with the attribute is drawn evenly from 0 to 1. Ridge regression
+    on the visible entries, each in units of its spread over shadows and noise, predicts the share. The ridge and the
+    accuracy are tested on shadows of public examples that were not used for the fit. The recipe names the attribute:
+    `attack: {truth: {column: sex}}`. Naive: hidden entries of the target are 0.
     """
 
     name: str
@@ -54,11 +53,11 @@ ridge regression on the visible entries, each in units of its spread over shadow
         """How hidden entries are treated, and how many shadow updates are made."""
 
         form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: visible entries only; naive: hidden ones are taken for 0"
+            "adaptive", description="adaptive: visible entries only; naive: hidden ones are treated as 0"
         )
-        shadow_updates: int = Field(200, ge=_FEWEST, le=10_000, description="how many are made")
+        shadow_updates: int = Field(200, ge=_FEWEST, le=10_000, description="number of shadow updates")
         seconds: float = Field(
-            30.0, gt=0, description=f"after which no further shadow update is begun; {_FEWEST} are always made"
+            30.0, gt=0, description=f"seconds after which no shadow update starts; {_FEWEST} are always made"
         )
 
     def __init__(self, options: Options) -> None:
@@ -70,7 +69,7 @@ ridge regression on the visible entries, each in units of its spread over shadow
 
     @hookimpl
     def attack(self, view: View, ctx: Context) -> AttackReport:
-        """Foretells the share; not applicable where no attribute is asked, or training is not known."""
+        """Predicts the share; not applicable if no attribute is requested, or the training is unknown."""
         assert view.update is not None
         if reason := _unmet(view, ctx):
             return AttackReport(NOT_APPLICABLE, reason=reason)
@@ -82,7 +81,7 @@ ridge regression on the visible entries, each in units of its spread over shadow
         else:
             target, updates = view.update.values.astype(np.float64), updates[:, visible]
             updates = updates + rng.standard_normal(updates.shape) * sigma_of(view.update)
-        if view.update.clips:  # their sizes say nothing, then
+        if view.update.clips:  # their sizes are then uninformative
             target = target / (np.linalg.norm(target) or 1.0)
             updates = updates / np.maximum(np.linalg.norm(updates, axis=1, keepdims=True), 1e-300)
         share, error, trivial = foretold(updates, shares, halves, target)
@@ -104,8 +103,8 @@ ridge regression on the visible entries, each in units of its spread over shadow
     def _shadow_updates(
         self, view: View, ctx: Context
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-        """Updates (k, P) from the target's start on public examples, the share of these with the attribute, and of
-        which half of the public examples they are."""
+        """Updates (k, P) from the target's start on public examples, the share of these with the attribute, and the
+        half of the public examples that they use."""
         assert view.update is not None
         assert view.attribute is not None
         assert view.vector is not None
@@ -137,7 +136,7 @@ ridge regression on the visible entries, each in units of its spread over shadow
 
 
 def _drawn(rows: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """So many of the rows, each once where there are enough."""
+    """This number of rows, each once if there are enough."""
     return rng.choice(rows, count, replace=count > len(rows))
 
 
@@ -146,7 +145,7 @@ def _unmet(view: View, ctx: Context) -> str:
     assert view.update is not None
     meaning = view.update.meaning
     if view.attribute is None:
-        return "no attribute is asked; write attack: {truth: {column: ...}} in the recipe"
+        return "no attribute is requested; write attack: {truth: {column: ...}} in the recipe"
     having = int(np.count_nonzero(view.attribute.public))
     lacking = len(view.attribute.public) - having
     if min(having, lacking) < _LEAST_EACH:
@@ -168,8 +167,8 @@ def foretold(
 ) -> tuple[float, float, float]:
     """Ridge regression of shares on updates, in its dual form.
 
-    One step on few rows is a mean of so many gradients, from which a regression reads the rows themselves, and their
-    share without error; of other rows it then knows nothing. So what is learnt on one half is tried on the other.
+    One step on few rows is a mean of few gradients. A regression can memorise these rows and predict their share
+    without error, but fail on other rows. So a fit on one half is tested on the other.
 
     Args:
         updates: (k, m) of the shadows.
@@ -203,7 +202,7 @@ def foretold(
 
 
 class AttributeShare(fedplug.Metric):
-    """How far the share of the examples that have an attribute was missed."""
+    """Absolute error of the estimated share of examples with an attribute."""
 
     class Options(fedplug.Options):
         """It has none."""
@@ -222,9 +221,9 @@ class AttributeShare(fedplug.Metric):
         """`share_error`, and `true_share`.
 
         Raises:
-            MetricError: no attribute was asked, or the attack found no share of it.
+            MetricError: no attribute was requested, or the attack found no share.
         """
         if truth.attribute is None or found.share is None:
-            raise MetricError("attribute_share compares shares of an attribute, and there are none here")
+            raise MetricError("attribute_share compares shares of an attribute, but there are none here")
         true = float(truth.attribute.mean())
         return {"share_error": abs(found.share - true), "true_share": true}

@@ -1,6 +1,6 @@
-"""Image metrics inside and outside the privacy-sensitive regions of the true images, as FedRE judges attacks.
+"""Image metrics inside and outside the privacy-sensitive regions of the true images, as in FedRE.
 
-The paper does not say how it cuts structural similarity to a region; here its map is averaged over the region.
+The paper does not say how it restricts structural similarity to a region. Here its map is averaged over the region.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Regions(_images.ImageMetric):
-    """MSE, PSNR and MSSIM inside and outside the privacy-sensitive regions (as FedRE's Table 2 compares attacks)."""
+    """MSE, PSNR and MSSIM inside and outside the privacy-sensitive regions (as in FedRE's Table 2)."""
 
     measures = Measures(
         kind="images",
@@ -50,13 +50,14 @@ class Regions(_images.ImageMetric):
             None, min_length=1, description="fields that count as inside, such as [name, total]; null: all of them"
         )
         box: tuple[int, int, int, int] | None = Field(
-            None, description="[x0, y0, x1, y1], what is inside whatever the data marks; x1 and y1 are outside"
+            None, description="[x0, y0, x1, y1], a box that counts as inside, whatever the data marks; x1, y1 are "
+                              "outside"
         )
 
         @model_validator(mode="after")
         def _one_region(self) -> Regions.Options:
             if self.fields is not None and self.box is not None:
-                raise ValueError("fields and box both say what is inside; write one of them")
+                raise ValueError("fields and box both define the inside; give only one of them")
             if self.box is not None:
                 x0, y0, x1, y1 = self.box
                 if not (0 <= x0 < x1 and 0 <= y0 < y1):

@@ -1,4 +1,4 @@
-"""One batch that a client trained on in many rounds: what any of these rounds shows, used together."""
+"""Attacks one batch that a client trained on in many rounds, with the information of all rounds together."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 # The learning rate falls to a tenth after these shares of the iterations (Geiping et al. 2020).
 _MILESTONES = (3 / 8, 5 / 8, 7 / 8)
-# Rounds of which the exact attack on a batch is tried first.
+# Number of rounds on which the exact attack on a batch is tried first.
 _FEW = 5
 
 
 class Rounds(Formed):
-    """Inputs from every round in which they were trained on: where masks move and noise is drawn anew.
+    """Inputs from all rounds that trained on them, as masks move and noise is drawn afresh.
 
-    With a first fully connected layer its gradients of all rounds are those of one wide layer, which the linear leak
-    (one example) or the exact attack on batches (`attacks.exact_batch`) takes apart. Else, and where there is noise on
-    a batch, inputs are searched for whose gradients match those of all rounds at once, each at its own model: one minus
-    their common cosine, plus total variation, as in `attacks.inverting`.
+    If the first layer is fully connected, its gradients of all rounds are those of one wide layer, which the linear
+    leak (one example) or the exact attack on batches (`attacks.exact_batch`) inverts. Else, and for a batch with noise,
+    the attack searches for inputs whose gradients match those of all rounds, each at its own model: one minus their
+    common cosine, plus total variation, as in `attacks.inverting`.
 
-    Rounds count where everybody knows that they are of the same examples: of a probe with `rounds`, or of clients that
-    train on all they have. Of one round it is an attack like the others; `rounds` in its report says how many there
-    were, and `coverage` which share of the entries they show together.
+    Rounds count if they certainly use the same examples: those of a probe with `rounds`, or of clients that train on
+    all their data. With one round it is an attack like the others. In its report, `rounds` is their number, and
+    `coverage` the share of the entries that they show together.
     """
 
     finds = Finds(
@@ -46,18 +46,18 @@ class Rounds(Formed):
     )  # fmt: skip
 
     class Options(fedplug.Options):
-        """Which rounds, and how inputs are found in them."""
+        """The rounds to use, and the method."""
 
         form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: only visible entries are used; naive: hidden ones are taken for 0"
+            "adaptive", description="adaptive: only visible entries are used; naive: hidden ones are treated as 0"
         )
         method: Literal["layer", "search"] | None = Field(
             None, description="layer: from the first layer; search: match gradients; null: the first that applies"
         )
-        most: int = Field(20, ge=1, le=1000, description="rounds that are used at most, evenly spaced")
-        iterations: int = Field(600, ge=1, description="of a search: Adam steps")
-        tv: float = Field(0.01, ge=0, allow_inf_nan=False, description="of a search: weight of the total variation")
-        lr: float = Field(0.1, gt=0, allow_inf_nan=False, description="of a search: learning rate, standardised units")
+        most: int = Field(20, ge=1, le=1000, description="largest number of rounds, evenly spaced")
+        iterations: int = Field(600, ge=1, description="Adam steps of a search")
+        tv: float = Field(0.01, ge=0, allow_inf_nan=False, description="weight of the total variation in a search")
+        lr: float = Field(0.1, gt=0, allow_inf_nan=False, description="learning rate of a search, standardised units")
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -68,7 +68,7 @@ class Rounds(Formed):
 
     @hookimpl
     def attack(self, view: View, ctx: Context) -> AttackReport:
-        """Uses what is visible in any of the rounds."""
+        """Uses the visible entries of all rounds."""
         method, reason = self.options.method, ""
         report = None
         if method != "search":
@@ -104,10 +104,10 @@ class Rounds(Formed):
         return self._by_rank(view, ctx) or leak.attack(wide, ctx)
 
     def _by_rank(self, view: View, ctx: Context) -> AttackReport | None:
-        """The exact attack on a batch: of the first round alone, of few, and of all; None if it applies to none.
+        """The exact attack on a batch, with the first round alone, with few, and with all; None if it never applies.
 
-        A trained model hardly moves for examples that it knows, so that an early round may show a batch better than all
-        together; and few rows are searched fast. Which answer is best follows from how many images are certain.
+        A trained model hardly moves for examples that it knows, so an early round may show a batch better than all
+        together, and a search in few rows is fast. The best answer is the one with most certain images.
         """
         from fedplug_attacks.exact_batch import ExactBatch
 
@@ -137,7 +137,7 @@ class Rounds(Formed):
         views = [one for one in each_round(view, options.most) if one.model is not None]
         lacks = Needs().unmet(views[-1] if views else view)
         if len(view.shape) != 3:
-            lacks = "a search is for images, and the inputs are none"
+            lacks = "a search is for images, but the inputs are not images"
         if lacks:
             return AttackReport(NOT_APPLICABLE, reason=lacks)
         device: str = ctx.party.device  # type: ignore[attr-defined]
@@ -168,7 +168,7 @@ def _from_noise(wide: View, ctx: Context) -> AttackReport:
     except ViewError as error:
         return AttackReport(NOT_APPLICABLE, reason=str(error))
     ctx.party.progress(1, 1, 1 - found.alignment)  # type: ignore[attr-defined]
-    hidden = "noise alone would look like what the rows of the first layer have in common"
+    hidden = "noise alone would explain the common direction of the first layer's rows"
     return AttackReport(
         FINISHED, {"alignment": found.alignment}, images=found.image.astype(np.float32).reshape(1, *wide.shape),
         seed=wide.seed, unfit="" if found.alignment else hidden,
@@ -176,7 +176,7 @@ def _from_noise(wide: View, ctx: Context) -> AttackReport:
 
 
 def _labels(matcher: SeveralRounds, ctx: Context) -> list[list[int]]:
-    """The labels to try, as all rounds together tell them."""
+    """The labels to try, from all rounds together."""
     from fedplug_attacks._last_layer import batch_labels, single_label
 
     classes, batch, form = matcher.view.num_classes, matcher.batch, matcher.form

@@ -1,4 +1,4 @@
-"""Which tokens a client's texts hold: rows of the embedding that move are theirs; and metrics of tokens and texts."""
+"""Which tokens a client's texts hold, from the rows of the embedding that move; and metrics of tokens and texts."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Tokens(fedplug.Attack):
     """The tokens of a batch, read off the embedding: a token that is not in it has a gradient of 0 (Melis et al. 2019).
 
     Melis, Song, De Cristofaro and Shmatikov, Exploiting unintended feature leakage in collaborative learning, IEEE S&P
-    2019, Sec. 4.1. It finds which tokens there are, not their order. Row t of the first parameter moves where token t
-    is an input; with noise, a row counts that is longer than noise alone makes it. A model whose embedding is its last
-    layer too moves all rows, and so does weight decay: `least` then tells them apart, or nothing does.
+    2019, Sec. 4.1. It finds the tokens, not their order. Row t of the first parameter moves if token t is an input.
+    With noise, a row counts if it is longer than noise alone makes it. All rows move if the embedding is also the last
+    layer, or with weight decay: then only `least` can separate them.
     """
 
     name: str
@@ -43,10 +43,10 @@ class Tokens(fedplug.Attack):
         """Which rows count."""
 
         least: float = Field(
-            1e-3, gt=0, lt=1, description="a row counts from this share of the longest row's norm a value on"
+            1e-3, gt=0, lt=1, description="smallest norm a value of a row that counts, as a share of the longest row's"
         )
         deviations: float = Field(
-            4.0, gt=0, description="with noise: how many standard deviations longer a row must be than noise makes it"
+            4.0, gt=0, description="with noise: standard deviations by which a row must be longer than noise alone"
         )
 
     def __init__(self, options: Options) -> None:
@@ -58,14 +58,14 @@ class Tokens(fedplug.Attack):
 
     @hookimpl
     def attack(self, view: View, ctx: Context) -> AttackReport:
-        """Names the tokens; not applicable where the first parameter is no embedding."""
+        """Finds the tokens; not applicable if the first parameter is not an embedding."""
         assert view.update is not None
         update, name = view.update, role(view.update.layout, FIRST_WEIGHT)
         rows = update.tensor(name) if name else None
         if rows is None or rows.states.shape[0] != view.num_classes:
             instead = "no matrix" if rows is None else f"a matrix of {rows.states.shape[0]} rows"
             rows_of = f"an embedding has a row for each of {view.num_classes} tokens"
-            reason = f"the first parameter is {instead}, and {rows_of}"
+            reason = f"the first parameter is {instead}, but {rows_of}"
             return AttackReport(NOT_APPLICABLE, reason=reason)
         there = moving(update, rows, self.options.least, self.options.deviations)
         ctx.party.progress(1, 1, None)  # type: ignore[attr-defined]
@@ -74,12 +74,12 @@ class Tokens(fedplug.Attack):
 
 
 def moving(update: ObservedUpdate, rows: TensorView, least: float, deviations: float) -> NDArray[np.bool_]:
-    """Which rows of an embedding move, (V,): not those that are hidden, nor what noise alone may be.
+    """Which rows of an embedding move, (V,): neither hidden ones, nor those that noise alone may explain.
 
     Args:
-        update: of which the embedding is a part.
-        rows: of the embedding, (V, d).
-        least: a row counts from this share of the longest one's size on.
+        update: the update that contains the embedding.
+        rows: the rows of the embedding, (V, d).
+        least: smallest size of a row that counts, as a share of the longest one's.
         deviations: how many standard deviations longer than noise alone a row must be.
     """
     shown = rows.visible.sum(1)
@@ -93,7 +93,7 @@ def moving(update: ObservedUpdate, rows: TensorView, least: float, deviations: f
 
 
 class TokensFound(fedplug.Metric):
-    """Share of the distinct tokens of the texts that were recovered, and of those named that are there."""
+    """Share of the texts' distinct tokens that were recovered, and share of the reported tokens that are right."""
 
     class Options(fedplug.Options):
         """It has none."""
@@ -112,11 +112,11 @@ class TokensFound(fedplug.Metric):
         """`tokens_recovered`, `tokens_right`, `token_f1`.
 
         Raises:
-            MetricError: the inputs are no tokens, or the attack found none of them.
+            MetricError: the inputs are not tokens, or the attack found none of them.
         """
         true: NDArray[np.int64] | None = truth.tokens
         if true is None or found.tokens is None:
-            raise MetricError("tokens_found compares tokens, and there are none here; use a metric of what was found")
+            raise MetricError("tokens_found compares tokens, but there are none here; use a metric for the findings")
         named = np.unique(found.tokens)
         both = len(np.intersect1d(named, true))
         recall, precision = both / max(1, len(true)), both / max(1, len(named))
@@ -125,7 +125,7 @@ class TokensFound(fedplug.Metric):
 
 
 class TextFound(fedplug.Metric):
-    """How much of the texts was recovered: whole ones, tokens in their places, and words of one and two tokens."""
+    """Share of the texts that was recovered: whole texts, tokens in their places, and runs of one and two tokens."""
 
     class Options(fedplug.Options):
         """It has none."""
@@ -146,10 +146,10 @@ class TextFound(fedplug.Metric):
         """`text_in_place`, the share of all tokens; `texts_exact`, the share of all texts; `rouge_1`, `rouge_2`.
 
         Raises:
-            MetricError: the inputs are no tokens, or the attack found no texts.
+            MetricError: the inputs are not tokens, or the attack found no texts.
         """
         if truth.texts is None or found.texts is None:
-            raise MetricError("text compares texts, and there are none here; use a metric of what was found")
+            raise MetricError("text compares texts, but there are none here; use a metric for the findings")
         true, named = truth.texts, found.texts
         right = agreeing(true, named)
         size = max(1, true.size)
@@ -163,8 +163,8 @@ class TextFound(fedplug.Metric):
 
 
 def agreeing(true: NDArray[np.int64], named: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each true text (n, T) how many tokens agree in the named one (k, T) that belongs to it, (n,): of all ways to
-    pair them off, the one in which most agree."""
+    """For each true text (n, T), the number of tokens that agree with its partner among the found ones (k, T); (n,).
+    The pairing is the one with most agreements."""
     from scipy.optimize import linear_sum_assignment
 
     alike = (true[:, None] == named[None]).sum(2)
@@ -175,6 +175,6 @@ def agreeing(true: NDArray[np.int64], named: NDArray[np.int64]) -> NDArray[np.in
 
 
 def _pieces(texts: NDArray[np.int64], length: int) -> Counter[tuple[int, ...]]:
-    """How often each run of so many tokens stands in the texts."""
+    """How often each run of this many tokens occurs in the texts."""
     shifted = ([text[start:] for start in range(length)] for text in texts.tolist())
     return Counter(run for each in shifted for run in zip(*each, strict=False))

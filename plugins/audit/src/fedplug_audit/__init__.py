@@ -1,4 +1,4 @@
-"""Audits of runs: canaries by coin flips, and the epsilon that they show, beside what the ledger claims."""
+"""Audits of runs: canaries chosen by coin flips give a lower bound of epsilon, compared with the ledger's claim."""
 
 from __future__ import annotations
 

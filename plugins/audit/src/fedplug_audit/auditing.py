@@ -1,4 +1,4 @@
-"""An audit of a recipe: runs with canary clients, and what they show of epsilon beside what the ledger claims."""
+"""Audits a recipe: runs it with canary clients and compares the epsilon they show with the ledger's claim."""
 
 from __future__ import annotations
 
@@ -42,25 +42,27 @@ _LOOKS_OF: dict[str, tuple[str, ...]] = {
     "client_and_server": ("server", "models"),
     "released_model": ("models",),
 }  # fmt: skip
-"""On what canaries are scored: how far it lies along their directions, added up over the rounds. `server`: a canary's
-uploads as far as the server can read them, and elsewhere the sums that the server sees open; `sums`: those that a key
-server opens, with the noise that the server adds; `models`: how the global model moved."""
+"""What canaries are scored on. A score is the component along a canary's direction, added up over the rounds. `server`:
+the canary's uploads where the server can read them, and the opened sums elsewhere. `sums`: the sums that a key server
+opens, with the noise that the server adds. `models`: the movement of the global model."""
 
 
 class Shown(Record):
-    """What the audit shows of one party.
+    """What the audit shows about one party.
 
     Attributes:
-        party: in the word of the ledger.
-        scored: the look that shows most: `server`, `sums`, `models`, each also less a replay.
+        party: the ledger's name for it.
+        scored: the scoring that gives the highest bound: `server`, `sums` or `models`, each with or without a replay
+            subtracted.
         unit: what a canary is: `client`, or `record`.
-        claimed: epsilon toward this party as the ledger has it for that unit, add-or-remove; None where it claims none.
-        delta: of both.
+        claimed: the ledger's epsilon toward this party for that unit, add-or-remove; None if it claims none.
+        delta: of both epsilons.
         canaries, guesses, right: see `Estimate`.
         any_mechanism: lower bound of epsilon, whatever the mechanism is.
         gaussian: lower bound where all noise is Gaussian.
-        gaussian_counts: whether it is, by the ledger, no sampling is credited, and there is a claim.
-        most: what `any_mechanism` would be if every guess had been right.
+        gaussian_counts: whether `gaussian` applies: the ledger says that all noise is Gaussian, credits no sampling,
+            and makes a claim.
+        most: the value of `any_mechanism` if every guess had been right.
     """
 
     party: Text
@@ -78,12 +80,12 @@ class Shown(Record):
 
     @property
     def bound(self) -> float:
-        """The larger of the bounds that hold for this party."""
+        """The larger of the bounds that apply to this party."""
         return max(self.any_mechanism, self.gaussian) if self.gaussian_counts else self.any_mechanism
 
     @property
     def exceeds(self) -> bool:
-        """Whether what was measured refutes the claim."""
+        """Whether the measured bound refutes the claim."""
         return self.claimed is not None and self.bound > self.claimed
 
     @property
@@ -93,15 +95,15 @@ class Shown(Record):
 
 
 class Audit(Record):
-    """The outcome of an audit, as `audit.json` has it.
+    """The outcome of an audit, as stored in `audit.json`.
 
     Attributes:
-        recipe, digest: what was audited.
-        confidence: with which the bounds of one party hold.
+        recipe, digest: the audited recipe.
+        confidence: of the bounds of one party.
         runs: the folders of its runs.
-        seed: of coins and directions, in hexadecimal; secret until the runs were over.
-        inside, outside: by run, the canaries that were in and out.
-        parties: what each party's view shows.
+        seed: of coins and directions, in hexadecimal; it stays secret until the runs are over.
+        inside, outside: the canaries that were in and out, by run.
+        parties: the result for each party's view.
     """
 
     recipe: Text
@@ -115,11 +117,11 @@ class Audit(Record):
 
     @property
     def refuted(self) -> list[Shown]:
-        """The parties toward whom the ledger claims less than was measured."""
+        """The parties toward whom the ledger claims less epsilon than the audit measured."""
         return [shown for shown in self.parties if shown.exceeds]
 
     def words(self) -> dict[str, str]:
-        """By party of the verdict, what was measured, in a sentence."""
+        """For each party of the verdict, the measured bound in a sentence."""
         return {shown.party: self._words_of(shown) for shown in self.parties}
 
     def _words_of(self, shown: Shown) -> str:
@@ -128,7 +130,7 @@ class Audit(Record):
         return f"{said}: THE CLAIM DOES NOT HOLD" if shown.exceeds else said
 
     def cells(self) -> list[tuple[str, ...]]:
-        """The outcome as a table, its head first."""
+        """The outcome as a table, header row first."""
         head = ("who looks", "claimed", "measured", "any noise", "Gaussian", "right guesses", "can show")
         return [head, *(_cells(shown) for shown in self.parties)]
 
@@ -139,25 +141,26 @@ class Audit(Record):
         return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table] + self.notes()
 
     def notes(self) -> list[str]:
-        """What the table proves, and what it does not."""
+        """Explains what the table proves and what it does not prove."""
         lines = [
             f"Lower bounds of epsilon at {self.confidence:.4g} confidence, from {len(self.runs)} "
             f"run{'s' if len(self.runs) > 1 else ''}; they prove a violation, never safety."
         ]
         if not all(shown.gaussian_counts for shown in self.parties):
-            lines.append("In brackets: as if all noise were Gaussian, which nothing claims there; it does not count.")
+            lines.append("In brackets: the bound if all noise were Gaussian. No claim says so, so it does not count.")
         if self.refuted:
             return [
                 *lines, *self.refutations(),
-                "What to look at: first what the verdict rests on the word of (Noise.own, accounts, Post), then where "
-                "its noise comes from (a fixed seed, one draw for all), its size, and what is sent with the zones.",
+                "What to check: first the parts that the verdict takes on a plugin's word (Noise.own, accounts, Post), "
+                "then the source of the noise (a fixed seed, one draw for all), its size, and the data sent with the "
+                "zones.",
             ]  # fmt: skip
         if not any(shown.claimed is not None for shown in self.parties):
-            return [*lines, "The ledger claims no epsilon here, so nothing is refuted: the bounds say what is lost."]
+            return [*lines, "The ledger claims no epsilon here, so nothing is refuted. The bounds show the loss."]
         return [*lines, "No claim is refuted."]
 
     def refutations(self) -> list[str]:
-        """A sentence for each party toward whom the claim does not hold."""
+        """One sentence for each party toward whom the claim does not hold."""
         return [
             f"THE CLAIM DOES NOT HOLD: toward {shown.who} the ledger claims epsilon "
             f"{number(shown.claimed or 0.0)}, and at least {number(shown.bound)} was measured."
@@ -188,46 +191,47 @@ def audit(
     catalog: Catalog | None = None,
     watch: Any = "lines",
 ) -> tuple[Audit, Path]:
-    """Runs a recipe with canary clients, and compares what they show with what the ledger claims.
+    """Runs a recipe with canary clients, and compares the epsilon they show with the ledger's claim.
 
-    Canary clients take the place of as many of the recipe's clients, so that the number of clients, `min_clients` and
-    the ledger stay as they are. Nothing but what these clients learn is changed.
+    Canary clients replace an equal number of the recipe's clients, so the number of clients, `min_clients` and the
+    ledger stay the same. Only the updates that these clients learn are different.
 
     Args:
-        recipe, sets: as in `fedplug.run`; or the folder of a run, whose recipe is audited, without `sets`. Its report
+        recipe, sets: as in `fedplug.run`. Or the folder of a run, without `sets`: its recipe is audited, and its report
             then shows the outcome.
-        canaries: how many clients are canaries, from the last one down; None: all.
-        records: so many training examples are canaries instead, and no client is; for recipes whose trainer keeps an
+        canaries: number of clients that are canaries, from the last one down; None: all.
+        records: number of training examples that are canaries instead of clients; for recipes whose trainer keeps an
             account of single records.
-        runs: how many runs, each with coins of its own; canaries of all are counted together.
-        replay: run each once more with all canaries out, and score too what is left when that is subtracted: what an
-            adversary can do who knows the seed. It finds noise that is not drawn anew.
+        runs: number of runs, each with fresh coins; the canaries of all runs are counted together.
+        replay: also run each with all canaries out, subtract it, and score the rest, as an adversary who knows the seed
+            can. This finds noise that is not drawn afresh.
         confidence: of the bounds of one party.
         seed: of coins and directions, for tests; None: a secret one.
-        settings: of this machine; by default those of the user's config file.
-        catalog: the components on offer; by default what is installed.
+        settings: settings of this machine; by default those of the user's config file.
+        catalog: the available components; by default the installed ones.
         watch: as `display` in `fedplug.run`.
 
     Returns:
-        The outcome, and the run folder of the audit that has it as `audit.json`, as has the folder of the run.
+        The outcome, and the run folder of the audit. That folder and the folder of the audited run hold the outcome as
+        `audit.json`.
 
     Raises:
         RecipeError: the recipe is wrong.
-        SetupError: there is too little to audit, or what is asked for cannot be.
+        SetupError: there is too little to audit, or the request is impossible.
         FedplugError: a run failed.
     """
     settings = Settings.load() if settings is None else settings
     offered = with_files(catalog, settings.plugins)
     run_dir = recipe if isinstance(recipe, Path) and recipe.is_dir() else None
     if run_dir is not None and sets:
-        raise SetupError(f"{run_dir} is a run, and is audited as it ran; give its recipe to audit it with changes")
+        raise SetupError(f"{run_dir} is a run, which is audited as it ran; to audit it with changes, give its recipe")
     if run_dir is not None:
         checked = load_run(run_dir, offered, settings.trust, ask=True)
     else:
         checked = check(recipe, sets, catalog=offered)
     clients = checked.data.clients
     if records is not None and canaries is not None:
-        raise SetupError(f"records={records} and canaries={canaries}: clients are canaries, or records; leave one out")
+        raise SetupError(f"records={records} and canaries={canaries}: clients or records are canaries; leave one out")
     of_records = records is not None
     count = next(number for number in (records, canaries, clients) if number is not None)
     _require(checked, settings, count, runs, confidence, None if of_records else clients)
@@ -267,21 +271,21 @@ def audit(
 
 
 LEAST = 10
-"""Canaries of all runs together: fewer show nothing at any usual confidence."""
+"""Least number of canaries of all runs together: fewer show nothing at any usual confidence."""
 
 
 def _require(
     recipe: Recipe, settings: Settings, count: int, runs: int, confidence: float, most: int | None
 ) -> None:  # fmt: skip
-    """Refuses what cannot be audited; `most` is how many canaries there can be, None where the data say that.
+    """Refuses settings that cannot be audited. `most` canaries are possible; None if that depends on the data.
 
     Raises:
-        SetupError: says why, and what to do.
+        SetupError: with the reason and a remedy.
     """
     if settings.engine != "local":
         raise SetupError(
-            f"engine={settings.engine}: an audit runs all parties in this process, on the engine local; the chain of "
-            "protection is the same on every engine"
+            f"engine={settings.engine}: an audit runs all parties in this process, so it needs engine=local; the chain "
+            "of protection is the same on every engine"
         )
     if count < 1 and most is None:
         raise SetupError(f"records={count} must be >= 1")
@@ -293,7 +297,7 @@ def _require(
         raise SetupError(f"confidence={confidence} must be from 0.5 to below 1, such as 0.95")
     if count * runs < LEAST:
         raise SetupError(
-            f"{count} canaries in {runs} run{'s' if runs > 1 else ''} show nothing; there must be {LEAST} at least: "
+            f"{count} canaries in {runs} run{'s' if runs > 1 else ''} show nothing; at least {LEAST} are needed: "
             f"--runs {-(-LEAST // count)}, or more clients"
         )
     if most is None and not issubclass(typing.cast(type, recipe.train.made_of), AccountKeeper):
@@ -302,8 +306,8 @@ def _require(
         )
     if recipe.train.own is not None:
         raise SetupError(
-            f"train: {recipe.train.use} is in a file of the recipe's own, where what clients learn cannot be replaced; "
-            "name the file with --plugin, and the class as an installed one"
+            f"train: {recipe.train.use} is in a file that the recipe names, so an audit cannot replace what clients "
+            "learn; name the file with --plugin and refer to the class by name, like an installed one"
         )
 
 
@@ -318,7 +322,7 @@ def _sealed(recipe: Recipe) -> set[str]:
 def _run_with(
     canaries: Canaries | CanaryRecords, recipe: Recipe, settings: Settings, catalog: Catalog, watch: Any
 ) -> Run:
-    """Runs a recipe with the classes that canaries need in place of those of the catalog."""
+    """Runs a recipe with the classes that canaries need instead of the catalog's."""
     groups = {group: dict(entries) for group, entries in catalog.groups.items()}
     for (group, name), made in canaries.replaced(recipe, catalog).items():
         groups[group][name] = dataclasses.replace(groups[group][name], _class=made)
@@ -331,12 +335,12 @@ def _run_with(
         Recipe.from_plain(plain, offered), settings, offered, f"{recipe.name}-audit", watch=watch
     )
     if code == execution.INTERRUPTED:
-        raise KeyboardInterrupt("an audit cannot be resumed, since its coins were never written down; begin again")
+        raise KeyboardInterrupt("an audit cannot be resumed because its coins are not stored; start it again")
     return Run(folder, settings, code, offered)
 
 
 def _scores(made: list[tuple[Canaries | CanaryRecords, Run]]) -> dict[str, NDArray[np.float64]]:
-    """By look (m,), the scores of the canaries of all runs."""
+    """The scores (m,) of the canaries of all runs, by scoring."""
     return {
         "server": np.concatenate([canaries.along_server(_uploads(run)) for canaries, run in made]),
         "sums": np.concatenate([canaries.along_sums(_sealed(run.recipe)) for canaries, run in made]),
@@ -345,7 +349,7 @@ def _scores(made: list[tuple[Canaries | CanaryRecords, Run]]) -> dict[str, NDArr
 
 
 def _uploads(run: Run) -> Iterator[tuple[int, int, Mapping[str, Block]]]:
-    """Round, client and blocks of each upload that the server got, where the run kept them."""
+    """Round, client and blocks of each upload that the server received, if the run kept them."""
     wire = run.folder / "wire"
     for path in recordings(wire).values() if wire.is_dir() else ():
         for message in read_wire(path):
@@ -365,15 +369,15 @@ def _shown(
     line: Line, unit: str, scores: Mapping[str, NDArray[np.float64]], inside: NDArray[np.bool_], counts: bool,
     level: float,
 ) -> Shown:
-    """What one party's view shows; of several looks the one that shows most, each at its share of the level."""
+    """The result for one party's view: the scoring with the highest bound, each tested at its share of the level."""
     looks = [name for look in _LOOKS_OF[line.party] for name in (look, look + REPLAYED) if name in scores]
     estimates = {look: estimate(scores[look], inside, line.delta, level / len(looks)) for look in looks}
     if unit == "client":
         claimed = None if line.epsilons is None else line.epsilons.epsilon
     else:
         claimed = quoted(line.stated) if line.unit == unit and line.stated else None
-    counts = counts and claimed is not None and unit == "client"  # nothing says how losses are distributed
-    # Where only the bound for any mechanism counts, it also chooses what is shown.
+    counts = counts and claimed is not None and unit == "client"  # the distribution of losses is unknown
+    # If only the bound for any mechanism counts, it also selects the scoring that is shown.
     best = max(looks, key=lambda look: (estimates[look].gaussian if counts else 0.0, estimates[look].any_mechanism))
     shown, most = estimates[best], max(each.any_mechanism for each in estimates.values())
     return Shown(

@@ -1,8 +1,8 @@
-"""Canary clients: which clients they are, what the coins said, what they send, and what was seen of them.
+"""Canary clients: their choice, their coins, their uploads, and what others saw of them.
 
-A canary client uploads in every round a secret random direction where its coin said in, and zeros where it said out. So
-two runs that differ in one coin are neighbours under the adjacency by which the ledger states epsilon (zero-out). All
-else of a canary client is as of any other: it is scored, votes, clips, adds noise, seals, and is sampled.
+A canary client uploads in every round a secret random direction where its coin said in, and zeros where it said out.
+Two runs that differ in one coin are therefore neighbours under the adjacency of the ledger's epsilon (zero-out). In all
+other respects a canary client is like any other: it is scored, votes, clips, adds noise, seals, and is sampled.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ if TYPE_CHECKING:
     from fedplug.recipe.recipe import Recipe
 
 BEYOND = 100.0
-"""How much longer than a clipping norm a canary's update is: long enough that what is clipped by layers is full too."""
+"""Length of a canary's update in clipping norms: long enough to fill every layer's norm if layers are clipped."""
 _MOST_ORTHOGONAL = 10_000_000
-"""Scalars of all directions up to which they are made orthogonal; of more, random ones nearly are if P is large."""
+"""Largest number of scalars in all directions for which they are made orthogonal. Beyond it P is large, and random
+directions are nearly orthogonal."""
 
 
 @dataclasses.dataclass(eq=False)
 class Canaries:
-    """The canary clients of one run; hears what the server sees.
+    """The canary clients of one run; it listens to what the server sees.
 
     Args:
         ids: of the clients that are canaries.
-        seed: of coins and directions, which nobody in the run knows.
-        all_out: whatever the coins say, none sends its direction: what an adversary who knows the seed runs.
+        seed: seed of coins and directions; nobody in the run knows it.
+        all_out: no canary sends its direction, whatever its coin; this is the run of an adversary who knows the seed.
 
     Attributes:
-        inside: (m,) bool, what the coins said, before training.
+        inside: (m,) bool, the coins, tossed before training.
         initial: the global model before round 1; None before any client has trained.
     """
 
@@ -73,14 +74,14 @@ class Canaries:
 
     @functools.cached_property
     def _frame(self) -> NDArray[np.float32] | None:
-        """(m, P), orthogonal directions, so that no canary disturbs another's score; None where they are too many."""
+        """Orthogonal directions (m, P), so that no canary disturbs another's score; None if there are too many."""
         if len(self.ids) > self._size or len(self.ids) * self._size > _MOST_ORTHOGONAL:
             return None
         drawn = self._stream("directions").standard_normal((self._size, len(self.ids)))
         return np.ascontiguousarray(np.linalg.qr(drawn)[0].T, np.float32)
 
     def direction(self, client_id: int) -> NDArray[np.float32]:
-        """Of one canary, (P,), of length 1: a random one; where values are clipped in L1, a scalar of its own."""
+        """One canary's direction (P,), of length 1: a random one, or a separate scalar if values are clipped in L1."""
         number = self._number[client_id]
         if self._single:
             vector = np.zeros(self._size, np.float32)
@@ -96,7 +97,7 @@ class Canaries:
     # -- at the clients
 
     def train(self, client: Client, ctx: Context) -> bool:
-        """Has a canary client learn its direction, or nothing; gives whether the client is one."""
+        """Makes a canary client learn its direction, or nothing; returns whether the client is a canary."""
         if self.initial is None:
             self.initial = client.vector
         if client.client_id not in self._number:
@@ -119,7 +120,7 @@ class Canaries:
     # -- what is seen
 
     def observe(self, event: Event) -> None:
-        """Notes where values of the canaries' uploads lie in the model, and adds up what the server sees of sums."""
+        """Notes the positions of the canaries' uploads in the model, and adds up the sums that the server sees."""
         if isinstance(event, Uploaded):
             self._groups = {group: [*ids] for group, ids in event.groups.items()}
             for client_id, client in self._clients.items():
@@ -132,7 +133,7 @@ class Canaries:
                     along[self._number[client_id]] += len(group) * self.along(event.round, client_id, event.block)
 
     def along(self, round: int, client_id: int, block: Block) -> float:
-        """How far plain values lie along the direction of a canary, 0 where nobody knows where they belong."""
+        """The component of plain values along a canary's direction; 0 if their positions are unknown."""
         plan, where = self.plans.get((round, client_id)), block.positions
         if block.values is None or (where is None and plan is None):
             return 0.0
@@ -140,7 +141,7 @@ class Canaries:
         return float(block.mean().astype(np.float64) @ self.direction(client_id)[place])
 
     def along_models(self) -> NDArray[np.float64]:
-        """(m,), how far the global model moved along each direction in the whole run; 0 for who never took part."""
+        """Movement (m,) of the global model along each direction in the whole run; 0 for absent canaries."""
         moved = np.zeros(len(self.ids))
         for client_id, client in self._clients.items():
             difference = client.vector.astype(np.float64) - self.initial
@@ -148,7 +149,7 @@ class Canaries:
         return moved
 
     def along_server(self, uploads: Iterable[tuple[int, int, Mapping[str, Block]]]) -> NDArray[np.float64]:
-        """(m,), how far what the server can read of a canary lies along its direction: uploads, and sums elsewhere."""
+        """Component (m,) along each canary's direction of what the server can read: its uploads, or sums elsewhere."""
         found, read = np.zeros(len(self.ids)), set[str]()
         for round, client_id, blocks in uploads:
             for block in blocks.values() if client_id in self._number else ():
@@ -158,12 +159,12 @@ class Canaries:
         return found + sum(along for zone, along in self._opened.items() if zone not in read)
 
     def along_sums(self, sealed: Set[str]) -> NDArray[np.float64]:
-        """(m,), how far the opened sums of the sealed zones, as clients adopt them, lie along each direction."""
+        """Component (m,) along each direction of the opened sums of the sealed zones, as clients adopt them."""
         opened = (along for zone, along in self._opened.items() if zone in sealed)
         return sum(opened, np.zeros(len(self.ids)))
 
     def replaced(self, recipe: Recipe, catalog: Catalog) -> Replaced:
-        """The same trainer, of which canary clients learn what `train` says."""
+        """The same trainer, except that canary clients learn what `train` says."""
         base: Any = catalog.groups["trainer"][recipe.train.use].load()
 
         canaries = self
@@ -176,11 +177,11 @@ class Canaries:
 
 
 Replaced = Mapping[tuple[str, str], type]
-"""By group and name, the classes that stand in for those of the catalog in an audit."""
+"""The classes that replace those of the catalog in an audit, by group and name."""
 
 
 def class_with(base: Any, **members: Any) -> type:
-    """A subclass of a component that is in all else as it was; what it states of itself is still so."""
+    """A subclass of a component that is otherwise unchanged, so its declarations still hold."""
     stated = {name: getattr(base, name) for name in ("round_release", "release_problem") if hasattr(base, name)}
     about = {"__module__": base.__module__, "__doc__": base.__doc__}
     made: type = type(base.__name__, (base,), {**about, **stated, **members})

@@ -16,16 +16,16 @@ def audit(
     settings: Settings,
     sets: Sets = None,
     canaries: Annotated[
-        int | None, typer.Option(metavar="M", help="Clients that are canaries, from the last down; default: all.")
+        int | None, typer.Option(metavar="M", help="Number of canary clients, from the last one down; default: all.")
     ] = None,
     records: Annotated[
-        int | None, typer.Option(metavar="M", help="Training examples that are canaries, and no client is: for DP-SGD.")
+        int | None, typer.Option(metavar="M", help="Canary training examples instead of canary clients; for DP-SGD.")
     ] = None,
     runs: Annotated[int, typer.Option(metavar="N", help="Runs, each with fresh coins, counted together.")] = 1,
     replay: Annotated[
-        bool, typer.Option("--replay", help="Run each again without canaries: finds noise that follows from a seed.")
+        bool, typer.Option("--replay", help="Also run each without canaries; finds noise that follows from a seed.")
     ] = False,
-    confidence: Annotated[float, typer.Option(help="Of the lower bounds, for each party.")] = 0.95,
+    confidence: Annotated[float, typer.Option(help="Confidence of each party's lower bounds.")] = 0.95,
 ) -> None:
     """Measure a lower bound of epsilon with canary clients, and compare it with what the ledger claims."""
     from fedplug.runs.result import Run

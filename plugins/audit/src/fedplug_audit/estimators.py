@@ -1,8 +1,8 @@
 """Lower bounds of epsilon from canaries that were in or out by independent fair coins, all in one run.
 
 `dp_epsilon` counts right guesses (Steinke, Nasr, Jagielski, NeurIPS 2023) and holds for any mechanism. `normal_mu`
-compares the scores of those in and out as two normal distributions (Andrew et al. 2023), which is what Gaussian noise
-makes of them; it shows far more from as many canaries, and holds for Gaussian noise alone.
+compares the scores of those in and out as two normal distributions (Andrew et al. 2023), as they are under Gaussian
+noise. It gives a far higher bound from the same canaries, but holds for Gaussian noise only.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from numpy.typing import NDArray
 from scipy.stats import binom, nct
 
 SHARES = (1.0, 0.5, 0.2)
-"""Shares of the canaries that are guessed: fixed before a run, and each is tested at a third of the level."""
+"""Shares of the canaries that are guessed. They are fixed before a run, and each is tested at a third of the level."""
 LARGEST = 64.0
-"""No bound is searched for beyond: of epsilon from m canaries, log(m) is about all that can be shown."""
+"""Largest bound that is searched for: m canaries can show an epsilon of about log(m) at most."""
 _LARGEST_MU = 32.0
 """Two normal distributions so far apart overlap nowhere that matters: epsilon is above 600 at any delta."""
 _STEPS = 50
 
 
 def dp_p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """How likely so many right guesses are at most, if the mechanism is (epsilon, delta)-DP.
+    """The largest probability of this many right guesses, if the mechanism is (epsilon, delta)-DP.
 
     Steinke, Nasr, Jagielski (2023), Theorem 3.1 as in Appendix D: P[B >= v] + 2 m delta max_i P[v > B >= v - i] / i
     with B of Binomial(r, e^epsilon / (1 + e^epsilon)).
 
     Args:
         canaries: m, each in or out by a fair coin.
-        guesses: r <= m, how many were guessed; nothing was said of the others.
+        guesses: r <= m, how many were guessed; the others were left open.
         right: v <= r.
-        epsilon, delta: what is tested.
+        epsilon, delta: the tested claim.
 
     Raises:
         ValueError: not 0 <= right <= guesses <= canaries, or epsilon or delta out of range.
@@ -55,20 +55,20 @@ def dp_p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: f
 
 
 def dp_epsilon(canaries: int, guesses: int, right: int, delta: float, level: float) -> float:
-    """The largest epsilon that so many right guesses refute.
+    """The largest epsilon that this many right guesses refute.
 
     Args:
         canaries, guesses, right, delta: see `dp_p_value`.
         level: 1 - confidence, such as 0.05.
 
     Returns:
-        A lower bound; 0 where nothing is refuted. The lower end of a bisection, so that it is never too large.
+        A lower bound; 0 if nothing is refuted. It is the lower end of a bisection, so it is never too large.
     """
     return _largest(lambda epsilon: dp_p_value(canaries, guesses, right, epsilon, delta) < level, LARGEST)
 
 
 def normal_mu(scores: NDArray[np.float64], inside: NDArray[np.bool_], level: float) -> float:
-    """A lower bound of how far apart the scores of canaries in and out lie, in standard deviations.
+    """A lower bound of the distance between the scores of canaries in and out, in standard deviations.
 
     Andrew et al. (2023) fit a normal distribution to each; here the bound is exact for normal scores of one variance:
     Student's statistic of the two means has a noncentral t distribution, whose parameter is bounded. What other clients
@@ -76,11 +76,11 @@ def normal_mu(scores: NDArray[np.float64], inside: NDArray[np.bool_], level: flo
 
     Args:
         scores: (m,), higher where a canary looks more as if it were in.
-        inside: (m,), what the coins said.
+        inside: (m,), the coins.
         level: 1 - confidence.
 
     Returns:
-        mu, of noise with the multiplier 1 / mu; 0 where nothing is shown, and at most 32.
+        mu, as of noise with the multiplier 1 / mu; 0 if nothing is shown, and at most 32.
     """
     first, second = scores[inside], scores[~inside]
     if min(len(first), len(second)) < 2:
@@ -99,14 +99,14 @@ def normal_mu(scores: NDArray[np.float64], inside: NDArray[np.bool_], level: flo
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """What the scores of one view show.
+    """The bounds that the scores of one view give.
 
     Attributes:
         canaries: how many there were.
-        guesses, right: of that number of guesses that shows most.
+        guesses, right: for the number of guesses with the highest bound.
         any_mechanism: lower bound of epsilon, whatever the mechanism is.
         gaussian: lower bound of epsilon where all noise is Gaussian.
-        most: what `any_mechanism` would be if every guess had been right.
+        most: the value of `any_mechanism` if every guess had been right.
     """
 
     canaries: int
@@ -120,11 +120,12 @@ class Estimate:
 def estimate(scores: NDArray[np.float64], inside: NDArray[np.bool_], delta: float, level: float) -> Estimate:
     """Both lower bounds, which hold together with probability 1 - level.
 
-    The highest scores are guessed to be in, as many of the lowest to be out. Half of the level goes to each bound.
+    The highest scores are guessed to be in, and an equal number of the lowest to be out. Half of the level goes to each
+    bound.
 
     Args:
         scores: (m,), higher where a canary looks more as if it were in.
-        inside: (m,), what the coins said.
+        inside: (m,), the coins.
         delta: of the claim, 0 < delta < 1.
         level: 1 - confidence.
     """
@@ -138,14 +139,14 @@ def estimate(scores: NDArray[np.float64], inside: NDArray[np.bool_], delta: floa
 
 
 def most_shown(canaries: int, delta: float, level: float) -> float:
-    """What `Estimate.any_mechanism` is where every guess is right."""
+    """The value of `Estimate.any_mechanism` if every guess is right."""
     part = level / 2 / len(SHARES)
     guesses = [2 * (round(share * canaries) // 2) for share in SHARES]
     return max(dp_epsilon(canaries, each, each, delta, part) for each in guesses)
 
 
 def right_guesses(scores: NDArray[np.float64], inside: NDArray[np.bool_], share: float) -> tuple[int, int]:
-    """How many guesses there are where a share of the canaries is guessed, half of them in, and how many are right."""
+    """Number of guesses and of right guesses, if this share of the canaries is guessed, half of them in."""
     half = round(share * len(scores)) // 2
     order = np.argsort(scores, kind="stable")
     right = int(inside[order[len(order) - half :]].sum() + (~inside[order[:half]]).sum())
@@ -153,7 +154,7 @@ def right_guesses(scores: NDArray[np.float64], inside: NDArray[np.bool_], share:
 
 
 def _largest(refuted: Callable[[float], bool], most: float) -> float:
-    """The largest number up to `most` that is refuted, as every smaller one is; by bisection, from below."""
+    """The largest refuted number up to `most`, by bisection from below; every smaller one is refuted too."""
     if not refuted(0.0):
         return 0.0
     low, high = 0.0, most

@@ -1,7 +1,7 @@
-"""Canary records: training examples of clients that coins leave in or take out, for an account of single records.
+"""Canary records: training examples that coins leave in or take out, for an account of single records.
 
-A canary is a random example with a random class, in the place of one of the data set's. Where its coin says out, no
-client has it: whose it would have been has one record less, which is how such accounts mean a neighbour.
+A canary is a random example with a random class that replaces one of the data set's examples. If its coin says out, no
+client has it. The client that would have had it has one record less, which is the adjacency of such accounts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fedplug.recipe.catalog import Catalog
     from fedplug.recipe.recipe import Recipe
 STANDING_OUT = 1 / 16
-"""Share of a canary's numbers that are the least or the largest of the data set; the others are its mean."""
+"""Share of a canary's numbers that are the data set's smallest or largest; the others are its mean."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -33,11 +33,11 @@ class CanaryRecords:
 
     Args:
         ids: their numbers, from 0.
-        seed: of coins, places and examples, which nobody in the run knows.
-        all_out: whatever the coins say, no client has one.
+        seed: seed of coins, places and examples; nobody in the run knows it.
+        all_out: no client has a canary, whatever the coins say.
 
     Attributes:
-        inside: (m,) bool, what the coins said, before training.
+        inside: (m,) bool, the coins, tossed before training.
     """
 
     ids: tuple[int, ...]
@@ -56,19 +56,19 @@ class CanaryRecords:
         self._examples: Examples | None = None
 
     def observe(self, event: Event) -> None:
-        """Notes where values of uploads lie in the model."""
+        """Notes the positions of uploads in the model."""
         if isinstance(event, Uploaded):
             self._plans |= {(event.round, client_id): client.plan for client_id, client in self._clients.items()}
 
     def replaced(self, recipe: Recipe, catalog: Catalog) -> Replaced:
-        """The data set with canaries in it, the partition without those that are out, the trainer that says who trains.
+        """The data set with canaries, the partition without those that are out, and a trainer that reports who trains.
 
         Raises:
             SetupError: the recipe has no data set here to put canaries into.
         """
         partition = recipe.data.partition
         if partition is None or recipe.data.public:
-            raise SetupError("records: an audit of records needs a data set that is split here, and no data.public")
+            raise SetupError("records: an audit of records needs a data set that is split here, without data.public")
         data, parts, trainer = (
             catalog.groups[group][use].load()
             for group, use in (
@@ -80,7 +80,7 @@ class CanaryRecords:
         learner: Any = trainer
         canaries = self
 
-        # Components are looked at: their methods have the arguments, by name, of the role's.
+        # Components are inspected: their methods must have the role's argument names.
         def load(self: Any, root: str | None) -> Dataset:
             return canaries.planted(base.load(self, root))
 
@@ -108,13 +108,13 @@ class CanaryRecords:
         """
         train, count = data.train, len(self.ids)
         if train.targets is not None:
-            raise SetupError("records: canaries are examples of a class, and this data set has other answers")
+            raise SetupError("records: canaries are examples of a class, and the labels here are not classes")
         if count > len(train) // 2:
             raise SetupError(f"records={count} must be at most {len(train) // 2}, half of the training examples")
         stream = stream_of(self.seed, "records")
         self._places = stream.permutation(len(train))[:count]
         inputs, labels = train.inputs.copy(), train.labels.copy()
-        # Few numbers that stick out, so that the gradients of two canaries have little in common.
+        # Few extreme numbers, so that the gradients of two canaries have little in common.
         lowest, mean, highest = np.array([inputs.min(), inputs.mean(), inputs.max()]).astype(inputs.dtype)
         drawn = stream.random((count, *train.shape))
         inputs[self._places] = np.where(drawn < STANDING_OUT / 2, lowest, np.where(drawn < STANDING_OUT, highest, mean))
@@ -123,7 +123,7 @@ class CanaryRecords:
         return dataclasses.replace(data, train=Examples(inputs, labels, None, train.regions))
 
     def split(self, assignment: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
-        """An assignment without the canaries that are out; notes whose each is, or would be."""
+        """An assignment without the canaries that are out. It notes which client has, or would have, each of them."""
         out = self._places if self.all_out else self._places[~self.inside]
         self._owners = {
             client_id: np.flatnonzero(np.isin(self._places, part)).tolist() for client_id, part in enumerate(assignment)
@@ -131,13 +131,13 @@ class CanaryRecords:
         return [np.asarray(part)[~np.isin(part, out)] for part in assignment]
 
     def note(self, client: Client, ctx: Context) -> None:
-        """Notes from where a client trains in a round."""
+        """Notes the model that a client trains from in a round."""
         self._first = client.vector if self._first is None else self._first
         self._clients[client.client_id] = client
         self._starts[ctx.round, client.client_id] = client.start
 
     def along_models(self) -> NDArray[np.float64]:
-        """(m,), by how much the loss of each canary fell from the first model to the last, in nats."""
+        """Decrease (m,) of each canary's loss from the first model to the last, in nats."""
         found = np.zeros(len(self.ids))
         for client_id, client in self._clients.items():
             numbers = self._owners.get(client_id, [])
@@ -148,7 +148,7 @@ class CanaryRecords:
         return found
 
     def along_server(self, uploads: Iterable[tuple[int, int, Mapping[str, Block]]]) -> NDArray[np.float64]:
-        """(m,), by how much it fell with each upload of its client, as far as the server can read it, all rounds."""
+        """Decrease (m,) of each canary's loss by all uploads of its client that the server can read."""
         found = np.zeros(len(self.ids))
         for round, client_id, blocks in uploads:
             numbers, start = self._owners.get(client_id, []), self._starts.get((round, client_id))
@@ -160,11 +160,11 @@ class CanaryRecords:
         return found
 
     def along_sums(self, sealed: Set[str]) -> NDArray[np.float64]:
-        """(m,), 0: a sum over clients says too little of a single record."""
+        """Zeros (m,): a sum over clients says too little about a single record."""
         return np.zeros(len(self.ids))
 
     def _losses(self, client: Any, vector: NDArray[np.float32], numbers: Sequence[int]) -> NDArray[np.float64]:
-        """Of single canaries under a model."""
+        """Losses of single canaries under a model."""
         assert self._examples is not None  # the data were loaded before anybody trained
         model = client.loaded(np.asarray(vector, np.float32))
         each = [self._examples.take(np.array([number])) for number in numbers]

@@ -1,4 +1,4 @@
-"""What the report of a run shows of its audit. Loaded by fedplug-lab, and only there."""
+"""The audit's section in the report of a run. Loaded by fedplug-lab, and only there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedplug_audit.auditing import FILE, Audit
 
 
 class Audits(Section):
-    """A table of the parties, and below what the ledger guarantees what was measured."""
+    """A table of the parties, and the measured bounds below the ledger's guarantees."""
 
     key, title, order = "audit", "Audit", 10
 
@@ -24,11 +24,11 @@ class Audits(Section):
             return ""
         (head, *rows), notes = found.cells(), found.notes()
         body = [[sentence(cell) for cell in row] for row in rows]
-        caption = "Epsilon as the ledger claims it, and the least that it can be."
+        caption = "The epsilon that the ledger claims, and the measured lower bound."
         return table(caption, head, body, numeric=True) + "".join(f"<p>{sentence(note)}</p>" for note in notes)
 
     def headline(self, run_dir: Path) -> tuple[str, str] | None:
-        """Said at the top only where a claim does not hold."""
+        """A notice for the top of the report if a claim does not hold."""
         found = read(run_dir)
         return ("Audit", " ".join(found.refutations())) if found and found.refuted else None
 
@@ -39,7 +39,7 @@ class Audits(Section):
 
 
 def read(run_dir: Path) -> Audit | None:
-    """The audit of a run; None where it has none that can be read."""
+    """The audit of a run; None if it has none that can be read."""
     try:
         return Audit.from_json(read_text(run_dir / FILE))
     except (OSError, ValueError, FedplugError):

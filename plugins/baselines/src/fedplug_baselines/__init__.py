@@ -1,1 +1,1 @@
-"""Baselines: the systems that the papers compare themselves with."""
+"""Baselines: the systems that the papers compare with."""

@@ -2,10 +2,10 @@
 
 Geyer, Klein and Nabi, "Differentially Private Federated Learning: A Client Level Perspective" (2017, arXiv:1712.07557),
 Algorithm 1: S is the median of the norms of a round's updates, and noise of std sigma S is added to the clipped sum.
-The median itself is released without noise, which the paper's account leaves out. The default is the estimate of
+The paper releases the median itself without noise, which its account leaves out. The default is the estimate of
 Andrew, Thakkar, McMahan and Ramaswamy, "Differentially Private Learning with Adaptive Clipping" (NeurIPS 2021,
-arXiv:1905.03871), Algorithm 1: a noised count of those within the norm moves it towards the quantile, round by round.
-Both from public descriptions; the papers were not at hand in full.
+arXiv:1905.03871), Algorithm 1: a noised count of the clients within the norm moves it towards the quantile, round by
+round. Both follow public descriptions; we did not have the full papers.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ EXACT = (
 class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
     """Clip each update at the clients' median norm, and add noise to the sum at a trusted server (Geyer et al. 2017).
 
-    `estimate: noised` keeps a norm that everybody knows. In each round every client says whether its update is within
+    `estimate: noised` keeps a norm that all parties know. In each round every client says whether its update is within
     it, and the server moves the norm by exp(-rate * (share within - quantile)), after noise on that count (Andrew et
-    al. 2021). `noise_multiplier` is that of a round in all: `count_share` of its cost pays for the count, the rest for
-    the sum. So a run costs what it would with a fixed norm.
+    al. 2021). `noise_multiplier` is the total of a round: `count_share` of its cost pays for the count, the rest for
+    the sum. So a run costs the same as with a fixed norm.
 
-    `estimate: exact` is the median of the round's norms as they are (as published). Clients send their norms to the
-    server, and everybody learns the median. It follows from the data, so no guarantee is stated.
+    `estimate: exact` is the exact median of the round's norms (as published). Clients send their norms to the server,
+    and all parties learn the median. It follows from the data, so no guarantee is stated.
     """
 
     name: str
     site = "server"
 
     class Options(fedplug.Options):
-        """How the norm is found, and how much noise there is."""
+        """How the norm is found, and how much noise is added."""
 
         noise_multiplier: float = Field(
             gt=0, allow_inf_nan=False,
-            description="of a round in all: standard deviation over the norm, if nothing were spent on the count",
+            description="of a whole round: standard deviation over the norm, if nothing were spent on the count",
         )  # fmt: skip
         initial_norm: float = Field(
             0.1, gt=0, allow_inf_nan=False, description="norm of the first round, in units of the update; public"
@@ -93,7 +93,7 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
 
     @property
     def plans(self) -> Plans:
-        """One zone, whoever takes part and whatever the data is."""
+        """One zone, for any clients and any data."""
         return Plans(zones=frozenset({self.options.zone}), public=True)
 
     @property
@@ -102,7 +102,7 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
         return self.options.estimate == "noised"
 
     def check(self, recipe: Recipe) -> list[str]:
-        """It stands in all three places; whoever takes part answers, so no coins are secret; there is one norm."""
+        """It must be in all three places. Every client answers, so no sampling is secret. There is one norm."""
         zone, found = self.options.zone, []
         for place, chains in (("protect", recipe.protect), ("postprocess", recipe.postprocess)):
             if self.name not in [use.name for use in chains.get(zone, ())]:
@@ -110,11 +110,11 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
         if recipe.negotiate_mask.name != self.name:
             found.append(f"clients learn the norm in the negotiation; write negotiate_mask: {{use: {self.name}, ...}}")
         if recipe.groups is not None:
-            found.append("it keeps one norm for all clients; take groups out")
+            found.append("it keeps one norm for all clients; remove groups")
         if recipe.sampling is not None and recipe.sampling.scheme == "poisson":
             found.append(
-                "who answers the question about the norm shows who takes part, so sampling would earn no credit; take "
-                "sampling out, or clip at a fixed norm: std.clip and std.central_gaussian"
+                "the replies to the question about the norm show who takes part, so sampling would earn no credit; "
+                "remove sampling, or clip at a fixed norm: std.clip and std.central_gaussian"
             )
         return found
 
@@ -122,31 +122,31 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        """The norm of this round goes to the clients; the count, or the norms, come back."""
+        """The clients get this round's norm. They send back the count, or their norms."""
         memory = ctx.party.memory(self)
         if self.is_noised:
             norm = float(memory.get("next", self.options.initial_norm))
             self._keep(ctx, norm)
             cohort.tell(self.adopt, norm)
             within = self._answers(cohort, cohort.ask(self.is_within))
-            # Of each 1/2 less, so that one client moves the count by 1/2 against none.
+            # 1/2 is subtracted from each answer, so that one client moves the count by 1/2 compared with none.
             centred = {client_id: np.array([answer - 0.5], np.float32) for client_id, answer in within.items()}
             count = ctx.party.release(self, "count", centred)
-            # The share of a noised count can be anything; cutting it off costs nothing and keeps one step small.
+            # The share of a noised count can be any number. Clamping it costs nothing and keeps one step small.
             share = min(1.0, max(0.0, 0.5 + float(count.sum()) / max(1, len(within))))
             memory["next"] = norm * math.exp(-self.options.rate * (share - self.options.quantile))
             ctx.party.log[f"{self.name}.share_within"] = share
         else:
             lengths = [*self._answers(cohort, cohort.ask(self.length)).values()]
             middle = float(np.quantile(lengths, self.options.quantile)) if lengths else 0.0
-            # Where half the clients have nothing to say, the norm stays: there is no clip to 0.
+            # Where half the clients have an update of 0, the norm stays: there is no clip to 0.
             norm = middle or self._norm(ctx)
             self._keep(ctx, norm)
             cohort.tell(self.adopt, norm)
         ctx.party.log[f"{self.name}.norm"] = norm
 
     def _answers(self, cohort: Cohort, replies: dict[int, Any]) -> dict[int, float]:
-        """The replies that can be right, by client; who sent another is left out of the round."""
+        """The valid replies, by client. A client that sent another reply is left out of the round."""
         found = {}
         for client_id, reply in replies.items():
             if self.is_noised:
@@ -181,15 +181,15 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
         return norm_of(client.update, client)
 
     def _keep(self, ctx: Context, norm: float) -> None:
-        """Remembers the norms of this round and of the last, by round: who adopts a sum, or is charged for it, asks for
-        what was stated of its round. Of rounds before nobody asks, and a checkpoint need not grow with them.
+        """Remembers the norms of this round and of the last, by round: adopting a sum, or charging for it, needs the
+        norm of its round. Earlier rounds are never asked for, so checkpoints do not grow with them.
         """
         memory = ctx.party.memory(self)
         kept = {round: before for round, before in memory.get("norms", {}).items() if round >= ctx.round - 1}
         memory["norms"] = {**kept, ctx.round: norm}
 
     def _norm(self, ctx: Context) -> float:
-        """The norm of this round at this party; where it is not known yet the last one, before a run the first."""
+        """The norm of this round at this party. Where it is not known yet, the last one; before a run, the first."""
         norms = {} if ctx.party is None else ctx.party.memory(self).get("norms", {})
         return float(norms.get(ctx.round, norms[max(norms)] if norms else self.options.initial_norm))
 
@@ -197,10 +197,10 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
-        """A clip to the round's norm. An exact median follows from the data, so nothing is promised of that clip.
+        """A clip to the round's norm. An exact median follows from the data, so that clip earns no guarantee.
 
         Raises:
-            Misplaced: noise, a clip or an encryption stands before it.
+            Misplaced: noise, a clip or an encryption comes before it.
         """
         for what in ("noise", "clip", "encryption"):
             known.before(what, f"it clips the update as it is; put {self.name} first")
@@ -225,10 +225,10 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
         std, note = self._sum_multiplier() * self._norm(ctx), "" if self.is_noised else f"as published: {EXACT}"
         return (Noise.gaussian(std, source=self.options.source, as_published=not self.is_noised, note=note),)
 
-    # -- what it costs and shows ---------------------------------------------------------------------------------------
+    # -- its cost and what it reveals ----------------------------------------------------------------------------------
 
     def ballots(self, round: int, ctx: Context) -> Operations:
-        """The noised count: what a client says is half a client from the middle."""
+        """The noised count: each client's answer is half a client from the middle."""
         if not self.is_noised:
             return ()
         note = "noised count of the clients within the norm, by the server, which sees each answer"
@@ -236,7 +236,7 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
         return (Clip(0.5), Noise.gaussian(std, trust="central", source=self.options.source, note=note))
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        """What the server reads of each client, and what everybody learns."""
+        """What the server reads from each client, and what all parties learn."""
         everybody: tuple[Party, ...] = ("server", "client", "released_model")
         if self.is_noised:
             asked, told = "by name, without noise; the server is trusted with the updates too", "from noised counts"
@@ -263,10 +263,10 @@ def norm_of(values: NDArray[np.float32] | None, client: Client) -> float:
     """L2 norm of a client's values, in float64.
 
     Raises:
-        ProtectionError: there are none, or they are not finite.
+        ProtectionError: there are no values, or they are not finite.
     """
     if values is None:
-        raise ProtectionError(f"client {client.client_id} has no update in this round, whose norm could be taken")
+        raise ProtectionError(f"client {client.client_id} has no update in this round from which to take a norm")
     norm = math.sqrt(float(np.square(values, dtype=np.float64).sum()))
     if not math.isfinite(norm):
         raise ProtectionError(

@@ -1,4 +1,4 @@
-"""BatchCrypt: quantised updates, many to a Paillier plaintext, with a clip that the clients agree on each round.
+"""BatchCrypt: many quantised updates per Paillier plaintext, with a clip that the clients agree on each round.
 
 Zhang et al., "BatchCrypt: Efficient Homomorphic Encryption for Cross-Silo Federated Learning" (USENIX ATC 2020);
 code of the authors: marcoszh/BatchCrypt, FATE_plugin/federatedml/secureprotol (batch_encryption.py, aciq.py) and
@@ -44,14 +44,15 @@ if TYPE_CHECKING:
 
 
 class BatchCrypt(Encryption, fedplug.Negotiation):
-    """Encrypt quantised updates with Paillier, as many to a ciphertext as fit (BatchCrypt).
+    """Encrypt quantised updates with Paillier, with as many as fit in each ciphertext (BatchCrypt).
 
     Values are clipped, quantised to `bits` bits with room for the sum of all clients, and written in two's complement
-    with two sign bits, which show a sum that overflows: it is not opened. Padding keeps carries from the neighbours.
+    with two sign bits. These show a sum that overflows, which is then not opened. Padding keeps carries from the
+    neighbours.
 
-    With `clip: daciq` the clip of each tensor is agreed each round: the component then stands under `negotiate_mask`
-    too, encrypts the whole model, and asks each client for the extremes of every tensor. With `clip: range` the clip is
-    the option, and the component serves any zone whose positions the clients share.
+    With `clip: daciq` the clients agree on the clip of each tensor each round. The component must then be under
+    `negotiate_mask` too. It encrypts the whole model, and asks each client for the extremes of every tensor. With
+    `clip: range` the clip is the option, and the component serves any zone whose positions the clients share.
     """
 
     class Options(he_keys.Options):
@@ -62,8 +63,8 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
         )
         range: float = Field(
             1.0, gt=0, allow_inf_nan=False,
-            description="with clip: range, the largest |update value x weight|; larger values are clipped, and the "
-            "share of them is logged",
+            description="with clip: range, the largest |update value x weight|; larger values are clipped, and their "
+            "share is logged",
         )  # fmt: skip
         bits: int = Field(16, ge=3, le=32, description="r, of a quantised value, and of the sum over all clients")
         rounding: Literal["stochastic", "nearest"] = Field(
@@ -79,18 +80,18 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self.backend = self._backend(1)  # the keys say how many clients a field must have room for
+        self.backend = self._backend(1)  # the keys state for how many clients a field must have room
 
     def _backend(self, max_clients: int) -> PaillierBatches:
         return PaillierBatches(0, self.options.key_bits, width=field_bits(self.options.bits, max_clients))
 
     @property
     def plans(self) -> Plans:
-        """The whole model is encrypted; the clips that are agreed besides follow from data, and from who takes part."""
+        """The whole model is encrypted. The agreed clips also follow from data, and from who takes part."""
         return Plans(zones=frozenset({ENCRYPTED}), public=self.options.clip == "range")
 
     def scheme(self) -> str:
-        """Its parameters in a line."""
+        """Its parameters in one line."""
         options = self.options
         clip = "clip agreed each round" if options.clip == "daciq" else f"clip ±{options.range:g}"
         return f"{options.bits}-bit codes in Paillier {options.key_bits}, {clip}"
@@ -105,8 +106,8 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
     def protect(self, known: Known, ctx: Context) -> Operations:
         """Values leave encrypted, clipped and rounded.
 
-        By how much is known where the clip is an option and rounding is to the nearest. By chance 0 does not stay 0, so
-        that norms may grow.
+        The change is known where the clip is an option and rounding is to the nearest. With stochastic rounding, 0 does
+        not stay 0, so norms may grow.
 
         Raises:
             Misplaced: they are encrypted already.
@@ -120,7 +121,7 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
         return (seal,)
 
     def check(self, recipe: Recipe) -> list[str]:
-        """What stands against encrypting for that many clients, and whether the clip can be agreed."""
+        """Obstacles to encrypting for that many clients, and to agreeing on the clip."""
         problems = super().check(recipe)
         protects = any(use.name == self.name for chain in recipe.protect.values() for use in chain)
         if not protects:
@@ -133,13 +134,13 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
         return problems
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        """What no guarantee covers."""
+        """Quantities that no guarantee covers."""
         found = super().reveals(ctx)
         if self.options.clip == "daciq":
             note = "each client's smallest and largest update of every tensor, in the clear, to agree on the clip"
             extremes = Reveals("extremes of updates", ("server",), asked=("extremes",), voids=True, note=note)
             found.append(extremes)
-            note = "of each tensor, from the extremes of all clients' updates; whoever opens a sum is told, too"
+            note = "of each tensor, from the extremes of all clients' updates; the party that opens a sum learns it too"
             found.append(Reveals("clip of the round", ("client", "key_holder"), note=note))
         return found
 
@@ -156,7 +157,7 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
             )
 
     def new_keys(self, max_clients: int) -> tuple[Any, Terms]:
-        """A new key pair; the terms say for how many clients the fields have room."""
+        """A new key pair. The terms state for how many clients the fields have room."""
         from fedplug_std.paillier_scheme import generate
 
         return generate(self.options.key_bits), {"max_clients": max_clients}
@@ -169,7 +170,7 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        """Extremes in, common clips out; the whole model is encrypted."""
+        """Extremes in, common clips out. The whole model is encrypted."""
         if self.options.clip == "range":
             cohort.tell(self.adopt, None)
             return
@@ -214,27 +215,28 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
         return Encryption.seal(packing, block, client, ctx)
 
     def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
-        """Adds the clients' ciphertexts at the server, which holds no key; says by which clips to read the sum."""
+        """Adds the ciphertexts at the server, which holds no key. States the clips under which to read the sum.
+        """
         client_id, first = next(iter(blocks.items()))
         clips, sizes = ctx.party.memory(self).get("clips", {}).get(client_id), tensor_sizes(ctx.layout)
         packing = self._packing(first, ctx.party, clips, sizes)
         total = Encryption.add_blocks(packing, blocks, ctx)
-        if self.options.clip == "daciq":  # whoever opens it may be in another round, or know no model
+        if self.options.clip == "daciq":  # the party that opens it may be in another round, or have no model
             total = total.replace(meta={**total.meta, "clips": clips, "sizes": np.array(sizes)})
         return total
 
     def open(self, block: Block, ctx: Context) -> Block:
-        """Decrypts the weighted sum where the key is, unless it overflowed or holds too few updates."""
+        """Decrypts the weighted sum at the key holder, unless it overflowed or holds too few updates."""
         clips, sizes = block.meta.get("clips"), block.meta.get("sizes")
         if self.options.clip == "daciq" and not is_reading(clips, sizes, block.size):
             raise MessageError(f"the {block.zone} sum must come with the clip and the size of each tensor")
         return Encryption.open(self._packing(block, ctx.party, clips, sizes), block, ctx)
 
     def open_upload(self, block: Block, sender: int, parties: Sequence[Party]) -> Block | None:
-        """One upload as a party with the secret key could open it: what an attack by an insider does.
+        """One upload, opened as an insider with the secret key could open it in an attack.
 
-        Only sums are opened in the protocol; they come with the clips that the server says they were made under. A
-        client knows the clips of its own group.
+        In the protocol only sums are opened. They come with the clips that the server says they were made under. A
+        client knows its own group's clips.
         """
         for party in parties if self.options.clip == "daciq" else ():
             sizes = np.array(tensor_sizes(party.ctx.layout))
@@ -247,11 +249,12 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
         """This component with the fields of its keys, and with this round's clip of each scalar.
 
         Raises:
-            ProtectionError: positions of the client's own, a part of the model under clips for tensors, or no keys.
+            ProtectionError: positions differ between clients, the clips are for tensors but the block is a part of
+                the model, or there are no keys.
         """
         if block.positions is not None:
             raise ProtectionError(
-                f"{self.name} adds gathered values, and each client has positions of its own in zone {block.zone}; let "
+                f"{self.name} adds gathered values, and positions differ between clients in zone {block.zone}; let "
                 "the negotiation share the zone, or use std.paillier"
             )
         _, terms = he_keys.context_of(self, party)
@@ -280,7 +283,7 @@ def is_extremes(found: Any, tensors: int) -> bool:
 
 
 def is_reading(clips: Any, sizes: Any, size: int) -> bool:
-    """Whether these are clips of tensors that have so many scalars together, shapes (T,): finite float64, and int64."""
+    """Whether these are clips of tensors with `size` scalars in all, shapes (T,): finite float64, and int64."""
     if not (isinstance(clips, np.ndarray) and clips.dtype == np.float64 and clips.ndim == 1):
         return False
     if not (isinstance(sizes, np.ndarray) and sizes.dtype == np.int64 and sizes.shape == clips.shape):

@@ -33,14 +33,14 @@ def field_bits(bits: int, max_clients: int) -> int:
 def dynamic_clip(
     lowest: NDArray[np.float64], highest: NDArray[np.float64], counts: NDArray[np.int64], bits: int
 ) -> NDArray[np.float64]:
-    """dACIQ: the clip that costs a Gaussian tensor least, when clipping and rounding to `bits` bits are both counted.
+    """dACIQ: the clip with the least error for a Gaussian tensor, counting both clipping and rounding to `bits` bits.
 
-    The standard deviation is estimated from the range of the values, as Banner et al. do (ACIQ, NeurIPS 2019); so the
-    clients need to tell two numbers a tensor. aciq.py, `get_alpha_gaus`.
+    The standard deviation is estimated from the range of the values, as Banner et al. do (ACIQ, NeurIPS 2019). So the
+    clients need to send only two numbers per tensor. aciq.py, `get_alpha_gaus`.
 
     Args:
         lowest, highest: of each tensor's values, over all clients.
-        counts: how many values these are the extremes of, over all clients.
+        counts: number of values behind these extremes, over all clients.
         bits: of a code.
 
     Returns:
@@ -54,10 +54,10 @@ def dynamic_clip(
 
 @functools.cache
 def optimal_clip(bits: int) -> float:
-    """Where the squared error of a standard normal value is smallest: what clipping takes, plus what rounding adds.
+    """Where the squared error of a standard normal value is smallest: the error of clipping plus that of rounding.
 
     E(a) = (1 + a^2)(1 - erf(a / sqrt 2)) - sqrt(2 / pi) a exp(-a^2 / 2) + 2 a^2 (2^b - 2) / (3 * 2^(3 b)), as in
-    aciq.py, `mse_gaussian`; its derivative grows from below 0 to above, and its root is found by halving.
+    aciq.py, `mse_gaussian`. Its derivative grows from below 0 to above, and bisection finds its root.
     """
 
     def slope(clip: float) -> float:
@@ -76,15 +76,15 @@ class TwosComplement:
     """The codec: values in [-clip, clip] to codes that add up in fields, and sums of fields to values.
 
     A code is a whole number of magnitude `code_limit` at most, so that the sum of `max_clients` of them fits `bits`
-    bits: the authors set the range of the quantiser to the clip times the number of clients. It is stored modulo
+    bits. The authors set the range of the quantiser to the clip times the number of clients. A code is stored modulo
     2^(bits + 1), which doubles its sign bit. In a sum within bounds both sign bits agree; where they differ it has
-    overflowed. What carries beyond them lands in the padding and is dropped.
+    overflowed. Carries beyond them fall into the padding and are dropped.
 
     Attributes:
         bits: r, of a code and of a sum, the sign included.
         max_clients: the most codes a sum may hold.
-        clip: one for all values, or one each, >= 0.
-        rng: rounds up or down by chance, so that no rounding has a bias; None rounds to the nearest.
+        clip: one for all values, or one per value, >= 0.
+        rng: rounds up or down at random, so that no rounding has a bias; None rounds to the nearest.
     """
 
     bits: int
@@ -119,14 +119,14 @@ class TwosComplement:
         return codes & (2 ** (self.bits + 1) - 1), beyond
 
     def num_slots(self, size: int) -> int:
-        """A field each."""
+        """One field per value."""
         return size
 
     def decode(self, slots: NDArray[Any], size: int, contributors: int) -> NDArray[np.float32]:
         """The sum of `contributors` updates from summed fields, (size,).
 
         Raises:
-            ProtectionError: a sum has overflowed, or is more than so many codes can give.
+            ProtectionError: a sum has overflowed, or is larger than that number of codes can give.
         """
         sums = np.asarray(slots[:size], np.int64) & (2 ** (self.bits + 1) - 1)  # without the padding
         signs = sums >> (self.bits - 1)
@@ -144,7 +144,7 @@ class TwosComplement:
         return values
 
     def counts(self, slots: NDArray[Any]) -> NDArray[np.int64]:
-        """The counts as they are."""
+        """The counts, unchanged."""
         return np.asarray(slots, np.int64)
 
 
@@ -159,7 +159,7 @@ def pack(rows: NDArray[np.int64], width: int) -> list[int]:
 
 
 def unpack(numbers: Sequence[int], slots: int, width: int) -> NDArray[np.int64]:
-    """Inverse of `pack`, of sums too: rows of fields, (len(numbers), slots).
+    """Inverse of `pack`, for sums too: rows of fields, (len(numbers), slots).
 
     Raises:
         MessageError: a number has bits beyond its fields.
@@ -180,7 +180,7 @@ def unpack(numbers: Sequence[int], slots: int, width: int) -> NDArray[np.int64]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PaillierBatches(PackedPaillier):
-    """The backend of `std.paillier` with fields of any number of bits; `field_bytes` has no meaning here.
+    """The backend of `std.paillier` with fields of any number of bits. `field_bytes` has no meaning here.
 
     Attributes:
         width: bits of a field.
@@ -189,7 +189,7 @@ class PaillierBatches(PackedPaillier):
     width: int
 
     def most_slots(self) -> int:
-        """How many fields a plaintext has room for, whatever they hold."""
+        """Number of fields that fit into a plaintext, for any content."""
         return (self.key_bits - 1) // self.width
 
     def pack(self, rows: NDArray[Any]) -> list[int]:
@@ -197,7 +197,7 @@ class PaillierBatches(PackedPaillier):
         return pack(rows, self.width)
 
     def unpack(self, plaintexts: Sequence[int], slots: int) -> NDArray[np.int64]:
-        """Inverse of `pack`, of sums too."""
+        """Inverse of `pack`, for sums too."""
         return unpack(plaintexts, slots, self.width)
 
     def _packing(self, slots: int) -> str:

@@ -1,7 +1,7 @@
-"""BLUR: a penalty on local updates that grow beyond the clipping norm, so that the clip has less to cut off.
+"""BLUR: a penalty on local updates that grow beyond the clipping norm, so that the clip cuts off less.
 
 Cheng et al., "Differentially Private Federated Learning with Local Regularization and Sparsification" (CVPR 2022,
-arXiv:2203.03106), bounded local update regularization, eq. 5. The full text was not at hand; the form of the penalty is
+arXiv:2203.03106), bounded local update regularization, eq. 5. We did not have the full text. The form of the penalty is
 that of FL-boop-blip/DPFed, utils_general.py, which quotes the equation.
 """
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 class Blur(Sgd):
     """Train with SGD and a penalty on updates whose norm exceeds a bound (BLUR).
 
-    loss + penalty / 2 * max(0, ||w - w_start||^2 - norm^2): nothing happens within the bound; beyond it, every step is
-    pulled back towards the model that training started from. Give `norm` the norm of the clip that follows. With norm 0
-    the penalty is the proximal term of FedProx.
+    loss + penalty / 2 * max(0, ||w - w_start||^2 - norm^2). The penalty is 0 within the bound. Beyond it, every step is
+    pulled back towards the model that training started from. Set `norm` to the norm of the clip that follows. With norm
+    0 the penalty is the proximal term of FedProx.
     """
 
     class Options(Sgd.Options):
-        """Those of `std.sgd`, and the penalty."""
+        """The options of `std.sgd`, and the penalty."""
 
         penalty: float = Field(0.1, ge=0, allow_inf_nan=False, description="lambda, the weight of the penalty")
         norm: float = Field(1.0, ge=0, allow_inf_nan=False, description="S, norm of the update up to which it is free")
@@ -44,8 +44,8 @@ def excess_penalty(
     """penalty / 2 * max(0, sum of (parameter - start)^2 - norm^2), a scalar with a graph.
 
     Args:
-        parameters: of the model, as they are.
-        start: as they were, in the same shapes.
+        parameters: the current parameters of the model.
+        start: the parameters at the start of training, in the same shapes.
         penalty: lambda >= 0.
         norm: S >= 0.
     """

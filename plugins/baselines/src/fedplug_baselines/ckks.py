@@ -1,19 +1,19 @@
-"""CKKS-FedAvg with the parameters and the packing of NVIDIA FLARE and of Plato, to compare costs with.
+"""CKKS-FedAvg with the parameters and the packing of NVIDIA FLARE and of Plato, for comparing costs.
 
-What was read, and what is taken over:
+Sources, and what is taken over from them:
 
     NVFlare  NVIDIA/NVFlare, nvflare/lighter/impl/he.py (degree 8192, modulus [60, 40, 40], scale 2^40, symmetric),
              nvflare/app_opt/he/model_encryptor.py (one vector a tensor, weights multiplied in before encryption)
     Plato    TL-System/plato, plato/utils/homo_enc.py (degree 8192, modulus [60, 40, 40, 60], scale 2^40, public key,
              one flat vector), plato/servers/fedavg_he.py
 
-What is not: both servers multiply ciphertexts (by the share of a client, by one over the total), here they only add,
-and the mean is taken after decryption. Both decrypt at full precision, which gives the key away once a sum is published
-(Li & Micciancio, EUROCRYPT 2021); here sums are rounded to a grid, as those of `std.ckks`. One slot of each ciphertext
-counts contributors. The later of two versions of NVFlare's encryptor that were read (commits 1c4bdd3c and 024dab75)
-serialises the context with every tensor of an upload (decomposers.py), 0.67 MB each that nobody needs; the older one,
-and this component, send ciphertexts alone. Plato's server holds the secret key (homo_enc.py, `get_ckks_context`); here
-it never does.
+Not taken over: both servers multiply ciphertexts (by the share of a client, by one over the total). This component only
+adds ciphertexts and takes the mean after decryption. Both decrypt at full precision, which gives the key away once a
+sum is published (Li & Micciancio, EUROCRYPT 2021). This component rounds sums to a grid, as `std.ckks` does. One slot
+of each ciphertext counts contributors. We read two versions of NVFlare's encryptor (commits 1c4bdd3c and 024dab75). The
+later one serialises the context with every tensor of an upload (decomposers.py), 0.67 MB each that nobody needs. The
+older one sends ciphertexts alone, and so does this component. Plato's server holds the secret key (homo_enc.py,
+`get_ckks_context`). Here the server never holds it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COEFF_BITS: dict[str, tuple[int, ...]] = {"nvflare": (60, 40, 40), "plato": (60,
 
 
 class WithPublicKey(TenSeal):
-    """TenSEAL where whoever gets the secret key also gets the public one, and encrypts with it, as in Plato."""
+    """TenSEAL where any party that gets the secret key also gets the public key and encrypts with it, as in Plato."""
 
     def dump_context(self, context: Any, *, public_key: bool = False, secret_key: bool = False) -> bytes:
         """As `TenSeal.dump_context`."""
@@ -48,22 +48,22 @@ class WithPublicKey(TenSeal):
 
 
 class Ckks(Encryption):
-    """Encrypt updates with CKKS as NVFlare or as Plato does: their parameters, their packing.
+    """Encrypt updates with CKKS as NVFlare or Plato does: with their parameters and packing.
 
-    `nvflare` packs every tensor into ciphertexts of its own, so the whole model must be in the zone. `plato` packs one
-    flat vector, and takes any zone. For protocols that need not be like theirs, `std.bfv` costs a tenth.
+    `nvflare` packs every tensor into separate ciphertexts, so the whole model must be in the zone. `plato` packs one
+    flat vector and takes any zone. Protocols that need not match theirs should use `std.bfv`, which costs a tenth.
     """
 
     class Options(he_keys.Options):
-        """Whose way, and how fine the sums are."""
+        """Which project's parameters, and how fine the sums are."""
 
-        like: Literal["nvflare", "plato"] = Field("nvflare", description="whose parameters and packing")
+        like: Literal["nvflare", "plato"] = Field("nvflare", description="project whose parameters and packing to use")
         range: float = Field(
             1.0, gt=0, le=2**20,
-            description="largest |update value x weight| that is represented; larger values saturate, and the share "
-            "of them is logged",
+            description="largest |update value x weight| that is represented; larger values saturate, and their share "
+            "is logged",
         )  # fmt: skip
-        grid_bits: int = Field(17, ge=1, le=22, description="sums are rounded to 2^-grid_bits; theirs are not")
+        grid_bits: int = Field(17, ge=1, le=22, description="sums are rounded to 2^-grid_bits; in the originals not")
 
     name: str = "baselines.ckks"
     slots = DEGREE // 2
@@ -72,11 +72,11 @@ class Ckks(Encryption):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        # With NVFlare the clients encrypt with the secret key, unless the key server holds it.
+        # In NVFlare the clients encrypt with the secret key. Here they do so unless the key server holds it.
         self.symmetric = options.like == "nvflare" and self.site == "client"
         self.backend = TenSeal() if self.symmetric else WithPublicKey()
         if options.like == "nvflare":
-            self.position_block = 0  # it packs tensors of the whole model, and no positions of a client's own
+            self.position_block = 0  # it packs tensors of the whole model, not positions that differ between clients
 
     def check(self, recipe: Recipe) -> list[str]:
         """NVFlare packs whole models."""
@@ -85,13 +85,13 @@ class Ckks(Encryption):
         parts = len(recipe.protect) > 1 or recipe.postprocess.get(RETAINED)
         if self.options.like == "nvflare" and sealed and parts:
             problems.append(
-                f"it packs every tensor by itself, so zone {sealed[0]} must hold the whole model; write like: plato to "
-                "encrypt a part of it"
+                f"it packs every tensor separately, so zone {sealed[0]} must hold the whole model; write like: plato "
+                "to encrypt a part of it"
             )
         return problems
 
     def scheme(self) -> str:
-        """Its parameters in a line."""
+        """Its parameters in one line."""
         packed = "a vector each tensor" if self.options.like == "nvflare" else "one flat vector"
         return (
             f"CKKS as {self.options.like}: {DEGREE} {list(COEFF_BITS[self.options.like])}, {packed}, range "
@@ -99,11 +99,11 @@ class Ckks(Encryption):
         )
 
     def step(self, num_clients: int) -> float:
-        """The grid, whoever takes part."""
+        """The grid, for any number of clients."""
         return float(2.0**-self.options.grid_bits)
 
     def agree(self, max_clients: int) -> None:
-        """Checks that sums of that many clients fit; the modulus leaves 2^59 and more, so float64 and the grid decide.
+        """Checks that sums of that many clients fit. The modulus leaves 2^59 and more, so float64 and the grid decide.
 
         Raises:
             ProtectionError: float64 cannot hold them, or the grid is too fine for the noise under one key in ten.
@@ -119,7 +119,7 @@ class Ckks(Encryption):
             raise ProtectionError(problem)
 
     def new_keys(self, max_clients: int) -> tuple[Any, Terms]:
-        """A context with new keys, of which rounding to the grid removes the noise, as with `std.ckks`.
+        """A context with new keys whose noise is removed by rounding to the grid, as with `std.ckks`.
 
         Raises:
             ProtectionError: the grid is too fine for the noise of a worst-case sum.
@@ -135,12 +135,12 @@ class Ckks(Encryption):
         raise ProtectionError(problem)
 
     def _problem(self, deviations: NDArray[np.float64], max_clients: int) -> str:
-        """Why rounding to the grid does not remove noise that is so large in the slots of a sum."""
+        """Why rounding to the grid does not remove noise of this size from the slots of a sum."""
         count_unit = GridNumbers(self.options.range, 2.0**-self.options.grid_bits, max_clients).count_unit
         return ckks_noise.problem(deviations, max_clients, self.options.grid_bits, count_unit, "use std.bfv")
 
     def codec(self, terms: Terms) -> GridNumbers:
-        """How values become slots, as agreed when the keys were made; tensor by tensor with `nvflare`."""
+        """How values become slots, as agreed when the keys were made. With `nvflare` this is done tensor by tensor."""
         grid = 2.0 ** -terms["grid_bits"]
         if self.tensors:
             return TensorNumbers(self.options.range, grid, terms["max_clients"], self.tensors, self.slots - 1)
@@ -152,7 +152,7 @@ class Ckks(Encryption):
         """Rounds the weighted values to the grid and encrypts them; logs the share that saturated.
 
         Raises:
-            ProtectionError: NVFlare's packing is asked for a part of the model.
+            ProtectionError: NVFlare's packing is requested for a part of the model.
         """
         return Encryption.seal(self._packing(block, _tensors(ctx)), block, client, ctx)
 
@@ -160,24 +160,24 @@ class Ckks(Encryption):
         """Adds the clients' ciphertexts at the server, which holds no key."""
         packing = self._packing(next(iter(blocks.values())), _tensors(ctx))
         total = Encryption.add_blocks(packing, blocks, ctx)
-        if packing.tensors:  # the key server knows no model
+        if packing.tensors:  # the key server has no model
             total = total.replace(meta={**total.meta, "tensors": list(packing.tensors)})
         return total
 
     def open(self, block: Block, ctx: Context) -> Block:
-        """Decrypts the weighted sum where the key is and rounds it to the grid, unless it holds too few updates."""
+        """Decrypts the weighted sum at the key holder and rounds it to the grid, unless it holds too few updates."""
         tensors = _tensors(ctx) or block.meta.get("tensors", [])
         if not (isinstance(tensors, list) and all(isinstance(size, int) and size > 0 for size in tensors)):
             raise MessageError(f"the {block.zone} sum must say how large each tensor is; its meta says something else")
         return Encryption.open(self._packing(block, tensors), block, ctx)
 
     def _packing(self, block: Block, tensors: list[int]) -> Ckks:
-        """This component, made to pack a block of this model."""
+        """A copy of this component that packs blocks of this model."""
         if self.options.like == "plato":
             return self
         if block.positions is not None or block.size != sum(tensors):
             raise ProtectionError(
-                f"{self.name} packs every tensor by itself, so the {block.zone} zone must hold the whole model of "
+                f"{self.name} packs every tensor separately, so the {block.zone} zone must hold the whole model of "
                 f"{sum(tensors)} scalars, not {block.size}; write like: plato to encrypt a part of it"
             )
         return self.varied(tensors=tuple(tensors))
@@ -207,5 +207,5 @@ class TensorNumbers(GridNumbers):
 
 
 def _tensors(ctx: Context) -> list[int]:
-    """Scalars of each tensor of the model; empty at the key server, which knows no model."""
+    """Scalars of each tensor of the model. Empty at the key server, which has no model."""
     return [parameter.size for parameter in ctx.layout.parameters]

@@ -1,4 +1,4 @@
-"""DP-SGD at the clients: single training records are protected, by clipping and noise in every step (Abadi et al.)."""
+"""DP-SGD at the clients: clipping and noise in every step protect single training records (Abadi et al.)."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _GRADIENT_BYTES = 32 << 20
-"""What the gradients of single examples may take at once; a larger batch is worked through in parts."""
+"""Memory for the gradients of single examples. A larger batch is processed in parts."""
 
 
 class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
     """Train with DP-SGD through Opacus: Poisson batches, clipped gradients of single examples, noise in every step.
 
-    Abadi et al., Deep learning with differential privacy, CCS 2016, Alg. 1. The unit that is protected is one training
+    Abadi et al., Deep learning with differential privacy, CCS 2016, Alg. 1. The unit of protection is one training
     record of one client, not the client. A batch holds each of the n examples with probability q = B / n; E epochs are
     E ceil(n / B) steps. Opacus gives the gradients of single examples and the accountants. With `epsilon` and `delta`
-    each client finds its own noise for all rounds of the recipe, from its own n; the ledger states what was done.
+    each client finds its own noise for all rounds of the recipe from its own n. The ledger states the steps taken.
 
-    Neither the noise nor who is in a batch may be known to anybody, so both come from a stream that the operating
-    system keys, unless the source is `reproducible`. n is public. Models with batch norm are refused, as Opacus does.
+    Neither the noise nor the members of a batch may be known to any party. Both come from a stream that the operating
+    system keys, unless the source is `reproducible`. n is public. Models with batch norm are refused, as by Opacus.
     """
 
     name: str
 
     class Options(fedplug.Options):
         epochs: int = Field(1, ge=1, description="E of a round, which is E ceil(n / B) steps")
-        batch_size: int = Field(32, ge=1, description="B, examples expected in a batch; all where a client has fewer")
+        batch_size: int = Field(32, ge=1, description="B, expected examples in a batch; all where a client has fewer")
         lr: float = Field(0.1, gt=0, allow_inf_nan=False, description="learning rate")
         momentum: float = Field(0.0, ge=0, lt=1, description="share of the previous step that is kept")
         clipping_norm: float = Field(
@@ -94,12 +94,12 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    # -- what it says of itself ----------------------------------------------------------------------------------------
+    # -- description ---------------------------------------------------------------------------------------------------
 
     def learns(self, ctx: Context) -> Learns:
-        """Sums of gradients, each example's clipped, with noise that each client finds for itself.
+        """Sums of clipped gradients of each example, with noise that each client calibrates for itself.
 
-        Clipped gradients are those of a mean that counts some examples less, which an attack can still look for.
+        Clipped gradients are those of a mean that weights some examples less. An attack can still look for them.
         """
         options = self.options
         return Learns(
@@ -109,10 +109,10 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
         )  # fmt: skip
 
     def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
-        """One step on a batch that is all there is, with the noise of a step of the round."""
+        """One step on a batch of all examples, with the noise of a step of the round."""
         sigma, _, _ = self.round_release(client, ctx)
         once: dict[str, Any] = {"epochs": 1, "batch_size": batch_size, "momentum": 0.0}
-        # Not what would be calibrated for one batch alone.
+        # Not the noise that would be calibrated for one batch alone.
         once |= {"noise_multiplier": sigma, "epsilon": None, "delta": None, "calibration": "rdp"}
         return self.varied(options=self.options.model_copy(update=once))
 
@@ -126,7 +126,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
 
         Raises:
             SetupError: the model is not a torch model, or mixes the examples of a batch.
-            ProtectionError: training diverged, or there is no noise for the epsilon.
+            ProtectionError: training diverged, or no noise exists for the epsilon.
         """
         import torch
         from fedplug_std.torch_model import TorchModel, seeded, use_one_thread
@@ -176,7 +176,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
             torch.autograd.grad(each.sum(), model.parameters, materialize_grads=True)
             gradients = [_taken(parameter, len(some)) for parameter in model.parameters]
             norms = torch.linalg.vector_norm(torch.stack([_norms(each) for each in gradients], 1), dim=1)
-            # One part in 2^22 less, more than rounding to float32 can add.
+            # One part in 2^22 less: more than rounding to float32 can add.
             factors = (bound / norms.clamp(min=bound) * (1 - 2.0**-22)).to(torch.float32)
             total += torch.cat([factors @ each for each in gradients])
             loss += float(each.detach().sum())
@@ -190,10 +190,10 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
         return found, loss
 
     def _losses_apart(self, task: Task, outputs: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
-        """The loss of each example, worked out by a function that is handed that one alone, (n,).
+        """The loss of each example, (n,), computed by a function that gets only that example.
 
         Raises:
-            SetupError: the task's losses ask how large a batch is, or for a value of another example.
+            SetupError: the task's losses depend on the size of a batch, or on a value of another example.
         """
         from torch.func import vmap
 
@@ -229,14 +229,14 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
         release=SampledSteps,
         unit="one training example of a client, added or removed",
         trust="local: the noise is added at the client, during training",
-        covers="the update of every round, whoever sees it; not scores, ballots, batch-norm statistics or metrics",
+        covers="the update of every round, for every party; not scores, ballots, batch-norm statistics or metrics",
     )
 
     def round_release(self, client: Client, ctx: Context) -> SampledSteps:
         """The noisy steps of one round of this client.
 
         Raises:
-            ProtectionError: there is no noise for the epsilon.
+            ProtectionError: no noise exists for the epsilon.
         """
         options, count = self.options, client.num_examples
         rate = sampling_rate(count, options.batch_size)
@@ -248,7 +248,8 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
         return SampledSteps(sigma, rate, steps)
 
     def release_problem(self, release: SampledSteps) -> str:
-        """Rate and steps are those of some number of examples, and the noise is what the recipe says, if it does."""
+        """Rate and steps must be those of some number of examples, and the noise that of the recipe, if it gives one.
+        """
         options, (multiplier, rate, steps) = self.options, release
         if options.noise_multiplier is not None and multiplier != options.noise_multiplier:
             return f"noise_multiplier={multiplier:g} must be {options.noise_multiplier:g}, as the recipe says"
@@ -259,8 +260,8 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
             if sampling_rate(count, options.batch_size) == rate and steps == fewest:
                 return ""
         return (
-            f"{steps:g} steps at sampling_rate={rate:g} must be what {options.epochs} epochs of batches of "
-            f"{options.batch_size} take of some number of examples, {MOST_EXAMPLES} at most"
+            f"{steps:g} steps at sampling_rate={rate:g} must be those of {options.epochs} epochs of batches of "
+            f"{options.batch_size} over some number of examples, {MOST_EXAMPLES} at most"
         )
 
     def epsilon_of(self, releases: Sequence[SampledSteps], delta: float) -> dict[str, float]:
@@ -311,7 +312,7 @@ def _per_sample(model: TorchModel, data: ClientData) -> Iterator[None]:
     wrapped = GradSampleModule(model.module, loss_reduction="sum")
     try:
         with warnings.catch_warnings():
-            # The first layer's inputs need no gradient, for which torch has a warning and Opacus a way.
+            # The first layer's inputs need no gradient. torch warns about that and Opacus handles it.
             warnings.filterwarnings("ignore", "Full backward hook is firing", UserWarning)
             yield
     finally:
@@ -319,7 +320,7 @@ def _per_sample(model: TorchModel, data: ClientData) -> Iterator[None]:
 
 
 def _taken(parameter: Any, count: int) -> torch.Tensor:
-    """The gradients of `count` examples, (n, size), taken away from the parameter; 0 where it was not used."""
+    """The gradients of `count` examples, (n, size), removed from the parameter; 0 where it was not used."""
     import torch
 
     found, parameter.grad_sample = parameter.grad_sample, None
@@ -330,7 +331,7 @@ def _taken(parameter: Any, count: int) -> torch.Tensor:
 
 
 def _norms(gradients: torch.Tensor) -> torch.Tensor:
-    """The L2 norm of each row, (n,), added up in float64; row by row, which is nine times as fast as `dim=1` there."""
+    """The L2 norm of each row, (n,), added up in float64. Row by row is nine times as fast as `dim=1` here."""
     import torch
 
     return torch.stack([torch.linalg.vector_norm(row, dtype=torch.float64) for row in gradients])

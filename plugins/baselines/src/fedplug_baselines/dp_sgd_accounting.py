@@ -1,4 +1,4 @@
-"""Record-level privacy accounting of DP-SGD with Opacus: noise for a target epsilon, and epsilon of what was done."""
+"""Record-level privacy accounting of DP-SGD with Opacus: noise for a target epsilon, and epsilon of the steps taken."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class SampledSteps(NamedTuple):
 
     Attributes:
         noise_multiplier: standard deviation over the norm to which each example's gradient is clipped.
-        sampling_rate: q, with which each example is in a batch.
-        steps: how many.
+        sampling_rate: q, the probability of each example to be in a batch.
+        steps: their number.
     """
 
     noise_multiplier: float
@@ -35,14 +35,14 @@ class SampledSteps(NamedTuple):
 _ORDERS = (
     [1 + k / 10 for k in range(1, 100)] + list(range(11, 64)) + list(range(64, 256, 8)) + list(range(256, 2049, 128))
 )
-"""Renyi orders: those of Opacus, and larger ones without which small epsilons come out too large."""
+"""Renyi orders: those of Opacus, and larger ones. Without the larger ones small epsilons are overestimated."""
 _LARGEST_COMPOSED = 300.0
-"""Epsilon by Renyi DP up to which loss distributions are composed: larger ones take memory and need no second digit."""
+"""Largest epsilon by Renyi DP for which distributions are composed. Above it they take memory for no useful digit."""
 _MOST_COMPOSED = 10_000_000
-"""Steps up to which they are composed, for the same reason."""
+"""Largest number of steps for which they are composed, for the same reason."""
 _LEAST_NOISE, _MOST_NOISE, _LEAST_RATE = 1e-100, 1e100, 1e-12
-"""Between these the formulas stay within floating point. Less noise counts as none; more noise, and a smaller rate, as
-these bounds, which cost more."""
+"""Between these the formulas stay within floating point. Less noise counts as none. More noise, or a smaller rate,
+counts as these bounds, which cost more."""
 _TOLERANCE = 1e-3
 """How far below the target Opacus' search may end, in units of epsilon."""
 
@@ -77,7 +77,7 @@ def noise_multiplier_for(epsilon: float, delta: float, rate: float, steps: int, 
 
     target = {"target_epsilon": epsilon, "target_delta": delta, "sample_rate": rate, "steps": steps}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that the best order is the first or the last
+        warnings.simplefilter("ignore", UserWarning)  # warns that the best order is the first or the last
         try:
             found = get_noise_multiplier(**target, accountant=accountant, epsilon_tolerance=_TOLERANCE)
         except (ValueError, RuntimeError) as error:
@@ -99,8 +99,8 @@ def record_epsilons(releases: Iterable[tuple[float, float, float]], delta: float
 
     Returns:
         `epsilon_pld` by privacy loss distributions (`fedplug_std.loss_distributions`), an upper bound at most
-        0.1% too high, and `epsilon_rdp` by Opacus' Renyi accountant at a wide range of orders; the latter under both
-        names where distributions would take too much memory or time.
+        0.1% too high, and `epsilon_rdp` by Opacus' Renyi accountant at a wide range of orders. Where distributions
+        would take too much memory or time, both names have the Renyi value.
     """
     counts: collections.Counter[tuple[float, float]] = collections.Counter()
     for (multiplier, rate, steps), times in collections.Counter(releases).items():
@@ -112,7 +112,7 @@ def record_epsilons(releases: Iterable[tuple[float, float, float]], delta: float
 
 @functools.lru_cache(maxsize=1024)
 def _record_epsilons(counts: tuple[tuple[tuple[float, float], int], ...], delta: float) -> dict[str, float]:
-    """The same of sorted, merged releases; clients with equally many examples have equal ones."""
+    """The same for sorted, merged releases. Clients with equally many examples have equal ones."""
     if not counts:
         return {"epsilon_pld": 0.0, "epsilon_rdp": 0.0}
     if any(multiplier < _LEAST_NOISE for (multiplier, _), _ in counts):

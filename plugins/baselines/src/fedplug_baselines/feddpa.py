@@ -1,4 +1,5 @@
-"""FedDPA: what matters most to a client stays its own, and two penalties keep updates short (Yang, Huang & Ye 2023)."""
+"""FedDPA: parameters that matter most to a client stay personal. Two penalties keep updates short (Yang et al. 2023).
+"""
 
 from __future__ import annotations
 
@@ -49,11 +50,12 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
     2. Start from u = w_k where M, and v = w_g elsewhere.
     3. `epochs` of Adam on u, with the penalty R1 = lambda_1 / 2 sum_t |w_t - w_g,t| over tensors t.
     4. `epochs` of Adam on v, with R2 = lambda_2 / 2 abs(sum_t |w_t - w_g,t| - C), which draws updates to the clip.
+    4. `epochs` of Adam on v, with R2 = lambda_2 / 2 abs(sum_t |w_t - w_g,t| - C), which draws updates to the clip.
 
-    It stands under `train` and under `negotiate_mask`: M stays with the client (zone `retained`), the rest goes into
-    `zone`, where it is clipped and gets noise. In the code M is sent too, as part of the whole w - w_g: `send_personal`
-    (as published), with `baselines.feddpa` first in the chain of the zone. It costs utility, but no mask is then
-    visible.
+    Use it under `train` and under `negotiate_mask`. M stays with the client (zone `retained`). The other scalars go
+    into `zone`, where they are clipped and get noise. In the authors' code M is sent too, as part of the whole w - w_g:
+    `send_personal` (as published), with `baselines.feddpa` first in the chain of the zone. It costs utility, but then
+    no mask is visible.
     """
 
     name: str
@@ -68,7 +70,7 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
         epochs: int = Field(2, ge=1, description="times through the examples, once for u and again for v")
         batch_size: int = Field(16, ge=1, description="examples a step")
         lr: float = Field(0.001, gt=0, allow_inf_nan=False, description="learning rate of Adam")
-        zone: str = Field("noised", description="zone of what is not personal")
+        zone: str = Field("noised", description="zone of the parameters that are not personal")
         send_personal: bool = Field(
             False, description="as published: personal parameters are sent as well, as in the authors' code"
         )
@@ -78,7 +80,7 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
 
     @property
     def plans(self) -> Plans:
-        """One zone for all; or what is personal, which differs from client to client, stays."""
+        """One zone for all; or personal parameters, which differ from client to client, stay."""
         if self.options.send_personal:
             return Plans(zones=frozenset({self.options.zone}), public=True)
         zones = frozenset({self.options.zone, RETAINED})
@@ -87,7 +89,7 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
     # -- training ------------------------------------------------------------------------------------------------------
 
     def learns(self, ctx: Context) -> Learns:
-        """Adam on a loss with penalties, once through the examples for what is personal and once for the rest."""
+        """Adam on a loss with penalties: once through the examples for the personal part, once for the other part."""
         options = self.options
         return Learns(
             descends=f"{ctx.descends} and penalties by Adam", lr=options.lr, batch_size=options.batch_size,
@@ -95,18 +97,18 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
         )  # fmt: skip
 
     def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
-        """One step on a batch that is all there is: of what is personal, and then of the rest."""
+        """One step on a batch of all examples: first on the personal part, then on the other part."""
         return self.varied(options=self.options.model_copy(update={"epochs": 1, "batch_size": batch_size}))
 
     def personalise(self, client: Client, ctx: Context) -> None:
-        """Step 2: the client's own values where M, the global ones elsewhere; before round 1 they are the same."""
+        """Step 2: the client's own values where M, the global ones elsewhere. Before round 1 they are the same."""
         memory, personal = client.memory(self), client.vector.copy()
         if "mask" in memory:
             personal[_unpacked(memory["mask"], ctx.layout.size)] = memory["values"]
         client.personal = personal
 
     def train(self, client: Client, ctx: Context) -> dict[str, float]:
-        """Steps 3 and 4, and step 1 of the next round, which needs no more than the model after training.
+        """Steps 3 and 4, and step 1 of the next round, which needs only the model after training.
 
         Returns:
             `loss`: mean cross entropy of the last epoch, without penalties, in nats; `personal`: share of M.
@@ -143,7 +145,7 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
         import torch
 
         adam, rng = MaskedAdam(model, trained, self.options.lr), client.rng(self, "u" if first else "v")
-        # What is not sent is not clipped, so R2 does not count it.
+        # R2 leaves out values that are not sent, because they are not clipped.
         counted = torch.ones_like(global_model) if first or self.options.send_personal else trained.to(torch.float32)
         places = [(p.slice, p.shape) for p in model.layout.parameters]
         starts = [global_model[part].view(shape) for part, shape in places]
@@ -189,12 +191,12 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        """Nothing to ask: each client tells itself what it keeps."""
+        """Asks nothing: each client decides alone what it keeps."""
         cohort.tell(self.keep)
 
     @at_client
     def keep(self, client: Client) -> None:
-        """M of this round is retained, the rest is sent; a client that was not in the round sends nothing."""
+        """M of this round is retained and the rest is sent. A client that was not in the round sends nothing."""
         options, zones, size = self.options, client.ctx.zones, client.ctx.layout.size
         if options.send_personal:
             client.plan = Plan.single(options.zone, size, zones)
@@ -205,10 +207,10 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
-        """With `send_personal`: what is sent is w - w_g, also where training did not start from w_g.
+        """With `send_personal`: the update sent is w - w_g, even where training did not start from w_g.
 
         Raises:
-            Misplaced: something has been done to the values already.
+            Misplaced: another component has already changed the values.
         """
         remedy = f"it sets what is sent; put {self.name} first"
         known.before("noise", remedy)
@@ -223,7 +225,7 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
         return found
 
     def check(self, recipe: Recipe) -> list[str]:
-        """It stands in both sections; the clip is that of R2; it stands in the zone's chain if personal values go."""
+        """It must be in both sections, with a clip equal to R2's. If personal values go, it must be in the chain."""
         options, complaints = self.options, []
         if not recipe.train.name == recipe.negotiate_mask.name == self.name:
             complaints.append(
@@ -245,7 +247,7 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
         return complaints
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        """Which positions a client does not send."""
+        """Positions that a client does not send."""
         if self.options.send_personal:
             return []
         note = (

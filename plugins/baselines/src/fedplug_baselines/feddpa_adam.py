@@ -12,10 +12,10 @@ _BETA_1, _BETA_2, _TINY = 0.9, 0.999, 1e-8
 
 
 class MaskedAdam:
-    """Adam (Kingma & Ba 2015, Alg. 1) with torch's defaults, on the scalars of a mask; the others do not move.
+    """Adam (Kingma & Ba 2015, Alg. 1) with torch's defaults on the scalars of a mask. The other scalars do not move.
 
     Args:
-        model: whose parameters are trained in place.
+        model: its parameters are trained in place.
         mask: bool (P,), on the model's device.
         lr: learning rate.
     """

@@ -1,4 +1,4 @@
-"""FedDPA's noise as its authors' code has it, with an account that does not hold."""
+"""FedDPA's noise as in its authors' code, with an account that does not hold."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 class FedDpaNoise(fedplug.Protector):
     """Add the noise of FedDPA's code, whose claimed epsilon does not hold (as published).
 
-    Yang, Huang and Ye, NeurIPS 2023, code xiyuanyang45/DynamicPFL, `utils.py` and `ours.py`. It takes sigma from
-    Opacus as if there were one DP-SGD step a batch, on Poisson batches of B of all clients' n examples together:
+    Yang, Huang and Ye, NeurIPS 2023, code xiyuanyang45/DynamicPFL, `utils.py` and `ours.py`. The code takes sigma from
+    Opacus as if there were one DP-SGD step per batch, on Poisson batches of B of all clients' n examples together:
     q = B / n and T E n / B steps. But no gradient gets noise. Each client's clipped update gets N(0, C^2 sigma^2 / K)
-    once a round, so one upload has the multiplier sigma / sqrt(K), and neither q nor the number of steps has a meaning:
-    what is clipped is all that a client has to say. (The code also counts E epochs where training takes 2 E.)
+    once a round, so one upload has the multiplier sigma / sqrt(K). Neither q nor the number of steps has a meaning,
+    because the clip bounds the whole contribution of a client. (The code also counts E epochs where training takes
+    2 E.)
 
-    The ledger states what this noise gives. With 60,000 examples, 20 clients, 10 rounds, 5 epochs and batches of 32,
-    the claim of epsilon 1 (delta 1e-5) gives sigma = 0.97, and a client's uploads cost epsilon 167. Use `std.gaussian`.
+    The ledger states the epsilon of this noise. With 60,000 examples, 20 clients, 10 rounds, 5 epochs and batches of
+    32, the claim of epsilon 1 (delta 1e-5) gives sigma = 0.97, and a client's uploads cost epsilon 167. Use
+    `std.gaussian` instead.
     """
 
     name: str
@@ -37,8 +39,8 @@ class FedDpaNoise(fedplug.Protector):
         epsilon: float = Field(1.0, gt=0, allow_inf_nan=False, description="privacy loss that the code claims")
         delta: float = Field(0.1, gt=0, lt=1, description="failure probability of the claim; the code's default")
         examples: int = Field(ge=1, description="n, training examples of all clients together")
-        epochs: int = Field(2, ge=1, description="E of the claim; that of the trainer")
-        batch_size: int = Field(16, ge=1, description="B of the claim; that of the trainer")
+        epochs: int = Field(2, ge=1, description="E of the claim; must be that of the trainer")
+        batch_size: int = Field(16, ge=1, description="B of the claim; must be that of the trainer")
         source: Literal["secure", "exact", "reproducible"] = Field(
             "secure",
             description="secure: AES-256 keyed by the system; exact: discrete Gaussian; reproducible: from the "
@@ -49,7 +51,7 @@ class FedDpaNoise(fedplug.Protector):
         self.options = options
 
     def check(self, recipe: Recipe) -> list[str]:
-        """Batches are no larger than all examples."""
+        """A batch is smaller than the whole of the examples."""
         if self.options.batch_size < self.options.examples:
             return []
         return [
@@ -59,12 +61,12 @@ class FedDpaNoise(fedplug.Protector):
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
-        """Noise of the size that is really added, whatever is claimed.
+        """Noise of the size that is really added, independent of the claim.
 
         Raises:
             Misplaced: nothing bounds the values, there is noise already, they are encrypted, or the claim is about
                 another training.
-            ProtectionError: there is no noise for the claim.
+            ProtectionError: no noise exists for the claim.
         """
         self._compare(ctx)
         multiplier = self.multiplier(ctx.rounds, ctx.num_clients)
@@ -73,7 +75,7 @@ class FedDpaNoise(fedplug.Protector):
         return (local_noise(options, known, ctx, as_published=True, note=note),)
 
     def _compare(self, ctx: Context) -> None:
-        """The batches of the claim are those of the training; of FedDPA the code counts half of the epochs.
+        """The batches of the claim are those of the training. Of FedDPA's epochs the code counts half.
 
         Raises:
             Misplaced: they are not.
@@ -89,7 +91,7 @@ class FedDpaNoise(fedplug.Protector):
                 raise Misplaced(f"{self.name}: {name}={given} of the claim must be that of train, {used}")
 
     def multiplier(self, rounds: int, num_clients: int) -> float:
-        """What is really added to one upload, over the clipping norm: sigma / sqrt(K)."""
+        """The noise multiplier of one upload that is really added, over the clipping norm: sigma / sqrt(K)."""
         options = self.options
         sigma = claimed_multiplier(
             options.epsilon, options.delta, options.examples, rounds, options.epochs, options.batch_size
@@ -113,7 +115,7 @@ def claimed_multiplier(epsilon: float, delta: float, examples: int, rounds: int,
     from opacus.accountants.utils import get_noise_multiplier
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that the best order is the last
+        warnings.simplefilter("ignore", UserWarning)  # warns that the best order is the last
         try:
             found = get_noise_multiplier(
                 target_epsilon=epsilon, target_delta=delta, sample_rate=batch_size / examples,

@@ -41,22 +41,23 @@ if TYPE_CHECKING:
 
 
 class FedMLHE(masks.ScoredShare):
-    """Encrypt the share of the model that the clients' averaged sensitivities put highest (FedML-HE).
+    """Encrypt the share of the model with the highest average sensitivity over the clients (FedML-HE).
 
-    Before round 1 every client encrypts its map of scores; the server adds them, weighted as updates are; whoever holds
-    the key opens the sum and takes its `ratio` P highest scalars as the mask of the whole run. No party sees another
-    client's map, and where the key server holds the key nobody else sees the sum.
+    Before round 1 every client encrypts its map of scores, and the server adds the maps, weighted as updates are. The
+    key holder opens the sum and takes its `ratio` P highest scalars as the mask of the whole run. No party sees another
+    client's map. Where the key server holds the key, no other party sees the sum.
 
-    Scores are scaled to what the encryption can hold by the largest score of any client, which each client tells.
+    To fit what the encryption can hold, scores are scaled by the largest score of any client, which each client
+    states.
     """
 
     class Options(fedplug.Options):
-        """How much is encrypted, by which scores, through which encryption."""
+        """How much to encrypt, by which scores, through which encryption."""
 
         ratio: float = Field(0.1, ge=0, le=1, description="p, the share of the model that is encrypted")
         by: str | None = Field(None, description="scorer that gives the maps; the recipe's first if unset")
         cipher: str | None = Field(
-            None, description="encryption that the maps travel under; default: the one of the encrypted zone"
+            None, description="encryption that protects the maps; default: the one of the encrypted zone"
         )
         other_zone: str = Field(
             CLEAR, json_schema_extra={"formerly": "rest"}, description="zone of the scalars that are not encrypted"
@@ -89,7 +90,7 @@ class FedMLHE(masks.ScoredShare):
         """The agreement on the mask: maps in, added under encryption, mask out. The keys exist already.
 
         Raises:
-            ProtectionError: no component encrypts, or several may; a client's map cannot be added.
+            ProtectionError: no component encrypts, or several can, or a client's map cannot be added.
         """
         if len(self.plans.zones) == 1:
             return
@@ -120,21 +121,21 @@ class FedMLHE(masks.ScoredShare):
     def encrypt(self, client: Client, scale: float) -> Block:
         """This client's map [S_i], alpha_i multiplied in by the encryption, on the scale of all clients."""
         scores, (cipher, seal) = self._map(client), self._cipher(client.ctx)
-        # Weights are at most 1, so nothing saturates; one part in a million less, because float32 may round up.
+        # Weights are at most 1, so nothing saturates. One part in a million less, because float32 may round up.
         largest = seal.range * (1 - 1e-6)
         values = (scores * np.float64(largest / scale if scale > 0 else 1.0)).astype(np.float32)
-        # The map is not an update: none of what is known of the zone's values holds for it.
+        # The map is not an update, so nothing known about the zone's values holds for it.
         ctx = dataclasses.replace(client.ctx, known=Known(zone=ENCRYPTED, link=cipher.name))
         return cipher.seal(Block(ENCRYPTED, len(values), values, divisor=client.weight), client, ctx)
 
     @at_key_server
     def select(self, key_server: KeyServer, total: Block) -> NDArray[np.uint8]:
-        """Opens the sum and gives the mask alone, packed; refuses sums of fewer than `min_clients` maps."""
+        """Opens the sum and returns only the mask, packed. Refuses sums of fewer than `min_clients` maps."""
         return self._selected(total, key_server.ctx)
 
     @at_client
     def open(self, client: Client, total: Block) -> None:
-        """Opens the sum where the clients hold the key; all find the same mask."""
+        """Opens the sum where the clients hold the key. All find the same mask."""
         client.memory(self)["mask"] = self._selected(total, client.ctx)
 
     @at_client
@@ -144,7 +145,7 @@ class FedMLHE(masks.ScoredShare):
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        """Nothing to ask: the mask of the set-up holds in every round."""
+        """Asks nothing: the mask of the set-up holds in every round."""
         cohort.tell(self.adopt)
 
     @at_client
@@ -158,7 +159,7 @@ class FedMLHE(masks.ScoredShare):
         masks.adopt(client, encrypted, self.options.other_zone)
 
     def _map(self, client: Client) -> NDArray[np.float32]:
-        """The scorer's map; no client has trained yet, so the scorer must do without an update."""
+        """The scorer's map. No client has trained yet, so the scorer must work without an update."""
         scorers = {name: part for name, part in client.ctx.components.items() if isinstance(part, Scorer)}
         scorer = scorers[self.options.by or next(iter(scorers))]
         return masks.spread(scorer.score_parameters(client, client.ctx), client.ctx.layout)
@@ -173,10 +174,10 @@ class FedMLHE(masks.ScoredShare):
         return select(cipher.open(total, ctx).mean(), self.options.ratio)
 
     def _cipher(self, ctx: Context) -> tuple[Sealer, Seal]:
-        """The component that encrypts the maps, and how it closes them.
+        """The component that encrypts the maps, and its seal.
 
         Raises:
-            ProtectionError: no component encrypts, or several may, or nobody holds its key.
+            ProtectionError: no component encrypts, or several can, or no party holds the key.
         """
         by_zone = (seal_of(ctx.steps(zone)) for zone in ctx.links)
         seals = dict(found for found in by_zone if found and self.options.cipher in (None, found[0]))
@@ -191,7 +192,7 @@ class FedMLHE(masks.ScoredShare):
         return cipher, seal
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        """What the agreement shows, to whom."""
+        """What the agreement on the mask reveals, and to which party."""
         if len(self.plans.zones) == 1:
             return []
         peaks = "each client's, to bring the maps to one scale; clients are told the largest of all"

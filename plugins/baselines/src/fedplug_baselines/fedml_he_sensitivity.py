@@ -2,7 +2,7 @@
 
 Jin et al., "FedML-HE: An Efficient Homomorphic-Encryption-Based Privacy-Preserving Federated Learning System"
 (arXiv:2303.10837), selective parameter encryption: S_m = 1/K sum_k |J_m(y_k)| with J_m(y_k) = d/dy_k (dl / dw_m).
-Code of the authors: wzjin2017/fedml-he-benchmark, masks.py, "mask by sensitivity": one backward pass a parameter, of
+Code of the authors: wzjin2017/fedml-he-benchmark, masks.py, "mask by sensitivity": one backward pass per parameter, of
 which it keeps the component of the true label.
 """
 
@@ -23,30 +23,30 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _DERIVATIVE_BYTES = 128 << 20
-"""What the label derivatives that exist at once may take; at least those of one example."""
+"""Memory for the label derivatives that exist at once; at least those of one example."""
 
 
 class FedMLHESensitivity(fedplug.Scorer):
     """Score a parameter by how its gradient depends on the labels: mean_k |d/dy_k (dl/dw)| (FedML-HE).
 
     For the cross entropy, d/dy_c (dl/dw) is minus the gradient of log p_c. At the true label, where the authors' code
-    looks, it is the gradient of that example's loss; so one backward pass an example gives what the paper's way takes
-    one pass a parameter for. The map is made once, from the global model that the client is first asked with, as the
-    paper does before the training; later rounds get the same map.
+    looks, it is the gradient of that example's loss. So one backward pass per example suffices where the paper's method
+    takes one per parameter. The map is made once, from the global model that the client first receives, as the
+    paper does before the training. Later rounds reuse the same map.
     """
 
     name: str
 
     class Options(fedplug.Options):
-        """Of which labels, and on how many examples."""
+        """Which labels, and how many examples."""
 
         derivative: Literal["true_label", "every_label"] = Field(
             "true_label",
             description="true_label: magnitude of the component of the true label, which is that of the per-sample "
-            "gradient; every_label: L2 norm over the components of all classes, as many backward passes an example",
+            "gradient; every_label: L2 norm over the components of all classes, with one backward pass per class",
         )
         max_examples: int | None = Field(
-            None, ge=1, description="examples of a client that its map is made from, the first ones; default: all"
+            None, ge=1, description="number of a client's examples for its map, the first ones; default: all"
         )
 
     def __init__(self, options: Options) -> None:
@@ -77,7 +77,7 @@ def mean_sensitivity(
 
     Args:
         model: a `TorchModel`.
-        examples: whose labels; at least one.
+        examples: the examples whose labels are used; at least one.
         data: whose `mean` and `std` standardise the inputs.
         vector: float32 (P,), the parameters at which to differentiate.
         every_label: take the L2 norm over all components of y_k instead of the magnitude of the true label's.
@@ -104,7 +104,7 @@ def label_derivatives(
     """d/dy_c (dl/dw) of each example and class, chunks of shape (n, C, P), in the order of the examples.
 
     With l = -sum_c y_c log p_c this is -d log p_c / dw: the per-sample gradient that the example would have if c were
-    its label. So all C of them are ordinary per-sample gradients, and go through one vectorised backward pass.
+    its label. So all C of them are ordinary per-sample gradients, and one vectorised backward pass computes them.
     """
     import torch
 

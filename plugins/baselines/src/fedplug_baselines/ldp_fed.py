@@ -1,11 +1,11 @@
-"""LDP-Fed: every value is randomised by condensed local differential privacy, and the layers take turns.
+"""LDP-Fed: condensed local differential privacy randomises every value, and the layers take turns.
 
 Truex et al., "LDP-Fed: Federated Learning with Local Differential Privacy" (EdgeSys 2020, arXiv:2006.03637), in its
-version CLDP-Fed. The full text was not at hand. Recovered from its abstract, from public notes on it and from the paper
-on the mechanism (arXiv:1905.06361): clip to [-c, c], 10^rho steps a unit, the exponential mechanism, the selection of k
-clients (here the recipe's `sampling: {scheme: fixed}`), parameter cycling. Left out, since it could not be recovered:
-how the authors turn an epsilon into alpha, and how they divide alpha among parameters and rounds; alphas that differ
-between participants; the shuffling of uploads through anonymous channels.
+version CLDP-Fed. We did not have the full text. We recovered the method from its abstract, from public notes on it and
+from the paper on the mechanism (arXiv:1905.06361): clip to [-c, c], 10^rho steps per unit, the exponential mechanism,
+the selection of k clients (here the recipe's `sampling: {scheme: fixed}`), parameter cycling. We left out what could
+not be recovered: how the authors turn an epsilon into alpha and divide alpha among parameters and rounds, alphas that
+differ between participants, and the shuffling of uploads through anonymous channels.
 """
 
 from __future__ import annotations
@@ -53,27 +53,28 @@ class LdpFed(fedplug.Protector):
     """Replace each value by a random one near it, by alpha-condensed local differential privacy (LDP-Fed).
 
     Clip to [-bound, bound], round to multiples of 10^-precision, and draw y with probability proportional to
-    exp(-alpha |v - y| / 2) among those multiples. Results are pulled a little towards 0, as the universe is bounded.
+    exp(-alpha |v - y| / 2) among those multiples. The results are biased a little towards 0, as the universe is
+    bounded.
 
     alpha is a metric privacy: it says how well values that are one step apart can be told apart. It is not an epsilon
-    of local differential privacy, by which two clients may differ as much as they like: that is larger by a factor of
+    of local differential privacy, by which two clients may differ arbitrarily. That epsilon is larger by a factor of
     about bound * 10^precision / 2 for each value sent. Give `epsilon` to have alpha follow from a budget in that
-    honest sense; the ledger states it in any case.
+    strict sense. The ledger states it in any case.
 
-    Epsilons of all values add up, to a sum that leaves next to nothing of a model. With `delta`, the values are
-    accounted for as the Gaussian release that tells as much as all of them together (Gaussian differential privacy;
-    `gaussian_cost`), which for a model's many values is far less: another system's (epsilon, delta) is then met by the
-    same kind of account.
+    The epsilons of all values add up, to a sum that leaves next to nothing of a model. With `delta`, the values are
+    accounted for as the Gaussian release that reveals as much as all of them together (Gaussian differential privacy;
+    `gaussian_cost`). For the many values of a model that is far less. Another system's (epsilon, delta) is then met by
+    the same kind of account.
     """
 
     class Options(fedplug.Options):
         """The universe of values, and how random they become."""
 
         bound: float = Field(gt=0, allow_inf_nan=False, description="c: values are clipped to [-c, c]")
-        precision: int = Field(3, ge=0, le=12, description="rho: decimal digits that are kept; 10^rho steps a unit")
+        precision: int = Field(3, ge=0, le=12, description="rho: number of decimal digits; 10^rho steps per unit")
         alpha: float | None = Field(
             None, gt=0, allow_inf_nan=False,
-            description="as in the paper: privacy parameter of one value, a step of the universe",
+            description="as in the paper: privacy parameter of one value per step of the universe",
         )  # fmt: skip
         epsilon: float | None = Field(
             None, gt=0, allow_inf_nan=False,
@@ -115,7 +116,7 @@ class LdpFed(fedplug.Protector):
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
-        """Each value is clipped, and drawn anew on its grid; what all that a client sends in the round cost together.
+        """Each value is clipped and redrawn on its grid. The cost covers all values that a client sends in the round.
 
         Raises:
             Misplaced: there is noise already, or the values are encrypted.
@@ -132,15 +133,15 @@ class LdpFed(fedplug.Protector):
         )
         if mu:
             note += (
-                f"; together, those of all rounds cost {total:.3g} at delta {options.delta:g}: a round's tell no more "
-                "than the Gaussian release that stands here, whose size is not that of the noise"
+                f"; together, those of all rounds cost {total:.3g} at delta {options.delta:g}: a round's values reveal "
+                "no more than the Gaussian release that is shown here, whose size is not that of the noise"
             )
         note += "; the proof leaves out the rounding inside the sampler"
         if options.source == "reproducible":
-            note += "; anyone who knows the seed can draw the same"
+            note += "; any party that knows the seed can draw the same values"
         return (
             Clip(options.bound, order=math.inf, per="scalar"),
-            # How far a value moves depends on how near the ends of the universe it lies, so there is no one scale.
+            # The move of a value depends on its distance from the ends of the universe, so there is no single scale.
             Noise.own(
                 "gaussian" if mu else "pure", functools.partial(self.drawn, alpha), order=math.inf,
                 multiplier=1 / (mu * math.sqrt(counted)) if mu else 1 / epsilon, grid=10.0**-options.precision,
@@ -152,7 +153,7 @@ class LdpFed(fedplug.Protector):
     def drawn(
         self, alpha: float, values: NDArray[np.float32], public: Public, stream: np.random.Generator
     ) -> NDArray[np.float32]:
-        """Each clipped value rounded to the universe and drawn anew, (n,)."""
+        """Each clipped value rounded to the universe and redrawn, (n,)."""
         options = self.options
         steps = np.rint(values.astype(np.float64) * 10.0**options.precision)
         steps = np.clip(steps, -options.largest, options.largest).astype(np.int64)
@@ -175,10 +176,10 @@ class LdpFed(fedplug.Protector):
 
 
 class LdpFedCycle(fedplug.Negotiation):
-    """Let the layers take turns: each round uploads some of them, the others stay at the clients (LDP-Fed).
+    """Let the layers take turns: each round uploads some of them and the others stay at the clients (LDP-Fed).
 
-    Parameter cycling. A client trains the whole model in every round, and sends the update of the layers whose turn it
-    is; what it learnt in the others is lost. So a layer pays once a cycle, and the budget lasts longer.
+    Parameter cycling. A client trains the whole model in every round and sends the update of the layers whose turn it
+    is. Its progress in the other layers is lost. So a layer pays once a cycle, and the budget lasts longer.
     """
 
     class Options(fedplug.Options):
@@ -211,20 +212,20 @@ class LdpFedCycle(fedplug.Negotiation):
 
     @property
     def plans(self) -> Plans:
-        """The layers of the round and the rest, by the number of the round alone."""
+        """The layers of the round in one zone, the others retained. Only the round number decides."""
         return Plans(zones=frozenset({self.options.zone, RETAINED}), public=True)
 
     def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
         """Checks that the model has the layers.
 
         Raises:
-            SetupError: the cycle names more layers, or other ones, than the model has.
+            SetupError: the cycle names more layers, or other layers, than the model has.
         """
         self.turn(0, ctx.layout)
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        """Nothing to ask: whose turn it is follows from the number of the round."""
+        """Asks nothing: the number of the round decides whose turn it is."""
         cohort.tell(self.adopt)
 
     @at_client
@@ -241,7 +242,7 @@ class LdpFedCycle(fedplug.Negotiation):
         """The slices of the flat vector that a round uploads.
 
         Raises:
-            SetupError: the cycle names more layers, or other ones, than the model has.
+            SetupError: the cycle names more layers, or other layers, than the model has.
         """
         layers, options = list(layout.layer_slices().values()), self.options
         numbers: list[int] = list(range(len(layers)))
@@ -259,7 +260,7 @@ class LdpFedCycle(fedplug.Negotiation):
         return [part for number in chosen for part in layers[number]]
 
     def values_sent(self, round: int, layout: Layout) -> int:
-        """How many scalars that round uploads."""
+        """Number of scalars that this round uploads."""
         return sum(part.stop - part.start for part in self.turn(round, layout))
 
     def describe(self) -> str:
@@ -270,7 +271,7 @@ class LdpFedCycle(fedplug.Negotiation):
 
 
 def values_sent(round: int, ctx: Context) -> int:
-    """How many scalars a client sends in a round: those whose turn it is; without a cycle, the whole model at most.
+    """Number of scalars that a client sends in a round: those whose turn it is, or at most the whole model.
 
     0 while no model is known.
     """
@@ -283,5 +284,5 @@ def values_sent(round: int, ctx: Context) -> int:
 
 
 def all_values(ctx: Context) -> int:
-    """How many scalars a client that takes part in every round sends, at least 1."""
+    """Number of scalars that a client sends if it takes part in every round, at least 1."""
     return max(1, sum(values_sent(round, ctx) for round in range(ctx.rounds)))

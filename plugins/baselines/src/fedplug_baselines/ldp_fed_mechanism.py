@@ -1,4 +1,4 @@
-"""LDP-Fed's randomiser: the exponential mechanism on bounded integers, and what it really costs.
+"""LDP-Fed's randomiser: the exponential mechanism on bounded integers, and its exact cost.
 
 Ordinal-CLDP of Gursoy et al., "Secure and Utility-Aware Data Collection with Condensed Local Differential Privacy"
 (IEEE TDSC 2019, arXiv:1905.06361): with the universe U = {-m, ..., m}, Pr[y | v] is proportional to
@@ -32,14 +32,14 @@ def perturb(values: NDArray[np.int64], largest: int, alpha: float, generator: np
     Args:
         values: v, int64 (n,), each in [-largest, largest].
         largest: m >= 1, the universe is -m to m.
-        alpha: > 0, privacy parameter a step of the universe.
-        generator: where the uniform variates come from.
+        alpha: > 0, privacy parameter per step of the universe.
+        generator: source of the uniform variates.
 
     Returns:
         y, int64 (n,), each in [-largest, largest].
     """
     decay = alpha / 2
-    down, up = values + largest, largest - values  # how many candidates lie on either side of v
+    down, up = values + largest, largest - values  # number of candidates on either side of v
     left, right = _mass(decay, down), _mass(decay, up)
     side = generator.random(len(values)) * (1 + left + right)  # v itself has mass 1
     goes_left, stays = side < left, (side >= left) & (side < left + 1)
@@ -54,11 +54,11 @@ def zero_out_epsilon(alpha: float, largest: int) -> float:
     """The exact epsilon of local differential privacy of one coordinate: any v in the universe against 0.
 
     ln Pr[y | v] - ln Pr[y | 0] is largest at v = y = m: alpha m / 2 + ln(Z(0) / Z(m)), with Z(v) the sum of
-    exp(-alpha |v - y| / 2) over the universe. It lies between alpha m / 2 and alpha m. Two values may be 2m apart, so
+    exp(-alpha |v - y| / 2) over the universe. It lies between alpha m / 2 and alpha m. Two values can be 2m apart, so
     replacing one by another costs alpha 2m / 2 = alpha m, at most twice as much.
 
     Args:
-        alpha: > 0, privacy parameter a step of the universe.
+        alpha: > 0, privacy parameter per step of the universe.
         largest: m >= 1.
     """
     decay = alpha / 2
@@ -67,22 +67,23 @@ def zero_out_epsilon(alpha: float, largest: int) -> float:
 
 
 def gaussian_cost(alpha: float, largest: int) -> float:
-    """The least mu for which a drawn value tells no more of v against 0 than N(mu, 1) against N(0, 1) would.
+    """The least mu for which a drawn value distinguishes v from 0 no better than N(mu, 1) distinguishes from N(0, 1).
 
-    With that, n values cost no more than one Gaussian release with noise multiplier 1 / (mu sqrt(n)) (Dong,
-    Roth and Su, Gaussian differential privacy, 2019: Theorem 2.10 and Corollary 3.3). That is far less than n times
-    `zero_out_epsilon` if n is large, since values that give much away are as rare as those that mislead.
+    With this mu, n values cost no more than one Gaussian release with noise multiplier 1 / (mu sqrt(n)) (Dong,
+    Roth and Su, Gaussian differential privacy, 2019: Theorem 2.10 and Corollary 3.3). For large n, that is far less
+    than n times `zero_out_epsilon`: values that reveal much are as rare as values that mislead.
 
     The likelihood ratio of v > 0 against 0 grows with y, so the best tests ask whether y > t, and are strongest for
-    v = m (monotone ratios: Karlin and Rubin). It is constant up to y = 0, which leaves t = 0, ..., m - 1. A trade-off
-    curve is straight between these tests, that of two Gaussians is convex: it lies below everywhere if it does there.
+    v = m (monotone ratios: Karlin and Rubin). The ratio is constant up to y = 0, which leaves t = 0, ..., m - 1. A
+    trade-off curve is straight between these tests and the curve of two Gaussians is convex. It therefore suffices to
+    check that the Gaussian curve lies below at these tests.
 
     Args:
-        alpha: > 0, privacy parameter a step of the universe.
+        alpha: > 0, privacy parameter per step of the universe.
         largest: m >= 1.
 
     Returns:
-        mu; infinity where values are so sharp that adding up epsilons is less in any case.
+        mu; infinity where values are so sharp that adding up epsilons always gives less.
     """
     if zero_out_epsilon(alpha, largest) > _SHARP:
         return math.inf
@@ -97,18 +98,18 @@ def gaussian_cost(alpha: float, largest: int) -> float:
     grid = np.linspace(0, largest - 1, 65).tolist()
     best = max(range(65), key=lambda i: needed(grid[i]))
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, 64)]
-    for _ in range(60):  # one maximum: it lies between the neighbours of the best
+    for _ in range(60):  # there is one maximum, between the neighbours of the best grid point
         left, right = low + (high - low) / 3, high - (high - low) / 3
         low, high = (left, high) if needed(left) < needed(right) else (low, right)
-    return max(needed(low), needed(grid[best])) * (1 + 1e-6) + 1e-14  # for the search, and for rounding
+    return max(needed(low), needed(grid[best])) * (1 + 1e-6) + 1e-14  # margin for the search and for rounding
 
 
 def cost_of(alpha: float, coordinates: int, largest: int, delta: float | None) -> tuple[float, float]:
-    """What that many values cost together: epsilon, and mu of one value where that is the better account, else 0.
+    """Epsilon of that many values together, and mu of one value where that is the better account, else 0.
 
     Args:
-        alpha: > 0, privacy parameter a step of the universe.
-        coordinates: how many values a client sends, over all rounds, >= 1.
+        alpha: > 0, privacy parameter per step of the universe.
+        coordinates: number of values that a client sends over all rounds, >= 1.
         largest: m >= 1.
         delta: failure probability at which they are accounted for; None adds up epsilons.
     """
@@ -125,11 +126,11 @@ def alpha_for(epsilon: float, coordinates: int, largest: int, delta: float | Non
 
     Args:
         epsilon: > 0, of all coordinates that a client sends, over all rounds.
-        coordinates: how many that are, >= 1.
+        coordinates: number of those coordinates, >= 1.
         largest: m >= 1.
         delta: failure probability at which they are accounted for; None adds up epsilons.
     """
-    low = high = epsilon / coordinates / largest  # enough by adding up
+    low = high = epsilon / coordinates / largest  # sufficient if epsilons add up
     while cost_of(high, coordinates, largest, delta)[0] <= epsilon:
         low, high = high, 2 * high
     for _ in range(60):
@@ -149,5 +150,5 @@ def uniform_source(source: str, stream: np.random.Generator) -> np.random.Genera
 
 
 def _mass(decay: float, count: float | NDArray[np.int64]) -> NDArray[np.float64]:
-    """Sum of exp(-decay k) over k = 1, ..., count, also where decay is tiny or nothing is to be summed."""
+    """Sum of exp(-decay k) over k = 1, ..., count. Also right where decay is tiny or count is 0."""
     return np.asarray(np.expm1(-decay * np.asarray(count, np.float64)) / np.expm1(-decay) * math.exp(-decay))

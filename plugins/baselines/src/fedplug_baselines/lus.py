@@ -1,11 +1,11 @@
-"""LUS: leave out the update values that matter least, so that the others survive the clip with less scaling.
+"""LUS: leave out the update values that matter least, so that the clip scales the others down less.
 
 Cheng et al., "Differentially Private Federated Learning with Local Regularization and Sparsification" (CVPR 2022,
-arXiv:2203.03106), local update sparsification. The full text was not at hand. Public code agrees on a share of each
-tensor, zeroed before the clip, and disagrees on two points, which are options here: what a value's effect is (by the
-first-order cost |gradient * update|, or by its magnitude as in FL-boop-blip/DPFed, utils_general.py), and whether
-zeroed values get noise (DPFed: no). Left out: the paper's accountant for sampled users under a trusted server; use
-`sampling: {scheme: poisson}` with `std.central_gaussian` and `std.pld` for that view.
+arXiv:2203.03106), local update sparsification. We did not have the full text. Public code agrees on a share of each
+tensor that is zeroed before the clip. It disagrees on two points, which are options here. One is the effect of a value:
+the first-order cost |gradient * update|, or its magnitude as in FL-boop-blip/DPFed, utils_general.py. The other is
+whether zeroed values get noise (DPFed: no). Left out: the paper's accountant for sampled users under a trusted server.
+Use `sampling: {scheme: poisson}` with `std.central_gaussian` and `std.pld` for that view.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ class Lus(fedplug.Protector):
     """Zero the share of each tensor's update that matters least to the local model (LUS).
 
     The cost of zeroing a value is |gradient * update|, the first-order change of the client's loss at its local model.
-    Of each tensor's values in the zone, floor(sparsity * n) of least cost become 0; `std.clip` and the noise follow.
+    In each tensor, the floor(sparsity * n) of its n values in the zone with the least cost become 0. `std.clip` and the
+    noise follow.
 
-    What is zeroed depends on the data. With noise on everything, as the default has it, the guarantee covers that.
-    `noise: kept` is the form as published: written once more, by its name, after the noise, the component takes the
-    noise off the zeroed values again. Then everybody reads where they are, which follows from the data and which no
-    noise covers: the noise counts for nothing, and the ledger promises nothing.
+    The choice of values depends on the data. With noise on everything, the default, the guarantee covers that choice.
+    `noise: kept` is the form as published: name the component once more after the noise, and it takes the noise off the
+    zeroed values again. Then every party can read their positions, which follow from the data and which no noise
+    covers. So the noise counts for nothing, and the ledger promises nothing.
     """
 
     class Options(fedplug.Options):
-        """How much, and by which measure."""
+        """How much to zero, and by which measure."""
 
         sparsity: float = Field(0.5, ge=0, lt=1, description="share of each tensor's values that is zeroed")
         by: Literal["utility", "magnitude"] = Field(
@@ -57,12 +58,12 @@ class Lus(fedplug.Protector):
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
-        """What matters least becomes zero; behind the noise, where `noise: kept` has it, once more.
+        """The values that matter least become zero, and with `noise: kept` once more after the noise.
 
-        What is zeroed follows from the data, so a clip has to come behind it, and noise before it counts for nothing.
+        The choice follows from the data, so a clip must come after it, and noise before it counts for nothing.
 
         Raises:
-            Misplaced: it comes after an encryption, or after noise that it must leave where it is.
+            Misplaced: it comes after an encryption, or after noise that it must not change.
         """
         known.before("encryption", f"ciphertexts cannot be sparsified; put {self.name} before the encryption")
         if self.options.noise == "all":
@@ -70,7 +71,7 @@ class Lus(fedplug.Protector):
         return (Map(self.zeroed, examples=self.options.by == "utility"),) if self.options.sparsity else ()
 
     def check(self, recipe: Recipe) -> list[str]:
-        """With `noise: kept`, it stands at both ends of the noise."""
+        """With `noise: kept`, it must be both before and after the noise."""
         if self.options.noise == "all":
             return []
         chains = [[use.name for use in chain] for chain in recipe.protect.values()]
@@ -79,13 +80,13 @@ class Lus(fedplug.Protector):
         return [f"with noise: kept it takes the noise off again; {remedy}"] if wrong else []
 
     def zeroed(self, block: Block, client: Client, ctx: Context) -> NDArray[np.float32]:
-        """The values with zeros for what matters least, (n,); at its second place in a chain, zeros for the same.
+        """The values with zeros where they matter least, (n,). At its second place in a chain, the same zeros.
 
         Raises:
             ProtectionError: a cost is NaN.
         """
         place = f"{self.name} {ctx.round} {block.zone}"
-        keep = client.cache.pop(place, None)  # what the first place in the chain has left for the second
+        keep = client.cache.pop(place, None)  # left by the first place in the chain for the second
         if keep is None:
             assert client.plan is not None  # nobody is asked for an upload without one
             where = client.plan.positions(block.zone)
@@ -96,7 +97,7 @@ class Lus(fedplug.Protector):
         return np.where(keep, block.plain(), np.float32(0))
 
     def costs(self, block: Block, client: Client, where: NDArray[np.uint32]) -> NDArray[np.float32]:
-        """What zeroing each of the zone's values would cost, (n,)."""
+        """The cost of zeroing each of the zone's values, (n,)."""
         sizes = np.abs(block.plain())
         if self.options.by == "utility":
             gradient = mean_gradient(client.model, client.data.train, client.data, vector=client.local)
@@ -109,7 +110,7 @@ class Lus(fedplug.Protector):
         return sizes
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        """The places of the zeroed values, where they get no noise; gradients of records that a trainer protects."""
+        """Positions of the zeroed values, where they get no noise; gradients of records that a trainer protects."""
         found: list[Reveals] = []
         if not self.options.sparsity:
             return found
@@ -140,11 +141,11 @@ def tensors(layout: Layout) -> NDArray[np.intp]:
 
 
 def kept(costs: NDArray[np.float32], groups: NDArray[np.intp], sparsity: float) -> NDArray[np.bool_]:
-    """Which values survive: of each group's n values all but the floor(sparsity * n) of least cost; ties: the first.
+    """Which values survive: in each group of n, all but the floor(sparsity * n) of least cost. Ties: the first survive.
 
     Args:
         costs: (n,), no NaN.
-        groups: (n,), the tensor of each.
+        groups: (n,), the tensor of each value.
         sparsity: share that is zeroed, in [0, 1).
     """
     order = np.lexsort((-costs, groups))  # by tensor, then from the highest cost down; stable

@@ -3,15 +3,15 @@
 Stevens, Skalka, Vincent, Ring, Clark and Near, "Efficient Differentially Private Secure Aggregation for Federated
 Learning via Hardness of Learning with Errors" (USENIX Security 2022, arXiv:2112.06872); code of the group:
 uvm-plaid/olympia, agent/Stevens.py (length of the secret, modulus, packed shares). That code masks with A s alone and
-adds no error e: then anyone solves for s, and the sum has no noise. Here the error is always there.
+adds no error e. Then anyone can solve for s, and the sum has no noise. Here the error is always present.
 
-    client    draws s uniform in Z_q^n and Gaussian e, sends h = A s + e + g mod q and a sealed share of s a client
+    client    draws s uniform in Z_q^n and Gaussian e, sends h = A s + e + g mod q and a sealed share of s per client
     server    adds up the h, hands each client whose update is in the sum its sealed shares of those clients
     client    opens them, adds them up, answers with the sum, for one set of `min_clients` dealers or more a round
     server    opens sum s from `threshold` answers; sum h - A sum s = sum g + sum e
 
-A server that plays another game than this can do more: it relays the clients' public keys, and could put its own in
-their place. As everywhere here it is honest but curious.
+A server that deviates from this protocol can do more: it relays the clients' public keys, and could put its own in
+their place. As everywhere here, it is assumed honest but curious.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ if TYPE_CHECKING:
 
 
 class Lwe(Correspondent, fedplug.Sealer):
-    """Mask updates with LWE samples, whose errors add up to the noise; clients' secret shares open the sum (Stevens).
+    """Mask updates with LWE samples whose errors add up to the noise; clients' secret shares open the sum (Stevens).
 
-    Nobody holds a key. The error of each client is its part of the noise: `shared_by` clients together have the
+    No party holds a key. The error of each client is its part of the noise: `shared_by` clients together have the
     strength that `epsilon` or `noise_multiplier` asks for. Weights must be uniform, and all clients must protect the
-    same positions. How hard the LWE instance is (n, q = 2^31 - 1, errors of at least 2^15, as many samples as values)
-    is not estimated here.
+    same positions. We do not estimate here how hard the LWE instance is (n, q = 2^31 - 1, errors of at least 2^15, as
+    many samples as values).
     """
 
     class Options(LweOptions):
@@ -71,28 +71,28 @@ class Lwe(Correspondent, fedplug.Sealer):
     def __init__(self, options: Options) -> None:
         self.options: Lwe.Options = options
 
-    # -- what it says of itself ----------------------------------------------------------------------------------------
+    # -- description ---------------------------------------------------------------------------------------------------
 
     def describe(self) -> str:
         """One line for the plan of a run."""
         return f"{self.scheme()}; errors: {self.options.words()}, by several clients together"
 
     def scheme(self) -> str:
-        """Its parameters in a line."""
+        """Its parameters in one line."""
         options = self.options
         shares = "more than half" if options.threshold is None else f"{options.threshold}"
         return f"LWE masks, n={options.dimension}, q=2^31-1; shares of {shares} of the clients open a sum"
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
-        """Whole steps g, the error e as noise that is calibrated for the sum, and a mask that many clients must open.
+        """Whole steps g, the error e as noise calibrated for the sum, and a mask that only many clients can open.
 
-        Rounding is towards zero, so it lengthens nothing, and is exact: a float32 that is cut off at a power of two is
+        Rounding is towards zero, so it lengthens nothing. It is exact: a float32 that is cut off at a power of two is
         a float32. Sums of all clients do not wrap (`lwe_numbers`).
 
         Raises:
             Misplaced: nothing bounds the values, there is noise or encryption already, or clients have weights.
-            ProtectionError: there is no such sharing, or the noise does not fit the modulus.
+            ProtectionError: no such sharing exists, or the noise does not fit the modulus.
         """
         known.before("noise", "its error is the noise of the zone; keep one of the two")
         known.before("encryption", "encrypt once: a zone's chain holds one encryption, as its last link")
@@ -109,7 +109,7 @@ class Lwe(Correspondent, fedplug.Sealer):
             note="the part of one client; it is also the error of the LWE samples that hide the upload",
         )  # fmt: skip
         sharing = self.options.sharing(ctx.num_clients)
-        # `threshold` shares open a sum; of packed secrets a part may follow from fewer, down to this many.
+        # `threshold` shares open a sum. Part of the packed secrets may follow from fewer, down to this number.
         fewest = sharing.threshold - sharing.packing + 1
         seal = Seal(scheme=self.scheme(), opened_by="shares", opens_with=fewest, range=math.inf, step=step)
         # While no model is known, a bound of each value bounds no norm yet, and there is no step.
@@ -120,11 +120,11 @@ class Lwe(Correspondent, fedplug.Sealer):
         return self.options.of_one(ctx.round, ctx.rounds, ctx.num_clients, ctx.min_clients)
 
     def check(self, recipe: Recipe) -> list[str]:
-        """What stands against opening the sum of that many clients."""
+        """Obstacles to opening the sum of that many clients."""
         return self.options.problems(recipe)
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        """What the masks leave visible."""
+        """Quantities that the masks leave visible."""
         size = "the number of scalars follows from the length of an upload"
         shares = "of fresh secrets: they open the sum, whose noise the ledger counts, and no upload in it"
         return [
@@ -134,7 +134,7 @@ class Lwe(Correspondent, fedplug.Sealer):
         ]
 
     def _seed(self, ctx: Context, zone: str) -> bytes:
-        """Of the public matrix A: another one each round and zone, which nobody chose."""
+        """The seed of the public matrix A: a different one for each round and zone, which no party chooses."""
         return hashlib.blake2b(f"{ctx.digest} {self.name} {zone} {ctx.round}".encode(), digest_size=32).digest()
 
     def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
@@ -147,12 +147,12 @@ class Lwe(Correspondent, fedplug.Sealer):
         """h = A s + (e + g) mod q, and a share of s for every client.
 
         Raises:
-            ProtectionError: positions of the client's own.
+            ProtectionError: the client has different positions from the others.
         """
         if block.positions is not None:
             raise ProtectionError(
-                f"zone {block.zone} has positions of this client's own; {self.name} adds values one by one: let the "
-                "negotiation share the zone"
+                f"zone {block.zone} has positions that differ between clients; {self.name} adds values one by one: let "
+                "the negotiation share the zone"
             )
         assert ctx.known is not None
         step = ctx.known.grid
@@ -171,7 +171,7 @@ class Lwe(Correspondent, fedplug.Sealer):
         """Adds masked updates modulo q, and sorts the sealed shares by their receivers.
 
         Raises:
-            ProtectionError: an upload that is not like the others; its client is blamed.
+            ProtectionError: an upload is not like the others; its client is blamed.
         """
         steps = Counter(step for block in blocks.values() if (step := lwe_exchange.step_of(block)) is not None)
         step = steps.most_common(1)[0][0] if steps else math.nan
@@ -195,8 +195,8 @@ class Lwe(Correspondent, fedplug.Sealer):
 
         Raises:
             TooFewClients: fewer than `threshold` of them answer.
-            ProtectionError: shares that do not belong together, or a sum that so many updates cannot give.
-            MessageError: the sum does not say its step.
+            ProtectionError: the shares do not belong together, or the sum is too large for that number of updates.
+            MessageError: the sum does not state its step.
         """
         if block.sealed_by != self.name:
             raise ProtectionError(f"{self.name} cannot open a {block.zone} block sealed by {block.sealed_by}")
@@ -213,7 +213,7 @@ class Lwe(Correspondent, fedplug.Sealer):
         return self._unmasked(block, step, sharing.open(answers, self.options.dimension), ctx)
 
     def open_upload(self, block: Block, sender: int, parties: Sequence[Party]) -> Block | None:
-        """One upload, with the shares of its secret that clients among the parties were sent."""
+        """One upload, opened with the shares of its secret that clients among the parties received."""
         clients = [party for party in parties if isinstance(party, Client)]
         shares, step = {}, lwe_exchange.step_of(block)
         for client in clients:
@@ -226,7 +226,7 @@ class Lwe(Correspondent, fedplug.Sealer):
         return self._unmasked(block.replace(divisor=1.0), step, s, ctx)
 
     def _unmasked(self, block: Block, step: float, s: NDArray[np.uint64], ctx: Context) -> Block:
-        """Of masked values those without the mask that a secret makes."""
+        """Masked values without the mask that a secret makes."""
         with ctx.party.operation(f"{self.name}.unmask", block.size):
             masked = np.frombuffer(block.ciphertexts[0], "<u4").astype(np.uint64)
             total = centred((masked + Q - masks(self._seed(ctx, block.zone), block.size, s)) % Q)
@@ -238,13 +238,13 @@ class Lwe(Correspondent, fedplug.Sealer):
     def sum_of_shares(self, client: Client, asked: tuple[str, dict[int, bytes]]) -> NDArray[np.uint32]:
         """The sum of this client's shares of the dealers' secrets, residues of shape (length,).
 
-        It is asked for a zone, and handed the sealed shares by dealer.
+        The server asks for a zone and hands over the sealed shares by dealer.
 
-        For the same shares only in a round, also after a restart, since two sums over dealers that differ in one would
-        give that one away.
+        A client answers for one set of shares a round, even after a restart. Two sums over sets of dealers that differ
+        in one dealer would reveal the share of that dealer.
 
         Raises:
-            OpenedBefore: it has answered for others.
+            OpenedBefore: the client has answered for other shares.
             ProtectionError: too few dealers are named.
             MessageError: a box does not open, or holds no share.
         """

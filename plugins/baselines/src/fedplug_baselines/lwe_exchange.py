@@ -1,4 +1,4 @@
-"""Secret shares on their way: sealed by their dealer, relayed by the server, opened and added up by their receiver."""
+"""Transport of secret shares: a dealer seals them, the server relays them, a receiver opens and adds them up."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from fedplug_baselines.lwe import Lwe
 
 def seal(component: Lwe, client: Client, zone: str, shares: NDArray[np.uint32]) -> dict[int, bytes]:
-    """A sealed share for each client, by its number; `shares` has a row a client. Runs at the dealer."""
+    """A sealed share for each client, by its number; `shares` has one row per client. Runs at the dealer."""
     contents = {receiver: share.astype("<u4").tobytes() for receiver, share in enumerate(shares)}
     return component.write_letters(client, contents, zone)
 
 
 def step_of(block: Block) -> float | None:
-    """The grid step that a block's meta says; None where it says no finite number > 0."""
+    """The grid step in a block's meta; None unless it is a finite number > 0."""
     step = block.meta.get("step")
     return step if isinstance(step, float) and 0 < step < math.inf else None
 
@@ -50,9 +50,9 @@ def problem(component: Lwe, block: Block, size: int, step: float, ctx: Context) 
 
 
 def answers(component: Lwe, block: Block, ctx: Context) -> dict[int, NDArray[Any]]:
-    """What the clients whose updates are in a sum answer; each is handed its own shares alone.
+    """Replies of the clients whose updates are in a sum. Each client receives only its own shares.
 
-    Runs at the server; a round goes on with fewer answers than uploads if the shares are enough.
+    Runs at the server. A round continues with fewer replies than uploads if the shares are enough.
     """
     cohort, length = ctx.party.cohort, share_length(component, ctx)  # type: ignore[attr-defined]
     found: dict[int, NDArray[Any]] = {}
@@ -66,10 +66,10 @@ def answers(component: Lwe, block: Block, ctx: Context) -> dict[int, NDArray[Any
 
 
 def sum_of_shares(component: Lwe, client: Client, zone: str, boxes: dict[int, bytes]) -> NDArray[np.uint32]:
-    """The sum of this client's shares, opened, by dealer; residues, shape (length,). Runs at the receiver.
+    """The sum of this client's opened shares from all dealers; residues, shape (length,). Runs at the receiver.
 
     Raises:
-        OpenedBefore: it has answered for other dealers, or other shares, in this round, also before a restart.
+        OpenedBefore: it has answered for other dealers or other shares in this round, even before a restart.
         ProtectionError: too few dealers are named.
         MessageError: a box does not open, or holds no share.
     """
@@ -80,7 +80,7 @@ def sum_of_shares(component: Lwe, client: Client, zone: str, boxes: dict[int, by
             "show too much of each"
         )
     total = np.zeros(share_length(component, ctx), np.uint64)
-    # Whatever the server calls a group, a client is in one.
+    # Whatever groups the server names, a client is in one group.
     with client.openings.once(ctx.round, zone, "", boxes, (boxes[dealer] for dealer in sorted(boxes))):
         for dealer, content in component.read_letters(client, boxes, zone).items():
             share = np.frombuffer(content, "<u4")

@@ -1,7 +1,7 @@
 """Arithmetic modulo the prime 2^31 - 1: uniform elements, exact products, and the public matrix of an LWE instance.
 
-The modulus is that of the authors' code (uvm-plaid/olympia: `galois.GF(2**31 - 1)`). A prime lets secrets be shared in
-the very ring in which they mask, so that a sum of shares opens a sum of secrets without any carry. Two elements
+The modulus is that of the authors' code (uvm-plaid/olympia: `galois.GF(2**31 - 1)`). Because it is prime, secrets can
+be shared in the same ring in which they mask. So a sum of shares opens a sum of secrets without any carry. Two elements
 multiply without overflow in 64 bits.
 """
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 Q = 2**31 - 1
 """The modulus q."""
 HALF = Q // 2
-"""Residues stand for the integers from -HALF to HALF."""
+"""Residues represent the integers from -HALF to HALF."""
 _ROWS = 512
-"""Rows of the matrix that are made at once: 1.5 MB, which stays in a cache. The matrix depends on it."""
+"""Rows of the matrix that are made at once: 1.5 MB, which stay in a cache. The matrix depends on this number."""
 
 
 def keystream(key: bytes) -> CipherContext:
@@ -32,7 +32,7 @@ def keystream(key: bytes) -> CipherContext:
 def uniform(stream: CipherContext, count: int) -> NDArray[np.uint32]:
     """`count` independent elements of the field from a stream, shape (count,).
 
-    31 bits of each word; a word that is q itself, one in 2^31, is drawn again, so that no element is likelier.
+    Uses 31 bits of each word. A word that is q itself, one in 2^31, is redrawn, so that no element is more likely.
     """
     words = _words(stream, count)
     while (outside := np.flatnonzero(words == Q)).size:
@@ -53,7 +53,7 @@ def product(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.uint64]:
     Returns:
         uint64, shape (r,) or (r, m).
     """
-    # In two limbs of 16 and 15 bits: a product has at most 47 bits, a sum of 2^16 of them 63, so nothing overflows.
+    # In two limbs of 16 and 15 bits, a product has at most 47 bits and a sum of 2^16 of them 63. Nothing overflows.
     left, right = first.astype(np.uint64), second.astype(np.uint64)
     low, high = left @ (right & np.uint64(0xFFFF)), left @ (right >> np.uint64(16))
     found: NDArray[np.uint64] = (low + ((high % Q) << np.uint64(16))) % Q
@@ -61,7 +61,7 @@ def product(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 def inverse(values: NDArray[Any]) -> NDArray[np.uint64]:
-    """The multiplicative inverse of each element, by Fermat: x^(q-2); that of 0 is 0."""
+    """The multiplicative inverse of each element, by Fermat: x^(q-2). The result for 0 is 0."""
     base, result = values.astype(np.uint64), np.ones(values.shape, np.uint64)
     exponent = Q - 2
     while exponent:
@@ -72,11 +72,11 @@ def inverse(values: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 def masks(seed: bytes, size: int, secret: NDArray[Any]) -> NDArray[np.uint64]:
-    """A s modulo q for the public matrix A of a seed, shape (size,); A has `size` rows and is never held as a whole.
+    """A s modulo q for the public matrix A of a seed, shape (size,). A has `size` rows and is never held as a whole.
 
     Args:
-        seed: 32 bytes that everybody knows.
-        size: P, how many values are masked.
+        seed: 32 bytes, public.
+        size: P, the number of values to mask.
         secret: s, residues, shape (n,).
     """
     stream, masked = keystream(seed), np.empty(size, np.uint64)
@@ -93,6 +93,6 @@ def residues(integers: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 
 def centred(values: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """The integers from -HALF to HALF that residues stand for."""
+    """The integers from -HALF to HALF that residues represent."""
     signed = values.astype(np.int64)
     return np.where(signed > HALF, signed - Q, signed)

@@ -1,4 +1,4 @@
-"""Clipped and noised updates as integers of which a sum of all clients cannot wrap around the modulus."""
+"""Clipped and noised updates as integers whose sum over all clients cannot wrap around the modulus."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TAILS = 12.0
-"""Standard deviations of noise that a client's integers leave room for; P(|e| > 12 std) is 4e-33 for each value."""
+"""Standard deviations of noise that fit into a client's integers; P(|e| > 12 std) is 4e-33 for each value."""
 _FEWEST_STEPS = 2.0**15
-"""Fewest steps in a standard deviation of one client's noise. From there on discrete noise is accounted as Gaussian
-noise (`fedplug.api.grids`), and the error of the LWE instance is thousands of times that of common ones."""
+"""Minimum of steps per standard deviation of one client's noise. From there on discrete noise is accounted as Gaussian
+noise (`fedplug.api.grids`), and the error of the LWE instance is thousands of times the usual one."""
 
 
 def largest(clients: int) -> int:
@@ -27,15 +27,15 @@ def largest(clients: int) -> int:
 
 
 def step_of(norm: float, std: float, clients: int, grid: float | None) -> float:
-    """What an integer 1 stands for: the given grid, or the finest power of two that leaves room for all clients.
+    """The value of an integer 1: the given grid, or the finest power of two that leaves room for all clients.
 
-    It follows from public numbers alone.
+    It depends on public numbers alone.
 
     Args:
         norm: L2 bound of a client's values, which bounds each of them.
         std: of one client's noise, in the same units.
         clients: K.
-        grid: what the recipe says; None for the finest.
+        grid: the recipe's option; None for the finest.
 
     Raises:
         ProtectionError: with that step a sum could wrap, or the noise is too small to be drawn on such a grid.
@@ -65,10 +65,10 @@ def integers(values: NDArray[np.float32], step: float) -> NDArray[np.int64]:
 
 
 def check_sum(integers: NDArray[np.int64], contributors: int, clients: int) -> None:
-    """Refuses a sum that so many clients cannot give.
+    """Refuses a sum that is too large for that number of clients.
 
     Raises:
-        ProtectionError: it is larger than they may add up to: it has wrapped, or was not masked as it was opened.
+        ProtectionError: the sum is too large: it has wrapped, or its mask was not the one that was removed.
     """
     limit, found = contributors * largest(clients), int(np.abs(integers).max(initial=0))
     if found > limit:

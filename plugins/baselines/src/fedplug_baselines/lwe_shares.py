@@ -1,6 +1,6 @@
 """Shamir's secret sharing of a vector, several elements to a polynomial (packed: Franklin and Yung, STOC 1992).
 
-Shares add: the sums of what each client got from several dealers are shares of the sum of their secrets.
+Shares add up: the sum of the shares that each client got from several dealers is its share of the sum of the secrets.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Sharing:
 
     Attributes:
         clients: K.
-        threshold: how many shares open a secret.
-        packing: secrets that share a polynomial.
+        threshold: number of shares that open a secret.
+        packing: number of secrets that share a polynomial.
 
     Raises:
-        ProtectionError: numbers that cannot be.
+        ProtectionError: no such sharing exists.
     """
 
     clients: int
@@ -48,8 +48,8 @@ class Sharing:
             )
         if self.threshold > self.clients:
             raise ProtectionError(
-                f"threshold={self.threshold} must be at most the number of clients, {self.clients}: more shares than "
-                "that do not exist; lower it"
+                f"threshold={self.threshold} must be at most the number of clients, {self.clients}: there are no more "
+                "shares; lower it"
             )
 
     def length(self, size: int) -> int:
@@ -66,7 +66,7 @@ class Sharing:
         length, free = self.length(len(secret)), self.threshold - self.packing
         rows = np.zeros((self.threshold, length), np.uint64)
         rows[: self.packing].reshape(-1)[: len(secret)] = secret
-        # The first clients' shares are drawn, which fixes the polynomial; those of the others follow from it.
+        # The shares of the first clients are drawn, which fixes the polynomial. The other shares follow from it.
         rows[self.packing :] = uniform(stream, free * length).reshape(free, length)
         places = np.arange(self.packing + self.clients)
         rest = product(lagrange(places[: self.threshold], places[self.threshold :]), rows)
@@ -76,11 +76,11 @@ class Sharing:
         """The secret behind the shares of some clients, shape (size,).
 
         Args:
-            shares: by client; at least `threshold`. Those beyond are checked against the others.
+            shares: by client; at least `threshold`. Additional shares are checked against the others.
             size: of the secret.
 
         Raises:
-            ProtectionError: too few shares, or shares of no common polynomial: one is wrong.
+            ProtectionError: there are too few shares, or they have no common polynomial, so one is wrong.
         """
         if len(shares) < self.threshold:
             raise ProtectionError(
@@ -99,7 +99,7 @@ class Sharing:
 
 
 def lagrange(nodes: NDArray[Any], points: NDArray[Any]) -> NDArray[np.uint64]:
-    """Coefficients by which a polynomial's values at `nodes` give those at other `points`, shape (points, nodes).
+    """Coefficients that turn a polynomial's values at `nodes` into its values at `points`, shape (points, nodes).
 
     The polynomial has a degree below the number of nodes; no point is a node.
     """

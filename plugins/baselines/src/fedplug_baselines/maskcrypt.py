@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 class MaskCrypt(masks.ScoredShare):
     """Encrypt what the clients propose in turn, most urgent first (MaskCrypt's mask consensus).
 
-    Each client lists the share `ratio` of the model that scores highest with it, in that order. The server interleaves
-    the lists, first of each client, second of each, and so on, and keeps the first `ratio` P distinct indices. The
-    authors' code keeps all distinct ones, up to K times as many: `union`.
+    Each client lists the share `ratio` of the model with its highest scores, in that order. The server interleaves the
+    lists (first of each client, second of each, and so on) and keeps the first `ratio` P distinct indices. The authors'
+    code keeps all distinct indices, up to K times as many: `union`.
     """
 
     class Options(fedplug.Options):
-        """How much is encrypted, by which scores, and what becomes of the rest."""
+        """How much to encrypt, by which scores, and where the other scalars go."""
 
         ratio: float = Field(0.1, ge=0, le=1, description="rho, the share of the model that each client proposes")
         union: bool = Field(
             False,
-            description="encrypt every index that somebody proposes, as the authors' code does; false: the first "
-            "ratio * P distinct ones of the interleaved lists, so that the share is what it says",
+            description="encrypt every index that any client proposes, as the authors' code does; false: the first "
+            "ratio * P distinct ones of the interleaved lists, so that the share is exact",
         )
         order: Literal["highest", "lowest"] = Field(
             "highest",
@@ -89,8 +89,8 @@ class MaskCrypt(masks.ScoredShare):
         masks.adopt(client, np.unpackbits(mask, count=client.ctx.layout.size).astype(np.bool_), self.options.other_zone)
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        """What the proposals show, to whom."""
-        if len(self.plans.zones) == 1:  # nothing to choose, nobody asked
+        """What the proposals reveal, and to which party."""
+        if len(self.plans.zones) == 1:  # nothing to choose, so no client is asked
             return []
         ordered = (
             "each client's list of its most urgent indices, in order and in the clear; it tells classes of its data"
@@ -114,19 +114,19 @@ def interleave(proposals: list[NDArray[Any]]) -> NDArray[np.int64]:
         proposals: lists without repetitions, by client in ascending order; they may differ in length, and be empty.
 
     Returns:
-        Each index once, where it comes up first; int64.
+        Each index once, at its first occurrence; int64.
     """
     if not proposals:
         return np.empty(0, np.int64)
     ranks = np.concatenate([np.arange(len(proposal)) for proposal in proposals])
-    # By rank; the sort is stable, so those of equal rank stay in the order of the clients.
+        # By rank. The sort is stable, so indices of equal rank stay in the order of the clients.
     everyone = np.concatenate(proposals).astype(np.int64)[np.argsort(ranks, kind="stable")]
     _, first = np.unique(everyone, return_index=True)
     return everyone[np.sort(first)]
 
 
 def proposal_problem(proposal: Any, size: int, count: int) -> str:
-    """What is wrong with a client's proposal; empty if nothing."""
+    """Why a client's proposal is not valid; empty if it is."""
     if not (isinstance(proposal, np.ndarray) and proposal.dtype == np.uint32 and proposal.ndim == 1):
         return "its mask proposal is not a list of uint32 indices"
     if len(proposal) != count:

@@ -1,4 +1,4 @@
-"""MaskCrypt's scores: what an adversary who has seen the clear part of a client's uploads does not know yet.
+"""MaskCrypt's scores: the loss in knowledge of an adversary who sees only the clear part of a client's uploads.
 
 Hu and Li, "MaskCrypt: Federated Learning With Selective Homomorphic Encryption" (IEEE TDSC 2024,
 doi:10.1109/TDSC.2024.3392424). The exact form is that of the authors' code in TL-System/plato,
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class MaskCryptPriority(fedplug.Scorer, fedplug.Protector):
-    """Score a scalar by what its exposure would cost: (w_exposed - w_latest) * gradient (MaskCrypt).
+    """Score a scalar by the cost of its exposure: (w_exposed - w_latest) * gradient (MaskCrypt).
 
     w_latest is the local model after training, the gradient is that of the client's mean loss there, and w_exposed is
-    what an adversary who sees everything but the encrypted zone knows of this client's model. To first order the sum of
-    the products is how much worse the adversary's model does than the client's, so it pays to keep the largest hidden.
+    an adversary's estimate of this client's model, from everything but the encrypted zone. To first order, the sum of
+    the products says how much worse the adversary's model is than the client's. So the largest should be hidden.
 
-    It stands under `score_parameters` and, by its name, last in the chain of every zone that is not encrypted: there it
-    takes down what leaves the client, and changes nothing.
+    Use it under `score_parameters` and, by its name, last in the chain of every zone that is not encrypted. There it
+    records what leaves the client, and changes nothing.
     """
 
     name: str
@@ -42,7 +42,7 @@ class MaskCryptPriority(fedplug.Scorer, fedplug.Protector):
         self.options = options
 
     def check(self, recipe: Recipe) -> list[str]:
-        """The estimate must hear of everything that goes out readable."""
+        """The estimate must include everything that leaves unencrypted."""
         deaf = [
             zone for zone, chain in recipe.protect.items()
             if zone not in (ENCRYPTED, RETAINED) and not (chain and chain[-1].name == self.name)
@@ -69,23 +69,23 @@ class MaskCryptPriority(fedplug.Scorer, fedplug.Protector):
             raise ValueError("the priorities compare the local model with what is exposed; the client has not trained")
         exposed, memory = self.exposed(client), client.memory(self)
         memory.update(exposed=exposed, seen=np.zeros(0, np.uint8), round=ctx.round)
-        # The authors' code differentiates in training mode; here batch norm and dropout are as in evaluation, so that
-        # the gradient does not depend on batches or chance.
+        # The authors' code differentiates in training mode. Here batch norm and dropout are as in evaluation, so that
+        # the gradient depends neither on batches nor on chance.
         gradient = mean_gradient(client.model, client.data.train, client.data, vector=client.local)
         return (exposed - client.local) * gradient
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
-        """It looks at what leaves, and hands it on.
+        """It records what leaves, and passes it on unchanged.
 
         Raises:
-            Misplaced: the values are encrypted, so there is nothing to take down.
+            Misplaced: the values are encrypted, so there is nothing to record.
         """
         known.before("encryption", "what is encrypted exposes nothing; leave it out of this chain")
         return (Look(self.take_down),)
 
     def take_down(self, block: Block, client: Client, ctx: Context) -> None:
-        """Notes what this zone shows of the local model, noise included."""
+        """Records what this zone shows of the local model, noise included."""
         assert client.plan is not None  # nobody is asked for an upload without one
         memory, where = client.memory(self), client.plan.positions(block.zone)
         exposed = memory["exposed"].copy()
@@ -98,11 +98,11 @@ class MaskCryptPriority(fedplug.Scorer, fedplug.Protector):
         """The adversary's estimate of this client's model when a round begins, (P,).
 
         It starts as the global model of the client's first round, which is public. Then, wherever the client's last
-        upload was readable, the aggregate was readable too, and comes in the place of the upload.
+        upload was readable, the aggregate was readable too, and replaces the upload.
         """
         memory = client.memory(self)
         exposed: NDArray[np.float32] = memory.get("exposed", client.vector)
-        if memory.get("round") == client.ctx.round - 1:  # later, what was readable of the aggregates is not known here
+        if memory.get("round") == client.ctx.round - 1:  # otherwise the readable part of the aggregates is unknown here
             exposed = np.where(_mask(memory["seen"], len(exposed)), client.vector, exposed)
         return exposed
 
@@ -112,7 +112,7 @@ class MaskCryptPriority(fedplug.Scorer, fedplug.Protector):
 
 
 def _mask(bits: NDArray[np.uint8], size: int) -> NDArray[np.bool_]:
-    """A packed mask as booleans, (size,); nothing where none was packed."""
+    """A packed mask as booleans, (size,); empty where none was packed."""
     if not len(bits):
         return np.zeros(size, np.bool_)
     return np.unpackbits(bits, count=size).astype(np.bool_)

@@ -1,5 +1,5 @@
-"""What the negotiations share: what those state that encrypt a share of the model by scores, how many scalars a share
-is, scores of each, a mask as a plan.
+"""Parts that the negotiations share: the statements of those that encrypt a share of the model by scores, the number of
+scalars in a share, scores per scalar, and a mask as a plan.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class ScoredShare(fedplug.Negotiation):
-    """A negotiation whose options say which share is encrypted (`ratio`), by which scores (`by`), and where the rest
-    goes (`other_zone`).
+    """A negotiation whose options say which share is encrypted (`ratio`), by which scores (`by`), and where the other
+    scalars go (`other_zone`).
     """
 
     @property
     def plans(self) -> Plans:
-        """A share encrypted and the rest; the mask is the same at every client, and follows from their data."""
+        """A share is encrypted, the rest is not. The mask is the same at every client, and follows from their data."""
         return Plans(zones=zones_of(self.options.ratio, self.options.other_zone))
 
     @property
@@ -35,8 +35,8 @@ class ScoredShare(fedplug.Negotiation):
 
 
 def count_of(ratio: float, size: int) -> int:
-    """How many of `size` scalars a share is: floor(ratio * size)."""
-    # The tiny addend keeps products such as 0.29 * 100 from falling below the integer that they mean.
+    """Number of scalars in a share of `size`: floor(ratio * size)."""
+    # The tiny addend keeps products such as 0.29 * 100 from falling below the integer that they represent.
     return math.floor(ratio * size + 1e-9)
 
 
@@ -50,8 +50,8 @@ def scorer_problems(recipe: Recipe, by: str | None, remedy: str) -> list[str]:
 
     Args:
         recipe: the recipe.
-        by: the scorer that is asked for by name; None takes the first.
-        remedy: what to add where there is none.
+        by: the requested scorer's name; None takes the first scorer.
+        remedy: what to add where there is no scorer.
     """
     if problem := unknown_scorer(recipe, by):
         return [problem]
@@ -64,7 +64,7 @@ def per_scalar(client: Client, by: str | None) -> NDArray[np.float32]:
 
 
 def spread(scores: NDArray[np.float32], layout: Layout) -> NDArray[np.float32]:
-    """Scores of each scalar, (P,), of scores that are given a scalar, (P,), or a layer, (L,).
+    """Scores of each scalar, (P,), from scores given per scalar, (P,), or per layer, (L,).
 
     Raises:
         ProtectionError: a score is NaN, which is neither high nor low.
@@ -74,6 +74,6 @@ def spread(scores: NDArray[np.float32], layout: Layout) -> NDArray[np.float32]:
 
 
 def adopt(client: Client, encrypted: NDArray[Any], other_zone: str) -> None:
-    """Sets the plan of this round: a mask or indices encrypted, the rest in one zone; the same at every client."""
+    """Sets the plan of this round: a mask or indices to encrypt, the rest in one zone; the same at every client."""
     ctx: Context = client.ctx
     client.plan = Plan.of(other_zone, ctx.layout.size, ctx.zones, shared=ctx.zones, **{ENCRYPTED: encrypted})

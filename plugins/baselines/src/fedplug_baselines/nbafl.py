@@ -1,9 +1,9 @@
 """NbAFL: clients clip their weights and add noise before they send them; the server adds more before it broadcasts.
 
 Wei et al., "Federated Learning with Differential Privacy: Algorithms and Performance Analysis" (IEEE TIFS 2020,
-arXiv:1911.00222), Algorithm 1, Theorem 1, and the scheduling of K random clients. Recovered from public notes on the
-paper, not from its full text. Its proximal term is `baselines.blur` with norm 0. Implementations that replace the model
-by the noise, or clip each coordinate, were not followed.
+arXiv:1911.00222), Algorithm 1, Theorem 1, and the scheduling of K random clients. We recovered it from public notes on
+the paper, not from its full text. Its proximal term is `baselines.blur` with norm 0. We did not follow implementations
+that replace the model by the noise, or clip each coordinate.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ class NbAFL(fedplug.Protector):
     """Clip the local weights to a norm and add Gaussian noise to them (NbAFL, the uplink).
 
     The standard deviation is c * L * (2C / m) / epsilon with c = sqrt(2 ln(1.25 / delta)): clipping norm C, L
-    exposures, and at least m examples at every client. What travels is the noised weights minus the global model, which
-    the server has anyway.
+    exposures, and at least m examples at every client. A client sends the noised weights minus the global model, which
+    the server already has.
 
-    2C / m would be the sensitivity to one record if weights were the average of weights that each record gives alone.
-    Trained weights are not. What the clip does guarantee is that a client moves its upload by at most C against zero,
-    and the ledger states epsilon for that. Where a guarantee is wanted, use std.clip and std.gaussian.
+    2C / m would be the sensitivity to one record if the weights were the average of weights that each record gives
+    alone. Trained weights are not. The clip does guarantee that a client moves its upload by at most C compared with
+    zero, and the ledger states epsilon for that. Where you want a guarantee, use std.clip and std.gaussian.
     """
 
     class Options(fedplug.Options):
         """The constants of the paper's formula."""
 
         norm: float = Field(gt=0, allow_inf_nan=False, description="C: largest L2 norm of a client's weights")
-        epsilon: float = Field(gt=0, allow_inf_nan=False, description="what the paper claims; c holds below 1 only")
+        epsilon: float = Field(gt=0, allow_inf_nan=False, description="the paper's claim; c holds below 1 only")
         delta: float = Field(1e-5, gt=0, lt=1, description="failure probability in the paper's claim")
         min_examples: int = Field(
             ge=1, description="m: the fewest examples a client may have; a public constant, which clients check"
@@ -48,8 +48,8 @@ class NbAFL(fedplug.Protector):
         exposures: int | None = Field(
             None,
             ge=1,
-            description="L: how often a client's upload is exposed; null: in every round of the run, which is the most "
-            "that a client can be drawn where some are",
+            description="L: how often a client's upload is exposed; null: in every round of the run, the most that a "
+            "client can be drawn under client sampling",
         )
         source: Literal["secure", "reproducible"] = Field(
             "secure",
@@ -75,23 +75,24 @@ class NbAFL(fedplug.Protector):
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
-        """The update becomes the client's weights, which are clipped and noised, and then a difference again
+        """The update becomes the client's weights, which are clipped and noised, and then becomes a difference again
         (Algorithm 1, at the clients).
 
-        The bound is one of the weights: a client moves its upload by at most C against one whose weights are zero. What
-        is taken off again is the global model, which everybody has, so the model moves to the mean of noised weights.
+        The bound is one of the weights: a client moves its upload by at most C compared with one whose weights are
+        zero. Then the global model, which all parties have, is subtracted. So the model moves to the mean of noised
+        weights.
 
         Raises:
             Misplaced: there is noise already, or a clip of the update, or the values are encrypted.
         """
         known.before("noise", "this zone has noise already; keep one noise component in the chain")
         known.before("encryption", "noise is added to plain values; put it before the encryption")
-        known.before("clip", "it clips the weights itself; take the clip of the update out")
+        known.before("clip", "it clips the weights itself; remove the clip of the update")
         options = self.options
         note = (
             f"the paper claims epsilon {options.epsilon:g} by a sensitivity of 2C/m = "
-            f"{2 * options.norm / options.min_examples:.3g}, as if weights were averages over records; that of a "
-            "client's clipped weights is C"
+            f"{2 * options.norm / options.min_examples:.3g}, as if weights were averages over records; the sensitivity "
+            "of a client's clipped weights is C"
         )
         if options.epsilon >= 1:
             note += f"; and its constant c holds below epsilon 1, not at {options.epsilon:g}"
@@ -103,7 +104,7 @@ class NbAFL(fedplug.Protector):
         )
 
     def weights(self, block: Block, client: Client, ctx: Context) -> NDArray[np.float32]:
-        """The local weights of the zone, (n,), of a client as large as promised.
+        """The local weights of the zone, (n,), of a client with at least the promised number of examples.
 
         Raises:
             ProtectionError: the client has fewer than `min_examples`.
@@ -125,20 +126,20 @@ class NbAFL(fedplug.Protector):
 
 
 class NbAFLDownlink(fedplug.Opener):
-    """Add Gaussian noise to the aggregate before it is broadcast, where the uploads' noise does not suffice (NbAFL).
+    """Add Gaussian noise to the mean before the broadcast, where the noise of the uploads is not enough (NbAFL).
 
     By the paper, T broadcasts need more noise than L uploads of N clients carry into the mean if T > L sqrt(N). Then
     the server adds 2cC sqrt(T^2 - L^2 N) / (m N epsilon), with the constants of the uplink component. Where K clients
-    are drawn each round, by `sampling: {scheme: fixed}`, the paper's formula for scheduled clients takes its place.
+    are drawn each round, by `sampling: {scheme: fixed}`, the paper's formula for scheduled clients applies instead.
 
     The server sees the uploads before it adds this noise, and the formula inherits the uplink's sensitivity: the ledger
     gives no credit for it.
     """
 
     class Options(fedplug.Options):
-        """Which uplink it tops up, and how many clients take part."""
+        """Which uplink it complements, and how many clients take part."""
 
-        uplink: str = Field("baselines.nbafl", description="name of the component whose constants hold here too")
+        uplink: str = Field("baselines.nbafl", description="name of the component whose constants are used")
         scheduled: int | None = Field(None, ge=1, description="K: clients drawn each round; null: all N take part")
 
     name: str
@@ -148,7 +149,7 @@ class NbAFLDownlink(fedplug.Opener):
         self.options: NbAFLDownlink.Options = options
 
     def check(self, recipe: Recipe) -> list[str]:
-        """K is the size of the sample."""
+        """K must be the size of the sample."""
         scheduled, clients = self.options.scheduled, recipe.clients
         problems, drawn = [], clients
         if recipe.sampling is not None:
@@ -166,7 +167,7 @@ class NbAFLDownlink(fedplug.Opener):
     def postprocess(self, known: Known, ctx: Context) -> Operations:
         """Noise on the mean of the uploads (Algorithm 1, at the server; Theorem 1), where the paper asks for it.
 
-        It earns no credit, so the server adds it itself: it has seen the uploads.
+        It earns no credit, because the server has seen the uploads. So the server adds it itself.
 
         Raises:
             Misplaced: there is no uplink whose noise it could top up.
@@ -175,7 +176,7 @@ class NbAFLDownlink(fedplug.Opener):
         uplinks = [link.name for link in ctx.links.get(zone, ()) if isinstance(link.component, NbAFL)]
         if not uplinks:
             raise Misplaced(
-                f"{self.name} needs noise earlier in the chain of zone {zone}: it tops up the noise of the uploads; "
+                f"{self.name} needs noise earlier in the chain of zone {zone}: it adds to the noise of the uploads; "
                 f"put {{use: baselines.nbafl, ...}} into protect.{zone}"
             )
         if name not in uplinks:
@@ -187,10 +188,10 @@ class NbAFLDownlink(fedplug.Opener):
         return (Post(functools.partial(noised, std, self.uplink(ctx).options.source)),) if std else ()
 
     def uplink(self, ctx: Context) -> NbAFL:
-        """The component whose constants hold here too.
+        """The component whose constants are used.
 
         Raises:
-            ProtectionError: it is another one.
+            ProtectionError: the named component is not a `NbAFL`.
         """
         found = ctx.component(self.options.uplink)
         if not isinstance(found, NbAFL):
@@ -209,19 +210,19 @@ class NbAFLDownlink(fedplug.Opener):
 
 
 def minus_the_model(public: Public) -> NDArray[np.float32]:
-    """The global model at these positions, (n,), taken off: what the server has anyway."""
-    assert public.start is not None  # clients know the model, and where their values lie
+    """Minus the global model at these positions, (n,): the server has the model already."""
+    assert public.start is not None  # clients have the model, and know the positions of their values
     return -public.start
 
 
 def noised(std: float, source: str, mean: NDArray[np.float32], public: Public) -> NDArray[np.float32]:
     """The mean with Gaussian noise, (n,)."""
-    reach = float(np.abs(mean).max(initial=0.0))  # of values that are noised already: the grid gives nothing away
+    reach = float(np.abs(mean).max(initial=0.0))  # of values that are already noised, so the grid reveals nothing
     return add_noise(mean, std, finest(reach, std), source, public.stream)
 
 
 def gaussian_constant(delta: float) -> float:
-    """c = sqrt(2 ln(1.25 / delta)), the classical Gaussian mechanism's, which holds for epsilon below 1."""
+    """c = sqrt(2 ln(1.25 / delta)) of the classical Gaussian mechanism, which holds for epsilon below 1."""
     return math.sqrt(2 * math.log(1.25 / delta))
 
 

@@ -1,4 +1,4 @@
-"""PPSGD: a private model for all, and an offset to it that each client learns for itself (Bietti et al., ICML 2022)."""
+"""PPSGD: a private model for all, and an offset to it that each client learns locally (Bietti et al., ICML 2022)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Ppsgd(fedplug.Trainer):
-    """Train a global model by one private gradient a round, and an offset of each client's own beside it (PPSGD).
+    """Train a global model by one private gradient a round, and a local offset to it at each client (PPSGD).
 
     Bietti, Wei, Dudik, Langford and Wu, Personalization improves privacy-accuracy tradeoffs in federated learning, ICML
     2022 (arXiv:2202.05318), as in the authors' code (albietz/ppsgd, `main_real.py`, `main_nn.py`). Client i predicts
@@ -25,13 +25,13 @@ class Ppsgd(fedplug.Trainer):
     * moves theta_i by -local_lr g, without clip and without noise: theta_i never leaves the client;
     * gives -lr g as its update of all of w. The recipe clips that, jointly, to lr C with `std.clip`, and adds noise.
 
-    The ratio lr / local_lr is the paper's alpha: 0 learns alone, infinity (local_lr: 0) learns one model for all.
-    `personal: all` is the linear model of `main_real.py`; `output`, that of `main_nn.py`, where theta_i is an offset to
-    the last layer alone and what lies before is the same for all. There the step of theta_i is L local_lr, for L
-    clients in a round; include that factor in local_lr.
+    The ratio lr / local_lr is the paper's alpha: at 0 each client learns alone, at infinity (local_lr: 0) all learn one
+    model. `personal: all` is the linear model of `main_real.py`. `output` is that of `main_nn.py`, where theta_i is an
+    offset to the last layer alone and the layers before it are the same for all. There the step of theta_i is
+    L local_lr, for L clients in a round; include that factor in local_lr.
 
-    With Poisson-sampled clients and `std.central_gaussian` this is the accounting of the code, which takes a fixed
-    number from shuffled clients, however, for which its bound does not hold. Gradients are in evaluation mode.
+    With Poisson-sampled clients and `std.central_gaussian` this is the accounting of the authors' code. That code takes
+    a fixed number of shuffled clients, however, for which its bound does not hold. Gradients are in evaluation mode.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Ppsgd(fedplug.Trainer):
         )
         batch_size: int | None = Field(10, ge=1, description="examples in a client's gradient; null: all it has")
         personal: Literal["all", "output"] = Field(
-            "all", description="what a client has an offset of its own to: the whole model, or its last layer"
+            "all", description="part to which each client has its own offset: the whole model, or its last layer"
         )
 
     def __init__(self, options: Options) -> None:
@@ -55,7 +55,7 @@ class Ppsgd(fedplug.Trainer):
         return Learns(lr=options.lr, batch_size=options.batch_size, one_step=True, training_mode=False)
 
     def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
-        """One gradient of a batch that is all there is."""
+        """One gradient of a batch of all examples."""
         return self.varied(options=self.options.model_copy(update={"batch_size": batch_size}))
 
     def personalise(self, client: Client, ctx: Context) -> None:
@@ -98,13 +98,13 @@ class Ppsgd(fedplug.Trainer):
         return found
 
     def _personal(self, layout: Layout) -> NDArray[np.int64]:
-        """Where a client has an offset of its own."""
+        """Positions where a client has its own offset."""
         if self.options.personal == "all":
             return np.arange(layout.size)
         return np.concatenate([np.arange(s.start, s.stop) for s in layout.layer_slices()[layout.layers[-1]]])
 
     def check(self, recipe: Recipe) -> list[str]:
-        """Each client has one model of its own, and a zone that stays with it would make another."""
+        """Each client has its own model already. A zone that stays with the client would make another."""
         if recipe.postprocess.get("retained"):
             return [f"{self.name} keeps an offset to the global model at each client; remove postprocess.retained"]
         return []

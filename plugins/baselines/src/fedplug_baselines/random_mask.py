@@ -1,7 +1,8 @@
-"""Encrypt scalars drawn by lot: the control that every selection by importance has to beat.
+"""Encrypt scalars drawn at random: the control that every selection by importance must beat.
 
 Plato's MaskCrypt has it as `random_mask` (TL-System/plato, examples/secure_aggregation/maskcrypt/maskcrypt_client.py,
-where every client draws its own); FedML-HE's benchmark as its first mask (wzjin2017/fedml-he-benchmark, masks.py).
+where every client draws its own). FedML-HE's benchmark has it as its first mask (wzjin2017/fedml-he-benchmark,
+masks.py).
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from fedplug_baselines import masks
 
 
 class RandomMask(fedplug.Negotiation):
-    """Encrypt a random share of the scalars: the control of every selection by importance.
+    """Encrypt a random share of the scalars: the control for every selection by importance.
 
     The mask follows from the recipe's seed, so it is public, depends on no data, and costs no message. With
-    `per_round`, what is encrypted in one round goes out in the clear in another.
+    `per_round`, a scalar that is encrypted in one round goes out in the clear in another.
     """
 
     name: str
 
     class Options(fedplug.Options):
-        """How many, and how often anew."""
+        """How many scalars, and how often to redraw them."""
 
         ratio: float = Field(0.1, ge=0, le=1, description="share of the model that is encrypted")
         per_round: bool = Field(False, description="true: a new mask every round; false: one for the whole run")
@@ -36,12 +37,12 @@ class RandomMask(fedplug.Negotiation):
 
     @property
     def plans(self) -> Plans:
-        """A share encrypted and the rest, drawn from the public seed whoever takes part."""
+        """A share is encrypted, the rest is not. The public seed decides, for any set of clients."""
         return Plans(zones=masks.zones_of(self.options.ratio, self.options.other_zone), public=True)
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        """Nothing to ask, nothing to send but the call: every client draws the same mask."""
+        """Asks nothing and sends only the call: every client draws the same mask."""
         cohort.tell(self.draw)
 
     @at_client

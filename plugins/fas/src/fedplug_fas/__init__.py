@@ -1,1 +1,1 @@
-"""FAS: a fixed share of the model is encrypted, the rest gets Laplace noise and keyed scrambling."""
+"""FAS: encrypts a fixed share of the model; the other scalars get Laplace noise and keyed scrambling."""

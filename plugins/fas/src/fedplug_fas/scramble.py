@@ -1,7 +1,8 @@
-"""FAS's scrambling of what is not encrypted, through a round: at the clients, at the server, and back at the clients.
+"""FAS's scrambling of the zone that is not encrypted, through a round: at the clients, at the server, and back.
 
-The aggregation server holds the scrambling key, as in the paper. Toward it, scrambling protects nothing: it is a second
-transport encryption, against whoever taps a line. The ledger counts the zone as sent in the clear, after its noise.
+The aggregation server holds the scrambling key, as in the paper. Against this server, scrambling protects nothing: it
+is a second transport encryption, against a party that taps a line. The ledger counts the zone as sent in the clear,
+after its noise.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ if TYPE_CHECKING:
 
 
 class Scramble(fedplug.Sealer):
-    """Scramble what is not encrypted under a key that the clients and the aggregation server share (FAS).
+    """Scramble values that are not encrypted, under a key that the clients and the aggregation server share (FAS).
 
-    Values become fixed-point words; in every word the bits are permuted and a keystream is added (`fedplug_fas.words`).
-    The server, which holds the key, unscrambles each upload, adds, and scrambles the sum under fresh keys; the clients
-    unscramble it. In a chain: std.clip_l1, std.laplace, fas.scramble.
+    Values become fixed-point words. In every word the bits are permuted and a keystream is added (`fedplug_fas.words`).
+    The server, which holds the key, unscrambles each upload, adds the uploads, and scrambles the sum under fresh keys.
+    The clients unscramble it. In a chain: std.clip_l1, std.laplace, fas.scramble.
 
-    FAS, Algorithm 1, lines 20-25 (`seal`); Algorithm 2, lines 11-21 (`add_blocks`); Algorithm 3, lines 10-13
-    (`open`). The paper formats, adds noise and scrambles; here noise comes before the format, since Laplace
-    noise on hexadecimal text has no meaning. Algorithm 3's title speaks of restoring noise; none of its lines does, and
-    neither does anything here.
+    FAS, Algorithm 1, lines 20-25 (`seal`), Algorithm 2, lines 11-21 (`add_blocks`), Algorithm 3, lines 10-13
+    (`open`). The paper formats, adds noise and scrambles. Here noise comes before the format, since Laplace noise on
+    hexadecimal text has no meaning. The title of Algorithm 3 speaks of restoring noise, but none of its lines does so,
+    and neither does this component.
 
-    Works with masks that differ from client to client: positions then travel beside the words, in the clear.
+    Works with masks that differ from client to client. Positions then travel with the words, in the clear.
     """
 
     class Options(fedplug.Options):
@@ -40,13 +41,13 @@ class Scramble(fedplug.Sealer):
 
         style: Literal["keyed", "static"] = Field(
             "keyed",
-            description="keyed: fresh keys and an integrity tag for every message; static: the paper's letter, one bit "
-            "permutation for the whole run, no keystream, no nonce, no tag",
+            description="keyed: fresh keys and an integrity tag for every message; static: the paper taken literally, "
+            "one bit permutation for the whole run, no keystream, no nonce, no tag",
         )
         fraction_bits: int = Field(
             32, ge=8, le=52,
             description="bits after the point of a 64-bit word: values are rounded to 2^-bits, and saturate at "
-            "2^(62-bits); the share of those is logged",
+            "2^(62-bits); their share is logged",
         )  # fmt: skip
         framing: Literal["binary", "hex"] = Field(
             "binary", description="hex: as hexadecimal text, like the paper, for twice the bytes and no protection"
@@ -56,7 +57,7 @@ class Scramble(fedplug.Sealer):
         self.options: Scramble.Options = options
 
     def check(self, recipe: Any) -> list[str]:
-        """Nothing can protect scrambled words further."""
+        """No component can protect scrambled words further."""
         found = []
         for zone, chain in recipe.protect.items():
             names = [use.name for use in chain]
@@ -66,10 +67,10 @@ class Scramble(fedplug.Sealer):
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
-        """Fixed-point words that the server and the clients can read, once, as the last link.
+        """Fixed-point words that the server and the clients can read, as the last link of the chain.
 
-        The style as published hides nothing: who taps a line learns the permutation from the words alone, since the
-        bits of small numbers before the first significant one are all equal, and those after it ever less alike.
+        The style as published hides nothing: a party that taps a line learns the permutation from the words alone. The
+        bits of small numbers before the first significant one are all equal, and later bits are ever less alike.
 
         Raises:
             Misplaced: the values are scrambled or encrypted already.
@@ -91,7 +92,7 @@ class Scramble(fedplug.Sealer):
     # -- the key -------------------------------------------------------------------------------------------------------
 
     def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
-        """The server draws the scrambling key and sends each client a copy that only it can open (HPKE)."""
+        """The server draws the scrambling key and sends each client a copy that only that client can open (HPKE)."""
         key = secrets.draw()
         copies = {}
         for client_id, public_key in cohort.ask(self.publish).items():
@@ -104,7 +105,7 @@ class Scramble(fedplug.Sealer):
 
     @at_client
     def publish(self, client: Client) -> bytes:
-        """A fresh public key (X25519, 32 bytes); the private half stays here."""
+        """A fresh public key (X25519, 32 bytes). The private half stays at the client."""
         client.cache[self.name], public_key = secrets.key_pair()
         return public_key
 
@@ -113,7 +114,7 @@ class Scramble(fedplug.Sealer):
         """Opens this client's copy of the scrambling key.
 
         Raises:
-            MessageError: it was altered, or was sealed for somebody else.
+            MessageError: it was altered, or was sealed for another party.
         """
         if self.name not in client.cache:
             raise MessageError(f"client {client.client_id} has published no key for {self.name}'s")
@@ -132,7 +133,7 @@ class Scramble(fedplug.Sealer):
     # -- a round -------------------------------------------------------------------------------------------------------
 
     def seal(self, block: Block, client: Client, ctx: Context) -> Block:
-        """Scrambles one client's values (Algorithm 1, lines 20-25); logs the share of them that saturated.
+        """Scrambles one client's values (Algorithm 1, lines 20-25). Logs the share that saturated.
 
         Raises:
             ProtectionError: a value is NaN or infinite, or this client has no key.
@@ -153,12 +154,12 @@ class Scramble(fedplug.Sealer):
     def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
         """Unscrambles the uploads, adds them as plain values, scrambles the sum (Algorithm 2, lines 11-21).
 
-        The order of the additions is that of plain uploads, so the sum is theirs but for the fixed point.
+        The order of the additions is that of plain uploads, so the sum differs from theirs only by the fixed point.
 
         Raises:
             MessageError: an upload does not open; its client is blamed.
-            ProtectionError: an upload that cannot be summed, or the largest of a sum that words cannot hold; blamed on
-                its client.
+            ProtectionError: an upload cannot be summed, or the words cannot hold a sum. The client with the largest
+                value is blamed.
         """
         scrambler, plain = self._scrambler(ctx.party), {}
         for client_id, block in sorted(blocks.items()):
@@ -192,7 +193,7 @@ class Scramble(fedplug.Sealer):
         """The block with plain values.
 
         Raises:
-            ProtectionError: it was sealed by something else.
+            ProtectionError: another component sealed it.
             MessageError: it is not a message under this key and header.
         """
         if block.sealed_by != self.name or len(block.ciphertexts) != 1:
@@ -201,12 +202,12 @@ class Scramble(fedplug.Sealer):
         values = to_values(words, self.options.fraction_bits)
         return block.replace(values=values, ciphertexts=(), sealed_by=None)
 
-    # -- what the run tells of itself ----------------------------------------------------------------------------------
+    # -- what it reveals -----------------------------------------------------------------------------------------------
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        """That the server reads everything: the ledger's epsilon counts these zones as sent in the clear.
+        """The server reads everything: the ledger's epsilon counts these zones as sent in the clear.
 
-        And of the style as published, that not even who taps a line needs the key.
+        With the style as published, a party that taps a line does not even need the key.
         """
         note = (
             "the aggregation server holds the scrambling key and unscrambles every upload; scrambling hides nothing "
@@ -216,7 +217,7 @@ class Scramble(fedplug.Sealer):
         if self.options.style == "static":
             note += (
                 "; style: static: one bit permutation for the whole run follows from the scrambled words alone, so "
-                "whoever taps a line reads them without any key"
+                "any party that taps a line reads them without a key"
             )
         keys = "drawn afresh at each client before round 1, from no data"
         return [

@@ -1,4 +1,4 @@
-"""What FAS encrypts: a fixed share of the scalars, the same in every round (FAS, Section 4.1; Alg. 1, lines 11-13)."""
+"""FAS's choice: a fixed share of the scalars, the same in every round (FAS, Section 4.1; Alg. 1, lines 11-13)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Share(fedplug.Negotiation):
     """Encrypt a fixed share of the scalars, chosen once without looking at any data; the rest is noised (FAS).
 
     floor(ratio * P) of the P scalars are `encrypted`, at the same positions in every round and at every client, so that
-    sums line up. `uniform` draws them from the recipe's seed, as Section 4.1 says ("uniformly"); `prefix` takes the
-    first ones, as Algorithms 1 and 3 do, which leaves a classifier's last layer, and with it the labels, to the rest.
-    The mask is public and depends on no data: it costs no message, no pretraining and no epsilon.
+    sums line up. `uniform` draws them from the recipe's seed, as Section 4.1 says ("uniformly"). `prefix` takes the
+    first ones, as Algorithms 1 and 3 do, which leaves a classifier's last layer, and with it the labels, unencrypted.
+    The mask is public and depends on no data, so it costs no message, no pretraining and no epsilon.
     """
 
     class Options(fedplug.Options):
@@ -55,7 +55,7 @@ class Share(fedplug.Negotiation):
         @classmethod
         def _rest_is_sent(cls, value: str) -> str:
             if value in (ENCRYPTED, RETAINED):
-                raise ValueError(f"other_zone={value} must be a zone of its own that is sent, such as {NOISED}")
+                raise ValueError(f"other_zone={value} must be a separate zone that is sent, such as {NOISED}")
             return value
 
     def __init__(self, options: Options) -> None:
@@ -63,12 +63,12 @@ class Share(fedplug.Negotiation):
 
     @property
     def plans(self) -> Plans:
-        """Both zones, from the seed or the order alone; with ratio 0 or 1 one is empty, and a recipe may name both."""
+        """Both zones, from the seed or the order alone. With ratio 0 or 1 one is empty, and a recipe may name both."""
         return Plans(zones=frozenset({ENCRYPTED, self.options.other_zone}), public=True)
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        """Nothing to ask: every client draws the same mask."""
+        """Asks nothing: every client draws the same mask."""
         cohort.tell(self.split)
 
     @at_client
@@ -91,6 +91,6 @@ class Share(fedplug.Negotiation):
 
 
 def count_of(ratio: float, size: int) -> int:
-    """How many of `size` scalars a share is: floor(ratio * size)."""
-    # The tiny addend keeps products such as 0.29 * 100 from falling below the integer that they mean.
+    """Number of scalars in a share of `size`: floor(ratio * size)."""
+    # The tiny addend keeps products such as 0.29 * 100 from falling below the integer that they represent.
     return math.floor(ratio * size + 1e-9)

@@ -1,9 +1,9 @@
-"""FAS's scrambling: fixed-point words whose bits are permuted and, unless asked not to, covered by a keystream.
+"""FAS's scrambling: fixed-point words whose bits are permuted and, by default, covered by a keystream.
 
-`keyed` (the default) derives fresh keys for every message from the scrambling key, 16 random bytes and who sends what
-when. In each 64-bit word the bits are permuted by a permutation drawn from those keys; then an AES-256-CTR keystream is
-added, and an HMAC-SHA256 tag, so that a wrong key or an altered byte is an error and no noise. The keystream is what
-hides; the permutation is FAS's, and costs next to nothing.
+`keyed` (the default) derives fresh keys for every message from the scrambling key, 16 random bytes, and the header that
+says who sends what when. In each 64-bit word the bits are permuted by a permutation drawn from those keys. Then an
+AES-256-CTR keystream is added, and an HMAC-SHA256 tag, so that a wrong key or an altered byte gives an error and not
+noise. The keystream does the hiding. The permutation is FAS's, and costs next to nothing.
 
 `static` is the paper read literally (Section 4.3: a key permutes the bits): one permutation for the whole run and all
 clients, no nonce, no tag. Equal values then give equal words, every word keeps its number of one bits, and a wrong key
@@ -33,18 +33,18 @@ Style = Literal["keyed", "static"]
 _BITS = 64
 _NONCE, _TAG = 16, 32
 _LARGEST = 2.0**62
-"""Largest magnitude of a fixed-point word; one bit less than int64 has, so that no rounding can leave it."""
+"""Largest magnitude of a fixed-point word: one bit less than in int64, so that no rounding can exceed int64."""
 
 
 # -- fixed point -------------------------------------------------------------------------------------------------------
 
 
 def to_words(values: NDArray[np.float32], fraction_bits: int) -> tuple[Words, int]:
-    """Values as fixed-point numbers in two's complement, and how many of them saturated.
+    """Values as fixed-point numbers in two's complement, and the number of values that saturated.
 
     Args:
         values: float32 (n,), finite.
-        fraction_bits: bits after the point; values are rounded to 2^-fraction_bits and saturate at
+        fraction_bits: bits after the point. Values are rounded to 2^-fraction_bits and saturate at
             2^(62 - fraction_bits).
 
     Returns:
@@ -79,7 +79,7 @@ def permute_bits(words: Words, order: NDArray[np.intp]) -> Words:
         words: uint64 (n,).
         order: a permutation of 0 to 63.
     """
-    target = np.argsort(order).astype(np.uint64)  # where each bit goes
+    target = np.argsort(order).astype(np.uint64)  # new position of each bit
     byte_values = np.arange(256, dtype=np.uint64)
     spread = np.zeros((8, 256), np.uint64)
     for bit in range(_BITS):
@@ -114,12 +114,12 @@ class Scrambler:
 
         Args:
             words: uint64 (n,).
-            header: who sends what when; not sent, and must be the same at the receiver.
+            header: says who sends what when. It is not sent, and must be the same at the receiver.
         """
         if self.style == "static":
             message = permute_bits(words, permutation(self._static_key())).tobytes()
         else:
-            nonce = os.urandom(_NONCE)  # a round that is repeated after a restart must not use a keystream twice
+            nonce = os.urandom(_NONCE)  # a round repeated after a restart must not use a keystream twice
             bits, stream, tagging = self._keys(nonce, header)
             message = nonce + _with_keystream(stream, permute_bits(words, permutation(bits)).tobytes())
             message += hmac.digest(tagging, message, "sha256")
@@ -129,19 +129,19 @@ class Scrambler:
         """Inverse of `scramble`.
 
         Args:
-            message: what arrived.
-            count: how many words it must hold.
+            message: the message that arrived.
+            count: number of words that it must hold.
             header: as given to `scramble`.
 
         Raises:
-            MessageError: another number of words; and, unless the style is static, an altered byte, another key, or
-                another header.
+            MessageError: the message has a different number of words. Unless the style is static, also: a byte was
+                altered, or the key or the header differs.
         """
         if self.hexadecimal:
             try:
                 message = bytes.fromhex(message.decode("ascii"))
             except ValueError as error:
-                raise MessageError("scrambled words are not hexadecimal text, as framing: hex wants") from error
+                raise MessageError("scrambled words are not hexadecimal text, as framing: hex requires") from error
         expected = 8 * count + (0 if self.style == "static" else _NONCE + _TAG)
         if len(message) != expected:
             raise MessageError(f"{len(message)} bytes of scrambled words for {count} values, expected {expected}")
@@ -167,7 +167,7 @@ class Scrambler:
 
 
 def _with_keystream(key: bytes, data: bytes) -> bytes:
-    """Data XOR an AES-256-CTR keystream; the key must serve once only, since the counter starts at zero."""
+    """Data XOR an AES-256-CTR keystream. Each key must serve only once, since the counter starts at zero."""
     return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(data)
 
 

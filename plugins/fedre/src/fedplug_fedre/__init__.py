@@ -1,1 +1,1 @@
-"""FedRE: privacy preferences, PSI scores, budgets for each layer, and aggregation that knows of the noise."""
+"""FedRE: privacy preferences, PSI scores, budgets for each layer, and aggregation that accounts for the noise."""

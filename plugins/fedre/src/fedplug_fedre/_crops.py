@@ -1,4 +1,4 @@
-"""Square crops of documents with some of their text in view, as the segmentation task takes them."""
+"""Square crops of documents with some of their text in view, for the segmentation task."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def around(boxes: Sequence[TextBox], shape: Sequence[int], size: int, rng: np.ra
 
 
 def cut(array: NDArray[Any], place: tuple[int, int], size: int, fill: int) -> NDArray[Any]:
-    """The crop (..., size, size) at a corner; what reaches over a smaller image is filled."""
+    """The crop (..., size, size) at a corner. Where it reaches over a smaller image, it is filled."""
     y, x = place
     part = array[..., y : y + size, x : x + size]
     missing = [(0, 0)] * (part.ndim - 2) + [(0, size - part.shape[-2]), (0, size - part.shape[-1])]

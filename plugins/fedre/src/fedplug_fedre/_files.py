@@ -1,4 +1,4 @@
-"""Where data sets of documents lie, and how their files are read; every failure is a `DataError`."""
+"""The folders of document data sets, and how their files are read. Every failure is a `DataError`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def data_folder(root: str | None, inside: str, what: str) -> Path:
     """A folder inside the folder of data sets.
 
     Args:
-        root: what the user named; None: what the environment variable FEDPLUG_DATA names.
+        root: named by the user; None takes the environment variable FEDPLUG_DATA.
         inside: relative to that folder; an absolute path needs none.
-        what: what is looked for, what it holds and where to get it, for the error.
+        what: for the error: what is missing, its content and where to get it.
 
     Raises:
-        DataError: nobody named a folder, or it is not there.
+        DataError: no folder is named, or it does not exist.
     """
     named = root or os.environ.get(ENVIRONMENT)
     if not Path(inside).is_absolute() and not named:
@@ -43,8 +43,8 @@ def read_image(source: Any, name: str, grayscale: bool = True) -> NDArray[np.uin
 
     Args:
         source: a path or a binary file.
-        name: what to call it in the error.
-        grayscale: one tone a pixel in place of three colours.
+        name: its name in the error.
+        grayscale: one tone per pixel in place of three colours.
 
     Raises:
         DataError: it is missing or damaged.
@@ -60,7 +60,7 @@ def read_image(source: Any, name: str, grayscale: bool = True) -> NDArray[np.uin
 
 
 def scaled(pixels: NDArray[np.uint8], scale: float, smooth: bool = True) -> NDArray[np.uint8]:
-    """An image (H, W) or (3, H, W) made larger or smaller; with `smooth=False` for masks, which must not be mixed."""
+    """An image (H, W) or (3, H, W) made larger or smaller. Use `smooth=False` for masks, which must not be mixed."""
     if scale == 1:
         return pixels
     from PIL import Image

@@ -14,8 +14,8 @@ Norm = Literal["none", "instance", "batch"]
 class Convolution(nn.Conv2d):
     """A 3x3 convolution that keeps the size, a normalisation if there is one, the bias, and a ReLU.
 
-    The bias comes after the normalisation, which would take it away, and there are no gains: they would make layers of
-    their own, and a layer of eight gains would get the same share of a privacy budget as one of thousands of weights.
+    The bias comes after the normalisation, which would remove it. There are no gains: they would form separate layers,
+    and a layer of eight gains would get the same share of a privacy budget as one of thousands of weights.
     """
 
     def __init__(self, inputs: int, outputs: int, norm: Norm) -> None:
@@ -51,11 +51,11 @@ class UNetModule(nn.Module):
 
     Args:
         channels: of an image.
-        outputs: logits a pixel.
+        outputs: logits per pixel.
         width: channels of the first stage; they double with every stage.
-        depth: how many stages halve the size.
+        depth: number of stages that halve the size.
         norm: normalisation in each 3x3 convolution.
-        fold: pixels of fold x fold squares become channels of one position, at the end the other way round.
+        fold: pixels of fold x fold squares become channels of one position, and are restored at the end.
     """
 
     def __init__(self, channels: int, outputs: int, width: int, depth: int, norm: Norm, fold: int) -> None:
@@ -71,14 +71,14 @@ class UNetModule(nn.Module):
             before = width << (level - 1)
         self.head = nn.Conv2d(before, outputs * fold**2, 1)
         for part in self.modules():
-            if isinstance(part, nn.Conv2d):  # He et al. 2015: without it a U-Net without normalisation hardly starts
+            if isinstance(part, nn.Conv2d):  # He et al. 2015: needed by a U-Net without normalisation to start
                 nn.init.kaiming_normal_(part.weight, nonlinearity="relu")
                 part.bias.data.zero_()  # type: ignore[union-attr]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         height, width = x.shape[-2:]
         whole = self.fold << self.depth
-        # Any size: padded by repeating the border to what halves evenly, and cut back at the end.
+        # Works for any size: the border is repeated up to a size that halves evenly, and the result is cropped.
         x = functional.pad(x, (0, -width % whole, 0, -height % whole), mode="replicate")
         x = functional.pixel_unshuffle(x, self.fold)
         kept = []
@@ -88,7 +88,7 @@ class UNetModule(nn.Module):
             x = functional.max_pool2d(x, 2)
         x = self.get_submodule("middle")(x)
         for level in range(self.depth, 0, -1):
-            # Nearest neighbours, not a transposed convolution: no pattern of its own, and deterministic on a GPU.
+            # Nearest neighbours, not a transposed convolution: it adds no pattern, and is deterministic on a GPU.
             x = functional.interpolate(self.get_submodule(f"up{level}")(x), scale_factor=2.0, mode="nearest")
             x = self.get_submodule(f"dec{level}")(torch.cat([kept.pop(), x], 1))
         logits: torch.Tensor = functional.pixel_shuffle(self.head(x), self.fold)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _SHOWN = 200
-"""As many layers as a picture can show."""
+"""Most layers that a picture can show."""
 
 
 def picture(whose: str, zone: str, share: Budgets, ratios: NDArray[np.float64], layers: list[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Tampered documents that need no data: printed by a seed, aged like scans, and tampered with."""
+"""Tampered documents that need no data: printed from a seed, aged like scans, and tampered with."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _WORDS = ("we", "thank", "you", "for", "the", "order", "of", "last", "week", "an
 class Documents(fedplug.DataSource):
     """Printed documents of four formats (invoice, identity card, letter, ticket), tampered with; no data folder needed.
 
-    Each document is printed with names, dates, addresses and totals drawn at random in Pillow's built-in font, then
-    turned a little, blurred, shaded and given grain, so that what is printed anew or brought in from elsewhere shows
-    by its sharpness and grain as in scans. The tampering is that of `fedre.receipts`. Labels are the formats.
+    Each document is printed with names, dates, addresses and totals drawn at random in Pillow's built-in font. It is
+    then rotated a little, blurred, shaded and given grain. So text that is reprinted or brought in from elsewhere
+    differs in sharpness and grain, as in scans. The tampering is that of `fedre.receipts`. Labels are the formats.
     """
 
     class Options(TamperingOptions):
-        """How many, and how large."""
+        """How many documents, and how large."""
 
         train_count: int = Field(480, ge=1, description="training examples to make")
         test_count: int = Field(120, ge=1, description="test examples to make")
@@ -74,12 +74,12 @@ class Documents(fedplug.DataSource):
         )
 
     def examples(self, count: int, split: str) -> Examples:
-        """`count` documents, the formats in turn; the first ones are the same for any count."""
+        """`count` documents, the formats in turn. The first ones are the same for any count."""
         from fedplug.api.data import Examples
 
         chosen, made = self.options, []
         formats = tuple(FORMATS)
-        # Splices come from the documents before; before the first there is one that is in no example.
+        # Splices come from earlier documents. Before the first there is one that is in no example.
         before = document(formats[0], chosen.size, stream(chosen.seed, "fedre.documents", split, "spare"))
         for number in range(count):
             rng = stream(chosen.seed, "fedre.documents", split, number)
@@ -98,7 +98,7 @@ class Documents(fedplug.DataSource):
 
 
 def document(kind: str, size: int, rng: np.random.Generator) -> Sheet:
-    """One document that nobody tampered with.
+    """One document without tampering.
 
     Args:
         kind: a key of `FORMATS`.
@@ -167,7 +167,7 @@ def _street(rng: np.random.Generator) -> str:
 def _print(
     lines: list[Line], size: int, height: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.uint8], list[TextBox]]:
-    """How much ink each pixel gets, uint8 (size, size), and the boxes of the lines that found room."""
+    """The amount of ink at each pixel, uint8 (size, size), and the boxes of the lines that fitted."""
     from PIL import Image, ImageDraw
 
     canvas, boxes = Image.new("L", (size, size), 0), []
@@ -175,7 +175,7 @@ def _print(
     margin, y = 3, 3 + int(rng.integers(3))
     for field, text in lines:
         left, top, right, bottom = (int(value) for value in font.getbbox(text))
-        while right - left > size - 2 * margin and len(text) > 1:  # what is too wide is cut short
+        while right - left > size - 2 * margin and len(text) > 1:  # text that is too wide is cut off
             text = text[: min(len(text) - 1, len(text) * (size - 2 * margin) // (right - left))]
             left, top, right, bottom = (int(value) for value in font.getbbox(text))
         if y + bottom - top > size - margin:
@@ -188,7 +188,7 @@ def _print(
 
 
 def _aged(ink: NDArray[np.uint8], angle: float, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """The print as a scan: turned by `angle` degrees, blurred, on shaded paper, with grain."""
+    """The print as a scan: rotated by `angle` degrees, blurred, on shaded paper, with grain."""
     from PIL import Image, ImageFilter
 
     printed = Image.fromarray(ink).rotate(angle, Image.Resampling.BILINEAR)
@@ -201,7 +201,7 @@ def _aged(ink: NDArray[np.uint8], angle: float, rng: np.random.Generator) -> NDA
 
 
 def _turned(box: TextBox, angle: float, size: int) -> TextBox:
-    """The upright box around a box that is turned by `angle` degrees, counter-clockwise, about the middle."""
+    """The upright box around a box that is rotated by `angle` degrees, counter-clockwise, about the middle."""
     turn, middle = np.deg2rad(angle), size / 2
     x, y = np.array([box.x0, box.x1, box.x0, box.x1]) - middle, np.array([box.y0, box.y0, box.y1, box.y1]) - middle
     across, down = x * np.cos(turn) + y * np.sin(turn) + middle, y * np.cos(turn) - x * np.sin(turn) + middle

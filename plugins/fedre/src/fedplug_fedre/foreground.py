@@ -1,6 +1,6 @@
-"""How well a segmentation finds the foreground: IoU, precision, recall and F-score over the pixels of all clients.
+"""Quality of a segmentation's foreground: IoU, precision, recall and F-score over the pixels of all clients.
 
-Foreground is any class but the first. Counts of pixels add up over clients; figures follow from the sums alone.
+Foreground is any class but the first. Counts of pixels add up over clients, and the figures follow from the sums alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RIGHT, WRONG, MISSED = "true_positives", "false_positives", "false_negatives"
 
 
 def count(predicted: torch.Tensor, answers: torch.Tensor) -> dict[str, float]:
-    """Pixels rightly taken for foreground, wrongly taken for it, and missed, of int64 (n, H, W) classes."""
+    """Pixels correctly predicted as foreground, wrongly predicted, and missed, from int64 (n, H, W) classes."""
     found, there = predicted > 0, answers > 0
     return {
         RIGHT: int((found & there).sum()), WRONG: int((found & ~there).sum()), MISSED: int((there & ~found).sum()),
@@ -26,7 +26,7 @@ def count(predicted: torch.Tensor, answers: torch.Tensor) -> dict[str, float]:
 
 
 def figures(counts: Mapping[str, float]) -> dict[str, float]:
-    """Figures by name, 0 to 1. A share of nothing is 0: no precision where nothing was taken for foreground."""
+    """Figures by name, 0 to 1. A share of nothing is 0, such as the precision where nothing was predicted."""
     right, wrong, missed = (counts.get(name, 0) for name in (RIGHT, WRONG, MISSED))
 
     def share(of: float) -> float:

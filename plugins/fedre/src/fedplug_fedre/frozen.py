@@ -1,4 +1,4 @@
-"""A torch model held still, so that gradients of single examples can be taken: its statistics, and its size at work.
+"""A frozen torch model, so that gradients of single examples can be taken: its statistics, and its size in use.
 
 torch is imported inside the functions, so that components may import this module at their top.
 """
@@ -46,7 +46,7 @@ def statistics_of(model: TorchModel, inputs: torch.Tensor, state: dict[str, torc
 
 
 def activations(model: TorchModel, inputs: torch.Tensor) -> int:
-    """How many values the parts of the model put out for these inputs."""
+    """Number of values that the parts of the model output for these inputs."""
     import torch
 
     count = 0

@@ -1,17 +1,17 @@
 """How much each layer's gradient depends on the pixels of a region: FedRE's PSI scores, eq. 3 to 5.
 
 With g_l(x) = dl(x, y; w) / dw_l and its Jacobian J_l(x) = dg_l / dx (eq. 3), a pixel's norm is the Frobenius norm of
-its part of J_l, over the parameters of the layer and the channels of the pixel (eq. 4); the score is the mean of the
-norms over the region (eq. 5), and then over the examples. J_l has a row a parameter and a column an input value; it is
-never held as a whole:
+its part of J_l, over the parameters of the layer and the channels of the pixel (eq. 4). The score is the mean of the
+norms over the region (eq. 5), and then over the examples. J_l has one row per parameter and one column per input value.
+It is never held as a whole:
 
-* `exact` takes a few columns at a time, by forward mode through the gradient: one pass a pixel and channel of the
-  region, for all layers at once, however large they are.
+* `exact` takes a few columns at a time, by forward mode through the gradient: one pass per pixel and channel of the
+  region, for all layers at once, of any size.
 * `projections` takes random rows: for v ~ N(0, I) over the parameters of one layer, the derivative of <g_l, v> by the
-  input is one backward pass, and its square, summed over the channels of a pixel, has the square of the pixel's norm as
-  its mean. One pass a projection and layer, however large the region is.
+  input is one backward pass. Its square, summed over the channels of a pixel, has the square of the pixel's norm as its
+  mean. It takes one pass per projection and layer, for a region of any size.
 
-Everything runs in evaluation mode; gradients are those of single examples. torch is imported inside the functions, so
+Everything runs in evaluation mode. Gradients are those of single examples. torch is imported inside the functions, so
 that components may import this module at their top.
 """
 
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 Method = Literal["auto", "exact", "projections"]
 
 PROJECTIONS = 8
-"""Projections a layer and example. The relative standard error of one example is 25% where J has rank one, the worst
-case, and that of ten 8%; measured on LeNet-5 and on a U-Net, ten examples have 0.7 to 4%."""
+"""Projections per layer and example. The relative standard error of one example is 25% where J has rank one, the worst
+case, and that of ten is 8%. Measured on LeNet-5 and on a U-Net, ten examples have 0.7 to 4%."""
 _BYTES = 16 << 20
-"""What the passes that run at once may take; more is slower on a CPU, whose caches it leaves."""
+"""Memory for the passes that run at once. More is slower on a CPU, because it exceeds the caches."""
 _CHEAP = 1 << 24
-"""Passes times values (parameters and activations) of one example for which `auto` is exact whatever it costs: some
-0.2 s on one core of a CPU, such as a quarter of a 28x28 image with LeNet-5."""
+"""Passes times values (parameters and activations) of one example up to which `auto` is always exact: some 0.2 s on one
+core of a CPU, such as a quarter of a 28x28 image with LeNet-5."""
 _DEARER = 4
-"""An exact pass takes the time of 2 to 4 projections with models below a million parameters, of 17 with AlexNet; the
+"""An exact pass takes the time of 2 to 4 projections with models below a million parameters, of 17 with AlexNet. The
 README has the times."""
 
 
@@ -56,10 +56,10 @@ class PsiScores:
 
     Attributes:
         mean: float64 (L,), >= 0: the score, in nats per unit of the parameters and of the standardised input.
-        standard_error: float64 (L,), of the projections; 0 where every method was exact. What other examples would
-            change is not in it.
-        examples: how many examples have a region, and so are in the mean.
-        exact_passes, projection_passes: passes of each kind that this took: what it cost.
+        standard_error: float64 (L,), of the projections; 0 where every method was exact. It does not include the
+            variation between examples.
+        examples: number of examples that have a region, and so are in the mean.
+        exact_passes, projection_passes: passes of each kind that were computed.
     """
 
     mean: NDArray[np.float64]
@@ -82,17 +82,17 @@ def psi_scores(
     """The PSI score of each layer (FedRE eq. 3 to 5), averaged over the examples whose region is not empty.
 
     Args:
-        model: a `TorchModel`; left as it is.
-        examples: whose loss in the task of `data`: of classes the cross entropy, for segmentation its mean over pixels.
+        model: a `TorchModel`; left unchanged.
+        examples: their loss is that of the task of `data`: the cross entropy for classes, its mean over pixels for
+            segmentation.
         regions: bool (n, H, W), the privacy-sensitive pixels of each example.
-        data: whose `mean` and `std` standardise the inputs.
+        data: its `mean` and `std` standardise the inputs.
         method: `exact`, `projections`, or `auto`: exact for each example where that is cheap, or cheaper.
-        projections: random directions a layer and example, at least 2.
-        seed: of the directions. Each example and layer has directions of its own.
-        vector: float32 (P,), the parameters at which to differentiate; default: those that the model has.
-        batch_norm: the statistics that batch norm uses: those that the model has, or those of these examples, where
-            the model's come from private data or have never been set.
-
+        projections: random directions per layer and example, at least 2.
+        seed: of the directions. Each example and layer has its own directions.
+        vector: float32 (P,), the parameters at which to differentiate; default: those of the model.
+        batch_norm: the statistics that batch norm uses: those of the model, or those of these examples, where the
+            model's come from private data or have never been set.
     Raises:
         DataError: no example has a region, or the regions do not fit the examples.
         SetupError: the model is not a torch model, or batch norm mixes its examples even in evaluation mode.
@@ -128,7 +128,7 @@ def psi_scores(
                 to_tensor(one.inputs, data.mean, data.std, checked.device),
                 as_tensor(one.answers).to(checked.device),
                 torch.from_numpy(np.flatnonzero(regions[index])).to(checked.device),
-                max(1, _BYTES // (4 * 3 * values)),  # a pass holds gradients and activations a few times
+                max(1, _BYTES // (4 * 3 * values)),  # a pass holds gradients and activations several times
                 data,
             )
             cheap = task.exact_passes * values <= _CHEAP
@@ -143,7 +143,7 @@ def psi_scores(
 
 
 class _Found:
-    """Sums over the examples. Their projections are independent, so their variances add."""
+    """Sums over the examples. Their projections are independent, so their variances add up."""
 
     def __init__(self, layers: int) -> None:
         self.total, self.variance = np.zeros(layers), np.zeros(layers)
@@ -172,8 +172,8 @@ class _Task:
         inputs: (1, C, H, W), standardised.
         answers: (1,) or (1, H, W).
         pixels: (p,), the region's places in the flattened (H, W).
-        at_once: how many passes run together.
-        data: whose task has the loss; cross entropy where it has none.
+        at_once: number of passes that run together.
+        data: its task has the loss; cross entropy where it has none.
     """
 
     def __init__(
@@ -202,11 +202,11 @@ class _Task:
 
     @property
     def exact_passes(self) -> int:
-        """One a pixel and channel."""
+        """One per pixel and channel."""
         return len(self.pixels) * self.inputs.shape[1]
 
     def projected_passes(self, projections: int) -> int:
-        """One a projection and layer."""
+        """One per projection and layer."""
         return projections * len(self.layers)
 
     def exact(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -222,7 +222,7 @@ class _Task:
             return moved
 
         channels, size = self.inputs.shape[1], self.inputs[0, 0].numel()
-        # The places of the region's pixels in each channel, (p * C,): a tangent that is 1 there gives that column of J.
+        # Places of the region's pixels in each channel, (p * C,): a tangent that is 1 there gives that column of J.
         places = (self.pixels[:, None] + size * torch.arange(channels, device=self.pixels.device)).reshape(-1)
         squares = torch.zeros(len(places), len(self.layers), dtype=torch.float64, device=places.device)
         for part in torch.split(torch.arange(len(places), device=places.device), self.at_once):
@@ -245,7 +245,7 @@ class _Task:
 
         scores = []
         for names in self.layers.values():
-            # Not torch.autograd.grad(is_grads_batched=True): that fails on group norm.
+            # Not torch.autograd.grad(is_grads_batched=True), which fails on group norm.
             pull = vjp(self.gradient(names), self.inputs)[1]
             squares = torch.zeros(projections, len(self.pixels), dtype=torch.float64, device=self.inputs.device)
             for part in torch.split(torch.arange(projections, device=self.inputs.device), self.at_once):
@@ -262,9 +262,9 @@ class _Task:
 def jackknife(squares: NDArray[np.float64]) -> tuple[float, float]:
     """The mean over pixels of the root of the mean of squares, without its bias of order 1/m, and its standard error.
 
-    The root of a mean of m squares is too low, for one channel by 1/(4m) of itself: there the squares are s^2 chi^2_1.
-    The jackknife leaves 1/(32 m^2). All pixels share the projections, so their errors do not cancel; leaving out whole
-    projections keeps that in the standard error.
+    The root of a mean of m squares is too low, for one channel by the fraction 1/(4m), where the squares are
+    s^2 chi^2_1. The jackknife leaves 1/(32 m^2). All pixels share the projections, so their errors do not cancel.
+    Leaving out whole projections keeps that in the standard error.
 
     Args:
         squares: (m, p), of m projections at p pixels.

@@ -1,4 +1,4 @@
-"""FedRE's perturbation: each layer clipped and noised by a budget of its own (Sec. 3.2.2, Alg. 1, lines 8 and 9)."""
+"""FedRE's perturbation: each layer clipped and noised by its own budget (Sec. 3.2.2, Alg. 1, lines 8 and 9)."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 OTHERS = "others"
-"""Stands for every layer that a mapping of norms does not name."""
+"""Key for every layer that a mapping of norms does not name."""
 _MACHINES = 1 - 1e-3
-"""Scores that two machines work out differ by rounding; the cost by less than this."""
+"""Scores computed on two machines differ by rounding; the cost differs by less than this."""
 Norm = Annotated[float, Field(gt=0, lt=math.inf)]
-# Told apart beforehand, so that a wrong number is not also said not to be a mapping.
+# Tested beforehand, so that a wrong number is not also reported as not being a mapping.
 Norms = Annotated[
     Annotated[Norm, Tag("one")] | Annotated[dict[str, Norm], Tag("each"), Field(min_length=1)],
     Discriminator(lambda value: "each" if isinstance(value, dict) else "one"),
@@ -57,26 +57,28 @@ Norms = Annotated[
 
 
 class LayerBudgets(fedplug.Protector):
-    """Clip and noise each layer by a budget of its own, least for the layer most sensitive to the region (FedRE).
+    """Clip and noise each layer by its own budget. The layer most sensitive to the region gets the least (FedRE).
 
-    Shares epsilon out inversely to the PSI scores (eq. 6), clips each layer to C_l (eq. 7) and adds noise of standard
-    deviation C_l sigma_l (eq. 8). epsilon and delta are for all layers and all rounds together; the unit is the client,
-    since a whole update is clipped. `fedplug_fedre.budgets` has the allocations: `exact` costs what it says, `sum` adds
-    budgets up and costs less, `as_published` is eq. 9 as printed, and costs more where a layer's budget is above 7.97.
+    Divides epsilon in inverse proportion to the PSI scores (eq. 6), clips each layer to C_l (eq. 7) and adds noise of
+    standard deviation C_l sigma_l (eq. 8). epsilon and delta are for all layers and all rounds together. The unit is
+    the client, since a whole update is clipped. `fedplug_fedre.budgets` has the allocations: `exact` costs exactly
+    epsilon, `sum` adds budgets up and costs less, `as_published` is eq. 9 as printed, and costs more where a layer's
+    budget is above 7.97.
 
-    A layer whose score is next to 0 takes almost all of epsilon by eq. 6, and leaves the others to noise; `floor` says
-    how far below the largest a score may lie. The metrics count the layers that it lifts.
+    A layer with a score close to 0 takes almost all of epsilon by eq. 6, and leaves the others to noise. `floor` limits
+    how far below the largest a score may be. The metrics count the layers that it lifts.
 
     Where the zone holds part of the model, the layers that have scalars in it share epsilon.
 
-    What the layers cost together in `sum` and `as_published` follows from their scores. Where these are public, and the
-    server knows the model of the round, the ledger states that cost, after the fact; elsewhere a bound for any scores.
+    In `sum` and `as_published`, the joint cost of the layers follows from their scores. Where these are public and the
+    server knows the model of the round, the ledger states that cost afterwards. Elsewhere it states a bound for any
+    scores.
     """
 
     name: str
 
     class Options(fedplug.Options):
-        """How much each layer may show."""
+        """How much each layer may reveal."""
 
         epsilon: float = Field(
             gt=0,
@@ -113,7 +115,7 @@ class LayerBudgets(fedplug.Protector):
 
     @property
     def reads(self) -> Reads:
-        """One score a layer; at the server too, where the cost follows from them."""
+        """One score per layer. The server reads them too, because the cost follows from them."""
         return Reads(by=self.options.by, per="layer", at_server=self.options.allocation != "exact")
 
     def check(self, recipe: Any) -> list[str]:
@@ -132,7 +134,7 @@ class LayerBudgets(fedplug.Protector):
         """Refuses norms that do not fit the model, before anything is trained.
 
         Raises:
-            ProtectionError: a layer has no norm, or a norm no layer.
+            ProtectionError: a layer has no norm, or a norm has no layer.
         """
         self._norms(ctx)
 
@@ -140,7 +142,7 @@ class LayerBudgets(fedplug.Protector):
     def protect(self, known: Known, ctx: Context) -> Operations:
         """Alg. 1, lines 8 and 9: every layer of the zone clipped to its norm, and noise by its budget.
 
-        Whoever does not know the scores knows the clips, and what the noise of any scores costs at most.
+        A party that does not know the scores knows the clips, and an upper bound on the cost for any scores.
 
         Raises:
             Misplaced: something clips or noises the values already.
@@ -156,14 +158,14 @@ class LayerBudgets(fedplug.Protector):
         if found is None:
             return clip, self._noise(None, None, ctx)
         present, share = found
-        # Layers without a scalar in the zone show nothing, as if their noise had no end.
+        # Layers without a scalar in the zone reveal nothing, as if their noise were infinite.
         stds = np.full(len(norms), math.inf)
         stds[present] = norms[present] * share.sigmas
         tell = functools.partial(self._tell, present, share, norms[present])
         return clip, Look(tell), self._noise(share, tuple(stds.tolist()), ctx)  # eq. 8
 
     def _noise(self, share: Budgets | None, stds: tuple[float, ...] | None, ctx: Context) -> Noise:
-        """The noise of a round: what it costs with these budgets, or at most, whatever the scores are."""
+        """The noise of a round: its cost with these budgets, or the largest cost for any scores."""
         options, layers = self.options, max(1, len(ctx.layout.layers))
         bound = released_multiplier(rounds=ctx.rounds, layers=layers, **self._budget)
         promised = bound
@@ -189,8 +191,8 @@ class LayerBudgets(fedplug.Protector):
     def _known_budgets(self, known: Known, ctx: Context) -> tuple[NDArray[np.int64], Budgets] | None:
         """The layers that have scalars in the zone, and their budgets in this round, as far as this party knows them.
 
-        A client knows its scores and its plan. Anybody with the model that the round started from works out public
-        scores. None where they are not known, or differ between clients.
+        A client knows its scores and its plan. Any party with the model that the round started from computes public
+        scores. None where the scores are not known, or differ between clients.
         """
         party = ctx.party
         if isinstance(party, Client):
@@ -233,7 +235,8 @@ class LayerBudgets(fedplug.Protector):
         self, present: NDArray[np.int64], share: Budgets, norms: NDArray[np.float64],
         block: Block, party: Party, ctx: Context,
     ) -> None:  # fmt: skip
-        """The signal-to-noise of each layer, norm of the clipped values over that of the noise: metrics and report."""
+        """The signal-to-noise of each layer, the norm of the clipped values over that of the noise: metrics and report.
+        """
         options, client = self.options, cast("Client", party)
         raw = scores_of_layers(client, options.by)
         client.log[f"{self.name}.floored"] = float(np.count_nonzero((floored(raw, options.floor) > raw)[present]))
@@ -251,7 +254,7 @@ class LayerBudgets(fedplug.Protector):
             client.figures[f"{self.name}-{zone}"] = picture(whose, zone, share, ratios, names)
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        """What the noise itself shows."""
+        """What the noise itself reveals."""
         found = []
         if ctx.bare_zones or not scores_are_public(ctx, self.options.by):
             scale = "it goes by the scores, and can be estimated from an upload; epsilon does not cover them"
@@ -264,7 +267,7 @@ class LayerBudgets(fedplug.Protector):
     def describe(self) -> str:
         """One line for the plan of the run."""
         options = self.options
-        norm = f"{options.norm:g}" if isinstance(options.norm, float) else "norms of their own"
+        norm = f"{options.norm:g}" if isinstance(options.norm, float) else "separate norms"
         together = {
             "exact": "together over all rounds", "sum": "as a sum over layers",
             "as_published": "by eq. 9 (as published)",

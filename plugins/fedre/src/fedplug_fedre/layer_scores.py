@@ -1,4 +1,4 @@
-"""Scores of layers, as those components read them whose noise or choice goes by them; and who else can know them."""
+"""Scores of layers for components that set noise or choose layers by them, and which other parties can know them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def scores_of_layers(client: Client, by: str | None) -> NDArray[np.floating]:
     """A scorer's scores of each layer, (L,).
 
     Raises:
-        ProtectionError: it scored scalars.
+        ProtectionError: the scorer scored scalars.
     """
     scores, layout = client.scores_by(by), client.ctx.layout
     if scores.shape != (len(layout.layers),):
@@ -32,21 +32,21 @@ def scores_of_layers(client: Client, by: str | None) -> NDArray[np.floating]:
 
 
 def scorer_of(ctx: Context, by: str | None) -> Scorer | None:
-    """The scorer of that name, or without a name the recipe's first; None where there is none."""
+    """The scorer of that name, or without a name the recipe's first. None if there is none."""
     scorers = [part for name, part in ctx.components.items() if isinstance(part, Scorer) and by in (None, name)]
     return scorers[0] if scorers else None
 
 
 def scores_are_public(ctx: Context, by: str | None) -> bool:
-    """Whether a scorer says that its scores follow from public facts alone; None asks the recipe's first."""
+    """Whether a scorer states that its scores follow from public facts alone. None asks the recipe's first scorer."""
     scorer = scorer_of(ctx, by)
     return scorer is not None and scorer.scoring.public
 
 
 def whole_and_seen(zone: str, ctx: Context) -> bool:
-    """Whether a zone is the whole model, and the server knows what clients make of its sum.
+    """Whether a zone is the whole model, and the server can follow how clients use its sum.
 
-    Nothing closes it, nothing changes it at the clients, and there is one model: the server's is that of the clients.
+    No component encrypts the zone or changes it at the clients, and there is one model, the same at server and clients.
     """
     parts, links = ctx.components.values(), ctx.links.get(zone, ())
     plans = [part.plans.zones for part in parts if isinstance(part, Negotiation)]
@@ -57,10 +57,10 @@ def whole_and_seen(zone: str, ctx: Context) -> bool:
 
 
 def public_scores(party: Party, ctx: Context, by: str | None) -> Scores | None:
-    """The scores that all clients have in this round, if a scorer's are public, the same, and can be worked out here.
+    """The scores of all clients in this round, if a scorer's are public, the same, and can be computed here.
 
-    Worked out once a model, by whoever has a model to try vectors with and knows the one that the round started from:
-    the aggregation server, and an attacker in its place.
+    They are computed once per model, by a party that has a model to try vectors with and knows the one that the round
+    started from: the server, or an attacker in its place.
     """
     scorer = scorer_of(ctx, by)
     if not isinstance(party, Server) or party.model is None or party.vector is None:

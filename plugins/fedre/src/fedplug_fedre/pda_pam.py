@@ -36,27 +36,28 @@ if TYPE_CHECKING:
     Shares = dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 _LARGEST = 1e12
-"""Largest weight of eq. 11 that is still used: float32 values times more leave no digit of anybody else's."""
+"""Largest weight of eq. 11 that is still used. With a larger one, float32 loses the other clients' values."""
 _LEAST = 1e-12
-"""Least weight of a client, in place of what rounds to 0."""
+"""Least weight of a client, in place of one that rounds to 0."""
 _SHOWN = 200
-"""As many layers as a picture can show."""
+"""Most layers that a picture can show."""
 
 
 class PdaPam(fedplug.Aggregator):
-    """Average the clients' updates; layers whose gradients show less of the region count more (FedRE, PDA-PAM).
+    """Average the clients' updates; layers whose gradients reveal less about the region count more (FedRE, PDA-PAM).
 
-    For every client the server puts the update, as far as it sees it, on the global model, and scores each layer with
-    the PSI score on public examples. alpha-hat of eq. 10 is the softmax of a layer's scores over the clients. Eq. 11
-    weighs client k by 1 / (K alpha-hat_k). These factors favour low scores, as they should, but add up to K or more:
-    with equal scores the step is the sum of all updates. By default they are normalised; that is the softmax of the
-    negative scores. `as_published` takes them as printed.
+    For every client the server adds the update, as far as it can read it, to the global model, and scores each layer
+    with the PSI score on public examples. alpha-hat of eq. 10 is the softmax of a layer's scores over the clients.
+    Eq. 11 weights client k by 1 / (K alpha-hat_k). These factors favour low scores, as intended, but add up to K or
+    more: with equal scores the step is the sum of all updates. By default they are normalised, which gives the softmax
+    of the negative scores. `as_published` takes them as printed.
 
-    A layer counts over the clients that show something of it. Where nothing can be scored all weigh alike: in zones
-    that arrive encrypted, without public examples, and for layers with a score that is not finite.
+    A layer's weights are over the clients that send some of it in the clear. Where nothing can be scored all clients
+    weigh the same: in zones that arrive encrypted, without public examples, and for layers with a score that is not
+    finite.
 
-    Weights follow from what the server sees anyway and from public data, so noise that clients add covers them. They
-    differ from client to client, so one client's noise may be almost all that a sum has: no sum earns credit for the
+    The weights follow from values that the server sees anyway and from public data, so the clients' noise covers them.
+    They differ from client to client, so a sum may have almost only one client's noise. So no sum earns credit for the
     noise of others.
     """
 
@@ -64,19 +65,19 @@ class PdaPam(fedplug.Aggregator):
     wants = Wants(model=True, positions=True)
 
     class Options(fedplug.Options):
-        """What is scored, how, and what the scores become."""
+        """What to score, how, and how scores become weights."""
 
         preference: Preference | None = Field(
             None,
             description="the sensitive regions of the public examples; null: the fields they mark, or whole images",
         )
         samples: int = Field(
-            10, ge=1, description="public examples with a sensitive region that scores are a mean over"
+            10, ge=1, description="number of public examples with a sensitive region over which scores are averaged"
         )
         method: Literal["auto", "exact", "projections"] = Field(
-            "auto", description="of the Jacobian's norms: exact, estimated by random projections, or whichever is cheap"
+            "auto", description="of the Jacobian's norms: exact, estimated by random projections, or the cheaper one"
         )
-        projections: int = Field(PROJECTIONS, ge=2, description="random projections a layer and example")
+        projections: int = Field(PROJECTIONS, ge=2, description="random projections per layer and example")
         weighting: Literal["normalised", "as_published"] = Field(
             "normalised", json_schema_extra={"renamed": {"literal": "as_published"}},
             description="1 / alpha-hat, normalised over the clients; or eq. 11 as printed, which adds up to more",
@@ -117,17 +118,17 @@ class PdaPam(fedplug.Aggregator):
 
     @hookimpl
     def aggregate(self, known: Known, ctx: Context) -> Operations:
-        """Alg. 1, lines 11 and 12, for one zone; where it arrives closed, nothing is scored and all weigh alike."""
+        """Alg. 1, lines 11 and 12, for one zone. If it arrives encrypted, nothing is scored and all weigh the same."""
         if known.sealed:
             return WeightedSum(), Look(self._tell_unscored)
         return (WeightedSum(layers=self.weigh),)
 
     def weigh(self, blocks: Mapping[int, Block], ctx: Context) -> Shares:
-        """What each client's update counts in each layer, and what that adds to the divisor (eqs. 10 and 11).
+        """The weight of each client's update in each layer, and its addition to the divisor (eqs. 10 and 11).
 
         Raises:
-            ProtectionError: values of another zone that cannot be, blamed on their client; or weights of eq. 11 that
-                float32 does not hold.
+            ProtectionError: values of another zone are not valid, and their client is blamed; or float32 cannot hold
+                the weights of eq. 11.
         """
         layers, options = ctx.layout.layers, self.options
         zone, scores = next(iter(blocks.values())).zone, np.full((len(blocks), len(layers)), np.nan)
@@ -147,7 +148,7 @@ class PdaPam(fedplug.Aggregator):
         return dict(zip(blocks, zip(factors, shares, strict=True), strict=True))
 
     def _scores(self, client_id: int, ctx: Context) -> NDArray[np.float64]:
-        """S_l(w^k; D) of eq. 10, (L,), for the client's model as far as the server sees it; once a round."""
+        """S_l(w^k; D) of eq. 10, (L,), for the client's model as far as the server can read it; once a round."""
         server: Any = ctx.party
         public = ctx.public
         assert public is not None, "only called where there are public examples"
@@ -186,7 +187,7 @@ class PdaPam(fedplug.Aggregator):
         return task
 
     def _of_round(self, ctx: Context) -> dict[str, Any]:
-        """What is kept from zone to zone: scores by client, and weights by zone and group."""
+        """Values kept from zone to zone: scores by client, and weights by zone and group."""
         kept: dict[str, Any] = ctx.party.cache.setdefault(self.name, {})
         if kept.get("round") != ctx.round:
             kept.update(round=ctx.round, scores={}, weights={})
@@ -196,11 +197,11 @@ class PdaPam(fedplug.Aggregator):
         self._tell(ctx, block.zone, -1, np.full((1, len(ctx.layout.layers)), np.nan))
 
     def _tell(self, ctx: Context, zone: str, group: int, factors: NDArray[np.float64]) -> None:
-        """Weights for the metrics and the report: 1 is that of the mean.
+        """Weights for the metrics and the report: 1 is the weight in the plain mean.
 
         Args:
             ctx: the server's.
-            zone, group: of the sum; the group by its first client.
+            zone, group: of the sum; the group is named by its first client.
             factors: (clients, L); NaN where nothing was scored, or a client shows nothing.
         """
         told = self._of_round(ctx)["weights"]
@@ -216,7 +217,7 @@ class PdaPam(fedplug.Aggregator):
             ctx.party.figures[self.name] = picture(names, every[:, scored])
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        """Positions, and what the weights say."""
+        """Positions, and the information in the weights."""
         weighed = "they follow from public examples and from what the server sees, which noise of the clients covers"
         found = [Reveals("weights of clients", ("server",), covered_by="epsilon", note=weighed)]
         negotiations = [part for part in ctx.components.values() if isinstance(part, Negotiation)]
@@ -242,18 +243,18 @@ class PdaPam(fedplug.Aggregator):
 def layer_weights(
     scores: NDArray[np.float64], shows: NDArray[np.bool_], weighting: str = "normalised", standardise: bool = False
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Eq. 10 and what eq. 11 makes of it, layer by layer over those clients that show something of it.
+    """Eq. 10 and the weights of eq. 11, layer by layer over those clients that send some of it in the clear.
 
     Args:
-        scores: S_l of each client's model, (K, L). A layer with a score that is not finite counts all clients alike.
-        shows: which clients show something of which layers, (K, L).
-        weighting: `normalised`, to softmax(-S); or `as_published`, 1 / alpha-hat as it is.
-        standardise: to mean 0 and deviation 1 over the clients first.
+        scores: S_l of each client's model, (K, L). In a layer with a score that is not finite all clients count alike.
+        shows: which clients send values of which layers in the clear, (K, L).
+        weighting: `normalised`, to softmax(-S); or `as_published`, 1 / alpha-hat unchanged.
+        standardise: first to mean 0 and deviation 1 over the clients.
 
     Returns:
-        For each client and layer what its update is multiplied by, and what that adds to the divisor of the sum. Both
-        are 1 where all weigh alike, so that the sum over the divisor is sum over k of softmax(-S)_k u_k or, by eq. 11,
-        sum over k of u_k / (K alpha-hat_k).
+        For each client and layer, the factor of its update and the addition to the divisor of the sum. Both are 1 where
+        all weigh alike, so that the sum over the divisor is sum over k of softmax(-S)_k u_k or, by eq. 11, sum over k
+        of u_k / (K alpha-hat_k).
     """
     count = shows.sum(0)
     scored = np.isfinite(np.where(shows, scores, 0.0)).all(0)
@@ -271,7 +272,7 @@ def layer_weights(
     low = np.where(shows, known, np.inf).min(0, initial=np.inf)
     with np.errstate(invalid="ignore"):
         powers = np.where(shows, np.exp(low - known), 0.0)
-    # Never quite 0: a position that only one client sends is moved by what that client sends.
+    # Never quite 0: a position that only one client sends moves by that client's value.
     factors = np.where(shows, np.maximum(powers * (count / np.maximum(powers.sum(0), 1.0)), _LEAST), 0.0)
     return factors, factors
 
@@ -290,10 +291,10 @@ def picture(layers: list[str], factors: NDArray[np.float64]) -> dict[str, Any]:
 
 
 def _require_usable(client_id: int, block: Block, size: int) -> None:
-    """Blames a client whose values cannot be put on the model; those of zones that are summed later are unchecked yet.
+    """Blames a client whose values cannot be put on the model. Zones that are summed later are not checked yet.
 
     Raises:
-        ProtectionError: positions that are not ascending, or beyond the model; values that are not finite.
+        ProtectionError: positions are not ascending, or beyond the model, or values are not finite.
     """
     where, problem = block.positions, ""
     if where is None or where.dtype != np.uint32 or (where[1:] <= where[:-1]).any() or (where >= size).any():

@@ -1,4 +1,4 @@
-"""Noise on the training images instead of on what is sent: the alternative that FedRE argues against (Fig. 5)."""
+"""Noise on the training images instead of on the update: the alternative that FedRE argues against (Fig. 5)."""
 
 from __future__ import annotations
 
@@ -20,39 +20,40 @@ if TYPE_CHECKING:
 class PixelNoise(Sgd):
     """Train with SGD on images whose sensitive pixels carry Gaussian noise (FedRE, Fig. 5: noise on raw data).
 
-    Each client adds the noise to its training images once, before round 1, and learns from these in every round; noise
-    drawn anew each time would average out. Results are not cut off at black and white. Test images stay as they are.
+    Each client adds the noise to its training images once, before round 1, and learns from these in every round. Noise
+    redrawn each time would average out. Results are not cut off at black and white. Test images are unchanged.
 
-    It promises nothing: an update is made from all images of a client together, over many steps, and no bound of what
-    one client or one image moves it by follows from noise on pixels. So the ledger has no epsilon for it, and updates
-    go out as the recipe's zones have them. The paper sets both noises so that DLG is held off equally well.
+    It promises nothing. An update follows from all images of a client together, over many steps, so noise on pixels
+    implies no bound on the influence of one client or one image. So the ledger has no epsilon for it, and updates go
+    out as the recipe's zones specify. The paper sets both noises so that they withstand DLG equally well.
     """
 
     class Options(Sgd.Options):
-        """Those of `std.sgd`, and the noise."""
+        """The options of `std.sgd`, and the noise."""
 
         std: float = Field(
             ge=0, allow_inf_nan=False,
             description="standard deviation on each sensitive pixel and channel, black being 0 and white 1; 0: none",
         )  # fmt: skip
         preference: Preference | None = Field(
-            None, description="what all clients find sensitive; null: the fields that the data marks, or whole images"
+            None, description="pixels that all clients find sensitive; null: the fields that the data marks, or whole "
+            "images"
         )
         source: Literal["secure", "reproducible"] = Field(
             "secure",
             description="secure: a key that each client draws from the system and keeps; reproducible: from the "
-            "recipe's seed, so that anybody can subtract it",
+            "recipe's seed, so that any party can subtract it",
         )
 
     def check(self, recipe: Recipe) -> list[str]:
-        """Boxes in files would have to be numbered as the client's own images are, which nobody knows."""
+        """Refuses boxes in files: they would be numbered like the client's own images, which no other party knows."""
         preference = self.options.preference
         if preference is not None and preference.boxes is not None:
             return ["boxes are numbered by public examples; give the region by fields, box, kinds or mask"]
         return []
 
     def learns(self, ctx: Context) -> Learns | None:
-        """As SGD learns, from images that nobody has: how far the update is from that of the real ones is unknown."""
+        """As SGD learns, from images that no party has. How far the update is from that of the real ones is unknown."""
         learns = super().learns(ctx)
         if learns is None or self.options.std == 0:
             return learns
@@ -73,7 +74,7 @@ class PixelNoise(Sgd):
             client.data = held
 
     def noised(self, client: Client) -> Examples:
-        """The client's training examples with noise on their sensitive pixels, float32; always the same ones.
+        """The client's training examples with noise on their sensitive pixels, float32; the same in every call.
 
         Raises:
             DataError: as `train`.
@@ -82,7 +83,7 @@ class PixelNoise(Sgd):
         if self.options.std == 0:
             return train
         if kept not in client.cache:
-            # A batch of a probe may have no sensitive pixel; how many there are in all is in the metrics.
+            # A batch of a probe may have no sensitive pixel. The metrics have the total number.
             region = marked(self.options.preference or Preference(), train, data, client.data_root)
             client.log[f"{self.name}.noised_pixels"] = float(region.mean())
             images = unit_range(train.inputs)
@@ -94,7 +95,7 @@ class PixelNoise(Sgd):
         return found
 
     def _stream(self, client: Client) -> np.random.Generator:
-        """The stream of this client's pixels; its key survives in the checkpoints, so that noise is never redrawn."""
+        """The stream of this client's pixels. Its key survives in the checkpoints, so the noise is never redrawn."""
         memory = client.memory(self)
         if "key" not in memory:
             reproducible = self.options.source == "reproducible"
@@ -109,7 +110,7 @@ class PixelNoise(Sgd):
 
 
 def unit_range(inputs: NDArray[Any]) -> NDArray[np.float32]:
-    """Stored images as float32 in [0, 1], a copy: uint8 of 0 to 255, or floats as they are."""
+    """Stored images as float32 in [0, 1], a copy: from uint8 of 0 to 255, or floats unchanged."""
     if inputs.dtype == np.uint8:
         inputs = inputs / np.float32(255)
     found: NDArray[np.float32] = inputs.astype(np.float32)

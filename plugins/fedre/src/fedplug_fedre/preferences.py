@@ -1,8 +1,8 @@
 """Privacy preferences: which pixels of its images a client finds sensitive (FedRE Sec. 3.1 and 3.2.1).
 
 A preference names regions in one of five ways, or leaves the choice to the data: the privacy-sensitive fields that the
-data set marks, or else whole images. Coordinates are pixels of the images as the model takes them: x to the right, y
-down, from 0; a box [x0, y0, x1, y1] holds x0 <= x < x1 and y0 <= y < y1.
+data set marks, or else whole images. Coordinates are pixels of the images as the model receives them: x to the right, y
+down, from 0. A box [x0, y0, x1, y1] holds x0 <= x < x1 and y0 <= y < y1.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ Inside = Annotated[str, AfterValidator(_inside)]
 
 
 class Preference(fedplug.Options):
-    """What a client finds sensitive; at most one of the options is given.
+    """The pixels that a client finds sensitive; at most one of the options is given.
 
-    None of them is the default: the fields that the data marks, or, where it marks none, whole images.
+    Without any option, the default applies: the fields that the data marks, or whole images where it marks none.
     """
 
     box: Box | None = Field(None, description="[x0, y0, x1, y1], the same in every image; x1 and y1 are outside")
@@ -64,17 +64,17 @@ class Preference(fedplug.Options):
 
     @property
     def marks(self) -> str:
-        """What it goes by: the name of its option, or `default`."""
+        """The way the regions are given: the name of its option, or `default`."""
         return next((name for name in type(self).model_fields if getattr(self, name) is not None), "default")
 
     @property
     def in_file(self) -> bool:
-        """Whether only the client knows it: the recipe names a file in the client's own folder."""
+        """Whether only the client knows it, because the recipe names a file in the client's own folder."""
         return self.boxes is not None or self.mask is not None
 
 
 class Names(Protocol):
-    """What the labels and the fields of examples are called: a `ClientData`, a `PublicData` or a `Dataset`."""
+    """The names of the labels and the fields of examples: a `ClientData`, a `PublicData` or a `Dataset`."""
 
     @property
     def classes(self) -> tuple[str, ...]: ...
@@ -92,10 +92,10 @@ def regions_of(
 
     Args:
         preference: None for the default.
-        examples: (n, C, H, W) images, and what the data marks in them.
+        examples: (n, C, H, W) images, with the data's marks.
         data: names of the labels and fields.
         root: the folder in which `boxes` and `mask` files lie.
-        places: (n,), the number by which a `boxes` file knows each example; default 0, 1, ...
+        places: (n,), the number of each example in a `boxes` file; default 0, 1, ...
 
     Raises:
         DataError: a file is missing or does not parse, a box or mask does not fit the images, the data has no such
@@ -109,7 +109,7 @@ def regions_of(
 
 
 def nothing_marked(preference: Preference, count: int) -> DataError:
-    """What to say where no example has a sensitive pixel."""
+    """The error where no example has a sensitive pixel."""
     return DataError(
         f"the preference ({preference.marks}) marks no pixel in any of {count} examples; name regions that they have"
     )
@@ -119,7 +119,7 @@ def marked(
     preference: Preference, examples: Examples, data: Names, root: str | None, *,
     places: NDArray[np.int64] | None = None,
 ) -> NDArray[np.bool_]:  # fmt: skip
-    """As `regions_of`, but it may be that no example has a sensitive pixel."""
+    """As `regions_of`, but it is no error if no example has a sensitive pixel."""
     count, (height, width) = len(examples), examples.inputs.shape[2:]
     regions = np.zeros((count, height, width), np.bool_)
     if preference.box is not None:
@@ -151,7 +151,7 @@ def marked(
 def _file(root: str | None, name: str, option: str) -> Path:
     if root is None:
         raise DataError(
-            f"{option}: {name!r} lies in the client's folder of data sets, and none is known; name one with --data or "
+            f"{option}: {name!r} is in the client's folder of data sets, and none is known; name one with --data or "
             "FEDPLUG_DATA"
         )
     path = Path(root).expanduser() / name

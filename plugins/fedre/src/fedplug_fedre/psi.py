@@ -1,4 +1,4 @@
-"""FedRE's scores: how much each layer's gradient says about the pixels a client finds sensitive (Sec. 3.2.1)."""
+"""FedRE's scores: how much each layer's gradient reveals about the pixels a client finds sensitive (Sec. 3.2.1)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _PUBLIC: dict[bytes, tuple[PsiScores, float]] = {}
 _MOST = 64
-"""Scores that follow from public facts alone, by a digest of these, and the seconds they took: clients of one process
-with the same preference need them once. What is in here changes no result."""
+"""Scores that follow from public facts alone, by a digest of these, and the seconds they took. Clients of one process
+with the same preference need them once. This cache changes no result."""
 _PASS = "psi pass"
 
 
@@ -30,17 +30,17 @@ class Psi(fedplug.Scorer):
     """Score each layer by how its gradient depends on the privacy-sensitive pixels (FedRE eq. 3 to 5, Alg. 1).
 
     The paper scores a client's own examples at its model after training (`source: private`, `at: local`). Scores set
-    the noise of each layer, so they would tell of private data what no epsilon covers. By default they follow from
-    public facts alone: public examples, at the global model that the round started from.
+    the noise of each layer, so they would reveal something about private data that no epsilon covers. By default they
+    follow from public facts alone: public examples, at the global model that the round started from.
 
-    The examples are the same in every round. Batch norm uses the statistics of the public examples, or, at the local
-    model or on private examples, those of the client.
+    The examples are the same in every round. Batch norm uses the statistics of the public examples. At the local model
+    or on private examples it uses those of the client.
     """
 
     name: str
 
     class Options(fedplug.Options):
-        """Whose regions, of which examples, how."""
+        """Which regions of which examples to score, and how."""
 
         preference: Preference | None = Field(
             None, description="the sensitive regions; null: the fields that the data marks, or else whole images"
@@ -48,7 +48,7 @@ class Psi(fedplug.Scorer):
         preferences: dict[int, Preference] = Field(
             {}, description="of single clients, by client id in quotes; they take the place of `preference`"
         )
-        samples: int = Field(10, ge=1, description="examples with a sensitive region that scores are a mean over")
+        samples: int = Field(10, ge=1, description="number of examples with a sensitive region to average scores over")
         source: Literal["public", "calibration", "private"] = Field(
             "public",
             description="of the examples: public ones, random images, or the client's training examples (the paper's; "
@@ -59,9 +59,9 @@ class Psi(fedplug.Scorer):
             description="the model: the round's global one, or the client's after training (Alg. 1; unaccounted)",
         )
         method: Literal["auto", "exact", "projections"] = Field(
-            "auto", description="of the Jacobian's norms: exact, estimated by random projections, or whichever is cheap"
+            "auto", description="of the Jacobian's norms: exact, estimated by random projections, or the cheaper one"
         )
-        projections: int = Field(PROJECTIONS, ge=4, description="random projections a layer and example")
+        projections: int = Field(PROJECTIONS, ge=4, description="random projections per layer and example")
         refresh: Literal["each_round", "once"] = Field(
             "each_round", description="score in every round (Alg. 1), or keep the scores of a client's first round"
         )
@@ -71,7 +71,7 @@ class Psi(fedplug.Scorer):
 
     @property
     def scoring(self) -> Scoring:
-        """One score a layer; public unless it follows from a client's data, model, or file."""
+        """One score per layer; public unless it follows from a client's data, model, or file."""
         return Scoring(per="layer", public=not self._private and not self._in_files)
 
     @property
@@ -85,7 +85,7 @@ class Psi(fedplug.Scorer):
         return any(one and one.in_file for one in (self.options.preference, *self.options.preferences.values()))
 
     def check(self, recipe: Any) -> list[str]:
-        """There are public examples, the clients with preferences exist, and calibration needs no marked fields."""
+        """Public examples and all clients with preferences must exist. Calibration must not need marked fields."""
         found = []
         if self.options.source == "public" and not recipe.data.public and recipe.public is None:
             aside = "data: {public: 32, ...} to set some aside, " if recipe.data.at == "here" else ""
@@ -129,7 +129,7 @@ class Psi(fedplug.Scorer):
         return mean
 
     def task(self, client: Client, ctx: Context) -> Task:
-        """What is scored for this client in this round: examples with their regions, at a model.
+        """The input of the score of this client in this round: examples with their regions, at a model.
 
         Raises:
             DataError, ProtectionError: as `score_parameters`.
@@ -156,9 +156,9 @@ class Psi(fedplug.Scorer):
         return Task(examples.take(chosen), regions_at(chosen), data, vector)
 
     def public_scores(self, model: Model, vector: NDArray[np.float32], ctx: Context) -> Mapping[int, Scores]:
-        """Each client's scores on the public examples at a global model; none where they follow from something else.
+        """Each client's scores on the public examples at a global model. Empty where scores follow from other inputs.
 
-        None of random images either, whose shape only clients know, and none that are kept from an earlier round.
+        Also empty for random images, whose shape only clients know, and for scores kept from an earlier round.
         """
         options, public = self.options, ctx.public
         kept = options.refresh == "once" and ctx.round > 0
@@ -174,7 +174,7 @@ class Psi(fedplug.Scorer):
         return scores
 
     def _source(self, client: Client, ctx: Context) -> tuple[Any, Examples, tuple[object, ...]]:
-        """The data with its names, the examples, and whom the choice among them belongs to."""
+        """The data with its names, the examples, and the owner of the choice among them."""
         if self.options.source == "private":
             return client.data, client.data.train, (client.client_id,)
         if self.options.source == "calibration":
@@ -187,7 +187,7 @@ class Psi(fedplug.Scorer):
         return ctx.public, ctx.public.examples, ()
 
     def _scored(self, task: Task, client: Client, ctx: Context) -> PsiScores:
-        """The scores; of a task that follows from public facts, each process computes them once."""
+        """The scores. If they follow from public facts, each process computes them once."""
         before = client.operations.get(_PASS, [0.0, 0.0])[1]
         with client.operation(_PASS, 0):
             if self._private:
@@ -196,12 +196,12 @@ class Psi(fedplug.Scorer):
                 found, seconds = self._public(task, client.model, ctx)
         client.operations[_PASS][0] += found.passes
         if not self._private:
-            # A client on a machine of its own would have computed this: the simulated clock charges it.
+            # A client on a separate machine would have computed this, so the simulated clock charges it.
             client.operations[_PASS][1] = before + seconds
         return found
 
     def _public(self, task: Task, model: Model, ctx: Context) -> tuple[PsiScores, float]:
-        """Scores that everybody can work out, and the seconds that this took the first time."""
+        """Scores that every party can compute, and the seconds that this took the first time."""
         key = task.digest(ctx.digest, self.options.method, self.options.projections, self._seed(ctx))
         if key not in _PUBLIC:
             started = time.perf_counter()

@@ -1,7 +1,7 @@
-"""The data sets of FedRE's experiments, T-SROIE and DocTamper, read from folders as their authors publish them.
+"""The data sets of FedRE's experiments, T-SROIE and DocTamper, read from folders as published by their authors.
 
-Neither may be passed on, so nothing is fetched. Crops of their images are taken by a seed, because whole pages are too
-large for a small model. Labels say whether a crop shows tampering: neither set names formats of documents.
+Neither may be redistributed, so nothing is fetched. Crops of their images are drawn from a seed, because whole pages
+are too large for a small model. Labels say whether a crop shows tampering: neither set names formats of documents.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DOCTAMPER = (
     "DocTamper as published: DocTamperV1-TrainingSet, DocTamperV1-TestingSet, DocTamperV1-FCD and DocTamperV1-SCD, "
     "each with a data.mdb; Qu et al. give it out on request at github.com/qcf-568/DocTamper"
 )
-_TAMPERED = 2  # category_id of tampered text in T-SROIE; every other annotation is text as it was
+_TAMPERED = 2  # category_id of tampered text in T-SROIE; every other annotation is original text
 
 
 class _Crops(fedplug.Options):
@@ -48,7 +48,7 @@ class _Crops(fedplug.Options):
     around_tampering: float = Field(
         0.8, ge=0, le=1, description="share of crops around tampered text; the others are around any text, or anywhere"
     )
-    seed: int = Field(0, ge=0, description="seed of the crops, apart from the recipe's")
+    seed: int = Field(0, ge=0, description="seed of the crops, separate from the recipe's")
 
 
 class TSroie(fedplug.DataSource):
@@ -59,7 +59,7 @@ class TSroie(fedplug.DataSource):
     """
 
     class Options(_Crops):
-        """Where it is and what to take of it."""
+        """Where the data set is and what to take from it."""
 
         path: str = Field("T-SROIE", description="the folder, absolute or inside the data folder")
 
@@ -73,10 +73,10 @@ class TSroie(fedplug.DataSource):
         return Declares(shape=(1, size, size), num_classes=len(CLASSES), per="pixel")
 
     def load(self, root: str | None) -> Dataset:
-        """Reads as many images as crops are wanted.
+        """Reads as many images as crops are needed.
 
         Raises:
-            DataError: the folder is not there, is damaged, or marks no tampered text.
+            DataError: the folder is missing or damaged, or marks no tampered text.
         """
         folder = _files.data_folder(root, self.options.path, _T_SROIE)
         parts = {split: _annotations(folder, split) for split in ("train", "test")}
@@ -94,12 +94,12 @@ class TSroie(fedplug.DataSource):
 class DocTamper(fedplug.DataSource):
     """DocTamper: 170,000 document images, 512x512, with copy-moved, spliced and generated text (Qu et al., CVPR 2023).
 
-    Training and test images are LMDB databases, which need the package lmdb. No text boxes are published with them, so
-    the data marks no sensitive region; a preference of the client (`fedre.psi`) names boxes instead.
+    Training and test images are LMDB databases, which need the package lmdb. They come without text boxes, so the data
+    marks no sensitive region. Instead, a preference of the client (`fedre.psi`) names boxes.
     """
 
     class Options(_Crops):
-        """Where it is and what to take of it."""
+        """Where the data set is and what to take from it."""
 
         path: str = Field("DocTamper", description="the folder, absolute or inside the data folder")
         test_set: Literal["TestingSet", "FCD", "SCD"] = Field(
@@ -118,10 +118,10 @@ class DocTamper(fedplug.DataSource):
         return Declares(shape=(channels, chosen.size, chosen.size), num_classes=len(CLASSES), per="pixel")
 
     def load(self, root: str | None) -> Dataset:
-        """Reads as many images as crops are wanted.
+        """Reads as many images as crops are needed.
 
         Raises:
-            DataError: the folder is not there, is damaged, or an image has no mask.
+            DataError: the folder is missing or damaged, or an image has no mask.
             SetupError: the package lmdb is missing.
         """
         chosen = self.options
@@ -150,7 +150,7 @@ class DocTamper(fedplug.DataSource):
 
 
 class _Lmdb:
-    """One published database: `num-samples`, and for each of them `image-%09d` and `label-%09d`, encoded images."""
+    """One published database: `num-samples`, and for each sample `image-%09d` and `label-%09d`, encoded images."""
 
     def __init__(self, folder: Path) -> None:
         if not (folder / "data.mdb").is_file():
@@ -174,7 +174,7 @@ class _Lmdb:
         """The value of a key.
 
         Raises:
-            DataError: there is none, or the database is damaged.
+            DataError: the key is missing, or the database is damaged.
         """
         try:
             with self._environment.begin(write=False) as transaction:
@@ -188,7 +188,7 @@ class _Lmdb:
         return bytes(value)
 
     def named(self, index: int) -> str:
-        """What to call one of its images."""
+        """The name of one of its images in messages."""
         return f"{self.folder.name} number {index}"
 
     def close(self) -> None:
@@ -196,7 +196,7 @@ class _Lmdb:
 
 
 def _annotations(folder: Path, split: str) -> list[tuple[str, list[tuple[int, NDArray[np.float64]]]]]:
-    """For each image of a split its file name and its polygons with their categories.
+    """For each image of a split its file name, and its polygons with their categories.
 
     Raises:
         DataError: the file is missing or not as published, or it marks no tampered text.

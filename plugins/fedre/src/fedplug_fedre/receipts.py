@@ -1,4 +1,4 @@
-"""Tampered receipts: real receipts with their lines of text, tampered with by a seed."""
+"""Tampered receipts: real receipts whose lines of text are tampered with, following a seed."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ _WHAT = (
 
 
 class TamperingOptions(fedplug.Options):
-    """What is tampered with, and how; also those of `fedre.documents`."""
+    """What to tamper with, and how. `fedre.documents` has these options too."""
 
     train_count: int = Field(800, ge=1, description="training examples to make")
     test_count: int = Field(200, ge=1, description="test examples to make")
-    untouched: float = Field(0.2, ge=0, lt=1, description="share of examples that nobody tampered with")
+    untouched: float = Field(0.2, ge=0, lt=1, description="share of examples without tampering")
     tampering: Annotated[tuple[Kind, ...], Field(min_length=1)] = Field(
         KINDS, description="ways to tamper, equally likely: copy_move, splice, replace"
     )
     areas: int = Field(3, ge=1, le=20, description="most lines of text tampered with in an example; at least one")
-    seed: int = Field(0, ge=0, description="seed of the data set, apart from the recipe's: same seed, same examples")
+    seed: int = Field(0, ge=0, description="seed of the data set, separate from the recipe's: same seed, same examples")
     task: Literal["pixels", "kinds"] = Field(
         "pixels",
-        description="what a model is asked: pixels (which of them were tampered with), kinds (which kind of document "
-        "an image shows: one label an image, as most attacks on gradients want it)",
+        description="task of a model: pixels (which of them were tampered with), kinds (which kind of document an "
+        "image shows: one label per image, as most attacks on gradients need)",
     )
 
     def declared(self, size: int, kinds: tuple[str, ...]) -> Declares:
@@ -58,7 +58,7 @@ class TamperingOptions(fedplug.Options):
         return examples if self.task == "pixels" else dataclasses.replace(examples, targets=None)
 
     def names(self, kinds: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-        """What the answers and the kinds are called, as a `Dataset` has it."""
+        """Names of the answers and the kinds, as in a `Dataset`."""
         return {"classes": CLASSES, "kinds": kinds} if self.task == "pixels" else {"classes": kinds}
 
 
@@ -73,15 +73,15 @@ class Receipt:
 
 
 class Receipts(fedplug.DataSource):
-    """Real receipts (SROIE) tampered with by copy-move, splice and text replacement; square crops with their masks.
+    """Real receipts (SROIE) tampered with by copy-move, splice and text replacement, as square crops with masks.
 
-    The surrogate of the task in FedRE, Sec. 4, whose annotated T-SROIE is not public. Receipts are split into training
-    and test first, every format in the same proportion; an example is a crop of one of them, tampered with. Labels are
-    the receipt's format, so that a Dirichlet partition gives clients different formats. Nothing is written to disk.
+    A substitute for the task in FedRE, Sec. 4, whose annotated T-SROIE is not public. Receipts are first split into
+    training and test, every format in the same proportion. An example is a crop of one of them, tampered with. Labels
+    are the receipt's format, so that a Dirichlet partition gives clients different formats. Nothing is written to disk.
     """
 
     class Options(TamperingOptions):
-        """Where the receipts are and what to cut out of them."""
+        """Where the receipts are and what to cut out."""
 
         path: str = Field("sroie_subset", description="the folder, absolute or inside the data folder")
         size: int = Field(128, ge=32, le=1024, description="width and height of the crops, in pixels")
@@ -101,7 +101,7 @@ class Receipts(fedplug.DataSource):
         """Reads the receipts and makes the examples.
 
         Raises:
-            DataError: no receipts, fewer than four, or damaged.
+            DataError: there are no receipts, or fewer than four, or they are damaged.
         """
         from fedplug.api.data import Dataset
 
@@ -118,7 +118,7 @@ class Receipts(fedplug.DataSource):
         )
 
     def examples(self, receipts: Sequence[Receipt], count: int, split: str) -> Examples:
-        """`count` crops of these receipts, all receipts equally often; the first ones are the same for any count."""
+        """`count` crops of these receipts, all receipts equally often. The first ones are the same for any count."""
         from fedplug.api.data import Examples
 
         chosen, made = self.options, []
@@ -190,7 +190,7 @@ def _box(row: tuple[Any, Any, Any], shape: tuple[int, ...], scale: float, where:
             f"{where}: box {box!r} with field {field!r} must be [x0, y0, x1, y1] with a field of {list(FIELDS[:-1])} "
             "or null"
         ) from error
-    # Annotated quadrilaterals reach over the border by a pixel or two now and then.
+    # Annotated quadrilaterals sometimes reach over the border by a pixel or two.
     if not (-3 <= x0 < x1 <= shape[1] + 3 and -3 <= y0 < y1 <= shape[0] + 3):
         raise DataError(f"{where}: box {box} must lie inside the image, {shape[1]} wide and {shape[0]} high")
     height, width = (max(1, round(n * scale)) for n in shape)

@@ -1,6 +1,6 @@
 """Files in which a client keeps its privacy preference: boxes of each image, or one mask for all.
 
-They lie in the client's own folder of data sets, and nobody else reads them.
+They are in the client's own folder of data sets. No other party reads them.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def ordered_box(box: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
 
 
 def boxes_in(path: Path) -> dict[str, list[tuple[int, int, int, int]]]:
-    """The boxes of a file by image, whose name is its number, from 0, or the name of a kind of images.
+    """The boxes of a file by image. An image is named by its number, from 0, or by the name of a kind of images.
 
-    A .json is an object of a box or a list of boxes each; a .csv has a line image,x0,y0,x1,y1 each, and may have these
-    words as its first line.
+    A .json is an object with a box or a list of boxes for each image. A .csv has lines image,x0,y0,x1,y1, and may have
+    these words as its first line.
 
     Raises:
         DataError: the file cannot be read, is neither, or has a box whose corners are not in order.
@@ -47,7 +47,7 @@ def boxes_in(path: Path) -> dict[str, list[tuple[int, int, int, int]]]:
     found: dict[str, list[tuple[int, int, int, int]]] = {}
     for place, image, numbers in _parsed(path, read):
         try:
-            # bool is an int, and int() would cut 3.7 down: both are mistakes here.
+            # bool is an int, and int() would truncate 3.7. Both are mistakes here.
             if not isinstance(numbers, list) or [type(number) for number in numbers] != [int] * 4:
                 raise ValueError(f"box {numbers!r} must be four whole numbers [x0, y0, x1, y1]")
             x0, y0, x1, y1 = numbers
@@ -61,7 +61,7 @@ def mask_in(path: Path, shape: tuple[int, int]) -> NDArray[np.bool_]:
     """The mask of a .png or .npy file: (H, W), True where it is not 0.
 
     Raises:
-        DataError: the file cannot be read, or has another size than the images.
+        DataError: the file cannot be read, or has a different size from the images.
     """
     from PIL import Image
 

@@ -1,4 +1,4 @@
-"""The examples on which layers are scored: which have a sensitive region, and random ones where there are no others."""
+"""The examples on which layers are scored: examples with a sensitive region, or random ones where there are none."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _AT_ONCE = 64
-"""Examples whose regions are looked up at a time."""
+"""Number of examples whose regions are looked up at once."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Task:
-    """Something to score.
+    """Examples and a model to score.
 
     Attributes:
         examples: at most `samples`, each with a region.
         regions: bool (n, H, W).
-        data: whose `mean` and `std` standardise the inputs.
-        vector: float32 (P,), the model at which it is scored.
+        data: its `mean` and `std` standardise the inputs.
+        vector: float32 (P,), the model at which to score.
     """
 
     examples: Examples
@@ -35,7 +35,7 @@ class Task:
     vector: NDArray[np.float32]
 
     def digest(self, *context: object) -> bytes:
-        """Of everything that the scores follow from, given a context that says the rest."""
+        """A digest of everything that determines the scores, given a context for the rest."""
         digest = hashlib.blake2b(repr((context, self.data.mean, self.data.std)).encode(), digest_size=32)
         for array in (self.examples.inputs, self.examples.answers, np.packbits(self.regions), self.vector):
             digest.update(repr((array.shape, array.dtype.str)).encode())
@@ -57,11 +57,11 @@ def with_regions(
 
 
 def calibration_data(like: Any, count: int, rng: np.random.Generator) -> PublicData:
-    """Random images in place of public examples: uniform values, and answers as random as they are.
+    """Random images in place of public examples: uniform values with random answers.
 
     Args:
         like: the `ClientData` whose shape, classes and scaling they have.
-        count: how many.
+        count: number of images.
         rng: a stream that every party has.
     """
     shape, kinds = (count, *like.shape), like.kinds or like.classes

@@ -1,4 +1,4 @@
-"""A hybrid: FedRE's PSI scores choose the layers that are encrypted; the rest gets noise."""
+"""A hybrid: FedRE's PSI scores choose the layers that are encrypted; the other layers get noise."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 class SensitiveLayers(fedplug.Negotiation):
-    """Encrypt the layers whose gradients show most of the sensitive regions, by the clients' mean PSI scores.
+    """Encrypt the layers whose gradients reveal most about the sensitive regions, by the clients' mean PSI scores.
 
-    Each client sends its L scores, which the server brings to sum 1 and averages, so that each client has one vote to
-    divide. Whole layers are encrypted from the highest mean down: the first `layers` of them, or as many as it takes to
-    encrypt at least the share `ratio` of the model. The rest goes to the zone `other_zone`, with noise by layer if
+    Each client sends its L scores. The server normalises them to sum 1 and averages them, so that each client has one
+    vote to divide. Whole layers are encrypted from the highest mean down: the first `layers`, or enough of them to
+    encrypt at least the share `ratio` of the model. The others go to the zone `other_zone`, with noise by layer if
     fedre.layer_budgets is there. All clients have the same plan.
 
-    FedRE gives the layers that it finds most sensitive the smallest budget, which costs most accuracy there. Encrypting
-    them instead is not in the paper.
+    FedRE gives the smallest budget to the layers that it finds most sensitive, which costs most accuracy there. The
+    paper does not propose to encrypt them instead.
     """
 
     name: str
@@ -54,16 +54,16 @@ class SensitiveLayers(fedplug.Negotiation):
 
     @property
     def plans(self) -> Plans:
-        """Two zones that lie alike at all clients; they follow from the scores of those who take part."""
+        """Two zones, the same at all clients. They follow from the scores of the clients that take part."""
         return Plans(zones=frozenset({ENCRYPTED, self.options.other_zone}))
 
     @property
     def reads(self) -> Reads:
-        """One score a layer."""
+        """One score per layer."""
         return Reads(by=self.options.by, per="layer")
 
     def check(self, recipe: Any) -> list[str]:
-        """Something must score the layers, and the rest needs a zone that travels."""
+        """Something must score the layers, and the other layers need a zone that is sent."""
         complaints = []
         if not recipe.score_parameters:
             complaints.append("the choice of layers needs scores; add score_parameters: [{use: fedre.psi}]")
@@ -102,7 +102,7 @@ class SensitiveLayers(fedplug.Negotiation):
         client.plan = Plan.of(self.options.other_zone, layout.size, zones, shared=zones, encrypted=encrypted)
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        """What becomes visible and no epsilon covers."""
+        """Visible quantities that no epsilon covers."""
         public, bare = scores_are_public(ctx, self.options.by), " and ".join(ctx.bare_zones)
         if public and not bare:
             follows = "public examples, public preferences and the released model"
@@ -126,7 +126,7 @@ class SensitiveLayers(fedplug.Negotiation):
 
 
 def ballot_problem(ballot: Any, layers: int) -> str:
-    """What is wrong with a client's scores; empty if nothing."""
+    """Why a client's scores are not valid; empty if they are."""
     if not isinstance(ballot, np.ndarray) or ballot.dtype.kind != "f" or ballot.shape != (layers,):
         return f"its ballot is not one score for each of {layers} layers"
     if not (np.isfinite(ballot).all() and (ballot >= 0).all() and ballot.any()):
@@ -135,7 +135,7 @@ def ballot_problem(ballot: Any, layers: int) -> str:
 
 
 def mean_scores(ballots: Iterable[NDArray[np.floating]], layers: int) -> NDArray[np.float64]:
-    """The mean over clients of scores that are brought to sum 1, (L,); 0 without any client."""
+    """The mean over clients of scores normalised to sum 1, (L,); 0 without any client."""
     shares = [ballot.astype(np.float64) / ballot.sum(dtype=np.float64) for ballot in ballots]
     mean: NDArray[np.float64] = np.mean(shares, 0) if shares else np.zeros(layers)
     return mean
@@ -149,12 +149,12 @@ def choose(
     Args:
         scores: (L,).
         sizes: scalars of each layer, (L,).
-        ratio: as many layers as it takes for this share of all scalars; or None.
-        layers: how many layers, at most L; or None.
+        ratio: take as many layers as this share of all scalars needs; or None.
+        layers: number of layers, at most L; or None.
     """
     order = np.argsort(-scores, kind="stable")
     if ratio is not None:
-        # A part in 10^12 less, so that a ratio which rounding makes a bit larger does not take another layer.
+        # A part in 10^12 less, so that rounding up the ratio does not take another layer.
         covered = np.cumsum(sizes[order]) >= ratio * float(sizes.sum()) * (1 - 1e-12)
         layers = int(np.argmax(covered)) + 1
     return order[:layers]

@@ -1,11 +1,11 @@
-"""Tampering with text in a document image, with the exact pixels that were written: copy-move, splice, replacement.
+"""Tampering with text in a document image, with a mask of exactly the written pixels: copy-move, splice, replacement.
 
 The three manipulations of tampered-text benchmarks (DocTamper: Qu et al., CVPR 2023, Sec. 3): text copied inside a
-document, text brought in from another one, and text erased and printed anew. All work on a `Sheet`, and everything
-they write goes through `Sheet.write`: the mask is what was written, and outside it the image keeps every bit.
+document, text brought in from another one, and text erased and printed anew. All work on a `Sheet` and write only
+through `Sheet.write`. The mask is the set of written pixels, and outside it the image keeps every bit.
 
 Regions follow the pixels. A privacy-sensitive field that is copied is just as readable at its new place, so the copy
-carries the field of the text it shows, also where it comes from another document. Text that is printed anew keeps the
+carries the field of the text it shows, even if it comes from another document. Text that is printed anew keeps the
 field of the text it replaces: it claims to be that field.
 """
 
@@ -30,7 +30,7 @@ FIELDS = ("company", "date", "address", "total", "other text")
 Kind = Literal["copy_move", "splice", "replace"]
 KINDS: tuple[Kind, ...] = ("copy_move", "splice", "replace")
 
-_SMALLEST = 6  # pixels; a text box that is lower or narrower is left alone
+_SMALLEST = 6  # pixels; a text box that is lower or narrower is not changed
 _DIGITS, _LOWER, _UPPER = (np.array(list(s)) for s in (string.digits, string.ascii_lowercase, string.ascii_uppercase))
 
 
@@ -65,10 +65,10 @@ class Sheet:
         ValueError: a box is empty or reaches over the border.
 
     Attributes:
-        image: uint8 (H, W), as it is now.
+        image: uint8 (H, W), in its current state.
         mask: uint8 (H, W), 1 where a pixel was written.
         regions: uint8 (H, W), 0 or 1 + the field that the pixel shows.
-        boxes: the lines of text as they were.
+        boxes: the original lines of text.
     """
 
     def __init__(self, image: NDArray[np.uint8], boxes: Sequence[TextBox]) -> None:
@@ -91,7 +91,7 @@ class Sheet:
         return self.image[place], self.regions[place]
 
     def untouched(self) -> list[TextBox]:
-        """Lines of text that are large enough to tamper with and were not tampered with yet."""
+        """Lines of text that are large enough to tamper with and have not been tampered with yet."""
         return [
             box for box in self.boxes
             if min(box.width, box.height) >= _SMALLEST and not self.mask[box.y0 : box.y1, box.x0 : box.x1].any()
@@ -102,14 +102,14 @@ def tamper(sheet: Sheet, other: Sheet, kinds: Sequence[Kind], areas: int, rng: n
     """Tampers with up to `areas` lines of text, each in a way drawn from `kinds`.
 
     Args:
-        sheet: what is tampered with.
-        other: another document, where splices come from.
+        sheet: the document to tamper with.
+        other: another document, the source of splices.
         kinds: ways to choose from, all equally likely.
-        areas: how many lines of text.
+        areas: number of lines of text.
         rng: draws everything.
 
     Returns:
-        What was done. Fewer than `areas` where the document has too little text, or none that fits.
+        The kinds that were used. Fewer than `areas` where the document has too little text, or none that fits.
     """
     done: list[Kind] = []
     for _ in range(areas):
@@ -126,8 +126,8 @@ def tamper(sheet: Sheet, other: Sheet, kinds: Sequence[Kind], areas: int, rng: n
 def transplant(sheet: Sheet, source: Sheet, rng: np.random.Generator) -> bool:
     """Covers text with other text: a copy-move where `source` is the sheet itself, a splice where it is not.
 
-    The patch is cut from a source line that is at least as wide as what it covers and scaled to its height where the
-    two differ. Its paper is brought to the tone of the place, as anybody would who does not want it to be seen.
+    The patch is cut from a source line that is at least as wide as the text it covers, and is scaled to its height
+    where the two differ. Its paper is adjusted to the tone of the place, as a forger would do to hide it.
 
     Returns:
         False where there is no text to cover, or none that could cover it.
@@ -154,7 +154,7 @@ def transplant(sheet: Sheet, source: Sheet, rng: np.random.Generator) -> bool:
 def replace(sheet: Sheet, rng: np.random.Generator) -> bool:
     """Erases text and prints other text of the same shape: digits for digits, letters for letters.
 
-    The erased area gets the tone of the paper around it (the median of its border) and the grain of that paper; the
+    The erased area gets the tone of the paper around it (the median of its border) and the grain of that paper. The
     text has the height of the old one and its darkest tone, in Pillow's built-in font.
 
     Returns:
@@ -176,9 +176,9 @@ def replace(sheet: Sheet, rng: np.random.Generator) -> bool:
 
 
 def printed(text: str, height: int, width: int) -> NDArray[np.float64]:
-    """How much ink each pixel of a line of text has, float64 (height, width) in 0 to 1.
+    """The amount of ink at each pixel of a line of text, float64 (height, width) in 0 to 1.
 
-    The line is as high as the box and, where it would be wider than the box, squeezed into it.
+    The line is as high as the box. Where it would be wider than the box, it is squeezed into it.
     """
     from PIL import Image, ImageDraw
 
@@ -201,13 +201,13 @@ def builtin_font(size: int) -> Any:
     """Pillow's built-in font, `size` pixels high.
 
     Raises:
-        SetupError: this Pillow has none that can be scaled.
+        SetupError: this Pillow has no scalable font.
     """
     from PIL import ImageFont
 
     try:
         font = ImageFont.load_default(size=size)
-        # Not with the shaping library that some Pillows have: the same text must look the same everywhere.
+        # Without the shaping library that some Pillows have: the same text must look the same everywhere.
         return font.font_variant(layout_engine=ImageFont.Layout.BASIC)  # type: ignore[union-attr]
     except (ImportError, TypeError, AttributeError, OSError) as error:
         raise SetupError(
@@ -221,7 +221,7 @@ def _shuffled(boxes: Sequence[TextBox], rng: np.random.Generator) -> list[TextBo
 
 
 def _some_of(box: TextBox, rng: np.random.Generator) -> TextBox:
-    """Part of a line: two fifths of it or more, at least twice as wide as high where the line is."""
+    """Part of a line: two fifths or more of it, at least twice as wide as high if the line is."""
     least = min(box.width, max(round(0.4 * box.width), 2 * box.height))
     width = int(rng.integers(least, box.width + 1))
     x0 = box.x0 + int(rng.integers(box.width - width + 1))
@@ -244,7 +244,7 @@ def _paper(sheet: Sheet, box: TextBox) -> float:
 
 
 def resized(patch: NDArray[np.uint8], box: TextBox, smooth: bool = True) -> NDArray[np.uint8]:
-    """A patch in the size of a box; with `smooth=False` for regions, which must not be mixed."""
+    """A patch scaled to the size of a box. Use `smooth=False` for regions, which must not be mixed."""
     from PIL import Image
 
     how = Image.Resampling.BILINEAR if smooth else Image.Resampling.NEAREST
@@ -257,7 +257,7 @@ def _to_pixels(values: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _like(text: str, count: int, rng: np.random.Generator) -> str:
-    """Text of the same shape, `count` characters of it: digits for digits, letters for letters."""
+    """Text of the same shape with `count` characters: digits for digits, letters for letters."""
     model = (text or "0" * count) * (count // max(1, len(text)) + 1)
     first = int(rng.integers(max(1, len(text) - count + 1)))
     made = []

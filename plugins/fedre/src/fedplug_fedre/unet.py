@@ -1,4 +1,4 @@
-"""A small U-Net: it says of every pixel whether somebody tampered with it."""
+"""A small U-Net that predicts for every pixel whether it was tampered with."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class UNet(fedplug.ModelSource):
-    """A small U-Net (Ronneberger et al. 2015) for segmentation; 27,680 parameters as it stands, two logits a pixel.
+    """A small U-Net (Ronneberger et al. 2015) for segmentation; 27,680 parameters by default, two logits per pixel.
 
-    Two 3x3 convolutions a stage, zero padding, upsampling by nearest neighbours. `fold: 2` puts each 2x2 square of
-    pixels into channels of one position first (a pixel unshuffle) and turns logits back at the end: no pixel is lost,
+    Two 3x3 convolutions per stage, zero padding, upsampling by nearest neighbours. `fold: 2` first puts each 2x2 square
+    of pixels into channels of one position (a pixel unshuffle) and restores the logits at the end. No pixel is lost,
     and it takes a quarter of the time. FedRE does not name its model.
     """
 
@@ -39,13 +39,13 @@ class UNet(fedplug.ModelSource):
         self.options = options
 
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """What is no image, or has one class an example."""
+        """Inputs that are not images, or that have one class per example."""
         if per == "example":
-            return "it gives a class a pixel, and these have one an example; use std.cnn, or other data"
+            return "it gives one class per pixel, and these have one per example; use std.cnn, or other data"
         return None if len(shape) == 3 else "it takes images (C, H, W); use other data"
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
-        """Builds the model for images (C, H, W) of any size; sizes that do not halve evenly are padded inside.
+        """Builds the model for images (C, H, W) of any size. Sizes that do not halve evenly are padded inside.
 
         Raises:
             DataError: the examples are not images.
@@ -68,7 +68,7 @@ class UNet(fedplug.ModelSource):
 
     @property
     def judged_by(self) -> tuple[Figure, ...]:
-        """Figures of the foreground; of each, more is better."""
+        """Figures of the foreground. For each, more is better."""
         return foreground.JUDGED_BY
 
     def figures(self, counts: Mapping[str, float]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The kit for plugin authors: what a component must be, and whether it does right what the core does not do for it.
+"""The kit for plugin authors: checks of a component's class, and of the work that the core leaves to it.
 
     from fedplug_kit import check_component, conformance
 
@@ -6,8 +6,8 @@
     def test_conforms(name):
         conformance(name)
 
-`check_component` looks at the class alone. `conformance` runs it, with fake data and real parties, messages and links,
-and looks at its functions, its samplers, its seals, its messages and its plans.
+`check_component` inspects the class alone. `conformance` runs it with fake data and real parties, messages and links.
+It checks functions, samplers, seals, messages and plans.
 """
 
 from fedplug_kit.conform import conformance as conformance

@@ -1,4 +1,4 @@
-"""Whether a link gives the same operations whenever it is asked, at whichever party."""
+"""Checks that a link gives the same operations whenever and at whichever party it is asked."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 _LAST_DIGITS = 1 - 1e-9
 _REMEDY = (
-    "what is charged follows from options and from what everybody knows; a client's own size of noise is "
-    "Noise(std, promised=the least of any client), its own norm Clip(norm, tighter=...)"
+    "the price must follow from options and public facts; for a client's own noise size give Noise(std, promised=the "
+    "least of any client), for its own norm Clip(norm, tighter=...)"
 )
 
 
 def operation_problems(world: World, name: str) -> Iterator[str]:
     """Asked before a run, twice, at the server and at clients, a link gives equal operations, at no higher cost.
 
-    Clients' own norms and sizes of noise, which follow from scores, may differ where the operation says so. Of the
-    negotiation counts what it gives at the server last: what it tells clients in a round holds from then on.
+    Clients' own norms and sizes of noise, which follow from scores, may differ where the operation says so. For the
+    negotiation, the last operations at the server count: what it tells clients in a round applies from then on.
     """
     seen = sorted((each for each in world.seen if each.link == name), key=lambda each: each.party != SERVER)
     if name == world.protocol.recipe.negotiate_mask.name:
@@ -49,7 +49,7 @@ def operation_problems(world: World, name: str) -> Iterator[str]:
 
 
 def _difference(first: Seen, other: Seen) -> str:
-    """How what was given to two parties differs; empty if it does not."""
+    """How the operations given to two parties differ; empty if they do not."""
     one, two = (_that_change(each) for each in (first, other))
     if list(map(type, one)) != list(map(type, two)):
         return f"in round {first.round + 1} it gives {_kinds(one)} at {first.party}, and {_kinds(two)} at {other.party}"
@@ -67,13 +67,13 @@ def _difference(first: Seen, other: Seen) -> str:
 
 
 def _that_change(seen: Seen) -> Operations:
-    """Its operations; whoever only looks on may do so anywhere."""
+    """Its operations, without those that only observe, which are allowed anywhere."""
     given = as_operations(seen.given, seen.hook, seen.link)
     return tuple(operation for operation in given if not isinstance(operation, Look))
 
 
 def _own(one: Operation, other: Operation) -> tuple[str, ...]:
-    """The fields in which two clients may differ: their price is promised, or the smaller norm said to be theirs."""
+    """The fields in which two clients may differ: a promised noise size, or a norm declared as tighter."""
     if isinstance(one, Clip):
         return ("tighter",)
     promised = isinstance(one, Noise) and isinstance(other, Noise) and None not in (one.promised, other.promised)
@@ -90,13 +90,13 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _dearer(first: Seen, other: Seen) -> str:
-    """Where a client pays more than the server charges."""
+    """Cases in which a client pays more than the server charges."""
     here, there = (_multipliers(each) for each in (first, other))
     for charged, paid in zip(here, there, strict=False):
         if first.party == SERVER != other.party and paid < charged * _LAST_DIGITS:
             return (
                 f"in round {first.round + 1} its noise has a multiplier of {paid:.6g} at {other.party}, and "
-                f"{charged:.6g} at {first.party}, which is what is charged for"
+                f"{charged:.6g} at {first.party}, which sets the price"
             )
     return ""
 
@@ -110,7 +110,7 @@ def _multipliers(seen: Seen) -> list[float]:
 
 
 def _foretold(world: World, seen: Seen) -> Iterator[str]:
-    """Before a run, when no model is known, the same kinds of operations are checked as are executed later."""
+    """Before a run, when no model is known, a link must give the same kinds of operations as it gives later."""
     ctx = world.protocol.server.ctx
     early = Context(
         round=seen.round, rounds=ctx.rounds, layout=Layout(()), zones=(), num_clients=ctx.num_clients,
@@ -128,8 +128,8 @@ def _foretold(world: World, seen: Seen) -> Iterator[str]:
     if list(map(type, earlier)) != list(map(type, later)):
         yield (
             f"component {seen.link}, hook {seen.hook}: before a run, while no model is known, it gives "
-            f"{_kinds(earlier)}, and in round {seen.round + 1} {_kinds(later)}; what is checked before a run "
-            "must be what is executed"
+            f"{_kinds(earlier)}, and in round {seen.round + 1} {_kinds(later)}; give the same operations before a run "
+            "as during it"
         )
 
 

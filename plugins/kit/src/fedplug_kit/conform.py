@@ -1,4 +1,4 @@
-"""One call that executes a component and looks at what it does where the core does not."""
+"""One call that executes a component and checks the work that the core does not check."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from fedplug.recipe.recipe import Recipe
 
 CHECK = "fedplug_kit.check"
-"""The entry-point group of further checks: a group of components, and a function that takes one and says in sentences
-what is wrong with it."""
+"""The entry-point group of further checks: a group of components, and a function that takes one and yields its problems
+as sentences."""
 
 _IN_A_ROUND = (Scorer, Negotiation, Protector, Aggregator, Opener, Trainer, Groups, Extension)
 
@@ -53,39 +53,39 @@ def conformance(
     data_root: str | None = None,
     shape: tuple[int, ...] = (1, 28, 28),
 ) -> None:
-    """Asserts that a component can be composed, and that what it does itself is right.
+    """Asserts that a component can be composed, and that its own work is right.
 
-    What a link gives as operations the core executes and prices, so nobody looks at that. The component is run with
-    random inputs on real parties, over real messages, in a small recipe around it, and these are looked at:
+    The core executes and prices a link's operations, so they are not checked here. The component runs with random
+    inputs on real parties, over real messages, in a small recipe around it. The kit checks:
 
-    - its operations are the same whenever it is asked: before a run, twice, at the server and at clients, where they
-      cost no more;
-    - its functions give as many finite values as they were handed, of awkward values too; those that are handed values
-      and public facts alone (`Post`, `Shift`) give the same for the same at every client; `Combine` leaves its blocks
-      as they are and does not go by the order of clients;
-    - samplers of noise of its own draw anew each time, for each value, from where they say, and hide as much as their
+    - its operations are the same whenever it is asked: before a run, twice, and at the server and clients. They cost no
+      more at clients;
+    - its functions return as many finite values as they receive, also for awkward values. `Post` and `Shift` receive
+      only values and public facts, so they return the same result for the same input at every client. `Combine` does
+      not change its blocks and does not depend on the order of clients;
+    - samplers of `Noise.own` draw afresh each time, for each value, from the declared source, and hide as much as their
       price says, as far as an audit of some thousand draws shows;
-    - what it seals cannot be told from other ciphertexts: zeros, one vector twice, at two clients and in two rounds
-      give different bytes that do not compress. Sums open to the sum of the values, for those who are said to open
-      them: not with keys of another run, not with fewer shares than `opens_with`, not a second time in a round, and not
-      of fewer updates than `min_clients`;
-    - every answer that it asks for is covered by a `Reveals`, and one that is said to cost nothing does not change with
+    - its ciphertexts look alike: zeros, and one vector sealed twice, at two clients and in two rounds give different
+      bytes that do not compress. Sums open to the sum of the values, for the declared parties only: not with keys of
+      another run, not with fewer shares than `opens_with`, not a second time in a round, and not for fewer updates than
+      `min_clients`;
+    - every reply that it asks for is covered by a `Reveals`, and a reply declared to cost nothing does not change with
       the clients' data;
-    - a zone that plans are said to share lies in the same place at all clients of a group, and these end with one
-      global model; a plan or scores that are said to be public are the same for other data, in every round that starts
-      from the same model; an update follows from data as it says; nothing is kept on the component, and built anew it
-      gives the same; messages hold plain data alone.
+    - a zone that plans declare as shared is in the same place at all clients of a group, and these end with one global
+      model. Plans or scores declared as public are the same for other data, in every round that starts from the same
+      model. An update follows from data as declared. The component keeps no state on itself, and a rebuilt one gives
+      the same result. Messages hold plain data alone.
 
-    That a seal passes does not prove that it is an encryption, nor that a price on a component's word is right.
+    Passing does not prove that a seal is an encryption, nor that a component's declared price is right.
 
     Args:
-        component: the name of an installed component, `FILE.py:NAME` as a recipe names what is in a file of one's own,
-            or a class that is not installed.
-        options: of the component.
-        recipe: keys of a recipe that replace those of the kit's own, where the component needs others around it; it
-            refers to the component by its name.
-        group: the entry-point group of a class; not needed if the class implements a hook.
-        data_root: folder of data sets, for components that read some.
+        component: the name of an installed component, `FILE.py:NAME` for a class in your own file, as in a recipe, or a
+            class that is not installed.
+        options: options of the component.
+        recipe: recipe keys that replace the kit's own, if the component needs others around it; they refer to the
+            component by its name.
+        group: the entry-point group of a class; needed only if the class implements no hook.
+        data_root: folder of data sets, for components that read them.
         shape: (C, H, W) of an example, for models.
 
     Raises:
@@ -123,7 +123,7 @@ def _make(found: type, name: str, options: Mapping[str, Any]) -> Component:
 
 
 def _use(found: Any, name: str, group: str, given: Mapping[str, Any]) -> Use:
-    """The place of a component, with the places within it."""
+    """A recipe entry for a component, including the components among its options."""
     inner = tuple((key, _within(name, key, of, given.get(key))) for key, of in found.inner.items())
     validated = found.Options.model_validate({key: value for key, value in given.items() if key not in found.inner})
     return Use(name, name, group, validated, inner=inner, made_of=found)
@@ -133,7 +133,7 @@ def _within(name: str, key: str, group: str, written: Any) -> Use:
     written = {"use": written} if isinstance(written, str) else written or {}
     entry = Catalog.discover().get(group, written.get("use", ""))
     if entry is None:
-        raise SetupError(f"{name} has a {group} component within it; give one among the options: {key}={{'use': ...}}")
+        raise SetupError(f"{name} contains a {group} component; give one among the options: {key}={{'use': ...}}")
     rest = {option: value for option, value in written.items() if option != "use"}
     return _use(entry.load(), entry.name, group, rest)
 
@@ -144,7 +144,7 @@ def vars_options(found: type) -> Any:
 
 
 def _alone(made: Component, data_root: str | None, shape: tuple[int, ...]) -> Iterator[str]:
-    """What can be asked of a component by itself."""
+    """Problems of a component by itself, without a run."""
     if isinstance(made, DataSource):
         yield from single.data_problems(made, data_root)
     if isinstance(made, Partition):
@@ -167,7 +167,7 @@ def _in_a_round(
     changes: Mapping[str, Any],
     data_root: str | None,
 ) -> Iterator[str]:
-    """What shows in a run."""
+    """Problems that a run shows."""
     catalog = catalog_with(name, found, groups)
 
     def recipe(draw: int = 0, around: Mapping[str, Any] | None = None) -> Recipe:
@@ -196,7 +196,7 @@ def _in_a_round(
     public = isinstance(part, Negotiation) and part.plans.public
     if public or (isinstance(part, Scorer) and part.scoring.public):
         yield from outcomes.public_problems(again(around={"rounds": 1}), again(draw=1, around={"rounds": 1}), name)
-        # Later rounds start from the global model, which follows from the data and which everybody has: keep it still.
+        # Later rounds start from the global model, which is public but follows from the data: keep it fixed.
         still = {} if isinstance(part, Aggregator) else {"aggregate": "kit.still"}
         one, other = again(around=still), again(draw=1, around=still)
         if outcomes.same_models(one, other):

@@ -1,8 +1,7 @@
-"""What a plugin's functions do with awkward values, and whether those that must not read anything else do not.
+"""Checks that a plugin's functions handle awkward values, and that `Post` and `Shift` read nothing else.
 
-`Map`, `Post`, `Shift` and `Combine` are called as a run calls them. `Post` and `Shift` are handed values and public
-facts alone, so that they keep the price of noise: whatever they give for the same values and facts at one client they
-give at another.
+`Map`, `Post`, `Shift` and `Combine` are called as a run calls them. `Post` and `Shift` receive only values and public
+facts, so they keep the price of noise. They must return the same result for the same values and facts at every client.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ if TYPE_CHECKING:
     from fedplug_kit.world import World
 
 _NOT_HERE = (Seal, Scramble, Open, WeightedSum, Combine)
-"""Operations on closed blocks, and on the blocks of many: looked at elsewhere."""
+"""Operations on sealed blocks and on the blocks of many clients, which other modules check."""
 
 
 def function_problems(world: World, name: str, other_data: Callable[[], World]) -> Iterator[str]:
-    """All that is looked at.
+    """Yields all problems that these checks find.
 
     Args:
         world: a finished run.
-        name: of the component.
-        other_data: makes the same run on other data.
+        name: name of the component.
+        other_data: performs the same run on other data.
     """
     for hook in ("protect", "aggregate", "postprocess"):
         for step in world.steps(name, hook):
@@ -50,7 +49,7 @@ def function_problems(world: World, name: str, other_data: Callable[[], World]) 
 
 
 def _awkward(world: World, step: Step) -> Iterator[str]:
-    """Whether a link gives values of the right kind, and finite ones, of what nobody thinks of."""
+    """Checks that a link returns finite values of the right kind for unusual inputs."""
     for part in _alone(step):
         size = world.protocol.layout.size
         for what, values in awkward(size).items():
@@ -62,7 +61,7 @@ def _awkward(world: World, step: Step) -> Iterator[str]:
 
 
 def awkward(size: int) -> dict[str, NDArray[np.float32]]:
-    """Values that a link may well be handed, and that are easily forgotten."""
+    """Values that a link may receive, and that authors easily forget."""
     spike = np.zeros(size, np.float32)
     spike[size // 2] = 1e4
     return {
@@ -73,7 +72,7 @@ def awkward(size: int) -> dict[str, NDArray[np.float32]]:
 
 
 def within(values: NDArray[np.float32], known: Known) -> NDArray[np.float32]:
-    """The values, scaled down to what is known of a block, and on its grid."""
+    """The values, scaled down to the known bound of a block, and on its grid."""
     factor = 1.0
     for bound in known.bounds or known.beneath:
         length = float(np.linalg.norm(values.astype(np.float64), bound.order))
@@ -87,7 +86,7 @@ def within(values: NDArray[np.float32], known: Known) -> NDArray[np.float32]:
 
 
 def _alone(step: Step) -> Iterator[Step]:
-    """Parts of a link that work on plain values of one block, each with what is known before it."""
+    """Parts of a link that work on plain values of one block, each with the facts known before it."""
     kept: list[Operation] = []
     states = [step.before]
     for operation, behind in zip(step.operations, step.states[1:], strict=False):
@@ -103,7 +102,7 @@ def _alone(step: Step) -> Iterator[Step]:
 
 
 def executed(world: World, step: Step, values: NDArray[np.float32], client_id: int) -> NDArray[np.float32]:
-    """What a part of a link makes of values that fill the whole model: at a client, or at the server."""
+    """The result of a part of a link for values that fill the whole model, at a client or at the server."""
     party: Party = world.protocol.server
     ctx = world.protocol.server.ctx
     if step.link.site == "client":
@@ -127,7 +126,7 @@ def executed(world: World, step: Step, values: NDArray[np.float32], client_id: i
 
 
 def _combining(world: World, step: Step) -> Iterator[str]:
-    """Whether a function of all blocks leaves them alone, goes by nothing else, and bears blocks of every kind."""
+    """Checks that a function of all blocks does not change them, depends on nothing else, and accepts every kind."""
     if not step.has(Combine) or step.before.sealed:
         return
     first = dataclasses.replace(step, operations=step.operations[:1], states=step.states[:2])
@@ -148,12 +147,12 @@ def _combining(world: World, step: Step) -> Iterator[str]:
             yield f"given {what}: {error}"
             return
         if any(not np.array_equal(given[number].plain(), block.plain()) for number, block in blocks().items()):
-            yield f"{place}: it changes the blocks that it is handed; work on copies: block.plain().copy()"
+            yield f"{place}: it changes the blocks that it receives; work on copies: block.plain().copy()"
             return
         if not np.array_equal(one.plain(), again.plain()):
             yield (
-                f"{place}: given {what} twice, in another order of the clients, it gives another block; go by the "
-                "values and weights alone, and sort the clients"
+                f"{place}: given {what} in two orders of the clients, it returns two different blocks; use the values "
+                "and weights alone, and sort the clients"
             )
             return
 
@@ -164,7 +163,7 @@ def _filled(world: World, step: Step, values: NDArray[np.float32]) -> Block:
     return Block(step.link.zone, len(values), values, positions)
 
 
-# -- functions that are handed values and public facts alone -----------------------------------------------------------
+# -- functions that receive values and public facts alone --------------------------------------------------------------
 
 
 def _blind(world: World, step: Step, other_data: Callable[[], World]) -> Iterator[str]:
@@ -183,20 +182,21 @@ def _blind(world: World, step: Step, other_data: Callable[[], World]) -> Iterato
             continue
         try:
             found = [_given(operation, world, step, values) for operation in (one, one, other)]
-        except Exception:  # it needs a layout, or memory, of a run: what it gives there has been looked at
+        except Exception:  # it needs a layout, or memory, of a run, where it has been checked
             continue
         kind = type(one).__name__
         place = f"component {step.link.name}, hook {step.link.hook}, {kind}"
         if not np.array_equal(found[0], found[1]):
             yield (
-                f"{place}: given the same twice, it gives other values; take what it draws from public.stream, and "
-                "keep what it remembers in public.memory"
+                f"{place}: given the same input twice, it returns different values; draw random numbers from "
+                "public.stream, and keep state in public.memory"
             )
         elif not np.array_equal(found[0], found[2]):
             where = "at another client" if step.link.site == "client" else "in a run on other data"
             yield (
-                f"{place}: given the same values and public facts {where}, it gives other values, so it reads what it "
-                "is not handed, and the noise before it counts for nothing; give Map(function), and put noise behind it"
+                f"{place}: given the same values and public facts {where}, it returns other values, so it reads "
+                "something that it does not receive, and the noise before it counts for nothing; give Map(function), "
+                "and add noise after it"
             )
 
 
@@ -213,7 +213,7 @@ def _given(operation: Post | Shift, world: World, step: Step, values: NDArray[np
 
 
 def facts(ctx: Context, step: Step, size: int) -> Public:
-    """Public facts that are alike at every party, with a memory that nobody has used."""
+    """Public facts that are the same at every party, with an unused memory."""
     return Public(
         zone=step.link.zone, round=0, rounds=ctx.rounds, layout=ctx.layout, positions=np.arange(size, dtype=np.uint32),
         start=np.zeros(size, np.float32), memory={}, stream=np.random.default_rng(0),

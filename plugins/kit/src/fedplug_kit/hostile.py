@@ -1,8 +1,8 @@
-"""What arrives from somebody hostile: frames of a message, and whole run folders. Both are seeded, and made from honest
-ones.
+"""Hostile inputs: frames of a message, and whole run folders. Both are seeded, and made from honest ones.
 
-A frame may be read, or refused with a `MessageError`, in time and memory that follow from its bytes. A run folder may
-be used, or refused with a sentence: no traceback, nothing written or removed outside of it, and none of its code run.
+A reader accepts a frame or refuses it with a `MessageError`, in time and memory that follow from its bytes. A command
+uses a run folder or refuses it with a sentence: no traceback, nothing written or removed outside of it, and none of its
+code run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fedplug.recipe import yaml_source
 from fedplug_kit.lies import altered
 
 SECONDS = 3.0
-"""Of this process's time, within which a reader is done with a frame of a megabyte; a good one takes milliseconds."""
+"""Seconds of process time in which a reader must finish a frame of a megabyte; a good one takes milliseconds."""
 PATIENCE = 60
 """Seconds after which a command on a small run folder counts as hanging."""
 
@@ -36,22 +36,22 @@ PATIENCE = 60
 
 
 def hostile_frame(honest: Sequence[bytes], rng: random.Random) -> tuple[str, bytes]:
-    """A frame that somebody might send who wants its reader to stumble or to be busy, and what kind it is.
+    """A hostile frame that tries to break or to stall its reader, and its kind.
 
     Args:
         honest: framed messages of a real run.
-        rng: chooses.
+        rng: source of the random choices.
     """
     kind = rng.choice([*_KINDS])
     return kind, _KINDS[kind](honest, rng)
 
 
 def frame_problem(data: bytes, readers: Mapping[str, Callable[[bytes], Any]]) -> str:
-    """What went wrong with a frame; empty where each reader took it, or refused it with a MessageError, in time.
+    """The problem with a frame; empty if each reader accepted it, or refused it with a MessageError, in time.
 
     Args:
         data: the frame.
-        readers: by name, what a party or the server does with such bytes.
+        readers: by name, functions that read such bytes as a party or the server does.
     """
     for name, read in readers.items():
         began = time.process_time()
@@ -71,7 +71,7 @@ def _altered(honest: Sequence[bytes], rng: random.Random) -> bytes:
 
 
 def _flipped(honest: Sequence[bytes], rng: random.Random) -> bytes:
-    """Bits of the body, under a checksum that fits."""
+    """Flips bits of the body, with a matching checksum."""
     body = bytearray(codec.unframe(rng.choice(honest)))
     for _ in range(rng.choice((1, 1, 2, 16))):
         at = rng.randrange(len(body))
@@ -90,7 +90,7 @@ def _spliced(honest: Sequence[bytes], rng: random.Random) -> bytes:
 
 
 def _repeated(honest: Sequence[bytes], rng: random.Random) -> bytes:
-    """A few bytes of it, many times over."""
+    """Repeats a few of its bytes many times."""
     body = codec.unframe(rng.choice(honest))
     at = rng.randrange(len(body))
     piece = body[at : at + rng.choice((1, 2, 5, 40))]
@@ -109,7 +109,7 @@ def _noise(honest: Sequence[bytes], rng: random.Random) -> bytes:
 
 
 def _claiming(honest: Sequence[bytes], rng: random.Random) -> bytes:
-    """Containers, one in the other, each with more in it than there is."""
+    """Nested containers, each of which claims more items than it has."""
     claim = rng.choice((b"\xdd", b"\xdf")) + rng.choice((2**32 - 1, 2**20 - 100, 70_000)).to_bytes(4, "big")
     key = b"\x01" if claim[0] == 0xDF else b""
     return codec.frame((claim + key) * rng.choice((1, 3, 30, 2000)))
@@ -121,7 +121,7 @@ def _deep(honest: Sequence[bytes], rng: random.Random) -> bytes:
 
 
 def _keyed(honest: Sequence[bytes], rng: random.Random) -> bytes:
-    """A dictionary with keys of one hash, or of kinds that are none."""
+    """A dictionary with keys of equal hash, or with keys of invalid types."""
     count, modulus = rng.choice((3, 3, 3, 3, 3000)), 2**61 - 1
     make: Callable[[int], bytes] = rng.choice(
         (
@@ -135,7 +135,7 @@ def _keyed(honest: Sequence[bytes], rng: random.Random) -> bytes:
 
 
 def _small_and_many(honest: Sequence[bytes], rng: random.Random) -> bytes:
-    """Things that take much more memory than bytes."""
+    """Values that need much more memory than their bytes."""
     count = rng.choice((100, 100, 100, 1000, 1000, 1000, 1000, 1000, 1000, 60_000))
     thing = rng.choice(
         (
@@ -148,7 +148,7 @@ def _small_and_many(honest: Sequence[bytes], rng: random.Random) -> bytes:
 
 
 def _arrays(honest: Sequence[bytes], rng: random.Random) -> bytes:
-    """Arrays and bitmaps that are not what they say."""
+    """Arrays and bitmaps that do not match their headers."""
     raw = rng.randbytes(rng.choice((0, 8, 64, 4096)))
     kind = rng.choice(("<f4", "|u1", "|b1", "<f8", "|O", "<U9", "i4,i4", "M8[s]", ",".join(["i4"] * 500), "", None, 7))
     shape = rng.choice(([len(raw)], [len(raw) // 4], [-1], [2**62, 4], [0, 2**60], [1] * 200, [], None, [0.5], ["a"]))
@@ -187,12 +187,13 @@ _OWN = "import pathlib\npathlib.Path({mark!r}).write_text('ran')\n\n\nclass Sgd:
 
 
 def make_hostile(run: Path, outside: Path, rng: random.Random) -> str:
-    """Changes files of a run folder as somebody might who hands it on; says what was done.
+    """Changes files of a run folder as a hostile sender might; returns a description of the change.
 
     Args:
         run: a copy of a finished run.
-        outside: a folder that nobody may write to, with a file `precious`; where the folder's code leaves its mark.
-        rng: chooses.
+        outside: a folder that nobody may write to, with a file `precious`; code of the run folder would leave its mark
+            there.
+        rng: source of the random choices.
     """
     return "; ".join(_one_change(run, outside, rng) for _ in range(rng.choice((1, 1, 2, 3))))
 
@@ -201,7 +202,7 @@ def _one_change(run: Path, outside: Path, rng: random.Random) -> str:
     files = [path for path in sorted(run.rglob("*")) if path.is_file() and not path.is_symlink()]
     if not files:
         return "nothing is left"
-    # Of many kinds, each as often: there are more states and pictures than summaries.
+    # Each kind of file is chosen equally often: there are more states and pictures than summaries.
     suffix = rng.choice(sorted({path.suffix for path in files}))
     path = rng.choice([each for each in files if each.suffix == suffix])
     name = str(path.relative_to(run))
@@ -243,11 +244,11 @@ def _with_code(run: Path, outside: Path, rng: random.Random) -> str:
     text = recipe.read_text(errors="replace")
     place = rng.choice(("std.sgd", "std.mean", "std.mlp"))
     recipe.write_text(text.replace(f"use: {place}", "use: sgd.py:Sgd"), errors="replace")
-    return f"code in the place of {place}"
+    return f"code instead of {place}"
 
 
 def _more_rounds(run: Path, rng: random.Random) -> str:
-    """Checkpoints and recordings of rounds that there are not."""
+    """Checkpoints and recordings of rounds that do not exist."""
     known = sorted(run.glob("checkpoint/round-*")) + sorted(run.glob("wire/round-*"))
     if not known:
         return "no rounds to add to"
@@ -260,7 +261,7 @@ def _more_rounds(run: Path, rng: random.Random) -> str:
 
 
 def _other_values(path: Path, rng: random.Random) -> str:
-    """Wrong types, huge numbers, deep nesting, keys that are missing or too many, in a file of plain data."""
+    """Wrong types, huge numbers, deep nesting, and missing or extra keys in a file of plain data."""
     raw = path.read_text(encoding="utf-8", errors="replace")
     if rng.random() < 0.12:
         deep = rng.choice(_DEEP)
@@ -288,7 +289,7 @@ def _other_values(path: Path, rng: random.Random) -> str:
 
 
 def _changed(data: Any, rng: random.Random, at: str = "") -> tuple[str, Any]:
-    """Plain data with a change at a random place, and where it was."""
+    """Plain data with a change at a random place, and that place."""
     if not isinstance(data, dict | list) or not data or rng.random() < 0.1:
         value = rng.choice(_PLAIN)
         if rng.random() < 0.05:
@@ -310,7 +311,7 @@ def _changed(data: Any, rng: random.Random, at: str = "") -> tuple[str, Any]:
 
 
 def _other_frames(path: Path, rng: random.Random) -> str:
-    """Frames whose checksums fit, of other content."""
+    """Frames with other content and matching checksums."""
     data, frames = path.read_bytes(), []
     while data:
         size = codec.framed_size(data)
@@ -351,12 +352,12 @@ def _other_bytes(path: Path, rng: random.Random) -> str:
 
 
 def folder_problems(run: Path, outside: Path, commands: Mapping[str, Callable[[], int]]) -> Iterator[str]:
-    """What goes wrong as commands use a run folder; nothing where each ends well or with a sentence.
+    """Problems of commands that use a run folder; none if each succeeds or ends with a sentence.
 
     Args:
         run: the folder, hostile or not.
-        outside: see `make_hostile`; commands may write elsewhere, and not there.
-        commands: by name; each gives its exit code, prints to the standard streams, and raises nothing.
+        outside: see `make_hostile`; commands must not write there.
+        commands: by name; each returns its exit code, prints to the standard streams, and raises nothing.
     """
     for name, command in commands.items():
         before = _content(outside)
@@ -383,12 +384,12 @@ def _content(folder: Path) -> dict[str, bytes]:
 
 
 class TookTooLong(BaseException):
-    """A command hangs; no error that a command could take for one of its own."""
+    """A command hangs. The class is not an error that a command could handle as its own."""
 
 
 @contextlib.contextmanager
 def _alarm(seconds: int) -> Iterator[None]:
-    """Inside, whatever takes longer is interrupted; in the main thread alone."""
+    """Interrupts code that takes longer; works in the main thread alone."""
 
     def late(*_: object) -> None:
         raise TookTooLong(f"more than {seconds} s")

@@ -1,13 +1,13 @@
-"""What one lying party can send: messages of a real run, altered anywhere, played to a server that must go on.
+"""Lies of one party: messages of a real run, altered anywhere, replayed to a server that must go on.
 
-A recipe is run once with honest parties, and every answer is kept. The server then runs the same rounds again on these
-answers, with one of them altered, which costs no training. Whatever a client sends in a round may cost that client the
-round; whatever the key server sends may cost zones their sums. Nothing else may come of it. In the set-up, which needs
-everybody, a lie may end the run, with an error of fedplug's own.
+A recipe runs once with honest parties, and every reply is kept. The server then runs the same rounds again on these
+replies, with one of them altered, which costs no training. A client's lie in a round may cost that client the round. A
+key server's lie may cost zones their sums. It must have no other effect. The set-up needs everybody, so a lie there may
+end the run, with one of fedplug's errors.
 
-Where honest clients answer to whoever is left, answers played back do not fit once somebody is left out: whether others
-are dropped is compared with what happens when the same party is gone. Nor do they fit once a lie has other groups
-formed, as what clients say of their data may: nothing follows then from who is dropped.
+If honest clients reply to the remaining parties, replayed replies do not fit once a party is left out. Dropped clients
+are then compared with those of a run in which the same party is gone. Replies do not fit either once a lie changes the
+groups, as a client's statement about its data can. Nothing then follows from the dropped clients.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _VALUES: tuple[Any, ...] = (
 
 @dataclasses.dataclass
 class Act:
-    """A part of a run that is played again: its answers, and where the server stood before it.
+    """A part of a run that is replayed: its replies, and the state of the server before it.
 
     Attributes:
         name: `set-up`, `round 1`, ..., `end`.
@@ -66,7 +66,7 @@ class Act:
 
 
 class Stage(Transport):
-    """Passes messages to real parties and keeps their answers; or, without parties, plays answers back."""
+    """Passes messages to real parties and keeps their replies. Without parties it replays them."""
 
     in_process = False
 
@@ -77,11 +77,11 @@ class Stage(Transport):
         self._asked: dict[str, int] = {}
 
     def begin(self, answers: dict[str, list[bytes]], lies: dict[tuple[str, int], bytes | None]) -> None:
-        """From here on, plays these answers; those of `lies` are replaced, by nothing where it says None."""
+        """From here on, replays these replies, with those of `lies` in place of the honest ones; None drops a reply."""
         self.answers, self.lies, self._asked = answers, lies, {}
 
     def exchange(self, messages: dict[str, bytes]) -> Iterator[tuple[str, bytes | Exception]]:
-        """Gives the real answers, or the next ones of each party."""
+        """Gives the real replies, or the next stored ones of each party."""
         if self.real is not None:
             for address, given in self.real.exchange(messages):
                 assert isinstance(given, bytes), given
@@ -132,7 +132,7 @@ class Lies:
         self._everyone = set(self._books.protocol.client_ids)
 
     def told(self) -> list[tuple[Act, str, int]]:
-        """Every answer that somebody gave: when, who, the how manieth."""
+        """Every reply of every party: the part of the run, the party, and the reply's number."""
         return [
             (act, address, number)
             for act in self.acts
@@ -141,19 +141,19 @@ class Lies:
         ]
 
     def lie(self, act: Act, address: str, number: int, message: bytes | None) -> str:
-        """Plays a part of the run with one answer replaced; gives what should not have come of it, empty if nothing.
+        """Replays a part of the run with one reply replaced; returns the unwanted effect, empty if there is none.
 
         Args:
-            act: of this run.
-            address: of the liar.
-            number: which of its answers in this part.
-            message: what it sends instead; None: nothing.
+            act: a part of this run.
+            address: address of the liar.
+            number: the number of its reply in this part.
+            message: the message that it sends instead; None: nothing.
         """
         outcome = self._played(act, {(address, number): message})
         if isinstance(outcome, str):
-            # Where a round needs everybody, whoever is left out ends it, as whoever is gone does.
+            # If a round needs everybody, leaving a party out ends it, as its absence does.
             ends = outcome.startswith(TooFewClients.__name__) and self._missing(act, address) == self._everyone
-            # A lie may make the server ask the key server once more, which would answer and here has nothing kept.
+            # A lie may make the server ask the key server once more. A real one would reply; here no reply is stored.
             ends |= address != KEY_SERVER and outcome.endswith(_NOT_KEPT)
             return "" if ends else outcome
         others = outcome - ({int(address.partition(":")[2])} if address != KEY_SERVER else set())
@@ -163,18 +163,18 @@ class Lies:
         return ""
 
     def _groups(self) -> set[frozenset[int]]:
-        """The groups that were formed last; none where a recipe forms none."""
+        """The groups that were formed last; none if the recipe forms none."""
         return {frozenset(members) for members in self._books.protocol.server.remembered.groups.values()}
 
     def _regrouped(self, act: Act, formed: set[frozenset[int]]) -> bool:
-        """Whether other groups were formed than in that part of the run where nobody lies."""
+        """Whether the groups differ from those of the same part of the honest run."""
         if act.name not in self._usual:
             self._played(act, {})
             self._usual[act.name] = self._groups()
         return formed != self._usual[act.name]
 
     def _missing(self, act: Act, address: str) -> set[int]:
-        """Who is left out where a party says nothing at all, since what is played back does not fit without it."""
+        """The clients that are left out if a party is silent, since the replayed replies do not fit without it."""
         if (act.name, address) not in self._gone:
             answers = range(len(act.answers[address]))
             found = self._played(act, {(address, number): None for number in answers})
@@ -201,13 +201,13 @@ class Lies:
             return set() if act.before is None else f"{type(error).__name__}: {error}"
         except Exception as error:
             return f"{type(error).__name__}: {error}"
-        if (row := books.metrics.awaiting) is not None and row.skipped:  # costs all the round, as an error would
+        if (row := books.metrics.awaiting) is not None and row.skipped:  # everybody loses the round, as with an error
             return f"{TooFewClients.__name__}: {row.skipped}"
         return set(books.protocol.office.dropped)
 
     def _goes_on(self, books: Bookkeeping) -> set[int] | str:
-        """Plays round 1 after a lie of the set-up: what was sent there is used from then on, such as accounts. Whoever
-        changes weights by a lie changes what honest clients upload, so what is played back need not fit.
+        """Replays round 1 after a lie of the set-up, because later rounds use what was sent there, such as accounts. A
+        lie that changes weights changes the uploads of honest clients, so the replayed replies need not fit.
         """
         self._stage.begin(self.acts[1].answers, {})
         try:
@@ -240,12 +240,12 @@ def _restore(books: Bookkeeping, state: _State) -> None:
 
 
 def altered(message: bytes, rng: random.Random, others: list[bytes]) -> bytes:
-    """A message as somebody might send it who wants the receiver to stumble.
+    """A message from a party that wants the receiver to fail.
 
     Args:
         message: an honest one, framed.
-        rng: chooses.
-        others: further honest messages, of anybody.
+        rng: source of the random choices.
+        others: further honest messages, from any party.
     """
     way = rng.random()
     if way < 0.75:
@@ -276,7 +276,7 @@ def _unpacked(body: bytes) -> Any:
 
 
 def _changed(value: Any, rng: random.Random) -> Any:
-    """The value with something changed at a random place in it."""
+    """The value with a change at a random place."""
     inside = isinstance(value, dict | list | msgpack.ExtType) and bool(value)
     if not inside or rng.random() < 0.08:
         return rng.choice(_VALUES) if rng.random() < 0.8 else _near(value, rng)

@@ -1,5 +1,4 @@
-"""What training, plans, scores and replies did in a run, compared with what is said of them; and whether two runs end
-alike.
+"""Compares training, plans, scores and replies of a run with their declarations, and the end models of two runs.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from fedplug_kit.world import World
 
 _SIZE = " size"
-"""Ends the path of a part's size."""
+"""Marks the size of a part at the end of its path."""
 
 
 def learning_problems(world: World, trainer: Trainer) -> Iterator[str]:
@@ -48,7 +47,7 @@ def learning_problems(world: World, trainer: Trainer) -> Iterator[str]:
     stated = -told.lr * (gradient + told.weight_decay * client.start)
     apart = float(np.abs(update - stated).max())
     if apart > 1e-3 * float(np.abs(stated).max()) + 1e-6:
-        yield f"one step of it moves the model by another vector than -lr times the gradient: up to {apart:.3g} apart"
+        yield f"one step of it does not move the model by -lr times the gradient: the difference is up to {apart:.3g}"
 
 
 def _mean_gradient(client: Client) -> NDArray[np.float32]:
@@ -68,27 +67,27 @@ def _mean_gradient(client: Client) -> NDArray[np.float32]:
 
 
 def public_problems(world: World, other: World, name: str) -> Iterator[str]:
-    """Plans and scores that are stated to follow from public facts are the same for other data."""
+    """Checks that plans and scores declared as public are the same for other data."""
     yield from other.problems
     for address, client in world.clients.clients.items():
         theirs = other.clients.clients[address]
         plans = [plan.labels for plan in (client.plan, theirs.plan) if plan is not None]
         if len(plans) == 2 and not np.array_equal(plans[0], plans[1]):
-            yield "its plans are said to be public, and change with the clients' data"
+            yield "its plans are declared as public, but change with the clients' data"
         if name in client.scores and not np.array_equal(client.scores[name], theirs.scores[name]):
-            yield "its scores are said to be public, and change with the clients' data"
+            yield "its scores are declared as public, but change with the clients' data"
 
 
 def reply_problems(world: World, same: World, other: World, part: Component) -> Iterator[str]:
-    """Replies that cost nothing, since they follow from nobody's data, are the same for other data.
+    """Checks that replies declared to cost nothing are the same for other data.
 
-    What a reply holds of fresh random numbers differs between two runs on the same data, and nobody can say whether it
-    follows from other data too; what is the same in both is compared.
+    Fresh random numbers in a reply differ between two runs on the same data, and cannot be checked. The parts that are
+    the same in both runs are compared.
 
     Args:
         world, same: two runs on the same data.
         other: one on other data.
-        part: whose replies.
+        part: the component whose replies are compared.
     """
     free = [(shown.what, method) for shown in part.reveals(world.protocol.server.ctx) for method in shown.asked
             if shown.covered_by == "nothing to pay"]  # fmt: skip
@@ -100,7 +99,7 @@ def reply_problems(world: World, same: World, other: World, part: Component) -> 
             leaves = [_leaves(each[place]) for each in replies]
             if any(_changes(at, *(each.get(at) for each in leaves)) for at in leaves[0]):
                 yield (
-                    f"component {part.name}, method {method}: its replies are said to cost nothing ({what!r}), and "
+                    f"component {part.name}, method {method}: its replies are declared to cost nothing ({what!r}), but "
                     "change with the clients' data; leave covered_by out of their Reveals, or send what "
                     "client.release(...) gives"
                 )
@@ -108,8 +107,8 @@ def reply_problems(world: World, same: World, other: World, part: Component) -> 
 
 
 def _changes(at: str, one: bytes | None, same: bytes | None, other: bytes | None) -> bool:
-    """Whether a part of a reply is the same for the same data alone. Random numbers may begin with zeros, and then take
-    a byte or two less.
+    """Whether a part of a reply is the same for the same data alone. Random numbers may begin with zeros and then take
+    one or two bytes less.
     """
     if at.endswith(_SIZE) and one is not None and other is not None and abs(int(one) - int(other)) <= 2:
         return False
@@ -117,7 +116,7 @@ def _changes(at: str, one: bytes | None, same: bytes | None, other: bytes | None
 
 
 def _replies(world: World, name: str) -> dict[tuple[str, str, int, int], Any]:
-    """What parties answered a component: by method, address, round and number."""
+    """The replies of the parties to a component, by method, address, round and number."""
     found: dict[tuple[str, str, int, int], Any] = {}
     asked: dict[str, tuple[str, str]] = {}
     for message in world.protocol.wire.messages:
@@ -133,7 +132,7 @@ def _replies(world: World, name: str) -> dict[tuple[str, str, int, int], Any]:
 
 
 def _leaves(value: Any, path: str = "") -> dict[str, bytes]:
-    """The parts of a reply by where they are; and how many bytes each has, which shows too."""
+    """The parts of a reply by their path, and the size of each in bytes, which is visible too."""
     if isinstance(value, dict):
         return {at: leaf for key, inner in value.items() for at, leaf in _leaves(inner, f"{path}/{key!r}").items()}
     if isinstance(value, list | tuple):
@@ -173,4 +172,4 @@ def same_models(world: World, other: World) -> bool:
 def difference(world: World, other: World) -> Iterator[str]:
     """Whether two runs ended with the same models."""
     if not same_models(world, other):
-        yield "built anew before each round it gives another result: it keeps something that a restart loses"
+        yield "rebuilt before each round it gives another result: it keeps state that a restart loses"

@@ -1,4 +1,4 @@
-"""Small components for recipes of the kit: data, a model and training that cost nothing, and a spy on every link."""
+"""Small components for recipes of the kit: cheap data, a cheap model and trainer, and a spy on every link."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class TwoLayers(ModelSource):
         hidden: int = 64
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> Model:
-        """With so many hidden units."""
+        """Number of hidden units."""
         import torch
         from fedplug_std.torch_model import TorchModel, seeded
 
@@ -141,7 +141,7 @@ class Clip(Protector):
 
 
 class Sum(Aggregator):
-    """The mean of all, alike."""
+    """The unweighted mean of all."""
 
     @hookimpl
     def aggregate(self, known: Known, ctx: Context) -> Operations:
@@ -150,7 +150,7 @@ class Sum(Aggregator):
 
 
 class Still(Aggregator):
-    """Sums whose means are nothing, so that every round starts from the first model, which is public."""
+    """Sums with means of zero, so that every round starts from the first model, which is public."""
 
     @hookimpl
     def aggregate(self, known: Known, ctx: Context) -> Operations:
@@ -160,14 +160,14 @@ class Still(Aggregator):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Seen:
-    """What a link gave when it was asked.
+    """The operations that a link gave when it was asked.
 
     Attributes:
-        hook, zone, link: which one.
+        hook, zone, link: place of the link.
         round: 0-based.
-        party: in words, such as `client 2`; who was asked.
-        known: what was known of the values before it.
-        given: its operations.
+        party: the party that was asked, such as `client 2`.
+        known: the known facts about the values before it.
+        given: the operations.
     """
 
     hook: str
@@ -180,7 +180,7 @@ class Seen:
 
 
 class Spy(Extension):
-    """Notes what every link gives, at every party."""
+    """Notes the operations of every link, at every party."""
 
     seen: ClassVar[list[Seen]] = []
 
@@ -206,7 +206,8 @@ class Spy(Extension):
 
 
 def party_of(ctx: Context) -> str:
-    """The party of a context in words. The attribute is not touched: whoever asks for it is taken to depend on it."""
+    """The party of a context in words. It does not read the attribute, because a component that reads it is taken to
+    depend on it."""
     party = vars(ctx)["party"]
     match party:
         case Client(client_id=number):
@@ -227,4 +228,4 @@ PARTS: dict[str, dict[str, type]] = {
     "aggregate": {"kit.sum": Sum, "kit.still": Still},
     "extension": {"kit.spy": Spy},
 }
-"""By group and name, as a catalog has them."""
+"""The kit's components by group and name, as in a catalog."""

@@ -1,7 +1,7 @@
-"""Noise of a plugin's own, which nobody executes but the plugin: whether its sampler does what its price says.
+"""Checks `Noise.own`, which only the plugin executes: whether its sampler matches its declared price.
 
-A sampler is looked at by itself. It draws anew each time, leaves no scalar as it was, and hides one client: of values
-at the bound and of zeros it gives results that cannot be told apart better than its price allows. The last is an audit
+A sampler is checked by itself. It must draw afresh each time, change every scalar, and hide one client: its results for
+values at the bound and for zeros must not be distinguishable better than its price allows. The last check is an audit
 of the mechanism (Jagielski, Ullman and Oprea, Auditing differentially private machine learning, NeurIPS 2020): it finds
 a price that is far too low, as of half the noise, and proves none.
 """
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from fedplug_kit.world import World
 
 CHANCE = 1e-6
-"""How often at most a sampler whose price is right is said to cost more."""
+"""Largest probability that a sampler with a right price is reported."""
 _DRAWS, _FEW = 1000, 16
 _DELTAS = (0.0, 0.01, 0.1, 0.3)
 
 
 def sampler_problems(world: World, name: str) -> Iterator[str]:
-    """All that is looked at, of every noise of its own that the component gives."""
+    """Checks every `Noise.own` that the component gives."""
     for hook in ("protect", "postprocess"):
         for step in world.steps(name, hook):
             for noise, known in zip(step.operations, step.states, strict=False):
@@ -53,7 +53,7 @@ def sampler_problems(world: World, name: str) -> Iterator[str]:
 
 
 def _sampling(world: World, step: Step, noise: Noise) -> Callable[[NDArray[np.float32], int], NDArray[np.float32]]:
-    """Draws noise on values with the stream of a number."""
+    """Draws noise on values with the stream of this number."""
     assert noise.sample is not None
     sample = noise.sample
 
@@ -70,25 +70,25 @@ def _draw_problems(
     drawn = np.array([draw(values, number) for number in range(_FEW)])
     if any(np.array_equal(drawn[0], other) for other in drawn[1:]):
         yield (
-            "it gives the same noise more than once, and the difference of two uploads holds none of it; draw anew in "
-            "each call, of the stream that it is handed or of the system's randomness"
+            "it gives the same noise more than once, so the difference of two uploads is free of noise; draw afresh in "
+            "each call, from the stream that it receives or from the system's randomness"
         )
     elif noise.source == "reproducible" and not np.array_equal(draw(values, 0), drawn[0]):
-        yield "it is said to be reproducible, and differs for the same stream; draw from the stream that it is handed"
+        yield "it is declared as reproducible, but differs for the same stream; draw from the stream that it receives"
     elif noise.source == "secure" and np.array_equal(draw(values, 0), drawn[0]):
         yield (
-            "it is said to be secure, and follows from the recipe's seed, which protects nobody; draw from the "
-            "system's randomness, or say source='reproducible'"
+            "it is declared as secure, but follows from the recipe's seed, which protects nobody; draw from the "
+            "system's randomness, or declare source='reproducible'"
         )
     else:
         bare = int((drawn == values).all(0).sum())
-        # On a coarse grid many values stay where they are; then nobody can say which of them have no noise.
+        # On a coarse grid many values do not change, so values without noise cannot be identified.
         if 0 < bare < len(values) / 4:
-            yield f"{bare} of {len(values)} values come out of {_FEW} draws as they were; give each its own noise"
+            yield f"{bare} of {len(values)} values are unchanged in {_FEW} draws; give each its own noise"
 
 
 def _audit(world: World, step: Step, noise: Noise, bound: float) -> Iterator[str]:
-    """Whether results for values at the bound and for zeros can be told apart better than the price allows.
+    """Checks that results for values at the bound and for zeros are no easier to tell apart than the price allows.
 
     An (epsilon, delta)-DP mechanism gives P(T > t | values) <= e^epsilon P(T > t | zeros) + delta for every statistic
     T. An empirical distribution of n draws is within sqrt(ln(2/chance) / 2n) of the true one for all t at once
@@ -111,7 +111,7 @@ def _audit(world: World, step: Step, noise: Noise, bound: float) -> Iterator[str
             worst = int(np.argmax(share - allowed))
             if share[worst] > allowed[worst]:
                 yield (
-                    f"its price is an epsilon of {epsilon:.3g} at delta {delta:g} a release, and {what} can be told "
+                    f"its price is an epsilon of {epsilon:.3g} at delta {delta:g} a release, but {what} can be told "
                     f"from zeros in {share[worst]:.0%} of the draws, with {by_chance[worst]:.1%} false alarms; add "
                     "more noise, or state a smaller multiplier"
                 )
@@ -119,7 +119,7 @@ def _audit(world: World, step: Step, noise: Noise, bound: float) -> Iterator[str
 
 
 def _farthest(noise: Noise, bound: float, size: int) -> dict[str, NDArray[np.float32]]:
-    """Values at the bound: all of it in one scalar, and the same in all."""
+    """Values at the bound: concentrated in one scalar, and spread equally over all."""
     one, even = np.zeros(size, np.float32), np.ones(size)
     one[-1] = bound
     length = size ** (1 / noise.order)
@@ -127,7 +127,7 @@ def _farthest(noise: Noise, bound: float, size: int) -> dict[str, NDArray[np.flo
 
 
 def _epsilon(world: World, noise: Noise, delta: float) -> float:
-    """What one release costs by its own price."""
+    """The cost of one release by its declared price."""
     multiplier = noise.promised or 0.0
     if noise.mechanism == "pure":
         return 1 / multiplier

@@ -1,8 +1,8 @@
-"""What closes values, tried out: what its ciphertexts show, who opens them, and how often.
+"""Checks of seals: what ciphertexts show, who can open them, and how often.
 
-Nobody can prove here that an encryption is one. What is found is what an ordinary mistake leaves: plain words, a mask
-that is used twice, a key that follows from nothing secret, shares of which one is enough, a party that opens whatever
-it is asked. All of it is tried with real parties in rounds that are played by hand.
+These checks cannot prove that a seal is an encryption. They find the traces of ordinary mistakes: plaintext, a mask
+that is used twice, a key that follows from nothing secret, shares of which one is enough, a party that opens anything
+on request. All checks use real parties in rounds that the kit steps through.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
     from fedplug_kit.world import World
 
 TRIALS = 8
-"""Rounds of a recipe whose seals are tried: each trial has its own, since a sum is opened once a round."""
+"""Rounds of a recipe whose seals are tried: each trial has a separate round, since a sum is opened once a round."""
 _ALIKE = 0.5
-"""Share of a block that another one holds already, from which on the two count as alike."""
+"""Share of a block that also occurs in another one, from which on the two count as alike."""
 
 
 def seal_problems(name: str, stage: Callable[[], World]) -> Iterator[str]:
-    """All that is looked at.
+    """Yields all problems that these checks find.
 
     Args:
-        name: of the component.
-        stage: makes parties with keys of their own, that are ready for rounds 2 to `TRIALS`.
+        name: name of the component.
+        stage: makes parties with fresh keys that are ready for rounds 2 to `TRIALS`.
     """
     one = functools.cache(stage)
     try:
@@ -69,7 +69,7 @@ class _Trials:
         operation = self.step.operations[number]
         assert isinstance(operation, Seal | Scramble)
         self.operation = operation
-        # The seal alone: what noise below it hides is no merit of the seal.
+        # The seal alone, since the noise below it must not count as hiding by the seal.
         states = self.step.states[number : number + 2]
         self.closing = dataclasses.replace(self.step, operations=(operation,), states=states)
         self.rounds = iter(range(1, TRIALS))
@@ -78,7 +78,7 @@ class _Trials:
         self.place = f"{place} of zone {self.zone}"
 
     def problems(self) -> Iterator[str]:
-        """What is wrong at first; what is wrong besides often follows from that."""
+        """The first problem; further ones often follow from it."""
         trials = [self._sums]
         if isinstance(self.operation, Seal):
             trials = [self._shown, self._sums, self._opened_by_few, self._opened_alone]
@@ -92,7 +92,7 @@ class _Trials:
     # -- what a sealed block shows -------------------------------------------------------------------------------------
 
     def _shown(self) -> Iterator[str]:
-        """Whether zeros, one vector twice, at two clients and in two rounds give bytes that have nothing in common."""
+        """Checks that zeros, and one vector sealed twice, at two clients and in two rounds give unrelated bytes."""
         zeros, values = self._values("zeros"), self._values("random values")
         quiet = within(values * np.float32(0.01), self._on_grid())
         first, second = next(self.rounds), next(self.rounds)
@@ -105,7 +105,7 @@ class _Trials:
         if _size(nothing) < 0.8 * _size(one):
             yield (
                 f"zeros are sealed to bytes that compress to {_size(nothing)} of {len(nothing)}, other values to "
-                f"{_size(one)}: what is sealed shows through; encrypt, or add a mask that covers every value"
+                f"{_size(one)}: the values show through the seal; encrypt, or add a mask that covers every value"
             )
         others = {
             "sealed once more by the same client": twice, "sealed by another client": there,
@@ -116,26 +116,26 @@ class _Trials:
         for what, other in others.items():
             if (alike := _shared(one, other)) > _ALIKE:
                 yield (
-                    f"one vector {what} gives {alike:.0%} of the same bytes, so the difference of two uploads "
-                    "shows that of their values; draw a mask or a nonce anew for each upload, as from os.urandom"
+                    f"one vector {what} gives {alike:.0%} of the same bytes, so the difference of two uploads shows "
+                    "that of their values; draw a fresh mask or nonce for each upload, for example from os.urandom"
                 )
         yield from self._shown_beside(loud, low)
 
     def _shown_beside(self, loud: list[Block], low: list[Block]) -> Iterator[str]:
-        """Whether sizes, or what lies in `meta`, follow from the values: the same of equal ones, and not of others."""
+        """Checks that neither sizes nor `meta` depend on the values."""
         of_loud, of_low = ([_facts(block) for block in blocks] for blocks in (loud, low))
         for what, told in of_loud[0].items():
             others = [facts.get(what) for facts in of_low]
             if told == of_loud[1].get(what) and others[0] == others[1] != told:
                 yield (
-                    f"{what} of the sealed block follows from the values: {told!r:.40} of some, {others[0]!r:.40} of "
-                    "others, for whoever sees the upload; leave it out, or give all clients the same"
+                    f"{what} of the sealed block follows from the values: {told!r:.40} for some, {others[0]!r:.40} for "
+                    "others, and anyone who sees the upload sees it; leave it out, or give all clients the same"
                 )
 
-    # -- who opens it, and what comes out ------------------------------------------------------------------------------
+    # -- who opens it, and the result ----------------------------------------------------------------------------------
 
     def _sums(self) -> Iterator[str]:
-        """Whether those open a sum who are said to, once in a round, and it is that of the values."""
+        """Checks that the declared parties open a sum, once in a round, and that it is the sum of the values."""
         round = next(self.rounds)
         self.world.enter(round)
         sealed = self._all_sealed()
@@ -148,28 +148,28 @@ class _Trials:
         if isinstance(self.operation, Seal) and self._opens(second, fewer, asked=everybody):
             yield (
                 f"a second sum of one round is opened, of {len(fewer)} of the {len(everybody)} clients of the first, "
-                "and the difference of the two is a single update; have each client note what it helped to open, in "
+                "and the difference of the two is a single update; let each client note each opening with "
                 "client.openings.once(...), and refuse another sum of the same round"
             )
 
     def _opened_by_others(self, total: Block, senders: list[int], round: int) -> Iterator[str]:
-        """Whether the parties of another run open a sum, which have other keys, or the aggregation server alone."""
+        """Checks that neither the parties of another run nor the aggregation server alone open a sum."""
         other = self.again()
         other.enter(round)
         if self._opens(total, senders, world=other):
             yield (
-                "another run of the same recipe opens its sums, so its key follows from nothing that is secret; draw "
-                "it with fedplug.api.secrets.draw(), or derive it with client.secret(self)"
+                "another run of the same recipe opens its sums, so its key follows from nothing secret; draw it with "
+                "fedplug.api.secrets.draw(), or derive it with client.secret(self)"
             )
         assert isinstance(self.operation, Seal)
         if self.operation.opened_by == "shares":
             return
         ctx = dataclasses.replace(self.world.protocol.server.ctx, known=self.closing.after)
-        with contextlib.suppress(Exception):  # whatever it is that keeps the server from it
+        with contextlib.suppress(Exception):  # any error means that the server cannot open it
             if self._is_sum(self._component.open(total, ctx), senders):
                 yield (
-                    f"the aggregation server opens it with what it holds, and {self.operation.opened_by} are said to; "
-                    "hand the key to nobody else"
+                    f"the aggregation server opens it with what it holds, but only {self.operation.opened_by} are "
+                    "declared to open it; give the key to nobody else"
                 )
 
     def _unequal(self, total: Block, senders: list[int], what: str) -> Iterator[str]:
@@ -179,12 +179,12 @@ class _Trials:
         elif not self._is_sum(given, senders):
             yield (
                 f"the sum of {len(senders)} {what} differs from that of the plain values by "
-                f"{self._distance(given, senders):.3g}; the range and the step that it states allow "
+                f"{self._distance(given, senders):.3g}; its declared range and step allow "
                 f"{self._room(len(senders)):.3g}"
             )
 
     def _joined(self) -> Iterator[str]:
-        """Whether the sum of two sums opens to the sum of all."""
+        """Checks that the sum of two sums opens to the sum of all."""
         self.world.enter(next(self.rounds))
         sealed = self._all_sealed()
         ids = sorted(sealed)
@@ -193,7 +193,7 @@ class _Trials:
         yield from self._unequal(total, ids, "uploads, whose halves were added first,")
 
     def _opened_by_few(self) -> Iterator[str]:
-        """Whether fewer shares than are said to be needed open a sum."""
+        """Checks that fewer shares than declared do not open a sum."""
         if not isinstance(self.operation, Seal) or self.operation.opened_by != "shares":
             return
         self.world.enter(next(self.rounds))
@@ -201,27 +201,27 @@ class _Trials:
         few = sorted(sealed)[: self.operation.opens_with - 1]
         if few and self._opens(self._added(sealed), sorted(sealed), asked=few):
             yield (
-                f"the shares of {len(few)} clients open a sum, and it says opens_with={self.operation.opens_with}; "
-                "share the secret so that fewer show nothing of it (Shamir), or state how many are enough"
+                f"the shares of {len(few)} clients open a sum, but it declares opens_with={self.operation.opens_with}; "
+                "share the secret so that fewer shares reveal nothing (Shamir), or declare the number that is enough"
             )
 
     def _opened_alone(self) -> Iterator[str]:
-        """Whether a single update opens."""
+        """Checks that a single update does not open."""
         self.world.enter(next(self.rounds))
         everybody = sorted(self.world.protocol.server.weights)
         first, least = everybody[0], self.world.protocol.recipe.min_clients
         alone = self._added({first: self._sealed(first, self._values("random values", first))})
         if least > 1 and self._opens(alone, [first], asked=everybody):
             yield (
-                f"a sum of 1 update is opened, and min_clients is {least}; have whoever holds a key or a share refuse "
-                "sums of fewer than ctx.min_clients updates"
+                f"a sum of 1 update is opened, but min_clients is {least}; let every party with a key or a share "
+                "refuse sums of fewer than ctx.min_clients updates"
             )
 
     # -- how -----------------------------------------------------------------------------------------------------------
 
     @property
     def _component(self) -> Any:
-        """As the aggregation server has it."""
+        """The aggregation server's copy."""
         return self.world.protocol.composition.components[self.name]
 
     def _values(self, what: str, client_id: int = 0) -> NDArray[np.float32]:
@@ -229,7 +229,7 @@ class _Trials:
         return within(values, self._on_grid())
 
     def _on_grid(self) -> Known:
-        """What is known before the seal; of values that lie on its grid, so that rounding does not matter."""
+        """The facts known before the seal, for values on its grid, so that rounding does not matter."""
         known, step = self.closing.before, self.operation.step
         return dataclasses.replace(known, grid=step) if step > 0 and not known.grid else known
 
@@ -261,13 +261,13 @@ class _Trials:
     def _opened(
         self, total: Block, senders: list[int], *, world: World | None = None, asked: list[int] | None = None
     ) -> tuple[Block | None, str]:
-        """The sum as it is opened where its link says, or why it is not.
+        """The sum as opened at the declared place, or the reason why it does not open.
 
         Args:
-            total: the sum, closed.
-            senders: whose updates are in it.
-            world: whose parties open it.
-            asked: the clients that are there to be asked; None: the senders.
+            total: the sealed sum.
+            senders: the clients whose updates are in it.
+            world: the parties that open it.
+            asked: the clients that can be asked; None: the senders.
         """
         world = world or self.world
         protocol = world.protocol
@@ -292,9 +292,9 @@ class _Trials:
                 link = self._link(client, "postprocess")
                 with opened_once(client, total, "all", senders):
                     block = execute(dataclasses.replace(opening, link=link), total, client, client.ctx)
-            block.plain()  # raises where it is closed
+            block.plain()  # raises if it is sealed
             return block, ""
-        except Exception as error:  # a key that does not fit may fail in any way
+        except Exception as error:  # a wrong key may fail in any way
             return None, str(error) if isinstance(error, FedplugError) else cause_of(error)
         finally:
             server.cohort = None
@@ -303,14 +303,14 @@ class _Trials:
         return next(c for c in world.clients.clients.values() if c.client_id == client_id)
 
     def _link(self, client: Client, hook: str) -> Link:
-        """As this client has it."""
+        """This client's copy."""
         return next(one for one in client.ctx.links[self.zone] if (one.name, one.hook) == (self.name, hook))
 
     def _is_sum(self, given: Block, senders: list[int]) -> bool:
         return self._distance(given, senders) <= self._room(len(senders))
 
     def _distance(self, given: Block, senders: list[int]) -> float:
-        """How far an opened sum is from that of the values that these clients have sealed."""
+        """Distance between an opened sum and the sum of the values that these clients sealed."""
         weights, limit = self.world.protocol.server.weights, self.operation.range
         expected = np.zeros(self.world.protocol.layout.size)
         for client_id in senders:
@@ -325,26 +325,26 @@ class _Trials:
 
 
 def _bytes(block: Block) -> bytes:
-    """All that somebody sees of a block who sees the upload."""
+    """All parts of a block that are visible in the upload."""
     return codec.encode([block.values, *block.ciphertexts, dict(block.meta)])
 
 
 def _size(data: bytes) -> int:
-    """Bytes that data takes when it is compressed."""
+    """Size of data after compression, in bytes."""
     return len(zlib.compress(data, level=1))
 
 
 def _shared(one: bytes, other: bytes) -> float:
-    """Which share of one, cut into words of 8 bytes, is somewhere in the other too; chance makes none."""
+    """Share of the 8-byte words of one that also occur in the other; chance makes none."""
     words = np.frombuffer(one[: len(one) // 8 * 8], np.uint64)
     windows = [np.frombuffer(other[start : start + (len(other) - start) // 8 * 8], np.uint64) for start in range(8)]
     return float(np.isin(words, np.concatenate(windows)).mean()) if len(words) else 0.0
 
 
 def _facts(block: Block) -> dict[str, Any]:
-    """Numbers and words that come with a sealed block, by what they are."""
+    """Numbers and words that accompany a sealed block, by their description."""
     found: dict[str, Any] = {"the number of ciphertexts": len(block.ciphertexts), "divisor": block.divisor}
-    # Encodings may differ by some bytes from draw to draw; what shows values is larger.
+    # Encodings may differ by some bytes from draw to draw; a leak of values differs by more.
     sizes = [len(data) for data in block.ciphertexts]
     found["the size of ciphertexts"] = round(float(np.log2(max(sum(sizes), 1))), 1)
     found.update(_leaves(dict(block.meta), "meta"))

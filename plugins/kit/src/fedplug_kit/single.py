@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def data_problems(source: DataSource, root: str | None) -> Iterator[str]:
-    """Two splits of like examples, with labels that are classes; the same twice. Missing files are a `DataError`."""
+    """Checks two splits of like examples, with classes as labels, the same twice. Missing files are a `DataError`."""
     try:
         data, again = source.load(root), source.load(root)
-    except (DataError, SetupError):  # it says what is missing
+    except (DataError, SetupError):  # the message says what is missing
         return
     if type(data) is not Dataset:
         yield f"load gave a {type(data).__name__}, not a fedplug.Dataset"
@@ -31,7 +31,7 @@ def data_problems(source: DataSource, root: str | None) -> Iterator[str]:
             rule = "to be standardised they must be uint8 or float32 (n, C, ...)"
             yield f"inputs of {what} are {split.inputs.dtype}{list(split.inputs.shape)}; {rule}"
         elif split.inputs.shape[1:] != data.shape:
-            yield f"examples of {what} have another shape than {data.shape}"
+            yield f"examples of {what} do not have the shape {data.shape}"
         elif split.labels.min() < 0 or split.labels.max() >= len(data.label_names):
             yield f"labels of {what} must be 0 to {len(data.label_names) - 1}"
     declares = source.declares
@@ -41,16 +41,16 @@ def data_problems(source: DataSource, root: str | None) -> Iterator[str]:
         ("per", declares.per if declares.shape else per, per),
     ):  # fmt: skip
         if said not in (None, there):
-            yield f"declares says {what}={said}, and what load gives has {there}"
+            yield f"declares says {what}={said}, but load gives {there}"
     channels = data.shape[0]
     if (data.mean or data.std) and not (len(data.mean) == len(data.std) == channels and min(data.std) > 0):
         yield f"mean and std must have one number for each of {channels} channels, std > 0, or both none"
     if not np.array_equal(data.train.labels, again.train.labels):
-        yield "load gives other examples the second time"
+        yield "a second load gives other examples"
 
 
 def partition_problems(partition: Partition) -> Iterator[str]:
-    """Disjoint shares, none empty, the same for the same generator."""
+    """Checks that shares are disjoint, not empty, and the same for the same generator."""
     labels, clients = np.arange(600, dtype=np.int64) % 10, 5
     shares = partition.assign(labels, clients, np.random.default_rng(3))
     again = partition.assign(labels, clients, np.random.default_rng(3))
@@ -65,14 +65,14 @@ def partition_problems(partition: Partition) -> Iterator[str]:
     if every.min(initial=0) < 0 or every.max(initial=0) >= len(labels):
         yield f"a share holds an index that is not 0 to {len(labels) - 1}"
     if any(not np.array_equal(one, other) for one, other in zip(shares, again, strict=True)):
-        yield "the same generator gives other shares the second time"
+        yield "the same generator gives other shares in a second call"
     kinds = partition.categories(clients)
     if kinds is not None and len(kinds) != clients:
         yield f"categories gave {len(kinds)} categories for {clients} clients"
 
 
 def model_problems(source: Any, shape: tuple[int, ...], num_classes: int = 5) -> Iterator[str]:
-    """Weights that follow from the seed alone, a layout of their length, an evaluation, and refusals that are true."""
+    """Checks weights that follow from the seed alone, their layout, evaluation, and true refusals."""
     made: ModelSource = source
     model, again = made.build(shape, num_classes, 3, "cpu"), made.build(shape, num_classes, 3, "cpu")
     if problem := model_problem(model):
@@ -83,23 +83,23 @@ def model_problems(source: Any, shape: tuple[int, ...], num_classes: int = 5) ->
         yield f"get_vector gave {vector.dtype}{list(vector.shape)} for a layout of {model.layout.size} scalars"
         return
     if not np.array_equal(vector, again.get_vector()):
-        yield "the same seed gives other weights the second time"
+        yield "the same seed gives other weights in a second call"
     model.set_vector(vector + np.float32(1))
     if not np.array_equal(model.get_vector(), vector + np.float32(1)):
-        yield "get_vector does not give back what set_vector was given"
+        yield "get_vector does not return the vector given to set_vector"
     if again.get_vector() is vector or not np.array_equal(vector, again.get_vector()):
         yield "get_vector shares memory with the model"
     yield from _evaluation_problems(again, shape, num_classes)
     per: Literal["example", "pixel"] = "pixel" if labels_pixels(again, shape, num_classes) else "example"
     if why := made.refuses(shape, num_classes, per):
-        yield f"refuses says of examples that it takes: {why}"
+        yield f"refuses rejects examples that the model accepts: {why}"
     smallest = (shape[0], *(1 for _ in shape[1:]))
     if made.refuses(smallest, num_classes, per) is None:
         try:
             yield from _evaluation_problems(made.build(smallest, num_classes, 3, "cpu"), smallest, num_classes)
         except Exception as error:
             size = "x".join(map(str, smallest))
-            yield f"it takes no examples of shape {size}, and refuses does not say so for fedplug check: {error}"
+            yield f"it accepts no examples of shape {size}, but refuses does not say so for fedplug check: {error}"
 
 
 def _evaluation_problems(model: Any, shape: tuple[int, ...], num_classes: int) -> Iterator[str]:
@@ -125,7 +125,7 @@ def _evaluation_problems(model: Any, shape: tuple[int, ...], num_classes: int) -
 
 
 def takes_tokens(model: Any, shape: tuple[int, ...]) -> bool:
-    """Whether a torch model takes whole numbers alone, which stand for tokens."""
+    """Whether a torch model takes only whole numbers, that is, tokens."""
     import torch
 
     if len(shape) != 1:
@@ -139,7 +139,7 @@ def takes_tokens(model: Any, shape: tuple[int, ...]) -> bool:
 
 
 def labels_pixels(model: Any, shape: tuple[int, ...], num_classes: int) -> bool:
-    """Whether a torch model gives a class to every pixel."""
+    """Whether a torch model predicts a class for every pixel."""
     import torch
 
     if len(shape) == 1:
@@ -149,13 +149,13 @@ def labels_pixels(model: Any, shape: tuple[int, ...], num_classes: int) -> bool:
 
 
 def accountant_problems(accountant: Accountant) -> Iterator[str]:
-    """Epsilon falls with noise, grows with rounds, and is larger where one client replaces another."""
+    """Checks that epsilon falls with noise, grows with rounds, and is larger if one client replaces another."""
 
     def stated(multiplier: float, rounds: int, adjacency: str = "zero_out") -> dict[str, float]:
         return accountant.compose([("gaussian", multiplier, 1.0, rounds)], 1e-5, adjacency) or {}
 
     if not stated(2.0, 10):
-        yield "compose states no epsilon of Gaussian releases"
+        yield "compose gives no epsilon for Gaussian releases"
     for method, epsilon in stated(2.0, 10).items():
         if not 0 <= epsilon < math.inf:
             yield f"{method} of ten releases with multiplier 2 is {epsilon}"

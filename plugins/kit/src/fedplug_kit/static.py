@@ -1,4 +1,4 @@
-"""What a component's class must get right, before anything runs: documentation, options, roles, imports."""
+"""Checks of a component's class, before anything runs: documentation, options, roles, imports."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ HEAVY = ("torch", "torchvision", "tensorflow", "jax", "tenseal", "opacus", "skle
 
 
 def check_component(component: type | str, group: str | None = None, catalog: Catalog | None = None) -> None:
-    """Asserts that a component can be listed, shown, checked, composed and sent over any engine.
+    """Asserts that a component can be listed, shown, checked, composed and sent to any engine.
 
     Args:
         component: the name of an installed component, `FILE.py:NAME`, or a class that is not installed.
-        group: the entry-point group of a class; not needed if the class implements a hook.
-        catalog: where a name is looked up; by default the installed plugins.
+        group: the entry-point group of a class; needed only if the class implements no hook.
+        catalog: where names are looked up; by default the installed plugins.
 
     Raises:
         AssertionError: lists everything that is wrong.
@@ -53,11 +53,11 @@ def check_component(component: type | str, group: str | None = None, catalog: Ca
 
 
 def own_members(use: str, group: str | None) -> list[tuple[type, str]]:
-    """What a file of the user's own has under a name, `halve.py:Halve`: the class, once for each of its groups.
+    """The class that a name such as `halve.py:Halve` refers to in the user's file, once for each of its groups.
 
     Args:
-        use: the path is seen from the working directory.
-        group: that it is to stand for, such as `model` for a torch module; None: those of its roles.
+        use: the name; its path is relative to the working directory.
+        group: the intended group, such as `model` for a torch module; None: those of its roles.
 
     Raises:
         PluginError: the file is missing, cannot be run, or has no such component.
@@ -71,7 +71,7 @@ def own_members(use: str, group: str | None) -> list[tuple[type, str]]:
 def _class_problems(found: type) -> Iterator[str]:
     summary = next(iter((inspect.cleandoc(found.__doc__) if found.__doc__ else "").splitlines()), "").strip()
     if not summary:
-        yield "needs a docstring whose first line says in one sentence what it does; `fedplug list` prints it"
+        yield "needs a docstring whose first line describes it in one sentence; `fedplug list` prints it"
     elif len(summary) > 120:
         yield f"the first line of the docstring has {len(summary)} characters; `fedplug list` has room for 120"
     yield from _options_problems(found)
@@ -99,7 +99,7 @@ def _options_problems(found: type) -> Iterator[str]:
 
 
 def _payload_problems(found: type) -> Iterator[str]:
-    """Methods that the component hands to `ask` or `tell` must be marked, and take the party first."""
+    """Checks that methods handed to `ask` or `tell` are marked and take the party first."""
     sites = {"client": "@at_client", "key_server": "@at_key_server"}
     for name in sorted(_asked_methods(found)):
         method = vars_of(found).get(name)
@@ -147,7 +147,7 @@ def load(path, module, file):
     try:
         __import__(module)
     except ModuleNotFoundError as missing:
-        # A test file, say, that pytest imported by its path: no name on the path leads to it.
+        # For example a test file that pytest imported by its path, which no name on the path leads to.
         if not file or not module.startswith(missing.name or "?"):
             raise
         spec = importlib.util.spec_from_file_location(module, file)
@@ -155,7 +155,7 @@ def load(path, module, file):
         spec.loader.exec_module(found)
 
 answers = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # what a module prints is not an answer
+os.dup2(2, 1)  # keeps a module's prints out of the answers
 
 def answer(**said):
     print(json.dumps(said), file=answers, flush=True)
@@ -165,7 +165,7 @@ for line in sys.stdin:
     child = os.fork() if hasattr(os, "fork") else 0
     if child:
         if os.waitpid(child, 0)[1]:
-            answer(fails="it takes the interpreter down")
+            answer(fails="it crashes the interpreter")
         continue
     try:
         load(path, module, file)
@@ -187,7 +187,7 @@ def _importer() -> subprocess.Popen[str]:
 
 @functools.cache
 def import_problems(module: str) -> tuple[str, ...]:
-    """What importing a module beside fedplug alone does that it must not: fail, or pull in a heavy library."""
+    """Problems of importing a module with only fedplug loaded: it fails, or imports a heavy library."""
     known = sys.modules.get(module)
     shown = os.path.basename(known.__file__ or module) if known and module.startswith(OWN) else module
     importer = _importer()

@@ -1,4 +1,4 @@
-"""A small federation around one component: a recipe that uses it, and real parties that run it in this process."""
+"""A small federation around one component: a recipe that uses it, and real parties in this process."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 
 CLIENTS, ROUNDS = 4, 2
 _BEFORE: tuple[list[Any], ...] = ([], [{"use": "kit.clip"}], [{"use": "kit.clip", "order": 1}])
-"""What may have to stand before a link: nothing, or a clip of one norm or another."""
+"""Operations that a link may need before it: nothing, or a clip in one of the norms."""
 
 _WRONG = "dropped out", "is skipped", "ended with different models"
-"""What notes say of runs that went wrong; parties of the kit do not fail by themselves."""
+"""Phrases in the notes of failed runs; parties of the kit do not fail by themselves."""
 
 
 class Notes:
@@ -68,8 +68,8 @@ class World:
     Attributes:
         protocol: with its server, ledger and composition.
         engine: with all parties.
-        seen: what every link gave, whenever it was asked.
-        problems: what went wrong, as sentences.
+        seen: the operations of every link, each time it was asked.
+        problems: the problems, as sentences.
     """
 
     protocol: Protocol
@@ -78,20 +78,20 @@ class World:
     problems: list[str]
 
     def steps(self, name: str, hook: str) -> list[Step]:
-        """The component's links of a hook as the server has them, in the round that it is in."""
+        """The server's links of the component for a hook, in the current round."""
         ctx = self.protocol.server.ctx
         ctx = dataclasses.replace(ctx, round=min(ctx.round, ctx.rounds - 1))
         steps = (step for zone in ctx.links for step in ctx.steps(zone))
         return [step for step in steps if (step.link.name, step.link.hook) == (name, hook)]
 
     def steps_at(self, step: Step, client_id: int) -> Step | None:
-        """The same link as a client has it, in the round that it is in."""
+        """A client's copy of the same link, in the current round."""
         ctx = list(self.clients.clients.values())[client_id].ctx
         steps = dataclasses.replace(ctx, round=min(ctx.round, ctx.rounds - 1)).steps(step.link.zone)
         return next((s for s in steps if (s.link.name, s.link.hook) == (step.link.name, step.link.hook)), None)
 
     def enter(self, round: int) -> None:
-        """Goes to a round by hand: all parties are in it, and of it components have prepared alone."""
+        """Enters a round by hand: all parties are in it, and only its preparation has happened."""
         self.protocol.begin(round, "upload")
         ctx = self.protocol.context(round)
         for client in self.clients.clients.values():
@@ -101,7 +101,7 @@ class World:
             cohort = self.protocol.cohort(self.protocol.client_ids)
             for component in preparing:
                 component.prepare(cohort, ctx)
-            cohort.ask(self.protocol.steps.ready)  # delivers what was told
+            cohort.ask(self.protocol.steps.ready)  # delivers queued messages
 
     @property
     def clients(self) -> ClientHost:
@@ -110,7 +110,7 @@ class World:
 
     @property
     def compositions(self) -> list[Composition]:
-        """Those of all parties."""
+        """The components of all parties."""
         hosts = [host for host in self.engine.hosts if isinstance(host, KeyServerHost)]
         return [self.protocol.composition, self.clients.composition, *(host.composition for host in hosts)]
 
@@ -121,12 +121,12 @@ def _installed() -> Catalog:
 
 
 def prepares(component: Component) -> bool:
-    """Whether it has an exchange of its own in every round, whose keys are good for one upload a client."""
+    """Whether it exchanges keys in every round, which serve for one upload a client."""
     return type(component).prepare is not Component.prepare
 
 
 def name_of(found: str) -> str:
-    """Under which a recipe of the kit has a class that is not installed: another name than any of the kit's parts."""
+    """Name of a class that is not installed, in a recipe of the kit; none of the kit's parts has it."""
     name = f"kit.{found.lower()}"
     return f"own.{found.lower()}" if any(name in parts for parts in PARTS.values()) else name
 
@@ -147,7 +147,7 @@ def recipe_around(
     """A valid recipe that uses the component in each of its roles.
 
     Raises:
-        RecipeError: none of those that the kit knows is valid; `changes` can name what the component needs.
+        RecipeError: none of the kit's recipes is valid; `changes` can give what the component needs.
     """
     failed: RecipeError | None = None
     for before in _BEFORE:
@@ -171,7 +171,7 @@ def _plain(name: str, component: Component, options: dict[str, Any], before: lis
         "aggregate": "kit.sum",
         "extensions": ["kit.spy"],
     }  # fmt: skip
-    # The first place defines it; further ones refer to it.
+    # The first use defines it; further ones refer to it.
     uses = iter([{"use": name, **options}])
 
     def use() -> Any:
@@ -204,7 +204,7 @@ def _plain(name: str, component: Component, options: dict[str, Any], before: lis
 
 
 def build(recipe: Recipe, catalog: Catalog, data_root: str | None = None) -> tuple[Bookkeeping, LocalEngine, Notes]:
-    """Real parties in this process, ready for the set-up, and the books that are kept of them."""
+    """Real parties in this process, ready for the set-up, and their books."""
     composition, events = Composition(recipe), Events()
     notes = Notes(events)
     job = Job(recipe.to_plain(), data_root=data_root, key_server=needs_key_server(composition), catalog=catalog)
@@ -223,7 +223,7 @@ def run(recipe: Recipe, catalog: Catalog, *, rebuilt: bool = False, data_root: s
     Args:
         recipe: what to run.
         catalog: with its components.
-        rebuilt: every component is built anew before each round, as after a restart.
+        rebuilt: whether every component is rebuilt before each round, as after a restart.
         data_root: folder of data sets.
     """
     books, engine, notes = build(recipe, catalog, data_root)
@@ -250,10 +250,10 @@ def run(recipe: Recipe, catalog: Catalog, *, rebuilt: bool = False, data_root: s
 
 
 def staged(recipe: Recipe, catalog: Catalog, data_root: str | None = None) -> World:
-    """Parties that have done the set-up and round 1, for rounds that are played by hand (`World.enter`).
+    """Parties that have finished the set-up and round 1, for rounds entered by hand (`World.enter`).
 
     Raises:
-        FedplugError: they do not get so far.
+        FedplugError: the set-up or round 1 fails.
     """
     books, engine, _ = build(recipe, catalog, data_root)
     books.protocol.setup()
@@ -262,9 +262,9 @@ def staged(recipe: Recipe, catalog: Catalog, data_root: str | None = None) -> Wo
 
 
 def _apart(world: World, round: int) -> list[str]:
-    """Zones that plans say are shared, and that lie elsewhere at another client of the group.
+    """Finds zones declared as shared whose positions differ between clients of a group.
 
-    Such blocks travel without positions, so that a client puts others' values where its own zone lies.
+    Such blocks travel without positions, so a client puts others' values where its own zone is.
     """
     clients = {client.client_id: client for client in world.clients.clients.values()}
     found = []
@@ -277,14 +277,14 @@ def _apart(world: World, round: int) -> list[str]:
             other = next((each for each in where if not np.array_equal(where[each], where[first])), None)
             if other is not None:
                 found.append(
-                    f"its plans say that all clients share zone {zone}, which clients {first} and {other} have in "
+                    f"its plans declare that all clients share zone {zone}, but clients {first} and {other} have it in "
                     "different places; leave it out of Plan.shared and name it in Plans.own"
                 )
     return found
 
 
 def _kept(composition: Composition) -> dict[str, dict[str, Any]]:
-    """What the components hold; their attributes are frozen, and what is inside of them need not be."""
+    """The state of the components. Their attributes are frozen, but the contents need not be."""
     return {name: {key: _copied(value) for key, value in vars(part).items()}
             for name, part in composition.components.items()}  # fmt: skip
 
@@ -299,15 +299,15 @@ def _copied(value: Any) -> Any:
 
 
 def _changed(before: list[dict[str, dict[str, Any]]], world: World) -> list[str]:
-    """Components that keep something inside their attributes, which another process would not have."""
+    """Finds components that keep state inside their attributes, which another process would not have."""
     found = []
     for kept, composition in zip(before, world.compositions, strict=False):
         for name, part in composition.components.items():
             for attribute, value in vars(part).items():
                 if attribute not in kept[name] or not _equal(kept[name][attribute], value):
                     found.append(
-                        f"component {name} keeps something in {attribute} during a run: lost in another process, or "
-                        "shared by all clients of one; use party.memory(self)"
+                        f"component {name} keeps state in {attribute} during a run, which is lost in another process "
+                        "or shared by all clients of one; use party.memory(self)"
                     )
     return list(dict.fromkeys(found))
 
@@ -323,7 +323,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _rebuild(world: World) -> None:
-    """Gives every component of every party the attributes of a fresh one."""
+    """Gives every component of every party the attributes of a new one."""
     for composition in world.compositions:
         fresh = Composition(composition.recipe)
         for name, part in composition.components.items():

@@ -1,4 +1,4 @@
-"""The noise of ParaAegis' Remark 1, as printed; kept for comparison, because it does not give what it claims."""
+"""The noise of ParaAegis' Remark 1 as printed. It is kept for comparison, because its claimed epsilon does not hold."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class LiteralNoise(fedplug.Protector):
     """Gaussian noise scaled as in the paper's Remark 1 (as published; far weaker than its epsilon says).
 
     std = s * sqrt(2 q T ln(1/delta)) / epsilon with s = 2 C / |D_k|. The sensitivity 2C/|D_k| is that of an average
-    over records; an update clipped as a whole has sensitivity C, so the true client-level epsilon is larger by orders
+    over records. An update clipped as a whole has sensitivity C, so the true client-level epsilon is larger by orders
     of magnitude. The ledger states the true one. The noise is always reproducible: it follows from the recipe's seed,
-    and whoever knows that can subtract it. `std.gaussian` is the correct mechanism.
+    so any party that knows the seed can subtract it. `std.gaussian` is the correct mechanism.
     """
 
     class Options(fedplug.Options):
@@ -46,7 +46,7 @@ class LiteralNoise(fedplug.Protector):
         return sensitivity * spread / self.options.epsilon
 
     def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
-        """The scale depends on the size of each data set; the price of all is that of the largest."""
+        """The scale depends on the size of each data set. The account charges all clients as the largest."""
         told = cohort.ask(self.count)
         for client_id, count in list(told.items()):
             if type(count) is not int or count < 1:
@@ -63,14 +63,14 @@ class LiteralNoise(fedplug.Protector):
 
     @at_client
     def adopt(self, client: Client, largest: int) -> None:
-        """The largest number of all, with which the client knows what everybody is charged."""
+        """Stores the largest number of examples, from which the client knows the charge for all."""
         client.memory(self)["largest"] = largest
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
-        """Noise of another scale at each client; all are charged what the worst pays: the clipping norm cancels.
+        """Noise with a different scale at each client. All are charged as the worst; the clipping norm cancels.
 
-        From the set-up on, the aggregation server and the clients know that multiplier.
+        From the set-up on, the server and the clients know that multiplier.
 
         Raises:
             Misplaced: nothing bounds the values.

@@ -14,14 +14,14 @@ class Magnitude(fedplug.Scorer):
     """Score each scalar by the size of its update (ParaAegis, Sec. 3).
 
     The clients nominate the highest scores. `max` is the paper's choice; `min` and `random` are the ablation of
-    Table 2. The paper speaks of the norm of a parameter without saying of what: `element` takes each scalar's
-    magnitude; `tensor`, the other reading of the text, gives every scalar the L2 norm of its tensor.
+    Table 2. The paper speaks of the norm of a parameter without saying which. `element` takes each scalar's magnitude.
+    `tensor`, the other reading of the text, gives every scalar the L2 norm of its tensor.
     """
 
     class Options(fedplug.Options):
         strategy: Literal["max", "min", "random"] = Field("max", description="which updates score highest")
         granularity: Literal["element", "tensor"] = Field(
-            "element", description="norm of a scalar or of its tensor; no matter where strategy is random"
+            "element", description="norm of a scalar or of its tensor; no effect where strategy is random"
         )
 
     def __init__(self, options: Options) -> None:

@@ -2,8 +2,8 @@
 
 The index i gets a pseudorandom tag, the i-th 64-bit word of an AES-256-CTR keystream under a key of this vote. The
 rank of its tag among all P tags is its ciphertext: a secret permutation of 0..P-1, fresh in every vote. A set of
-encrypted indices is then a bitmap of P bits: the server sees equal ciphertexts as equal positions, and nothing of where
-in the model they lie. It costs P/8 bytes a ballot, where 16-byte AES blocks would cost 16 bytes a vote.
+encrypted indices is then a bitmap of P bits. The server sees equal ciphertexts as equal positions, and learns nothing
+about where in the model they are. A ballot costs P/8 bytes, where 16-byte AES blocks would cost 16 bytes per vote.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class IndexCipher:
             key: 32 bytes, used for one vote only.
             size: P.
         """
-        keystream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()  # one key a vote: no nonce needed
+        keystream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()  # one key per vote: no nonce needed
         tags = np.frombuffer(keystream.update(bytes(8 * size)), np.uint64)
-        # Sorting 64-bit words that carry the index in their low bits is several times faster than argsort, and the
-        # 40 or more tag bits above it leave practically no ties.
+        # Sorting 64-bit words that carry the index in their low bits is several times faster than argsort. The 40 or
+        # more tag bits above it leave practically no ties.
         bits = np.uint64(max(1, int(size - 1).bit_length()))
         words = np.sort((tags >> bits << bits) | np.arange(size, dtype=np.uint64))
         return cls((words & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64))
 
     @classmethod
-    @functools.lru_cache(maxsize=2)  # of a vote: that of the ballots, and that of equal scores
+    @functools.lru_cache(maxsize=2)  # per vote: one for the ballots, one for equal scores
     def shared(cls, key: bytes, size: int) -> tuple[IndexCipher, float]:
         """The permutation of `of`, once for all clients of a process that have this key, and the seconds it took."""
         started = time.perf_counter()
@@ -63,7 +63,7 @@ class IndexCipher:
 
     @functools.cached_property
     def _place_of(self) -> NDArray[np.int64]:
-        """The inverse permutation: few indices are nominated, and all places need not be asked which is theirs."""
+        """The inverse permutation. Few indices are nominated, so it is cheaper than a search over all places."""
         place_of = np.empty_like(self.index_of)
         place_of[self.index_of] = np.arange(len(self.index_of))
         return place_of
@@ -76,16 +76,16 @@ class IndexCipher:
 def nominated(
     scores: NDArray[Any], seats: int, key: bytes, saved: Callable[[float], None] = lambda seconds: None
 ) -> NDArray[np.int64]:
-    """The indices of the highest scores; which of equal scores are among them, the key decides.
+    """The indices of the highest scores. The key decides which of equal scores are among them.
 
-    Not the ciphertexts: votes for equal scores would then crowd at one end of the ballot, and the server could count
-    them. With the same key, clients choose alike.
+    The ciphertexts must not decide: votes for equal scores would then crowd at one end of the ballot, and the server
+    could count them. With the same key, clients choose alike.
 
     Args:
-        scores: one a parameter, (P,).
-        seats: how many are nominated.
-        key: 32 bytes, another one than that of the ballot.
-        saved: is told the seconds that another client of the process has spent on the permutation for this one too.
+        scores: one per parameter, (P,).
+        seats: number of indices to nominate.
+        key: 32 bytes, different from the ballot key.
+        saved: gets the seconds that another client of the process has spent on the permutation for this one too.
 
     Raises:
         ProtectionError: a score is NaN, which is neither high nor low.
@@ -101,12 +101,12 @@ def nominated(
 
 
 def ballot_problem(ballot: Any, size: int, seats: int) -> str:
-    """What is wrong with what a client sent as its ballot; empty if nothing.
+    """Why a client's ballot is not valid; empty if it is.
 
     Args:
         ballot: should be the packed bitmap of `size` bits, of which `seats` are set.
         size: P.
-        seats: how many indices each client nominates.
+        seats: number of indices that each client nominates.
     """
     if not isinstance(ballot, np.ndarray) or ballot.dtype != np.uint8 or ballot.shape != ((size + 7) // 8,):
         kind = f"{ballot.dtype}{list(ballot.shape)}" if isinstance(ballot, np.ndarray) else type(ballot).__name__
@@ -119,15 +119,15 @@ def ballot_problem(ballot: Any, size: int, seats: int) -> str:
 
 
 def tally(ballots: list[NDArray[np.uint8]], size: int, seats: int) -> NDArray[np.uint8]:
-    """The bitmap of the ciphertexts with most votes; runs at the server, without the key.
+    """The bitmap of the ciphertexts with most votes. Runs at the server, without the key.
 
-    Of ciphertexts with equally many votes the lowest win. Their order is that of a secret random permutation, so every
-    index is as likely to win as another with as many votes, wherever in the model it lies.
+    Among ciphertexts with equally many votes the lowest win. Their order is that of a secret random permutation, so
+    every index is as likely to win as any other with as many votes, wherever in the model it is.
 
     Args:
-        ballots: one packed bitmap a client, all of `size` bits.
+        ballots: one packed bitmap per client, each of `size` bits.
         size: P.
-        seats: how many win, at most `size`.
+        seats: number of winners, at most `size`.
     """
     votes = np.zeros(size, np.uint32)
     for ballot in ballots:

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 class Vote(fedplug.Negotiation):
     """Encrypt the scalars that most clients nominate (ParaAegis, Sec. 3).
 
-    Each client nominates the share p_t of the model that scores highest with it. Its ballot holds these indices,
-    encrypted deterministically under a key that only the clients know, so that the server can count votes without
-    learning for what. The share p_t of indices with most votes is encrypted, the rest gets differential privacy. In the
+    Each client nominates the share p_t of the model with its highest scores. Its ballot holds these indices, encrypted
+    deterministically under a key that only the clients know. So the server can count the votes without learning the
+    indices. The share p_t of indices with most votes is encrypted, the other scalars get differential privacy. In the
     dynamic variant the share decays: p_t = ratio * decay^t.
 
-    Indices with as many votes win in the order of their ciphertexts, which is random, so no part of the model is
-    favoured. The ballot key is new in every negotiation, also in that of a round that a resumed run repeats.
+    Among indices with equally many votes, the order of the ciphertexts decides. It is random, so no part of the model
+    is favoured. The ballot key is new in every negotiation, even in a round that a resumed run repeats.
     """
 
     class Options(fedplug.Options):
@@ -46,17 +46,17 @@ class Vote(fedplug.Negotiation):
 
     @property
     def cohort_secret(self) -> bool:
-        """The key of the ballots follows from it."""
+        """The key of the ballots follows from a secret of the clients."""
         return True
 
     @property
     def votes(self) -> bool:
-        """Whether there is ever something to vote on: not where all of the model is in one zone in every round."""
+        """Whether there is ever anything to vote on: not if the whole model is in one zone in every round."""
         return self.options.ratio > 0 and (self.options.ratio < 1 or self.options.decay < 1)
 
     @property
     def plans(self) -> Plans:
-        """Alike at all clients; they follow from the ballots, unless there are none."""
+        """The same at all clients. They follow from the ballots, if there are any."""
         if self.votes:
             return Plans(zones=frozenset({ENCRYPTED, self.options.other_zone}))
         return Plans(zones=frozenset({ENCRYPTED if self.options.ratio else self.options.other_zone}), public=True)
@@ -76,8 +76,8 @@ class Vote(fedplug.Negotiation):
         return []
 
     def seats(self, round: int, size: int) -> int:
-        """How many scalars are encrypted in a round: floor(p_t P)."""
-        # The tiny addend keeps products such as 0.29 * 100 from falling below the integer that they mean.
+        """Number of scalars encrypted in a round: floor(p_t P)."""
+        # The tiny addend keeps products such as 0.29 * 100 from falling below the integer that they represent.
         return math.floor(self.options.ratio * self.options.decay**round * size + 1e-9)
 
     @hookimpl
@@ -88,8 +88,8 @@ class Vote(fedplug.Negotiation):
         if seats in (0, size):  # nothing to vote on: DP-FedAvg or fully encrypted FedAvg
             cohort.tell(self.adopt_all, ENCRYPTED if seats else self.options.other_zone)
             return
-        # A run that is killed and resumed repeats its round. Under the key of the round alone, the server could lay the
-        # ballots of both attempts side by side.
+        # A run that is killed and resumed repeats its round. If the key depended on the round alone, the server could
+        # compare the ballots of both attempts.
         attempt = secrets.token_bytes(16)
         ballots = cohort.ask(self.nominate, attempt)  # runs at every client
         for client_id, ballot in list(ballots.items()):
@@ -97,7 +97,7 @@ class Vote(fedplug.Negotiation):
                 cohort.drop(client_id, problem)
                 del ballots[client_id]
         winners = tally(list(ballots.values()), size, seats)  # runs here, on ciphertexts
-        # Clients that were not asked hear of the winners too, so the attempt travels with them.
+        # Clients that were not asked get the winners too, so the attempt travels with them.
         cohort.tell(self.adopt, attempt, winners)  # runs at every client before its next answer
 
     @at_client
@@ -122,7 +122,7 @@ class Vote(fedplug.Negotiation):
         client.plan = Plan.single(zone, client.ctx.layout.size, client.ctx.zones)
 
     def _cipher(self, client: Client, attempt: bytes) -> IndexCipher:
-        """The permutation of this negotiation; kept between ballot and winners."""
+        """The permutation of this negotiation, kept between ballot and winners."""
         negotiation = (client.ctx.round, attempt)
         kept = client.cache.get(self.name)
         if kept is None or kept[0] != negotiation:
@@ -140,11 +140,11 @@ class Vote(fedplug.Negotiation):
         return np.sort(self._cipher(client, *asked).decrypt(reply))
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        """What the vote shows, to whom."""
+        """What the vote reveals, and to which party."""
         if not self.votes:
             return []
         ballots = "each client's, by name: which clients nominate alike, and how many voted for each encrypted index"
-        # Once decrypted they name every class that a client has (docs/papers/insiders.md).
+        # Once decrypted, they name every class that a client has (docs/papers/insiders.md).
         opened = "each client's, by name: one colluding client decrypts the indices, which tell the classes of its data"
         return [
             Reveals("ballots", ("server",), asked=("nominate",), note=ballots),
@@ -159,8 +159,8 @@ class Vote(fedplug.Negotiation):
 
 @functools.lru_cache(maxsize=2)
 def _plan(cipher: IndexCipher, winners: bytes, other_zone: str, zones: tuple[str, ...]) -> tuple[Plan, float]:
-    """The plan of these winners, once for all clients of a process that share the permutation; nobody can change it.
-    And the seconds it took.
+    """The plan of these winners, and the seconds it took. The clients of a process that share the permutation share one
+    plan, which cannot be changed.
     """
     started = time.perf_counter()
     encrypted = cipher.decrypt(np.frombuffer(winners, np.uint8))

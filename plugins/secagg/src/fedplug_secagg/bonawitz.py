@@ -1,4 +1,4 @@
-"""SecAgg (Bonawitz et al., CCS 2017): every client exchanges masks with every other one."""
+"""SecAgg (Bonawitz et al., CCS 2017): every client exchanges masks with every other client."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 
 class Bonawitz(Masked):
-    """Mask updates so that they cancel in the sum; nobody holds a key, and clients that drop out do no harm (SecAgg).
+    """Mask updates so that masks cancel in the sum; no party holds a key, and clients may drop out (SecAgg).
 
-    Every client exchanges masks and shares with all others: O(n) work a client, O(n^2) at the server. The shares of
-    `threshold` clients take the masks of a sum off. Holds against an honest-but-curious server with fewer clients. With
-    `signed: true` clients sign their keys and who is in the sum, against a server that lies, with less than a third.
+    Every client exchanges masks and shares with all others: O(n) work per client, O(n^2) at the server. The shares of
+    `threshold` clients remove the masks of a sum. Holds against an honest-but-curious server that colludes with fewer
+    clients than that. With `signed: true` clients sign their keys and the list of clients in the sum. That holds
+    against a server that lies and colludes with less than a third of the clients.
     """
 
     class Options(MaskOptions):
@@ -31,18 +32,18 @@ class Bonawitz(Masked):
 
         threshold: int | None = Field(
             None, ge=2,
-            description="t, how many clients' shares open; default: more than half of the clients, and more than two "
-            "thirds where keys are signed",
+            description="t, number of clients whose shares open; default: more than half of the clients, and more than "
+            "two thirds where keys are signed",
         )  # fmt: skip
         signed: bool = Field(
             False,
-            description="clients sign their public keys, and before they open a sum who is in it: a server that puts "
-            "keys of its own in their place, or tells clients different things, gets no shares",
+            description="clients sign their public keys and, before they open a sum, the list of clients in it: a "
+            "server that substitutes its own keys, or tells clients different things, gets no shares",
         )
         signers: File | None = Field(
             None,
             description="list of all clients' signing keys, lines such as client:0 ssh-ed25519 AAAA...; default: keys "
-            "that are made in the run, and that the server introduces: it is believed in that",
+            "made in the run and introduced by the server, which is trusted with that",
         )
 
     options: Options
@@ -51,7 +52,7 @@ class Bonawitz(Masked):
         """The complete graph, and the threshold of the recipe.
 
         Raises:
-            ProtectionError: there is no such sharing.
+            ProtectionError: no such sharing exists.
         """
         signed = self.options.signed
         threshold = self.options.threshold or (2 * clients // 3 if signed else clients // 2) + 1
@@ -69,7 +70,7 @@ class Bonawitz(Masked):
         return Parameters(clients, clients - 1, threshold, -math.inf, -math.inf)
 
     def stated(self, ctx: Context) -> int:
-        """That of the recipe, or more than half of the smallest cohort that a round may have."""
+        """The recipe's threshold, or more than half of the smallest cohort that a round may have."""
         return self.options.threshold or super().stated(ctx)
 
     def signers(self) -> Mapping[int, bytes] | None:
@@ -80,11 +81,11 @@ class Bonawitz(Masked):
         return {} if file is None else read_signers(file.read(), file.file)
 
     def smallest(self, ctx: Context) -> int:
-        """The fewest clients of any graph in the run; of three, two thirds and one more are all."""
+        """The fewest clients of any graph in the run. Of three, more than two thirds are all."""
         return max(4, super().smallest(ctx)) if self.options.signed else super().smallest(ctx)
 
     def against(self, ctx: Context) -> str:
-        """That a server may lie, and with how many clients: 2 t > n + c in every graph that a round may have."""
+        """States that the server may lie, and with how many clients: 2 t > n + c in every graph of a round."""
         if not self.options.signed:
             return ""
         sizes = range(self.smallest(ctx), ctx.num_clients + 1)
@@ -98,7 +99,7 @@ class Bonawitz(Masked):
         return f"; signed by the keys that all sites know, against a server that lies with up to {clients}"
 
     def check(self, recipe: Recipe) -> list[str]:
-        """What stands against it: a list of keys that does not fit, or groups too small for their shares to open."""
+        """Obstacles: a list of keys that does not match, or groups too small for their shares to open."""
         options, problems = self.options, super().check(recipe)
         threshold, least = options.threshold, recipe.min_clients
         if recipe.groups is not None and threshold is not None and threshold >= least:
@@ -112,7 +113,7 @@ class Bonawitz(Masked):
         return [*problems, *self._of_the_list(recipe.clients)]
 
     def _of_the_list(self, clients: int) -> list[str]:
-        """What is wrong with the list of keys."""
+        """Problems with the list of keys."""
         file = self.options.signers
         if file is None:
             return []
@@ -129,7 +130,7 @@ class Bonawitz(Masked):
         return [f"signers: {file.file} names {what}; it must name each client once"]
 
     def scheme(self, clients: int) -> str:
-        """Its parameters in a line."""
+        """Its parameters in one line."""
         threshold = self.parameters(clients).threshold
         return f"masks modulo 2^{self.options.bits} between all {clients} clients; shares of {threshold} open a sum"
 

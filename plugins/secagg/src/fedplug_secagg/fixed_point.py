@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 
 _LEAST_JUDGED = 64
-"""Values of a sum from which on its mean square says whether a mask is left on it."""
+"""Number of values from which the mean square of a sum shows whether a mask is left on it."""
 _BLOCK = 2**14
-"""Values that are rounded at once: with what comes between they stay in a cache."""
+"""Number of values that are rounded at once: with the intermediate results they fit into a cache."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FixedPoint:
-    """How values of clients become residues modulo 2^bits, and their sum a sum of values again.
+    """Converts values of clients into residues modulo 2^bits, and the sum of residues into a sum of values.
 
-    Everything follows from public numbers, so every party works out the same.
+    Everything follows from public numbers, so all parties compute the same.
 
     Attributes:
-        bound: no scalar of a client is larger, in units of the values; what is sent, so after weighting. It counts as
-            the float32 next to it where that is larger, since that is what clipping in float32 leaves.
+        bound: largest magnitude of a client's scalar as sent (after weighting), in units of the values. It is rounded
+            up to the next float32 if needed, since clipping in float32 can leave that value.
         clients: n, the most clients in a sum.
         bits: b, 8 to 64.
 
     Raises:
-        ProtectionError: numbers that cannot be, or too few bits for that many clients.
+        ProtectionError: invalid numbers, or too few bits for that many clients.
     """
 
     bound: float
@@ -53,7 +53,7 @@ class FixedPoint:
 
     @property
     def _half(self) -> int:
-        """The largest integer that a residue can be."""
+        """The largest integer that a residue can represent."""
         return (1 << (self.bits - 1)) - 1
 
     @property
@@ -82,7 +82,7 @@ class FixedPoint:
             values: float32, shape (m,), none larger than `bound`.
 
         Returns:
-            Of the type `word(bits)`, shape (m,). Bits above `bits` are those of a negative number; `pack` drops them.
+            Of the type `word(bits)`, shape (m,). A negative number also sets bits above `bits`; `pack` drops them.
 
         Raises:
             ProtectionError: a value is larger, or not a number: the sum would wrap.
@@ -102,8 +102,8 @@ class FixedPoint:
         return found
 
     def integers(self, total: NDArray[Any]) -> NDArray[np.int64]:
-        """The integers from -2^(bits - 1) to 2^(bits - 1) - 1 that residues are, shape (m,)."""
-        # Shifting up and back copies the sign bit, and drops what is above `bits`.
+        """The integers from -2^(bits - 1) to 2^(bits - 1) - 1 that residues represent, shape (m,)."""
+        # Shifting up and back copies the sign bit, and drops the bits above `bits`.
         wide = total.astype(np.uint64)
         wide <<= np.uint64(64 - self.bits)
         signed: NDArray[np.int64] = wide.view(np.int64)
@@ -111,25 +111,26 @@ class FixedPoint:
         return signed
 
     def problem(self, integers: NDArray[np.int64], contributors: int) -> str:
-        """What so many updates cannot give, of a sum; empty if they can."""
+        """Why a sum cannot be that of `contributors` updates; empty if it can."""
         largest, most = int(np.abs(integers).max(initial=0)), contributors * self.largest
         return f"reaches {largest} steps, and {contributors} updates add up to {most} at most" if largest > most else ""
 
     def values(self, total: NDArray[Any]) -> NDArray[np.float64]:
-        """The sum of values that a sum of residues is; exact up to 53 bits, rounded once beyond, shape (m,)."""
+        """The sum of values that a sum of residues represents; exact up to 53 bits, rounded once beyond, shape (m,)."""
         return np.multiply(self.integers(total), self.step, dtype=np.float64)
 
 
 @dataclasses.dataclass(frozen=True)
 class Wrapping(FixedPoint):
-    """The same on a step that is given, for sums that may wrap: modular clipping (Kairouz, Liu & Steinke, ICML 2021).
+    """The same with a given step, for sums that may wrap: modular clipping (Kairouz, Liu & Steinke, ICML 2021).
 
-    Values lie on the step already. A scalar of a sum beyond half the modulus comes out one modulus too small or too
-    large. That is a function of the sum alone, so it costs no privacy, only accuracy.
+    Values are multiples of the step already. A scalar of a sum beyond half the modulus becomes one modulus too small or
+    too large. That is a function of the sum alone, so it costs only accuracy, and no privacy.
 
     Attributes:
         bound: the step, a power of two.
-        spread: standard deviation of a scalar of a sum of all clients, at most, in units of the values; 0: unknown.
+        spread: upper bound on the standard deviation of a scalar of a sum of all clients, in units of the values; 0:
+            unknown.
     """
 
     spread: float = 0.0
@@ -139,25 +140,25 @@ class Wrapping(FixedPoint):
 
     @property
     def step(self) -> float:
-        """That of the values."""
+        """The step of the values."""
         return self.bound
 
     @property
     def held(self) -> float:
-        """How many standard deviations of a scalar of the sum half the modulus holds."""
+        """Number of standard deviations of a scalar of the sum that half the modulus holds."""
         return 2.0 ** (self.bits - 1) * self.step / self.spread if self.spread else math.inf
 
     def missing(self, deviations: float) -> int:
-        """How many bits more the modulus needs, to hold so many."""
+        """Number of additional bits that the modulus needs to hold that many deviations."""
         return max(0, math.ceil(math.log2(deviations / self.held)))
 
     @property
     def wrapped(self) -> float:
-        """The share of the scalars of a sum that is expected to wrap, as of normal variables, at most."""
+        """Upper bound on the expected share of a sum's scalars that wrap, assuming a normal distribution."""
         return math.erfc(self.held / math.sqrt(2))
 
     def residues(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Values as multiples of the step, modulo 2^bits; those off the step go to the nearest.
+        """Values as multiples of the step, modulo 2^bits. Other values go to the nearest multiple.
 
         Raises:
             ProtectionError: a value is not a number, or beyond 2^62 steps.
@@ -169,8 +170,8 @@ class Wrapping(FixedPoint):
         return found
 
     def problem(self, integers: NDArray[np.int64], contributors: int) -> str:
-        """What shows that a mask is left on a sum: residues that fill the modulus evenly. Sums fill it less, since half
-        of it is three of their standard deviations or more. Of few scalars nothing can be said.
+        """Evidence of a mask left on a sum: residues that fill the modulus evenly. Sums fill it less, since half of it
+        is three or more of their standard deviations. With few scalars, no conclusion is possible.
         """
         even = 2.0 ** (2 * self.bits - 2) / 3
         found = float(np.square(integers, dtype=np.float64).mean()) if integers.size else 0.0
@@ -180,7 +181,7 @@ class Wrapping(FixedPoint):
 
 
 def _limit(bound: float) -> float:
-    """A bound, or the float32 next to it if that is larger: 0.3 is 0.30000001 there."""
+    """A bound, or the next float32 if that is larger: as a float32, 0.3 is 0.30000001."""
     return max(bound, float(np.float32(bound)))
 
 
@@ -192,7 +193,7 @@ def bits_needed(bound: float, step: float, clients: int) -> int:
         clients: n.
 
     Raises:
-        ProtectionError: 64 do not suffice.
+        ProtectionError: 64 bits are too few.
     """
     largest = clients * round(_limit(bound) / step)
     if largest >= 1 << 63:

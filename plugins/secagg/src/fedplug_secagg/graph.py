@@ -1,13 +1,13 @@
-"""Who masks with whom: random k-regular graphs (SecAgg+), with k and t from their failure probabilities.
+"""Which clients mask with each other: random k-regular graphs (SecAgg+), with k and t from failure probabilities.
 
 Bell, Bonawitz, Gascón, Lepoint and Raykova, "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead" (CCS
-2020, ePrint 2020/704). Clients are put on a ring in random order, and each one's neighbours are the k / 2 before it and
+2020, ePrint 2020/704). Clients are put on a ring in random order. The neighbours of each are the k / 2 before it and
 the k / 2 behind it (a Harary graph). Of n clients, C = floor(gamma n) are corrupt and D = floor(delta n) drop out, all
-chosen without a look at the order. Three events must hold:
+chosen without knowledge of the order. Three events must hold:
 
-    E1    no client has t corrupt neighbours or more, who would open its secrets
-    E2    the graph of honest clients that stay is connected, so that nothing but their whole sum can be unmasked
-    E3    every client keeps t neighbours or more, so that its secrets can be opened
+    E1    no client has t or more corrupt neighbours, which could open its secrets
+    E2    the graph of honest clients that stay is connected, so that only their whole sum can be unmasked
+    E3    every client keeps t or more neighbours, so that its secrets can be opened
 
 A protocol is secure if E1 and E2 hold but for a probability of 2^-sigma, and correct if E3 holds but for 2^-eta. Union
 bounds over the random order:
@@ -17,10 +17,10 @@ bounds over the random order:
               = n (n - k - 1) / 2 * binomial(n - k, C + D - k) / binomial(n, C + D)
     not E3    sum over clients of P[Hypergeometric(n - 1, neighbours that stay, k) < t]
 
-A Harary graph falls apart only if k / 2 successive clients are gone at two places of the ring. Exponential bounds of
-these tails give k = O(log n); here the tails are computed as they are, as in the code of the authors' group
+A Harary graph falls apart only if k / 2 successive clients are missing at two places of the ring. Exponential bounds of
+these tails give k = O(log n). Here the exact tails are computed, as in the code of the authors' group
 (google-parfait/federated-compute, fcp/secagg/server/graph_parameter_finder.cc), for all even k from below. That code
-allots 2^-sigma evenly to E1 and E2; here their sum counts, so a degree is up to 2.5% smaller.
+allots 2^-sigma evenly to E1 and E2. Here their sum counts, so a degree is up to 2.5% smaller.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ SIGMA, ETA = 40.0, 30.0
 def draw(client_ids: Sequence[int], degree: int, seed: bytes) -> dict[int, tuple[int, ...]]:
     """The neighbours of each client, in rising order; symmetric.
 
-    Every party works out the same from the same arguments. The seed must not be known before it is settled who is
-    corrupt, and nobody may choose it.
+    All parties compute the same from the same arguments. The seed must not be known before it is settled which clients
+    are corrupt, and no party may choose it.
 
     Args:
         client_ids: the clients, in any order.
-        degree: k; from n - 1 on the graph is complete, and below it must be even.
+        degree: k; from n - 1 on the graph is complete. A smaller degree must be even.
         seed: 32 public bytes.
 
     Raises:
-        ProtectionError: there is no such graph.
+        ProtectionError: no such graph exists.
     """
     ids = sorted(set(client_ids))
     if len(ids) < len(client_ids):
@@ -80,7 +80,7 @@ def draw(client_ids: Sequence[int], degree: int, seed: bytes) -> dict[int, tuple
 
 @dataclasses.dataclass(frozen=True)
 class Parameters:
-    """A graph's degree and the threshold of shares, with what is left to chance.
+    """A graph's degree and the threshold of shares, with the remaining failure probabilities.
 
     Attributes:
         clients: n.
@@ -97,7 +97,7 @@ class Parameters:
     log2_incorrect: float
 
     def describe(self) -> str:
-        """In a line."""
+        """All of it in one line."""
         graph = "all others" if self.degree == self.clients - 1 else f"{self.degree} of {self.clients - 1} others"
         return (
             f"masks with {graph}, {self.threshold} shares open; insecure {_chance(self.log2_insecure)}, "
@@ -118,27 +118,27 @@ def smallest(
     eta: float = ETA,
     double_asking: bool = False,
 ) -> Parameters:
-    """The smallest degree that is secure and correct, with its smallest threshold; the complete graph where none is.
+    """The smallest degree that is secure and correct, with its smallest threshold. If none is, the complete graph.
 
     Args:
         clients: n.
-        corrupt: gamma, the share of clients that the server may see into.
+        corrupt: gamma, the share of clients that collude with the server.
         dropped: delta, the share that may drop out in a round.
         sigma: statistical security in bits.
         eta: correctness in bits.
         double_asking: whether the server may tell some honest clients that a client dropped and others that it did not.
-            Then k honest neighbours and corrupt ones must not make up 2 t shares: E1 is "fewer than 2 t - k corrupt
-            neighbours" (the paper's semi-malicious case).
+            Then k honest neighbours and corrupt ones together must not reach 2 t shares: E1 is "fewer than 2 t - k
+            corrupt neighbours" (the paper's semi-malicious case).
 
     Raises:
-        ProtectionError: a share out of range, or too many corrupt and gone for any threshold.
+        ProtectionError: a share is out of range, or too many clients are corrupt and gone for any threshold.
     """
     for name, share in (("corrupt", corrupt), ("dropped", dropped)):
         if not 0 <= share < 1:
             raise ProtectionError(f"{name}={share} must be a share of the clients, >= 0 and < 1")
     if clients < 3:
         raise ProtectionError(f"{clients} clients cannot hide in a sum with shares; there must be 3 or more")
-    # A share like 0.29 of 100 clients is a bit below 29 in binary.
+    # A share such as 0.29 of 100 clients is slightly below 29 in binary.
     bad, gone = (math.floor(share * clients + 1e-9) for share in (corrupt, dropped))
     if clients - bad - gone < 2:
         raise ProtectionError(
@@ -161,18 +161,18 @@ def _with_degree(
     clients: int, bad: int, gone: int, degree: int, sigma: float, eta: float, double_asking: bool
 ) -> Parameters | None:
     apart = _disconnected(clients, bad + gone, degree)
-    # By threshold 0 to k + 1.
+    # By threshold, 0 to k + 1.
     opened = math.log(clients) + _at_least(clients - 1, bad, degree)
     if double_asking:
         needed = 2 * np.arange(degree + 2) - degree
         opened = np.where(needed <= 0, 0.0, opened[np.clip(needed, 0, degree + 1)])
     insecure = np.minimum(np.logaddexp(opened, apart), 0.0) / math.log(2)
-    # A client that stays has one neighbour fewer to choose from those that stay.
+    # A client that stays has one fewer neighbour to choose among those that stay.
     stuck = math.log(clients - gone) + _below(clients - 1, clients - gone - 1, degree)
     if gone:
         stuck = np.logaddexp(stuck, math.log(gone) + _below(clients - 1, clients - gone, degree))
     incorrect = np.minimum(stuck, 0.0) / math.log(2)
-    # From t = 2: one share alone would be the secret.
+    # From t = 2, because a single share would be the secret.
     fits = np.flatnonzero((insecure <= -sigma) & (incorrect <= -eta) & (np.arange(degree + 2) >= 2))
     fits = fits[fits <= degree]
     if not fits.size:
@@ -190,7 +190,7 @@ def _disconnected(clients: int, missing: int, degree: int) -> float:
 
 
 def _first_connected(clients: int, missing: int, sigma: float) -> int:
-    """The smallest even degree with which P[not E2] allows for sigma; the bound falls with the degree."""
+    """The smallest even degree with which P[not E2] is within sigma. The bound falls with the degree."""
     low, high = 1, 2  # halves of a degree
     while _disconnected(clients, missing, 2 * high) > -sigma * math.log(2):
         low, high = high, 2 * high
@@ -231,7 +231,7 @@ def _log_factorials(count: int) -> NDArray[np.float64]:
 
 
 def _falling(value: int, count: int) -> NDArray[np.float64]:
-    """Log of value (value - 1) ... of x factors, for x = 0 to count; -inf where a factor is 0."""
+    """Log of value (value - 1) ... with x factors, for x = 0 to count; -inf where a factor is 0."""
     factors = np.maximum(value - np.arange(count), 0).astype(np.float64)
     with np.errstate(divide="ignore"):
         return np.concatenate([[0.0], np.cumsum(np.log(factors))])

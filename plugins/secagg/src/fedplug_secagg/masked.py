@@ -1,26 +1,26 @@
 """Secure aggregation by masks that cancel in the sum (Bonawitz et al., CCS 2017; SecAgg+: Bell et al., CCS 2020).
 
-    AdvertiseKeys    client    makes s_u, sends the public half; the server tells it its neighbours' keys in the graph
+    AdvertiseKeys    client    makes s_u, sends the public half, gets its neighbours' keys in the graph from the server
     ShareKeys        client    draws b_u, sends each neighbour a share of b_u and of s_u's private half, in a letter
     MaskedInput      client    y_u = x_u + PRG(b_u) + sum_{v > u} PRG(s_uv) - sum_{v < u} PRG(s_uv)  mod 2^bits, over
                                the neighbours v whose letters it has
     Unmasking        client    the share of b_v of a neighbour whose upload is in the sum, the share of s_v of one that
-                               dropped out after ShareKeys; never both of one
+                               dropped out after ShareKeys, never both shares of one client
                      server    sum y_u - sum PRG(b_u) -+ sum PRG(s_uv) over u in the sum and v that dropped out
 
-`prepare` does the first two between negotiation and uploads, `open` the last. This holds against a server that is
-honest but curious, and fewer clients with it than `opens_with`: it relays public keys and says who dropped out, and is
-believed.
+`prepare` does the first two steps between negotiation and uploads, `open` the last. This holds against a server that is
+honest but curious and colludes with fewer clients than `opens_with`. The server relays public keys and says which
+clients dropped out, and the clients believe it.
 
-Where keys are signed (`signers`; Bonawitz et al., Fig. 4, what is underlined), one exchange comes before Unmasking:
+Where keys are signed (`signers`; Bonawitz et al., Fig. 4, underlined parts), one exchange comes before Unmasking:
 
     AdvertiseKeys     client    signs the public half of s_u; in ShareKeys each client checks those of the others
-    ConsistencyCheck  client    signs who is in the sum, once a round, with all keys of the round that it was shown
-    Unmasking         client    gives shares once t clients, itself among them, have signed the very same
+    ConsistencyCheck  client    signs the list of clients in the sum, once a round, with all keys it received for it
+    Unmasking         client    gives shares once t clients, including itself, have signed exactly the same
 
-Shares travel in letters that open only where the same keys were shown. So clients that answer agree on the keys of the
-round, on t, and on who is in the sum. With n clients, c of whom collude with the server and sign whatever it likes, two
-lists of a round have n + c signatures together, and need 2 t: there are no two while 2 t > n + c (their Sec. 6.2).
+Letters with shares open only where the same keys were sent. So clients that answer agree on the keys of the round, on
+t, and on the clients in the sum. With n clients, c of whom collude with the server and sign anything, two lists of a
+round have n + c signatures together, and need 2 t. So there cannot be two while 2 t > n + c (their Sec. 6.2).
 """
 
 from __future__ import annotations
@@ -52,34 +52,34 @@ if TYPE_CHECKING:
     from fedplug_secagg.graph import Parameters
 
 _TAILS = 12.0
-"""Standard deviations of one client's noise that its integers leave room for; P(|e| > 12 std) is 4e-33 a value."""
+"""Standard deviations of one client's noise that fit into its integers; P(|e| > 12 std) is 4e-33 per value."""
 _SELF, _PAIR = 0, 1
-"""Which of a dealer's two secrets a share is of: b_u, or the private half of s_u."""
+"""The secret of a dealer that a share belongs to: b_u, or the private half of s_u."""
 _KEY = 32
 """Bytes of a public key."""
 _MASK_KEY, _IN_THE_SUM = "the public key of the round", "who is in the sum"
-"""What is signed, where it is."""
+"""The two kinds of signed statement."""
 
 
 class MaskOptions(fedplug.Options):
-    """What an integer stands for."""
+    """The value of an integer."""
 
-    bits: int = Field(32, ge=8, le=64, description="of the modulus, 2^bits; an upload has so many bits a value")
+    bits: int = Field(32, ge=8, le=64, description="of the modulus, 2^bits; an upload has that many bits per value")
     range: float | None = Field(
         None, gt=0, lt=math.inf,
-        description="largest magnitude of a weighted value; larger ones saturate. Default: the bound that a clip "
-        "before it leaves, with 12 standard deviations of the noise between them",
+        description="largest magnitude of a weighted value; larger ones saturate. Default: the bound of a clip that "
+        "comes before it, plus 12 standard deviations of any noise between them",
     )  # fmt: skip
     wraps: float | None = Field(
         None, ge=3, le=100,
-        description="standard deviations of a sum that half the modulus holds; what lies beyond wraps. For noise in "
-        "whole numbers, such as std.distributed_skellam, whose grid the values keep. Default: nothing ever wraps",
+        description="standard deviations of a sum that half the modulus holds; values beyond wrap. For noise in whole "
+        "numbers, such as std.distributed_skellam, whose grid the values keep. Default: nothing ever wraps",
     )  # fmt: skip
 
     aligned: float = Field(
         1.0, gt=0, le=1,
-        description="with wraps: how long a sum of n updates is expected to be, over n times the longest one; updates "
-        "at random have 1 / sqrt(n). Longer ones wrap more often, which costs accuracy and no privacy",
+        description="with wraps: expected length of a sum of n updates, over n times the longest one; random updates "
+        "have 1 / sqrt(n). Longer sums wrap more often, which costs accuracy and no privacy",
     )  # fmt: skip
 
     @model_validator(mode="after")
@@ -90,7 +90,7 @@ class MaskOptions(fedplug.Options):
 
 
 class Masked(Correspondent, fedplug.Sealer):
-    """What SecAgg and SecAgg+ have in common; they differ in who exchanges masks, and in how many shares open."""
+    """The common part of SecAgg and SecAgg+. They differ in which clients exchange masks, and how many shares open."""
 
     class Options(MaskOptions):
         """Options of both."""
@@ -102,23 +102,23 @@ class Masked(Correspondent, fedplug.Sealer):
 
     @abc.abstractmethod
     def parameters(self, clients: int) -> Parameters:
-        """Degree of the graph of so many clients, and threshold of the shares.
+        """Degree of the graph of that many clients, and threshold of the shares.
 
         Raises:
-            ProtectionError: there is no such sharing.
+            ProtectionError: no such sharing exists.
         """
 
     def may_drop(self, size: int) -> int:
-        """How many clients of a graph may be missing from a sum, so that those left still mask each other."""
+        """Number of clients of a graph that may be missing from a sum while the others still mask each other."""
         return size
 
     def stated(self, ctx: Context) -> int:
-        """The fewest shares that open anything in any round: those of the smallest cohort that a round may have."""
+        """The fewest shares that open anything in any round: the threshold of the smallest cohort of a round."""
         return self.parameters(self.smallest(ctx)).threshold
 
     def threshold(self, size: int, ctx: Context) -> int:
-        """How many shares open a secret in a graph of so many clients; never fewer than the verdict states, whatever
-        size the server names.
+        """Number of shares that open a secret in a graph of that many clients. Never fewer than the verdict states, for
+        any size that the server names.
         """
         return max(self.parameters(size).threshold, self.stated(ctx))
 
@@ -127,18 +127,18 @@ class Masked(Correspondent, fedplug.Sealer):
         return max(3, min(ctx.min_clients, ctx.num_clients))
 
     def against(self, ctx: Context) -> str:
-        """What it holds against beyond a server that is honest but curious, for the scheme's line; empty: nothing."""
+        """For the scheme's line, the adversary beyond an honest-but-curious server that it withstands; empty: none."""
         return ""
 
-    # -- what it says of itself ----------------------------------------------------------------------------------------
+    # -- description ---------------------------------------------------------------------------------------------------
 
     def scheme(self, clients: int) -> str:
-        """Its parameters in a line."""
+        """Its parameters in one line."""
         return f"masks modulo 2^{self.options.bits}, {self.parameters(clients).describe()}"
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
-        """A seal that nobody opens alone.
+        """A seal that no party opens alone.
 
         Raises:
             Misplaced: nothing bounds the values, or they are encrypted already.
@@ -176,9 +176,9 @@ class Masked(Correspondent, fedplug.Sealer):
         return FixedPoint(bound, clients, self.options.bits)
 
     def _wrapping(self, known: Known, clients: int, size: int, deviations: float) -> Wrapping:
-        """Residues on the grid of the noise. A scalar of a rotated sum of length s has a standard deviation of
-        s / sqrt(D) at most, of D values that are turned together (`fedplug.mechanisms.rotation`), and each client adds
-        noise to it. Without rotation it may be s.
+        """Residues on the grid of the noise. A scalar of a rotated sum of length s has a standard deviation of at most
+        s / sqrt(D), where D values are rotated together (`fedplug.mechanisms.rotation`), and each client adds noise to
+        it. Without rotation it may be s.
         """
         noises = [release for release in known.releases if release.mechanism in INTEGER]
         if len(noises) != 1 or known.grid != noises[0].step:
@@ -202,7 +202,7 @@ class Masked(Correspondent, fedplug.Sealer):
         return numbers
 
     def check(self, recipe: Recipe) -> list[str]:
-        """What stands against opening the sum of the recipe's clients."""
+        """Obstacles to opening the sum of the recipe's clients."""
         problems = []
         if recipe.min_clients < 3:
             problems.append(
@@ -216,12 +216,12 @@ class Masked(Correspondent, fedplug.Sealer):
         return problems
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        """What the masks leave visible."""
+        """Quantities that the masks leave visible."""
         size = "the number of scalars follows from the length of an upload"
         keys = "halves of key pairs that are drawn in every round; who has none dropped out"
         letters = "sealed shares of fresh secrets, which the server relays and cannot read"
         shares = "shares of fresh secrets: together they open the sum and no upload in it; the ledger counts the sum"
-        agreed = "signatures over who is in the sum, which the server has told"
+        agreed = "signatures over the list of clients in the sum, which the server has sent"
         return [
             Reveals("size of the masked zone", ("server",), note=size),
             self.correspondence(),
@@ -245,14 +245,14 @@ class Masked(Correspondent, fedplug.Sealer):
         """AdvertiseKeys and ShareKeys; at the server.
 
         Raises:
-            TooFewClients: fewer are left than shares open, or so few clients have no sharing.
+            TooFewClients: too few clients are left to open a sum, or for any sharing.
         """
         present = cohort.client_ids
         try:
             neighbours = self._graph(cohort, ctx)
             size = len(neighbours)
             threshold = self.threshold(size, ctx)
-        except ProtectionError as error:  # the recipe's clients have a sharing, and so few of them have none
+        except ProtectionError as error:  # the recipe's clients have a sharing, but these are too few for one
             raise TooFewClients(
                 f"round {ctx.round + 1}: {len(present)} clients are in a graph of {self.name}, and {error}; form "
                 "larger groups, or let the shares of fewer clients open"
@@ -289,8 +289,9 @@ class Masked(Correspondent, fedplug.Sealer):
         memory["sizes"] |= dict.fromkeys(sorted(left), size)
 
     def _graph(self, cohort: Cohort, ctx: Context) -> dict[int, tuple[int, ...]]:
-        """The neighbours of each client: the same in every round where all clients of the group are asked, so that
-        letters go under the same keys; of sampled clients drawn anew. It follows from public keys, which nobody chose.
+        """The neighbours of each client. They are the same in every round where all clients of the group are asked, so
+        that letters use the same keys, and redrawn for sampled clients. They follow from public keys, which no party
+        chose.
         """
         present = cohort.client_ids
         members = next(ids for ids in cohort.groups.values() if present[0] in ids)
@@ -309,7 +310,7 @@ class Masked(Correspondent, fedplug.Sealer):
         return not signed or self._has_signed(cohort, client_id, key[_KEY:], _MASK_KEY, key[:_KEY])
 
     def _has_signed(self, cohort: Cohort, client_id: int, signature: Any, *statement: object) -> bool:
-        """Whether a client has signed what it sent; else it is left out, before others refuse to answer for it."""
+        """Whether a client has signed its message. If not, it is left out, before others refuse to answer for it."""
         try:
             self.require_signed(cohort.server, client_id, signature, *statement)
         except ProtectionError as error:
@@ -319,7 +320,7 @@ class Masked(Correspondent, fedplug.Sealer):
 
     @at_client
     def advertise(self, client: Client) -> bytes:
-        """AdvertiseKeys: a fresh key pair s_u of this round; gives the public half, and behind it its signature."""
+        """AdvertiseKeys: a fresh key pair s_u of this round. Returns the public half, followed by its signature."""
         memory = client.memory(self)
         private, public = secrets.key_pair()
         memory.update(
@@ -331,11 +332,11 @@ class Masked(Correspondent, fedplug.Sealer):
     def share_keys(self, client: Client, asked: tuple[int, dict[int, bytes]]) -> list[bytes]:
         """ShareKeys: b_u, and letters with a share of it and of s_u for the neighbours, ascending.
 
-        It is told how many clients are in the graph, and its neighbours' public keys by client.
+        It receives the number of clients in the graph, and its neighbours' public keys by client.
 
         Raises:
-            ProtectionError: fewer neighbours than shares are needed, or a key that is not signed, where keys are; or it
-                has shared in this round.
+            ProtectionError: there are fewer neighbours than shares needed, or a key lacks a required signature, or the
+                client has shared in this round already.
         """
         size, keys = asked
         memory, me = self._memory(client), client.client_id
@@ -361,16 +362,15 @@ class Masked(Correspondent, fedplug.Sealer):
         return list(self.write_letters(client, dict(sorted(dealt.items())), self._about(memory)).values())
 
     def _about(self, memory: Mapping[str, Any]) -> str:
-        """What a letter with shares is about: where keys are signed, it opens only where the same ones were shown."""
+        """The context of a letter with shares. Where keys are signed, it opens only where the same keys were sent."""
         return " ".join(["shares", *([memory["shown"].hex()] if memory["shown"] else [])])
 
     @at_client
     def take_shares(self, client: Client, letters: dict[int, bytes]) -> None:
-        """Keeps the neighbours' letters; with those that wrote it exchanges masks. Once a round: with others after
-        its upload it would take clients for neighbours with which it has exchanged none.
-
+        """Keeps the neighbours' letters, and exchanges masks with their writers. Once a round: with other letters after
+        its upload, it would count clients as neighbours with which it has exchanged no masks.
         Raises:
-            ProtectionError: it has other letters of this round.
+            ProtectionError: it already has other letters of this round.
         """
         memory = self._memory(client)
         letters = {sender: letter for sender, letter in letters.items() if sender in memory["keys"]}
@@ -379,10 +379,10 @@ class Masked(Correspondent, fedplug.Sealer):
         memory["letters"] = letters
 
     def _memory(self, client: Client) -> dict[str, Any]:
-        """What this client keeps of the round.
+        """This client's memory of the round.
 
         Raises:
-            ProtectionError: it made no keys in this round: its process was started again in the middle of it.
+            ProtectionError: it made no keys in this round, because its process was restarted in the middle of it.
         """
         memory = client.memory(self)
         if memory.get("round") != client.ctx.round:
@@ -398,12 +398,12 @@ class Masked(Correspondent, fedplug.Sealer):
         """MaskedInput: y_u.
 
         Raises:
-            ProtectionError: positions of the client's own, or letters of fewer neighbours than shares open.
+            ProtectionError: positions differ between clients, or too few neighbours' letters are there to open.
         """
         if block.positions is not None:
             raise ProtectionError(
-                f"zone {block.zone} has positions of this client's own; {self.name} adds values one by one: let the "
-                "negotiation share the zone"
+                f"zone {block.zone} has positions that differ between clients; {self.name} adds values one by one: let "
+                "the negotiation share the zone"
             )
         memory = self._memory(client)
         if not memory["own"] or len(memory["letters"]) < memory["threshold"]:
@@ -428,7 +428,7 @@ class Masked(Correspondent, fedplug.Sealer):
         )  # fmt: skip
 
     def _masks_of(self, client: Client, zone: str) -> list[tuple[bytes, int]]:
-        """Seeds of a client's masks with their signs: its own, and those that it shares with neighbours."""
+        """Seeds of a client's masks with their signs: its own seed, and those that it shares with neighbours."""
         memory, me = self._memory(client), client.client_id
         agreement = masks.KeyAgreement(memory["private"])
         pairs = [
@@ -441,7 +441,7 @@ class Masked(Correspondent, fedplug.Sealer):
         return secrets.derive(secret, ctx.digest, self.name, ctx.round, zone)
 
     def _purpose(self, ctx: Context, zone: str, one: int, other: int) -> bytes:
-        """Of the mask of a pair: one vector is masked with it."""
+        """The purpose of the mask of a pair. It masks one vector."""
         first, second = sorted((one, other))
         return f"{ctx.digest} {self.name} round {ctx.round} {zone} of {first} and {second}".encode()
 
@@ -449,7 +449,7 @@ class Masked(Correspondent, fedplug.Sealer):
         """Adds masked updates modulo 2^bits.
 
         Raises:
-            ProtectionError: an upload that is not like the others; its client is blamed.
+            ProtectionError: an upload is not like the others; its client is blamed.
         """
         first = next(iter(blocks.values()))
         bits, bound = self.options.bits, first.meta.get("bound")
@@ -495,9 +495,9 @@ class Masked(Correspondent, fedplug.Sealer):
         """Unmasking, at the server.
 
         Raises:
-            TooFewClients: more clients are missing than the graph allows for, or some client's secret has fewer
-                shares than open it.
-            ProtectionError: shares that do not belong together, or a sum that so many updates cannot give.
+            TooFewClients: more clients are missing than the graph allows for, or there are too few shares of some
+                client's secret.
+            ProtectionError: shares do not belong together, or the sum is too large for that number of updates.
         """
         if block.sealed_by != self.name:
             raise ProtectionError(f"{self.name} cannot open a {block.zone} block sealed by {block.sealed_by}")
@@ -523,7 +523,7 @@ class Masked(Correspondent, fedplug.Sealer):
             if agreement.public != memory["keys"][absent]:
                 raise ProtectionError(f"the shares of client {absent}'s key open another one: a share is wrong")
             for other in memory["neighbours"][absent]:
-                if other in inside:  # who added its mask with the one that is gone, or subtracted it
+                if other in inside:  # this client added or subtracted its mask with the absent client
                     seed = agreement.seed(memory["keys"][other], self._purpose(ctx, block.zone, absent, other))
                     taken.append((seed, -1 if absent > other else 1))
         with ctx.party.operation(f"{self.name}.unmask", block.size * len(taken)):
@@ -531,10 +531,10 @@ class Masked(Correspondent, fedplug.Sealer):
         return self._plain(block, total, ctx.num_clients)
 
     def _plain(self, block: Block, total: NDArray[Any], clients: int) -> Block:
-        """The values that a sum of residues is.
+        """The values that a sum of residues represents.
 
         Raises:
-            ProtectionError: so many updates cannot give it: a mask is still on it.
+            ProtectionError: the sum is too large for that number of updates: a mask is still on it.
         """
         bound, bits = block.meta["bound"], self.options.bits
         numbers = FixedPoint(bound, clients, bits) if self.options.wraps is None else Wrapping(bound, clients, bits)
@@ -546,7 +546,7 @@ class Masked(Correspondent, fedplug.Sealer):
     def _collected(
         self, block: Block, inside: set[int], gone: set[int], neighbours: Mapping[int, Sequence[int]], ctx: Context
     ) -> dict[int, dict[int, bytes]]:
-        """By client whose secret it is, the shares that its neighbours answer with; asked for once a round."""
+        """The shares that neighbours reply with, by the client whose secret it is. Asked for once a round."""
         answers: dict[str, Any] = ctx.party.memory(self)["answers"]
         key = ",".join(map(str, sorted(inside)))
         if key in answers:
@@ -568,10 +568,10 @@ class Masked(Correspondent, fedplug.Sealer):
         return found
 
     def _with_signatures(self, asked: Mapping[int, list[Any]], inside: set[int], ctx: Context) -> dict[int, list[Any]]:
-        """ConsistencyCheck: what those who sign are asked, with the signatures of all others among their neighbours.
+        """ConsistencyCheck: the questions for the clients that sign, with the signatures of all their neighbours.
 
         Raises:
-            TooFewClients: fewer sign than shares open.
+            TooFewClients: fewer clients sign than shares open.
         """
         cohort: Cohort = ctx.party.cohort  # type: ignore[attr-defined]
         memory = ctx.party.memory(self)
@@ -593,7 +593,7 @@ class Masked(Correspondent, fedplug.Sealer):
         }
 
     def _secret(self, found: Mapping[int, Mapping[int, bytes]], owner: int, which: int, ctx: Context) -> bytes:
-        """A client's secret of this round from the shares that were answered."""
+        """A client's secret of this round from the shares in the replies."""
         shares, threshold = found[owner], ctx.party.memory(self)["thresholds"][owner]
         if len(shares) < threshold:
             what = "own mask" if which == _SELF else "key"
@@ -605,11 +605,11 @@ class Masked(Correspondent, fedplug.Sealer):
 
     @at_client
     def agree(self, client: Client, inside: list[int]) -> bytes:
-        """ConsistencyCheck: what this client was shown of the round's keys, 32 bytes, and its signature over that and
-        over who is in the sum; for one such list in a round.
+        """ConsistencyCheck: a digest of the round's keys as this client received them, 32 bytes, and its signature over
+        that and the list of clients in the sum. It signs one such list a round.
 
         Raises:
-            ProtectionError: it has signed another list, is not in this one, or knows too few of it.
+            ProtectionError: it has signed another list, is not in this one, or has too few letters for it.
         """
         memory, me = self._memory(client), client.client_id
         if memory["agreed"] and memory["agreed"] != inside:
@@ -632,10 +632,10 @@ class Masked(Correspondent, fedplug.Sealer):
         return shown + self.sign(client, _IN_THE_SUM, shown, inside)
 
     def _require_agreed(self, client: Client, inside: Sequence[int], signatures: Mapping[int, Any]) -> None:
-        """Refuses to answer unless as many clients as shares open have signed what this one has signed.
+        """Refuses to answer unless at least the threshold of clients has signed the same statement as this one.
 
         Raises:
-            ProtectionError: they have not; names who has not.
+            ProtectionError: too few have signed; the error names a client that has not.
         """
         memory, me = self._memory(client), client.client_id
         if not memory["agreed"] or memory["agreed"] != sorted({*inside, me}):
@@ -652,18 +652,18 @@ class Masked(Correspondent, fedplug.Sealer):
 
     @at_client
     def unmask(self, client: Client, asked: tuple[Any, ...]) -> list[bytes]:
-        """Unmasking: a share of b_v for each neighbour whose upload is in the sum, of s_v for each that dropped out, by
-        ascending numbers of clients.
+        """Unmasking: a share of b_v for each neighbour whose upload is in the sum, and of s_v for each that dropped
+        out, by ascending client number.
 
-        For one such division of its neighbours in a round, also after a restart: with both shares of one client an
-        upload opens. Where keys are signed, only once enough others have signed the same division.
+        It answers for one such division of its neighbours in a round, even after a restart, because both shares of one
+        client open its upload. Where keys are signed, it answers only once enough others have signed the same division.
 
         Args:
-            client: who answers.
+            client: the client that answers.
             asked: the neighbours in the sum, those that dropped out, and signatures by client where keys are signed.
 
         Raises:
-            OpenedBefore: it has answered for another one.
+            OpenedBefore: it has answered for another division.
             ProtectionError: a client is on both sides, fewer are in the sum than shares open, or fewer have signed.
             MessageError: a letter does not open.
         """
@@ -680,14 +680,16 @@ class Masked(Correspondent, fedplug.Sealer):
         if self.signers() is not None:
             self._require_agreed(client, inside, signatures[0] if signatures else {})
         letters = {v: memory["letters"][v] for v in sorted({*inside, *gone})}
-        # With the letters: a round that is repeated has other masks, and its sum would be another one.
+        # Together with the letters: a repeated round has other masks, and its sum would be a different one.
         asked_for = [codec.encode([sorted(inside), sorted(gone)]), *letters.values()]
         with client.openings.once(client.ctx.round, self.name, "", sorted({*inside, client.client_id}), asked_for):
             contents = self.read_letters(client, letters, self._about(memory))
             return [shamir.part(contents[v], _PAIR if v in gone else _SELF) for v in letters]
 
     def open_upload(self, block: Block, sender: int, parties: Sequence[Party]) -> Block | None:
-        """One upload, with the shares of its masks that clients among the parties were sent, and the server's keys."""
+        """One upload, opened with the shares of its masks that clients among the parties received, and with the
+        server's keys.
+        """
         servers = [p.memory(self) for p in parties if not isinstance(p, Client)]
         clients = [p for p in parties if isinstance(p, Client) and p.memory(self).get("round") == p.ctx.round]
         clients = [client for client in clients if sender in client.memory(self)["letters"]]

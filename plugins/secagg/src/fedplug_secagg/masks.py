@@ -1,6 +1,6 @@
 """Masks of secure aggregation (Bonawitz et al., CCS 2017): seeds of pairs, AES-256-CTR streams, residues as bits.
 
-Two clients agree on a seed by X25519; one adds the stream of the seed to its vector and the other subtracts it. A
+Two clients agree on a seed by X25519. One adds the stream of the seed to its vector and the other subtracts it. A
 modulus is 2^b. Vectors are kept in the smallest unsigned words of at least b bits, which wrap by themselves. 2^b
 divides the modulus of a word, so bits above b are dropped once: when a vector is packed, in ceil(m b / 8) bytes.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BLOCK = 2**17
-"""Bytes of a stream made at once: with as many of the vector and of zeros they stay in a cache."""
+"""Bytes of a stream made at once. Together with as many bytes of the vector and of zeros they fit into a cache."""
 _ZEROS = bytes(_BLOCK)
 _COLUMNS = 4096
 """Columns of words that are packed at once, for the same reason."""
@@ -30,10 +30,10 @@ _COLUMNS = 4096
 
 
 class KeyAgreement:
-    """A client's end of X25519: seeds that it shares with others, each for one purpose.
+    """A client's end of X25519: seeds that it shares with other clients, each for one purpose.
 
-    The shared secret of a pair is worked out once and kept in this object alone; it goes when the object goes. Keep one
-    as long as its private key: for masks a round, since shares of the key open it afterwards.
+    The shared secret of a pair is computed once and kept only in this object, for as long as the object exists. Keep
+    the object as long as its private key. For masks that is one round, since shares of the key open it afterwards.
     """
 
     def __init__(self, private: bytes) -> None:
@@ -48,15 +48,15 @@ class KeyAgreement:
         return self._public
 
     def seed(self, public: bytes, purpose: bytes) -> bytes:
-        """32 bytes that the other client's object gives for this one's public key, by HKDF-SHA256.
+        """32 bytes by HKDF-SHA256. The other client's object gives the same bytes for this object's public key.
 
         Args:
             public: the other client's key, 32 raw bytes.
-            purpose: names the run, round, zone and use. One seed masks one vector: two vectors under one mask give
-                their difference away.
+            purpose: names the run, round, zone and use. One seed masks one vector: two vectors under one mask reveal
+                their difference.
 
         Raises:
-            MessageError: that is no public key.
+            MessageError: that is not a public key.
         """
         key = self._keys.get(public)
         if key is None:
@@ -67,7 +67,7 @@ class KeyAgreement:
                     f"a public key of {len(public)} bytes is not one of X25519, or is a weak one, under which anyone "
                     "knows the seed"
                 ) from error
-            # The extract step of HKDF (RFC 5869); both public keys as its salt bind the seed to this pair.
+            # The extract step of HKDF (RFC 5869). Both public keys as its salt bind the seed to this pair.
             key = self._keys[public] = hmac.digest(b"".join(sorted((public, self._public))), shared, "sha256")
         return hmac.digest(key, purpose + b"\x01", "sha256")
 
@@ -84,7 +84,7 @@ def word(bits: int) -> np.dtype[Any]:
     """The smallest unsigned type of at least `bits` bits, in which residues modulo 2^bits are kept and masked.
 
     Raises:
-        ProtectionError: not from 8 to 64.
+        ProtectionError: bits are not from 8 to 64.
     """
     if not 8 <= bits <= 64:
         raise ProtectionError(
@@ -96,13 +96,13 @@ def word(bits: int) -> np.dtype[Any]:
 def add_masks(total: NDArray[Any], masks: Iterable[tuple[bytes, int]]) -> None:
     """Adds streams to a vector, in place and modulo its word.
 
-    Block by block, with all streams on a block, so that the vector passes through memory once.
+    It works block by block, with all streams on a block, so that the vector passes through memory once.
 
     Args:
         total: contiguous, of a type that `word` gives, shape (m,).
         masks: pairs of a seed, 32 bytes, and a sign: +1 adds the stream, -1 subtracts it.
     """
-    # Counter 0: a seed is the key of one stream only.
+    # Counter 0: a seed is the key of only one stream.
     streams = [
         (Cipher(algorithms.AES256(seed), modes.CTR(bytes(16))).encryptor(), np.add if sign > 0 else np.subtract)
         for seed, sign in masks
@@ -132,9 +132,9 @@ def packed_size(size: int, bits: int) -> int:
 def pack(residues: NDArray[Any], bits: int) -> bytes:
     """Residues modulo 2^bits in ceil(m bits / 8) bytes; higher bits of a word are dropped.
 
-    Not one after the other, which would need odd shifts everywhere: the vector is cut into r = 64 / gcd(bits, 64) rows,
-    and a column of r residues makes whole words of 64 bits. So each step shifts a whole row. What is left, fewer than r
-    residues, follows one by one.
+    The residues are not packed one after the other, which would need odd shifts everywhere. Instead the vector is cut
+    into r = 64 / gcd(bits, 64) rows, and a column of r residues makes whole words of 64 bits. So each step shifts a
+    whole row. The remaining residues, fewer than r, follow one by one.
 
     Args:
         residues: of the type `word(bits)`, shape (m,).
@@ -167,7 +167,7 @@ def unpack(data: bytes, size: int, bits: int) -> NDArray[Any]:
     """Inverse of `pack`: residues of the type `word(bits)`, shape (size,).
 
     Raises:
-        MessageError: another number of bytes, or bits after the last residue.
+        MessageError: the number of bytes is wrong, or there are bits after the last residue.
     """
     kind = word(bits)
     if len(data) != packed_size(size, bits):

@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from fedplug import Recipe
 
 _OF_DELTA = 1e-3
-"""How much of delta the chance may be that a graph falls apart, which the ledger leaves out."""
+"""Largest share of delta for the probability that a graph falls apart, which the ledger leaves out."""
 
 
 class SecAggPlus(Masked):
-    """Mask updates with O(log n) neighbours each, so that masks cancel in the sum and nobody holds a key (SecAgg+).
+    """Mask updates with O(log n) neighbours each, so that masks cancel in the sum and no party holds a key (SecAgg+).
 
-    How many neighbours, and how many of their shares open, follows from what may go wrong: the share of clients that
-    collude with the server, and the share that drops out. Both failure probabilities are computed and printed. Holds
-    against an honest-but-curious server; for signed keys there is `secagg.bonawitz`.
+    The number of neighbours, and of their shares that open, follows from two shares of clients: those that collude with
+    the server, and those that drop out. Both failure probabilities are computed and printed. Holds against an
+    honest-but-curious server; `secagg.bonawitz` offers signed keys.
     """
 
     # Signatures are not offered here. With a server that lies after the keys are exchanged ("semi-malicious"), the
-    # paper proves less: that what is opened are sums over a stated share of the clients each, maybe several of them.
-    # The ledger charges one sum. And t would have to exceed half of the neighbours by far (`double_asking` in `graph`).
+    # paper proves less: the opened sums are each over a stated share of the clients, and there may be several. The
+    # ledger charges one sum. And t would have to exceed half of the neighbours by far (`double_asking` in `graph`).
 
     class Options(MaskOptions):
         """Options of `secagg.plus`."""
@@ -38,7 +38,7 @@ class SecAggPlus(Masked):
         )
         dropped: float = Field(0.1, ge=0, lt=1, description="delta: the share of clients that may drop out in a round")
         sigma: float = Field(
-            40.0, gt=0, description="bits of statistical security: an upload is open with at most 2^-sigma"
+            40.0, gt=0, description="bits of statistical security: an upload can be opened with at most 2^-sigma"
         )
         eta: float = Field(30.0, gt=0, description="bits of correctness: a sum cannot be opened with at most 2^-eta")
 
@@ -48,14 +48,14 @@ class SecAggPlus(Masked):
         """The smallest graph that is secure and correct by the exact tails; see `fedplug_secagg.graph`.
 
         Raises:
-            ProtectionError: there is none.
+            ProtectionError: no such graph exists.
         """
         options = self.options
-        corrupt = max(options.corrupt, 1 / clients)  # of a few clients a small share is none; one is always thinkable
+        corrupt = max(options.corrupt, 1 / clients)  # a small share of few clients is none, but one is always possible
         return graph.smallest(clients, corrupt, options.dropped, options.sigma, options.eta)
 
     def check(self, recipe: Recipe) -> list[str]:
-        """What stands against it, a chance of failing among it that a delta would have to hold."""
+        """Obstacles, including a probability of failure that delta would have to cover."""
         if problems := super().check(recipe):
             return problems
         sizes = {max(3, recipe.min_clients), recipe.clients}
@@ -69,7 +69,7 @@ class SecAggPlus(Masked):
         return []
 
     def may_drop(self, size: int) -> int:
-        """As many as `dropped` says: for these the graph of those left is connected but for 2^-sigma."""
+        """The number by `dropped`. The graph of the remaining clients is then connected but for 2^-sigma."""
         return math.floor(self.options.dropped * size + 1e-9)
 
     def describe(self) -> str:

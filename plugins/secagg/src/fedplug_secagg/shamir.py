@@ -1,14 +1,15 @@
 """Shamir's t-of-n sharing of 32-byte secrets (Communications of the ACM, 1979) among clients.
 
-A secret is cut into 12 limbs of 22 bits. Each limb is shared by itself over the field of the prime p = 2^23 - 15, with
-other coefficients, so that fewer than t shares are independent of the secret: Shamir's theorem, limb by limb.
+A secret is cut into 12 limbs of 22 bits. Each limb is shared separately over the field of the prime p = 2^23 - 15, with
+independent coefficients. So fewer than t shares are independent of the secret, by Shamir's theorem limb by limb.
 
 The small prime makes it fast. Elements have 23 bits, products 46, and sums of 128 products fit the 53 bits in which
-floating-point arithmetic is exact, in whatever order it adds. So all shares of a dealer are one matrix product of BLAS.
+floating-point arithmetic is exact, in any order of additions. So all shares of a dealer are one matrix product of BLAS.
 Two secrets for 200 holders with t = 101 took 0.6 ms. With a prime above 2^256 each coefficient and holder needs a
-multiplication of big integers: 12 ms through gmpy2. GF(2^128) in two limbs, as PyCryptodome has it: over a second.
+multiplication of big integers, which takes 12 ms through gmpy2. GF(2^128) in two limbs, as in PyCryptodome, takes over
+a second.
 
-A share has 36 bytes a secret, where 32 are the least.
+A share has 36 bytes per secret; the minimum is 32.
 """
 
 from __future__ import annotations
@@ -25,16 +26,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 P = 2**23 - 15
-"""The prime. Client i gets the polynomial's value at i + 1, so that numbers of clients end at P - 2."""
+"""The prime. Client i gets the polynomial's value at i + 1, so client numbers end at P - 2."""
 SECRET = 32
 """Bytes of a secret."""
 SHARE = 36
 """Bytes of a share of one secret."""
 _LIMBS, _LIMB_BITS = 12, 22
 _EXACT = 128
-"""Products of two elements whose sum is below 2^53."""
+"""Number of products of two elements whose sum is below 2^53."""
 _CHECKS = 4
-"""Random sums that must be zero where there are more shares than needed; a wrong share passes with P^-4 < 2^-91."""
+"""Number of random sums that must be zero if there are more shares than needed. A wrong share passes with P^-4 < 2^-91.
+"""
 
 
 def deal(secrets: Sequence[bytes], holders: Sequence[int], threshold: int) -> dict[int, bytes]:
@@ -42,14 +44,14 @@ def deal(secrets: Sequence[bytes], holders: Sequence[int], threshold: int) -> di
 
     Args:
         secrets: 32 bytes each.
-        holders: numbers of the clients that get a share; the dealer is one of them if it keeps one.
-        threshold: t; this many shares open a secret, and fewer tell nothing about it.
+        holders: numbers of the clients that get a share; includes the dealer if it keeps one.
+        threshold: t; this many shares open a secret, and fewer reveal nothing about it.
 
     Returns:
         By holder, 36 bytes for each secret, in their order.
 
     Raises:
-        ProtectionError: there is no such sharing.
+        ProtectionError: no such sharing exists.
     """
     if any(len(secret) != SECRET for secret in secrets):
         lengths = ", ".join(str(len(secret)) for secret in secrets)
@@ -57,8 +59,8 @@ def deal(secrets: Sequence[bytes], holders: Sequence[int], threshold: int) -> di
     _check_threshold(threshold)
     if threshold > len(holders):
         raise ProtectionError(
-            f"threshold={threshold} must be at most the number of holders, {len(holders)}: more shares than that do "
-            "not exist; lower it"
+            f"threshold={threshold} must be at most the number of holders, {len(holders)}: there are no more shares; "
+            "lower it"
         )
     places = _places(holders)
     rows = np.concatenate([_limbs(secrets).reshape(1, -1), _uniform(threshold - 1, _LIMBS * len(secrets))])
@@ -86,12 +88,12 @@ def combine(parts: Mapping[int, bytes], threshold: int) -> bytes:
     """The secret, 32 bytes, behind shares of one secret of one dealer.
 
     Args:
-        parts: by holder, as `part` cuts them; at least `threshold`. Those beyond are checked against the others.
+        parts: by holder, as `part` cuts them; at least `threshold`. Additional ones are checked against the others.
         threshold: t of the dealer.
 
     Raises:
-        ProtectionError: too few shares; one that is malformed, whose holder is blamed; or shares of no common
-            polynomial: at least one is wrong.
+        ProtectionError: there are too few shares, or one is malformed, and its holder is blamed, or the shares have no
+            common polynomial, so at least one is wrong.
     """
     _check_threshold(threshold)
     if len(parts) < threshold:
@@ -108,7 +110,7 @@ def combine(parts: Mapping[int, bytes], threshold: int) -> bytes:
         raise ProtectionError(f"the share of client {holder} holds a number of 2^23 - 15 or more").blame(holder)
     at_zero, zeros = _sums(holders, threshold)
     limbs = _product(at_zero, rows)[0]
-    # 20 of the 276 bits of a sharing are not the secret's: with random shares they are zero once in a million times.
+    # 20 of the 276 bits of a sharing are not part of the secret. With random shares they are zero once in a million.
     fits = bool((limbs >> _LIMB_BITS == 0).all()) and int(limbs[-1]) >> (8 * SECRET % _LIMB_BITS) == 0
     if not fits or _product(zeros, rows).any():
         raise ProtectionError(
@@ -125,7 +127,7 @@ def _check_threshold(threshold: int) -> None:
 
 
 def _places(holders: Sequence[int]) -> NDArray[np.int64]:
-    """Where the polynomials are evaluated; 0 is the secret's place."""
+    """Points at which the polynomials are evaluated; 0 is the secret's point."""
     if len(set(holders)) < len(holders):
         raise ProtectionError("a holder is named twice; every client gets one share")
     if wrong := [holder for holder in holders if not 0 <= holder < P - 1]:
@@ -152,7 +154,7 @@ def _elements(data: bytes) -> NDArray[np.int64]:
 def _uniform(rows: int, columns: int) -> NDArray[np.int64]:
     """Independent elements of the field from the system's randomness."""
     found = _words(rows * columns)
-    # 15 of 2^23 words are no element; they are drawn again, so that no element is likelier.
+    # 15 of 2^23 words are not an element. They are redrawn, so that no element is more likely.
     while (outside := np.flatnonzero(found >= P)).size:
         found[outside] = _words(outside.size)
     return found.reshape(rows, columns)
@@ -172,7 +174,7 @@ def _product(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _powers(places: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """place^0 to place^(count - 1), a row for each place."""
+    """place^0 to place^(count - 1), one row per place."""
     powers = np.ones((len(places), count), np.int64)
     done, step = 1, places % P
     while done < count:
@@ -183,7 +185,7 @@ def _powers(places: NDArray[np.int64], count: int) -> NDArray[np.int64]:
 
 
 def _row_products(matrix: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The product of each row modulo P, by halves."""
+    """The product of each row modulo P, by halving."""
     while (width := matrix.shape[1]) > 1:
         half = width // 2
         halved = matrix[:, :half] * matrix[:, half : 2 * half] % P
@@ -199,9 +201,9 @@ def _inverse(values: NDArray[np.int64]) -> NDArray[np.int64]:
 def _sums(holders: tuple[int, ...], threshold: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Coefficients for shares of these holders: of their value at 0, shape (1, n), and of sums that are 0, (c, n).
 
-    With w_i = 1 / prod_{j != i} (x_i - x_j), sum_i w_i h(x_i) is 0 for every polynomial h of a degree below n - 1. So
-    it is for h = f r, where f has a degree below t and r one below n - t; and only if all shares are on such an f is it
-    0 for every r (the dual of a Reed-Solomon code). A few r are drawn.
+    With w_i = 1 / prod_{j != i} (x_i - x_j), sum_i w_i h(x_i) is 0 for every polynomial h of a degree below n - 1. This
+    holds for h = f r, where f has a degree below t and r one below n - t. Only if all shares are on such an f is it 0
+    for every r (the dual of a Reed-Solomon code). A few r are drawn.
     """
     places = _places(holders)
     apart = (places[:, None] - places[None, :]) % P + np.eye(len(places), dtype=np.int64)

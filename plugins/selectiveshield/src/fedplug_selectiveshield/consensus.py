@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Threshold = Annotated[float, Field(ge=0, le=1)]
-# Told apart beforehand, so that a wrong number is not also said not to be a list.
+# Tested beforehand, so that a wrong number is not also reported as not being a list.
 Thresholds = Annotated[
     Annotated[Threshold, Tag("one")] | Annotated[tuple[Threshold, ...], Tag("each")],
     Discriminator(lambda value: "each" if isinstance(value, (list, tuple)) else "one"),
@@ -27,13 +27,14 @@ Thresholds = Annotated[
 
 
 class Consensus(fedplug.Negotiation):
-    """Encrypt what enough clients find sensitive; each keeps what it alone finds so (SelectiveShield, Sec. 4.2).
+    """Encrypt scalars that enough clients mark sensitive; each client keeps its other marked ones (Sec. 4.2).
 
-    Client n marks the scalars whose score exceeds tau_n (eq. 14). What at least the share rho of the round's clients
-    has marked is encrypted, the same positions at every client (eq. 16; `rho: 1` is the intersection, eq. 15). What
-    else a client has marked stays with it (`retained`, eq. 17), and the rest goes to the zone `other_zone` (eq. 18).
+    Client n marks the scalars whose score exceeds tau_n (eq. 14). Scalars that at least the share rho of the round's
+    clients has marked are encrypted, the same positions at every client (eq. 16; `rho: 1` is the intersection, eq. 15).
+    The other scalars that a client has marked stay with it (`retained`, eq. 17). All remaining scalars go to the zone
+    `other_zone` (eq. 18).
 
-    At least one client must have marked a scalar. By the letter of eq. 16, rho = 0 would encrypt the whole model.
+    At least one client must have marked a scalar. Taken literally, eq. 16 would encrypt the whole model at rho = 0.
     """
 
     class Options(fedplug.Options):
@@ -65,7 +66,7 @@ class Consensus(fedplug.Negotiation):
 
     @property
     def plans(self) -> Plans:
-        """What a client retains, and so what it does not, differs from client to client; all follows from data."""
+        """The retained zone differs from client to client, and so does the other zone. All zones follow from data."""
         own = frozenset({RETAINED, self.options.other_zone})
         return Plans(zones=own | {ENCRYPTED}, own=own)
 
@@ -75,7 +76,7 @@ class Consensus(fedplug.Negotiation):
         return Reads(by=self.options.by)
 
     def check(self, recipe: Any) -> list[str]:
-        """Something must score the scalars, every client needs a tau, and the rest a zone that travels."""
+        """Something must score the scalars, each client needs a tau, and the other scalars need a zone that is sent."""
         complaints: list[str] = []
         if not recipe.score_parameters:
             complaints.append("the consensus needs scores; add score_parameters: [{use: selectiveshield.fisher}]")
@@ -85,7 +86,7 @@ class Consensus(fedplug.Negotiation):
             given = f"tau has {len(self.options.tau)} thresholds"
             complaints.append(f"{given}, but data.clients={recipe.clients}; write one for each, or a single number")
         if self.options.other_zone in (ENCRYPTED, RETAINED):
-            rule = "is a zone of its own here; write other_zone: noised or other_zone: clear"
+            rule = "has another meaning here; write other_zone: noised or other_zone: clear"
             complaints.append(f"other_zone: {self.options.other_zone} {rule}")
         return complaints
 
@@ -124,9 +125,9 @@ class Consensus(fedplug.Negotiation):
 
     @at_client
     def adopt(self, client: Client, encrypted: NDArray[np.uint8]) -> None:
-        """Eqs. 16-18: what is encrypted is the same at every client; M_n without it stays here; the rest is sent.
+        """Eqs. 16-18: the encrypted zone is the same at every client, the rest of M_n stays here, all else is sent.
 
-        A client that was not in the round has marked nothing, and sends nothing: it only needs to know the positions.
+        A client that was not in the round has marked nothing and sends nothing. It only needs to know the positions.
         """
         round, marked = client.cache.get(self.name, (-1, None))
         if round != client.ctx.round:
@@ -139,7 +140,7 @@ class Consensus(fedplug.Negotiation):
         client.plan = Plan.of(self.options.other_zone, size, zones, shared=(ENCRYPTED,), **masks)
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        """What the negotiation and the uploads show, to whom."""
+        """What the negotiation and the uploads reveal, and to which party."""
         # They name every class that a client has (docs/papers/insiders.md), whatever is encrypted or noised.
         masks = "each client's, by name and in the clear, which tell the classes of its data, and what it retains"
         zone = "which scalars are encrypted follows from the clients' data"
@@ -165,12 +166,12 @@ class Consensus(fedplug.Negotiation):
 
 def votes_needed(rho: float, num_clients: int) -> int:
     """The fewest clients that are a share of at least rho, and at least one: max(1, ceil(rho K))."""
-    # The tiny subtrahend keeps products such as 0.55 * 20 from rising above the integer that they mean.
+    # The tiny subtrahend keeps products such as 0.55 * 20 from rising above the integer that they represent.
     return max(1, math.ceil(rho * num_clients - 1e-9))
 
 
 def tally(ballots: Iterable[NDArray[np.uint8]], size: int) -> NDArray[np.uint32]:
-    """How many of the bitmaps hold each scalar, (P,)."""
+    """Number of bitmaps that hold each scalar, (P,)."""
     votes = np.zeros(size, np.uint32)
     for ballot in ballots:
         votes += np.unpackbits(ballot, count=size)
@@ -178,7 +179,7 @@ def tally(ballots: Iterable[NDArray[np.uint8]], size: int) -> NDArray[np.uint32]
 
 
 def ballot_problem(ballot: Any, size: int) -> str:
-    """What is wrong with what a client sent as its mask; empty if nothing."""
+    """Why a client's mask is not valid; empty if it is."""
     if not isinstance(ballot, np.ndarray) or ballot.dtype != np.uint8 or ballot.shape != ((size + 7) // 8,):
         kind = f"{ballot.dtype}{list(ballot.shape)}" if isinstance(ballot, np.ndarray) else type(ballot).__name__
         return f"its mask is {kind}, which must be uint8[{(size + 7) // 8}]"

@@ -22,9 +22,9 @@ class Fisher(fedplug.Scorer):
     """Score each scalar by its Fisher information, scaled to [0, 1] (SelectiveShield, Sec. 4.1).
 
     The information is estimated on all training examples of the client. `per_sample` is the mean of the squared
-    gradients of single examples (eq. 3). Eq. 12 prints another quantity, the square of one gradient over all examples,
-    which vanishes where gradients of examples cancel, however much each says: that is `batch_sq` (as published). Scores
-    are min-max scaled (eq. 13), so a tensor whose values are all equal, of one scalar for instance, scores 0.
+    gradients of single examples (eq. 3). Eq. 12 prints another quantity, the square of one gradient over all examples.
+    It vanishes where the gradients of examples cancel, however large each is. That is `batch_sq` (as published). Scores
+    are min-max scaled (eq. 13), so a tensor whose values are all equal, such as one of a single scalar, scores 0.
 
     Batch norm is in evaluation mode, with the running statistics that the client has after training.
     """
@@ -38,7 +38,7 @@ class Fisher(fedplug.Scorer):
             description="local training: after it, as in Alg. 1, or before it, as in Sec. 4.1",
         )
         normalise: Literal["tensor", "layer"] = Field(
-            "tensor", description="what is scaled to [0, 1]: each tensor, or a layer's weight and bias together"
+            "tensor", description="unit that is scaled to [0, 1]: each tensor, or a layer's weight and bias together"
         )
         figure_client: int | None = Field(
             None,
@@ -50,7 +50,7 @@ class Fisher(fedplug.Scorer):
         self.options: Fisher.Options = options
 
     def check(self, recipe: Any) -> list[str]:
-        """The client whose values are drawn exists."""
+        """The client whose values are drawn must exist."""
         chosen = self.options.figure_client
         if chosen is None or chosen < recipe.clients:
             return []
@@ -79,7 +79,7 @@ class Fisher(fedplug.Scorer):
         """Eq. 3 (or eq. 12) at the client's model: (P,), none negative.
 
         Raises:
-            ProtectionError: it is not finite.
+            ProtectionError: the information is not finite.
         """
         train, vector = client.data.train, client.local if self.options.at == "after" else client.start
         with client.operation("fisher information", len(train)):
@@ -118,7 +118,7 @@ def normalised(values: NDArray[Any], groups: Iterable[Sequence[slice]]) -> NDArr
     Returns:
         float32 (P,), in [0, 1].
     """
-    values = values.astype(np.float64)  # in which the difference of two float32 can neither overflow nor vanish
+    values = values.astype(np.float64)  # here the difference of two float32 can neither overflow nor vanish
     scores = np.zeros(len(values), np.float32)
     for slices in groups:
         low = min(float(values[part].min(initial=np.inf)) for part in slices)

@@ -1,4 +1,4 @@
-"""Uploads that do not show which scalars a client keeps to itself: pure noise in their place."""
+"""Hides in uploads which scalars a client retains: it sends pure noise in their place."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from fedplug import Context, Known, Operations, Widen, hookimpl
 
 
 class HideSupport(fedplug.Protector):
-    """Send zeros, which later get noise, where a client keeps its own values; positions then look alike everywhere.
+    """Send zeros, which later get noise, for the values that a client retains. All uploads then have equal positions.
 
-    Without it the positions of an upload leave out those that the client retains (SelectiveShield, eq. 17), and show
-    them so. With it every client sends every position that is not encrypted, and every sum is divided by the number of
-    all clients: where clients retain, the mean shrinks accordingly. It comes before the noise; whether before or after
-    the clip makes no difference, since zeros have no norm.
+    Without it the positions of an upload leave out those that the client retains (SelectiveShield, eq. 17), and so
+    reveal them. With it every client sends every position that is not encrypted, and every sum is divided by the number
+    of all clients. Where clients retain values, the mean shrinks accordingly. The component must come before the noise.
+    It can come before or after the clip, since zeros have no norm.
 
-    The server of `selectiveshield.consensus` sees each client's mask in the negotiation, and so what it retains; this
-    hides it from whoever sees uploads only, and under negotiations that keep masks secret.
+    The server of `selectiveshield.consensus` sees each client's mask in the negotiation, and so the retained positions.
+    The component hides them from parties that see only uploads, and under negotiations that keep masks secret.
     """
 
     class Options(fedplug.Options):
@@ -31,7 +31,7 @@ class HideSupport(fedplug.Protector):
         Raises:
             Misplaced: there is noise already.
         """
-        known.before("noise", f"zeros that get no noise show what they stand for; put {self.name} before the noise")
+        known.before("noise", f"zeros without noise show which values they replace; put {self.name} before the noise")
         return (Widen(),)
 
     def describe(self) -> str:

@@ -1,4 +1,4 @@
-"""SelectiveShield's personal models: the global model, with a client's own values where it kept them (eq. 27)."""
+"""SelectiveShield's personal models: the global model, with a client's own values where it retained them (eq. 27)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedplug.api.blocks import RETAINED
 
 
 class Merge(fedplug.Opener):
-    """Train on from the global model with this client's own values where it retained them (SelectiveShield, eq. 27).
+    """Continue from the global model with this client's own values where it retained them (SelectiveShield, eq. 27).
 
     theta_n = M_pers * theta_n,local + (1 - M_pers) * theta_global (Alg. 1, line 23). A client that is left out of a
     round keeps the values that it retained in its last one.
@@ -24,7 +24,7 @@ class Merge(fedplug.Opener):
 
     @hookimpl
     def postprocess(self, known: Known, ctx: Context) -> Operations:
-        """The client goes on with its own model; its values stay as they are.
+        """The client continues with its personal model. The values stay as they are.
 
         Raises:
             Misplaced: the zone is not that of the retained values.

@@ -1,4 +1,4 @@
-"""SelectiveShield's noise (Sec. 4.4), with the standard deviation as printed and as it has to be."""
+"""SelectiveShield's noise (Sec. 4.4), with the standard deviation as printed and a correct one."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from fedplug_std.schedules import geometric_schedule
 from pydantic import model_validator
 
 _OTHERS = -1
-"""Stands for the clients without a norm or noise of their own."""
+"""Key of the clients that have no separate norm or noise."""
 
 
 class Own(fedplug.Options):
-    """C_n and sigma_n of one client, where they are not those of all."""
+    """C_n and sigma_n of one client, where they differ from the common ones."""
 
-    client: int = Field(ge=0, description="whose they are; clients count from 0")
+    client: int = Field(ge=0, description="number of the client; clients count from 0")
     norm: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="C_n, to which this client clips further; default: that of all"
     )
@@ -42,19 +42,19 @@ class Own(fedplug.Options):
 class Noise(fedplug.Protector):
     """Add Gaussian noise to one client's clipped values (SelectiveShield, eq. 21), in one of three amounts.
 
-    sigma is the multiplier for which eq. 22 states the cost. With clipping norm C and K clients in a round,
+    sigma is the multiplier for which eq. 22 states the cost. With clipping norm C and K clients in a round:
 
-    * `local` adds std C sigma. Eq. 22 then is the cost of each client's upload.
+    * `local` adds std C sigma. Eq. 22 is then the cost of each client's upload.
     * `distributed` adds C sigma / sqrt(K), so that the sum has C sigma. Only the sum is private to that degree, so the
       zone must be encrypted afterwards.
-    * `as_published` adds C sigma sqrt(K), as eq. 21 prints. Uploads then cost a K-th of what eq. 22 says in Renyi DP,
-      and the mean has noise of C sigma: as if a single client had added it.
+    * `as_published` adds C sigma sqrt(K), as eq. 21 prints. In Renyi DP, uploads then cost a K-th of the value of
+      eq. 22. The mean has noise of C sigma, as if a single client had added it.
 
-    `own` gives single clients a clipping norm C_n and a sigma_n of their own, as Sec. 4.4 allows and the paper's
-    analysis leaves out. They are options, hence public: chosen from a client's data they would tell of it. The ledger
-    charges everybody what the client with the least noise pays, and notes what each pays.
+    `own` gives single clients their own clipping norm C_n and sigma_n, as Sec. 4.4 allows and the paper's analysis
+    leaves out. They are options, hence public: if they were chosen from a client's data, they would reveal something
+    about it. The ledger charges all clients the cost of the client with the least noise, and notes the cost of each.
 
-    The ledger states what the noise really gives. Everything else is as with `std.gaussian`.
+    The ledger states the true cost of the noise. Everything else is as with `std.gaussian`.
     """
 
     class Options(NoiseOptions):
@@ -85,7 +85,7 @@ class Noise(fedplug.Protector):
                 if getattr(own, wrong) is not None:
                     raise ValueError(f"client {own.client}: {wrong} does not go with the {right} of all; write {right}")
                 if own.norm is None and getattr(own, right) is None:
-                    raise ValueError(f"client {own.client}: give it a norm or {right} of its own, or remove it")
+                    raise ValueError(f"client {own.client}: give it its own norm or {right}, or remove it")
                 if own.client in seen:
                     raise ValueError(f"client {own.client} is there twice; keep one of them")
                 seen.add(own.client)
@@ -116,11 +116,11 @@ class Noise(fedplug.Protector):
                 raise ProtectionError(str(error)) from error
 
         def said_of(self, client_id: int | None) -> Own | None:
-            """What is said of one client; nothing of None."""
+            """The entry of `own` for one client; None for None."""
             return next((own for own in self.own if own.client == client_id), None)
 
         def of_client(self, client_id: int | None) -> Noise.Options:
-            """The noise of one client; of None that of clients without their own."""
+            """The noise of one client; for None, that of clients without their own."""
             own = self.said_of(client_id)
             changed = own.model_dump(exclude_none=True, include={"epsilon", "noise_multiplier"}) if own else {}
             return self.model_copy(update={**changed, "own": ()})
@@ -142,7 +142,7 @@ class Noise(fedplug.Protector):
         return complaints
 
     def factor(self, num_clients: int) -> float:
-        """What sigma is multiplied by to give the noise of one upload.
+        """Factor by which sigma is multiplied to give the noise of one upload.
 
         Args:
             num_clients: K, unless `participants` says otherwise.
@@ -152,9 +152,9 @@ class Noise(fedplug.Protector):
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
-        """Eq. 21, with the std of `choice`; what one upload really carries, whatever sigma claims.
+        """Eq. 21, with the std of `choice`: the noise that one upload really carries, whatever sigma claims.
 
-        Noise for the sum must be encrypted later in the chain, which the check of a recipe asks for.
+        Noise for the sum must be encrypted later in the chain. The check of a recipe requires it.
 
         Raises:
             Misplaced: nothing bounds the values, there is noise already, or they are encrypted.
@@ -174,10 +174,10 @@ class Noise(fedplug.Protector):
         return (local_noise(options, known, ctx, factor, trust, as_published=as_published, note=note),)
 
     def _of_each(self, known: Known, ctx: Context) -> Operations:
-        """Eqs. 20 and 21 where clients differ: each clips to its C_n and adds C_n sigma_n; all are charged the least.
+        """Eqs. 20 and 21 where clients differ: each clips to its C_n and adds C_n sigma_n. All pay as the least noisy.
 
         Raises:
-            Misplaced: as `protect`; or a client's norm is above the bound that holds.
+            Misplaced: as `protect`; or a client's norm is above the bound of the zone.
         """
         options, factor = self.options, self.factor(ctx.num_clients)
         bound = known.need_norm(CLIP_FIRST)
@@ -202,7 +202,7 @@ class Noise(fedplug.Protector):
         return clip, dataclasses.replace(noise, std=noise.std if mine is not None else None, promised=promised)
 
     def _paid(self, given: list[int], ctx: Context) -> str:
-        """What each client pays that takes part in every round, in words."""
+        """The cost of each client that takes part in every round, in words."""
         factor, delta = self.factor(ctx.num_clients), self.options.delta
         paid: dict[str, list[str]] = {}
         for number in given:
@@ -222,8 +222,8 @@ class Noise(fedplug.Protector):
 
 @functools.cache
 def lemma_2_multiplier(epsilon: float, delta: float) -> float:
-    """The noise multiplier whose Renyi bound, at the best order, is (epsilon, delta) (Lemma 2); for T rounds, times
-    sqrt(T).
+    """The noise multiplier whose Renyi bound, at the best order, is (epsilon, delta) (Lemma 2). For T rounds, multiply
+    by sqrt(T).
 
     Args:
         epsilon: privacy loss, > 0.

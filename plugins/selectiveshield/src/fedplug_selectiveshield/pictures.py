@@ -1,4 +1,4 @@
-"""The pictures of SelectiveShield's Appendix C: how Fisher information is distributed, raw and scaled (Fig. 5 to 7)."""
+"""Pictures of SelectiveShield's Appendix C: the distribution of Fisher information, raw and scaled (Fig. 5 to 7)."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 _BINS = 50
 _FEW_LAYERS = 12
-"""Up to this many layers get a histogram each."""
+"""Up to this number, each layer gets its own histogram."""
 
 
 def fisher_pictures(
     information: NDArray[np.float64], scores: NDArray[np.float32], client: Client, ctx: Context
 ) -> dict[str, dict[str, Any]]:
-    """Histograms of the raw (Fig. 6) and the scaled values (Fig. 7, tau marked), and box plots a layer (Fig. 5).
+    """Histograms of the raw (Fig. 6) and the scaled values (Fig. 7, tau marked), and box plots per layer (Fig. 5).
 
     Args:
         information: eq. 3, (P,), finite.
         scores: eq. 13, (P,), in [0, 1].
-        client: whose values they are.
+        client: the client whose values are drawn.
         ctx: knows the negotiation, and so the client's tau.
 
     Returns:
@@ -57,7 +57,7 @@ def _of_layers(values: NDArray[Any], layout: Layout) -> dict[str, NDArray[Any]]:
 
 
 def _histograms(values: NDArray[Any], layout: Layout, mark: float | None) -> list[dict[str, Any]]:
-    """One panel a layer; of a model of many layers one for all of it. Scores, which have a mark, lie in [0, 1]."""
+    """One panel per layer; for a model with many layers one panel for all. Scores, which have a mark, lie in [0, 1]."""
     layers = _of_layers(values, layout)
     panels = []
     for title, part in layers.items() if len(layers) <= _FEW_LAYERS else [("all layers", values)]:

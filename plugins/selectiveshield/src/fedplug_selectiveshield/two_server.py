@@ -12,11 +12,11 @@ from fedplug_std.gaussian import NoiseOptions
 class TwoServer(fedplug.Aggregator):
     """Sum ciphertexts and noised values at a server without the key; the key server opens (SelectiveShield, Sec. 4.5).
 
-    All clients weigh alike. A position that some clients retain is divided by the number of those that sent it;
+    All clients have equal weight. A position that some clients retain is divided by the number of clients that sent it.
     `clients` divides by all clients that sent the zone, as eq. 26 does (as published), which shrinks the mean there.
 
-    The step is server_lr times the mean. The paper says that server_lr = K gives FedAvg; it gives the sum of all
-    updates, and 1 gives FedAvg.
+    The step is server_lr times the mean. The paper says that server_lr = K gives FedAvg. It gives the sum of all
+    updates; 1 gives FedAvg.
     """
 
     class Options(fedplug.Options):
@@ -32,7 +32,7 @@ class TwoServer(fedplug.Aggregator):
         self.options: TwoServer.Options = options
 
     def check(self, recipe: Any) -> list[str]:
-        """No other rule divides the sums."""
+        """No other rule may divide the sums."""
         changed = self.options.server_lr != 1 or self.options.divide_by != "contributors"
         poisson = recipe.sampling is not None and recipe.sampling.scheme == "poisson"
         opening = [use for chain in recipe.postprocess.values() for use in chain]

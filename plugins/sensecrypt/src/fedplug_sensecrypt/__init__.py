@@ -1,1 +1,1 @@
-"""SenseCrypt: clusters of clients, encryption budgets, and a mask of its own for each client."""
+"""SenseCrypt: clusters of clients, encryption budgets, and an individual mask for each client."""

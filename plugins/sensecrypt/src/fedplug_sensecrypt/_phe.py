@@ -1,8 +1,8 @@
-"""Paillier through phe (python-paillier), the library of the paper; phe itself is imported when something is computed.
+"""Paillier through phe (python-paillier), the library of the paper. phe is imported at the first computation.
 
 One row, that is a count and a value, becomes one ciphertext: the plaintext count * 2^64 + value, taken modulo n. Whole
-numbers are encrypted as they are. phe's floats would carry an exponent in clear that tells the magnitude of the value
-(0.5: -14, 1e-6: -18), and additions of unlike exponents take 4.6 times as long.
+numbers are encrypted directly. phe's floats would carry an exponent in the clear that reveals the magnitude of the
+value (0.5: -14, 1e-6: -18), and additions of different exponents take 4.6 times as long.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 COUNT_BITS = 64
-"""Where the count begins in a plaintext; sums of values lie within +-2^62."""
+"""First bit of the count in a plaintext. Sums of values are within +-2^62."""
 _HALF = 1 << COUNT_BITS - 1
 
 
@@ -31,13 +31,13 @@ class Phe:
         return phe.generate_paillier_keypair(n_length=bits)[1]
 
     def dump_context(self, context: Any, *, public_key: bool = False, secret_key: bool = False) -> bytes:
-        """The modulus, which is the public key and all that adding needs; or the primes, which are the secret key."""
+        """The modulus, which is the public key and suffices for adding; or the primes, which are the secret key."""
         if secret_key:
             return f"p {context.p:x} q {context.q:x}".encode()
         return f"n {_public(context).n:x}".encode()
 
     def load_context(self, data: bytes) -> Any:
-        """The key of `dump_context`.
+        """The key from the bytes of `dump_context`.
 
         Raises:
             MessageError: the bytes are not a key.
@@ -56,7 +56,7 @@ class Phe:
         raise MessageError(f"{len(data)} bytes are not a Paillier key; they were damaged")
 
     def encrypt(self, context: Any, rows: NDArray[Any]) -> tuple[bytes, ...]:
-        """One ciphertext for each row (count, value), int64 (m, 2), each with a random factor of its own."""
+        """One ciphertext for each row (count, value), int64 (m, 2), each with a fresh random factor."""
         key = _public(context)
         plain = ((int(count) << COUNT_BITS) + int(value) for count, value in rows)
         # Without an explicit factor raw_encrypt draws one from the system's randomness.
@@ -66,7 +66,7 @@ class Phe:
         """Sums ciphertexts index by index.
 
         Raises:
-            MessageError: a ciphertext is damaged; its upload is the last one drawn.
+            MessageError: a ciphertext is damaged. Its upload is the last one drawn.
         """
         import phe
 
@@ -79,12 +79,12 @@ class Phe:
                     totals[index] += number
                 else:
                     totals.append(number)
-        # `be_secure` would multiply a new random factor into each sum, at 900 times the cost of adding: the factors of
-        # the uploads are random already, and their product is.
+        # `be_secure` would multiply a new random factor into each sum, at 900 times the cost of adding. The factors of
+        # the uploads are random already, and so is their product.
         return tuple(_to_bytes(key, total.ciphertext(be_secure=False)) for total in totals)
 
     def decrypt(self, context: Any, ciphertexts: Sequence[bytes], slots: int) -> NDArray[np.int64]:
-        """Rows (count, value), int64 (m, 2); the count is -1 where the plaintext is none of a sum.
+        """Rows (count, value), int64 (m, 2). The count is -1 where the plaintext is not that of a sum.
 
         Raises:
             ProtectionError: the context is not a secret key.

@@ -1,9 +1,9 @@
-"""Clusters of like vectors: affinity propagation (Frey & Dueck 2007), and no cluster that is too small.
+"""Clusters of similar vectors: affinity propagation (Frey & Dueck 2007), without clusters that are too small.
 
-Affinity propagation passes messages between points until each has an exemplar; how many clusters there are follows
-from the preference, here the median similarity. The paper gives it the Euclidean distance as similarity; since it
-maximises similarity, that would group the clients that are least alike, so the default is the negative squared
-distance of the original method.
+Affinity propagation passes messages between points until each has an exemplar. The number of clusters follows from the
+preference, here the median similarity. The paper gives it the Euclidean distance as similarity. It maximises
+similarity, so that would group the clients that are least alike. The default is therefore the negative squared distance
+of the original method.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _ITERATIONS = 1000
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Clustering:
-    """What came out.
+    """The result of a clustering.
 
     Attributes:
         labels: int64 (n,), 0 to count - 1, numbered by each cluster's first point.
         count: number of clusters.
-        before_merging: how many there were before small ones joined others.
-        converged: False where affinity propagation came to no rest; then all points are one cluster.
+        before_merging: number of clusters before small ones joined others.
+        converged: False where affinity propagation did not converge; then all points are one cluster.
     """
 
     labels: NDArray[np.int64]
@@ -43,7 +43,7 @@ def distances(vectors: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
     size = len(vectors)
     apart = np.zeros((size, size))
     for i in range(size):
-        for j in range(i):  # pair by pair: stacking the vectors of a large model would double the memory
+        for j in range(i):  # pair by pair, because stacking the vectors of a large model would double the memory
             apart[i, j] = apart[j, i] = np.linalg.norm(vectors[i].astype(np.float64) - vectors[j])
     return apart
 
@@ -62,7 +62,7 @@ def cluster(
     """
     labels, converged = np.zeros(len(apart), np.int64), True
     pairs = apart[~np.eye(len(apart), dtype=np.bool_)]
-    if pairs.size and np.ptp(pairs) > 0:  # otherwise nothing tells the points apart
+    if pairs.size and np.ptp(pairs) > 0:  # otherwise the points do not differ
         found, converged = _affinity_propagation(apart if as_published else -(apart**2), damping, seed)
         labels = found if converged else labels
     merged = merge_small(labels, apart, min_cluster)
@@ -70,7 +70,7 @@ def cluster(
 
 
 def _affinity_propagation(similarity: NDArray[np.float64], damping: float, seed: int) -> tuple[NDArray[np.int64], bool]:
-    """Labels, and whether the messages came to rest; the preference is the median similarity."""
+    """Labels, and whether the messages converged. The preference is the median similarity."""
     from sklearn.cluster import AffinityPropagation
     from sklearn.exceptions import ConvergenceWarning
 
@@ -80,7 +80,7 @@ def _affinity_propagation(similarity: NDArray[np.float64], damping: float, seed:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         labels = np.asarray(method.fit_predict(similarity), np.int64)
-    # Without convergence there may be labels all the same, of whatever the messages happened to say last.
+    # Without convergence there may still be labels, from whatever the last messages were.
     return labels, not any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
 
 
@@ -88,16 +88,16 @@ def merge_small(labels: NDArray[np.int64], apart: NDArray[np.float64], least: in
     """Joins each cluster of fewer than `least` points to the nearest one by mean distance, the smallest first.
 
     Args:
-        labels: of any numbers, (n,).
+        labels: arbitrary numbers, (n,).
         apart: distances, (n, n).
-        least: fewest points of a cluster; where all points together are fewer, they are one cluster.
+        least: fewest points of a cluster; if all points together are fewer, they are one cluster.
 
     Returns:
         int64 (n,), 0 to count - 1, numbered by each cluster's first point.
     """
     clusters = [np.flatnonzero(labels == label) for label in dict.fromkeys(labels.tolist())]
     while len(clusters) > 1:
-        smallest = min(clusters, key=len)  # of several the first
+        smallest = min(clusters, key=len)  # the first of several
         if len(smallest) >= least:
             break
         others = [other for other in clusters if other is not smallest]

@@ -1,4 +1,4 @@
-"""SenseCrypt's encryption budgets (Sec. 3.2): what share of the model each device can encrypt in time."""
+"""SenseCrypt's encryption budgets (Sec. 3.2): the share of the model that each device can encrypt in time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 def budgets(bandwidth: ArrayLike, speed: ArrayLike) -> NDArray[np.float64]:
     """alpha_i = min(r_i / max r, v_i / max v), over the largest of these; the best device gets 1.
 
-    The budgets are relative: they do not say that any device encrypts in time, only that all take equally long as far
-    as the scarcer of its two resources decides.
+    The budgets are relative. They do not say that any device encrypts in time, only that all take equally long, as far
+    as the scarcer of the two resources decides.
 
     Args:
         bandwidth: r, of each client of a group, > 0, in any unit, (n,).

@@ -1,6 +1,6 @@
-"""The figure of the simulated clock beside the wall clock, where the recipe describes the parties' devices.
+"""The figure of the simulated clock next to the wall clock, where the recipe describes the parties' devices.
 
-fedplug-lab asks for it through the entry-point group `fedplug_lab.section`; nobody else imports this.
+fedplug-lab finds it through the entry-point group `fedplug_lab.section`. No other module imports it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FAR_APART = 20  # beyond this ratio of the largest to the smallest value, the a
 
 
 class Clock(Section):
-    """What the simulated clock adds to a report: a figure."""
+    """The simulated clock's addition to a report: a figure."""
 
     key = "clock"
 
@@ -61,7 +61,7 @@ def chart(rows: Rows) -> Chart | None:
     note = "Two different clocks: the wall clock is this machine's, with all parties on it."
     if shown.size and highest > _FAR_APART * float(shown.min()):
         log_axis(panel.y, scale * float(shown.min()), scale * highest)
-        transfer = np.where(transfer > 0, transfer, np.nan)  # nothing sent at all: a logarithm has no place for it
+        transfer = np.where(transfer > 0, transfer, np.nan)  # nothing was sent: a logarithm cannot show it
         note += " Logarithmic scale."
     else:
         panel.y.low, panel.y.high = 0.0, 1.08 * scale * highest or 1.0
@@ -82,7 +82,7 @@ def chart(rows: Rows) -> Chart | None:
 
 
 def _slowest(rounds: Sequence[SimulatedTime]) -> str:
-    """Which client the rounds waited for most often, and how much slower it is than the middle of them."""
+    """The client that the rounds waited for most often, and how much slower it is than the median."""
     found = Counter(each.slowest for each in rounds if each.slowest is not None)
     if not found:
         return "No client took part."

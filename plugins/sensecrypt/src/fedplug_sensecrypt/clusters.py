@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 class Clusters(fedplug.Groups):
-    """Group clients with like data by affinity propagation on noised sensitivity vectors (SenseCrypt, Alg. 2).
+    """Group clients with similar data by affinity propagation on noised sensitivity vectors (SenseCrypt, Alg. 2).
 
-    Once, in round 1: each client clips its sensitivity vector to the norm G, adds Gaussian noise and sends it. The
-    server clusters the vectors; no number of clusters is given. A cluster of fewer than `min_cluster` clients joins the
-    nearest one, because what is opened of its sums would show too much of each member. Each cluster has its own model
-    from then on.
+    In round 1 only, each client clips its sensitivity vector to the norm G, adds Gaussian noise and sends it. The
+    server clusters the vectors, without a given number of clusters. A cluster of fewer than `min_cluster` clients joins
+    the nearest one, because its opened sums would reveal too much about each member. Each cluster then has its own
+    model.
 
-    The noise hides the replacement of one client's data by any other, which moves the clipped vector by 2G at most; it
+    The noise hides the replacement of one client's data by any other, which moves the clipped vector by at most 2G. It
     is exact for every epsilon. The paper's formula holds for epsilon < 1 and takes G (`calibration: classical`). At
     epsilon 1 the noise drowns the vectors of every model measured here, and clusters are a matter of chance (README).
     """
@@ -50,8 +50,8 @@ class Clusters(fedplug.Groups):
     class Options(fedplug.Options):
         norm: float | None = Field(
             0.001, gt=0, allow_inf_nan=False,
-            description="G, L2 norm to which vectors are clipped; below all norms that occur, so that directions alone "
-            "count. null: as they are, as in Sec. 3.1 (as published), without noise",
+            description="G, L2 norm to which vectors are clipped; below all norms that occur, so that only directions "
+            "count. null: unchanged, as in Sec. 3.1 (as published), without noise",
         )  # fmt: skip
         epsilon: float | None = Field(1.0, gt=0, description="privacy loss of a client's vector; null: no noise")
         delta: float = Field(1e-5, gt=0, lt=1, description="failure probability that epsilon is calibrated for")
@@ -65,7 +65,7 @@ class Clusters(fedplug.Groups):
         )
         similarity: Literal["negative_squared_distance", "distance"] = Field(
             "negative_squared_distance",
-            description="what affinity propagation maximises; distance, as published, groups unlike clients",
+            description="quantity that affinity propagation maximises; distance, as published, groups unlike clients",
         )
         damping: float = Field(0.5, ge=0.5, lt=1, description="of affinity propagation")
         min_cluster: int = Field(3, description="smaller clusters join the nearest one; 3 or more")
@@ -99,11 +99,11 @@ class Clusters(fedplug.Groups):
 
     @property
     def reads(self) -> Reads:
-        """One sensitivity a scalar."""
+        """One sensitivity per scalar."""
         return Reads(by=self.options.by, per="scalar")
 
     def check(self, recipe: Any) -> list[str]:
-        """Sums of two clients are refused, and round 1 must see everybody."""
+        """Sums of two clients are refused, and round 1 must include every client."""
         found, options = [], self.options
         if not recipe.score_parameters:
             found.append("the clusters need sensitivities; add score_parameters: [{use: sensecrypt.sensitivity}]")
@@ -150,7 +150,7 @@ class Clusters(fedplug.Groups):
             seed=ctx.seed,
         )  # fmt: skip
         members = [[present[index] for index in np.flatnonzero(found.labels == label)] for label in range(found.count)]
-        # Whoever sent no vector that can be used must share some model: that of most.
+        # A client that sent no valid vector must share some model: that of the largest cluster.
         absent = sorted(set(range(ctx.num_clients)) - set(present))
         max(members, key=len).extend(absent)
         cohort.regroup({f"cluster-{number}": ids for number, ids in enumerate(members, start=1)})
@@ -183,10 +183,10 @@ class Clusters(fedplug.Groups):
         client.log[f"{self.name}.clipped"] = float(clipped is not gamma)
         return clipped
 
-    # -- what it costs and shows ---------------------------------------------------------------------------------------
+    # -- its cost and what it reveals ----------------------------------------------------------------------------------
 
     def ballots(self, round: int, ctx: Context) -> Operations:
-        """The vectors of round 1: clipped to G, then noised. Without noise they cost nothing that can be counted."""
+        """The vectors of round 1: clipped to G, then noised. Without noise they have no cost that can be counted."""
         options, std = self.options, self.stddev()
         if round > 0 or std == 0 or options.norm is None:
             return ()
@@ -202,7 +202,7 @@ class Clusters(fedplug.Groups):
         )  # fmt: skip
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        """Who sees the vectors and the clusters."""
+        """Which parties see the vectors and the clusters."""
         if self.stddev() > 0:
             paid, groups = "sent once, clipped and noised", "they follow from noised vectors"
             return [
@@ -211,7 +211,7 @@ class Clusters(fedplug.Groups):
                 ),
                 Reveals("clusters", ("server", "client"), covered_by="epsilon", note=groups),
             ]
-        # Some vectors name every class that a client has: what else the server cannot read does not help.
+        # Some vectors name every class that a client has. Hiding other values from the server does not help.
         shown = (
             "|w * gradient| of each client, by name and without noise, which tells the classes of its data; write "
             "groups: {epsilon: 1} to add noise"
@@ -222,7 +222,7 @@ class Clusters(fedplug.Groups):
         ]
 
     def assess(self, server: Server, truth: GroundTruth) -> dict[str, float]:
-        """What was found in round 1, and where the true categories are known the adjusted Rand index (Eq. 11)."""
+        """Statistics of round 1 and, where the true categories are known, the adjusted Rand index (Eq. 11)."""
         groups = server.groups
         facts: dict[str, float] = dict(server.memory(self).get("facts", {}))
         if truth.categories is not None and groups:
@@ -265,7 +265,7 @@ def clip(gamma: NDArray[np.float32], norm: float) -> NDArray[np.float32]:
 
 
 def vector_problem(vector: Any, size: int) -> str:
-    """What is wrong with what a client sent as its vector; empty if nothing."""
+    """Why a client's vector is not valid; empty if it is."""
     if not isinstance(vector, np.ndarray) or vector.dtype != np.float32 or vector.shape != (size,):
         kind = f"{vector.dtype}{list(vector.shape)}" if isinstance(vector, np.ndarray) else type(vector).__name__
         return f"its sensitivity vector is {kind}, which must be float32[{size}]"

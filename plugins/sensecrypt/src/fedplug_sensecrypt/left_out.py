@@ -1,4 +1,4 @@
-"""What clients encrypt in vain: values whose position too few of them encrypted, so that no sum holds it."""
+"""Values that clients encrypt in vain, because too few clients encrypted their position and no sum holds it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def in_vain(positions: Mapping[int, NDArray[np.uint32]], least: int, position_block: int) -> dict[int, float]:
-    """By client, the share of its ciphertexts that hold nothing but values which no sum holds.
+    """By client, the share of its ciphertexts that hold only values which no sum holds.
 
     Args:
-        positions: what each client of a group encrypted of a zone; not empty.
-        least: how many clients must have encrypted a position for a sum to hold it.
-        position_block: how many consecutive positions share a ciphertext.
+        positions: positions in a zone that each client of a group encrypted; not empty.
+        least: number of clients that must have encrypted a position for a sum to hold it.
+        position_block: number of consecutive positions that share a ciphertext.
     """
     known, counts = np.unique(np.concatenate(list(positions.values())), return_counts=True)
     held = np.unique(known[counts >= least] // position_block)
@@ -31,9 +31,9 @@ def in_vain(positions: Mapping[int, NDArray[np.uint32]], least: int, position_bl
 
 
 def encrypted_in_vain(server: Server, groups: Mapping[str, Sequence[int]]) -> dict[str, dict[int, float]]:
-    """Of the uploads at the server, by encrypting operation and client, the share that no sum will hold.
+    """By encrypting operation and client, the share of the uploads at the server that no sum will hold.
 
-    Empty where zones lie in the same place at all clients: then nothing is left out.
+    Empty where zones have the same positions at all clients, because then nothing is left out.
     """
     found: dict[str, dict[int, float]] = {}
     ctx = server.ctx
@@ -46,5 +46,5 @@ def encrypted_in_vain(server: Server, groups: Mapping[str, Sequence[int]]) -> di
                 continue
             of = found.setdefault(f"{name}.encrypt", {})
             for client_id, share in in_vain(where, max(1, ctx.min_clients), seal.position_block).items():
-                of[client_id] = 1 - (1 - of.get(client_id, 0.0)) * (1 - share)  # of several zones
+                of[client_id] = 1 - (1 - of.get(client_id, 0.0)) * (1 - share)  # over several zones
     return found

@@ -1,4 +1,4 @@
-"""SenseCrypt's encryption: Paillier, one scalar a ciphertext, so that every client may have a mask of its own."""
+"""SenseCrypt's encryption: Paillier with one scalar per ciphertext, so that every client may have its own mask."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SCALE = 2**32
-"""Fixed-point units of 1; phe's floats have exponents of their own, which travel in clear."""
+"""Fixed-point units per 1. phe's floats have individual exponents, which travel in the clear."""
 
 
 class SignedFixedPoint:
-    """The codec: one signed whole number a value, in units of 2^-32; what is out of range is refused.
+    """The codec: one signed whole number per value, in units of 2^-32. Values out of range are refused.
 
     Attributes:
         range: largest magnitude of a value.
@@ -33,12 +33,12 @@ class SignedFixedPoint:
         self.range = range
 
     def encode(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], float]:
-        """Codes of one update; nothing saturates.
+        """Codes of one update. No value saturates.
 
         Raises:
             ProtectionError: a value is NaN, infinite or out of range.
         """
-        # Not the values themselves: the message travels to the server.
+        # Without the values themselves: the message travels to the server.
         wrong = int(np.count_nonzero(~(np.abs(values) <= self.range)))
         if wrong:
             raise ProtectionError(
@@ -48,14 +48,14 @@ class SignedFixedPoint:
         return np.rint(values * SCALE).astype(np.int64), 0.0
 
     def num_slots(self, size: int) -> int:
-        """One a value."""
+        """One per value."""
         return size
 
     def decode(self, slots: NDArray[Any], size: int, contributors: int) -> NDArray[np.float32]:
         """Values of summed codes.
 
         Raises:
-            ProtectionError: a sum that so many values within range cannot give.
+            ProtectionError: a sum is larger than that number of values within range can give.
         """
         sums = slots[:size]
         if sums.size and int(np.abs(sums).max()) > contributors * round(self.range * SCALE):
@@ -66,21 +66,21 @@ class SignedFixedPoint:
         return (sums / SCALE).astype(np.float32)
 
     def counts(self, slots: NDArray[Any]) -> NDArray[np.int64]:
-        """The counts as they are."""
+        """The counts, unchanged."""
         return slots.astype(np.int64)
 
 
 class Paillier(Encryption):
-    """Encrypt a zone with Paillier through phe, one scalar a ciphertext (SenseCrypt, Sec. 4.1).
+    """Encrypt a zone with Paillier through phe, one scalar per ciphertext (SenseCrypt, Sec. 4.1).
 
-    Values are signed fixed-point numbers in units of 2^-32, so sums are exact but for that rounding; the high bits of a
-    plaintext count contributors. A ciphertext covers one position, so clients with masks of their own add up position
-    by position. Sums hold only what at least `min_clients` clients encrypted; the paper's union of masks is
-    `min_clients: 1`. Slow as in the paper, about 10 ms and 512 bytes a scalar: `std.paillier` and `std.bfv` pack.
+    Values are signed fixed-point numbers in units of 2^-32, so sums are exact but for that rounding. The high bits of a
+    plaintext count contributors. A ciphertext covers one position, so clients with different masks add up position by
+    position. Sums hold only positions that at least `min_clients` clients encrypted; the paper's union of masks is
+    `min_clients: 1`. As slow as in the paper, about 10 ms and 512 bytes per scalar: `std.paillier` and `std.bfv` pack.
     """
 
     class Options(he_keys.Options):
-        """Who holds the key, and how long it is."""
+        """Which party holds the key, and how long it is."""
 
         bits: int = Field(2048, ge=2048, le=8192, multiple_of=2, description="length of the modulus n; the paper: 2048")
         range: float = Field(
@@ -94,21 +94,21 @@ class Paillier(Encryption):
     backend = Phe()
 
     def scheme(self) -> str:
-        """Its parameters in a line."""
+        """Its parameters in one line."""
         return (
             f"Paillier {self.options.bits} through phe, one value a ciphertext, steps of 2^-32, range "
             f"±{self.options.range:g}"
         )
 
     def step(self, num_clients: int) -> float:
-        """Grid step of the weighted values, whatever the number of clients."""
+        """Grid step of the weighted values, for any number of clients."""
         return 1 / SCALE
 
     def agree(self, max_clients: int) -> SignedFixedPoint:
         """The codec for that many clients.
 
         Raises:
-            ProtectionError: their sum could leave the 62 bits that it has.
+            ProtectionError: their sum could exceed the 62 bits available.
         """
         options = self.options
         if max_clients * options.range * SCALE >= 2**62:
@@ -119,10 +119,10 @@ class Paillier(Encryption):
         return SignedFixedPoint(options.range)
 
     def new_keys(self, max_clients: int) -> tuple[Any, Terms]:
-        """A new secret key; the terms are its length and the most clients of a sum.
+        """A new secret key. The terms are its length and the most clients of a sum.
 
         Raises:
-            ProtectionError: sums of so many clients could overflow.
+            ProtectionError: sums of that many clients could overflow.
         """
         self.agree(max_clients)
         return self.backend.new_context(self.options.bits), {"bits": self.options.bits, "max_clients": max_clients}

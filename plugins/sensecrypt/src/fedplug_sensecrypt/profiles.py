@@ -1,4 +1,4 @@
-"""The section `profiles` of a recipe: what the devices behind the parties can do; for budgets and a simulated clock."""
+"""The section `profiles` of a recipe: the capacity of the parties' devices, for budgets and a simulated clock."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Profile(Options):
     """The device of some parties."""
 
     of: list[int | Literal["server", "key_server"]] = Field(
-        min_length=1, description="whose: client ids, `server`, `key_server`"
+        min_length=1, description="parties: client ids, `server`, `key_server`"
     )
-    cpus: float = Field(gt=0, allow_inf_nan=False, description="processors; work is taken to scale with them")
-    bandwidth: float = Field(gt=0, allow_inf_nan=False, description="MB/s, up and down alike")
+    cpus: float = Field(gt=0, allow_inf_nan=False, description="processors; work is assumed to scale with them")
+    bandwidth: float = Field(gt=0, allow_inf_nan=False, description="MB/s, the same up and down")
 
     @field_validator("of", mode="before")
     @classmethod
     def _names_parties(cls, value: Any) -> Any:
-        """One message for what pydantic would refuse once for every kind of party."""
+        """One message where pydantic would give one for every kind of party."""
         if not isinstance(value, list | tuple) or not value:
             raise ValueError("must be a list of parties, such as [0, 1, server]")
         for party in value:
@@ -39,7 +39,7 @@ class Profile(Options):
 
 
 UNLIMITED = Profile.model_construct(of=["server", "key_server"], cpus=1.0, bandwidth=math.inf)
-"""What a server is taken to have where the recipe gives it no profile: one CPU, traffic that takes no time."""
+"""The assumed device of a server without a profile in the recipe: one CPU, traffic that takes no time."""
 
 
 def by_party(profiles: Iterable[Profile]) -> dict[int | str, Profile]:
@@ -48,7 +48,7 @@ def by_party(profiles: Iterable[Profile]) -> dict[int | str, Profile]:
 
 
 class ProfileSection(Section):
-    """CPUs and bandwidth of the devices: those of every client, or none; drive the simulated clock."""
+    """CPUs and bandwidth of the devices: those of every client, or none. They drive the simulated clock."""
 
     Item = Profile
 
@@ -61,7 +61,7 @@ class ProfileSection(Section):
         WorkLog(protocol.recipe, protocol.wire, protocol.server, protocol.key_server, protocol.events)
 
     def of_client(self, client_id: int) -> Profile | None:
-        """What the client's device can do."""
+        """The capacity of the client's device."""
         return by_party(self.items).get(client_id)
 
     def check(self, around: Around) -> Iterator[tuple[KeyPath, str]]:
@@ -70,19 +70,19 @@ class ProfileSection(Section):
             yield from profile_problems(self.items, around.clients)
 
     def reveals(self, recipe: Recipe) -> list[Reveals]:
-        """What the clients report for the clock."""
+        """The counts that clients report for the clock."""
         note = "how many examples it trains on, how many values it encrypts, and how long that took, in every round"
         return [Reveals("operation counts of each client", ("server",), note=note)]
 
 
 def profiles_of(recipe: Recipe) -> Sequence[Profile]:
-    """The profiles of a recipe; none where it says nothing of devices."""
+    """The profiles of a recipe; none where it has no such section."""
     section = ProfileSection.of(recipe)
     return section.items if section else ()
 
 
 def profile_problems(profiles: Sequence[Profile], num_clients: int) -> Iterator[tuple[KeyPath, str]]:
-    """What is wrong with the profiles of a recipe as a whole, each with its path in the list."""
+    """Problems with the profiles of a recipe as a whole, each with its path in the list."""
     owner: dict[int | str, int] = {}
     for index, profile in enumerate(profiles):
         for place, party in enumerate(profile.of):
@@ -93,7 +93,7 @@ def profile_problems(profiles: Sequence[Profile], num_clients: int) -> Iterator[
             elif party in owner:
                 who = f"client {party}" if isinstance(party, int) else party
                 where = "twice" if owner[party] == index else f"under profiles.{owner[party]} already"
-                yield path, f"{who} stands {where}; every party has one profile, remove one of the two"
+                yield path, f"{who} is listed {where}; every party has one profile, remove one of the two"
             else:
                 owner[party] = index
     without = [client_id for client_id in range(num_clients) if client_id not in owner]

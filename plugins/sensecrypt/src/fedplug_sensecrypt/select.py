@@ -18,15 +18,15 @@ from fedplug_sensecrypt.profiles import Profile, profiles_of
 from fedplug_sensecrypt.selection import Problem, Selection, security_level, solve
 
 Device = list[float]
-"""What a client says of its device: bandwidth r and processing speed v."""
+"""A client's report about its device: bandwidth r and processing speed v."""
 
 
 class Select(fedplug.Negotiation):
     """Let each client encrypt the scalars most sensitive for it, as many as its device can (SenseCrypt, Sec. 3).
 
     The server derives an encryption budget for each client from bandwidth and CPUs, within its group. In every round
-    each client solves the selection problem (Eq. 9) for itself: encrypt few scalars and cover much sensitivity, at most
-    the budget, at least the share 1 - C exp(-B alpha) of the sensitivity. Masks differ between clients.
+    each client solves the selection problem (Eq. 9) for itself. It encrypts few scalars that cover much sensitivity: at
+    most the budget, and at least the share 1 - C exp(-B alpha) of the sensitivity. Masks differ between clients.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Select(fedplug.Negotiation):
         )
         mutual_information: float | None = Field(
             None, ge=0, allow_inf_nan=False,
-            description="eta, largest I(W; (1-X)W) in bits, 64-bin estimate; null reports it only; the paper takes 2.0",
+            description="eta, largest I(W; (1-X)W) in bits, 64-bin estimate; null only reports it; the paper takes 2.0",
         )  # fmt: skip
         budget: float | None = Field(None, gt=0, le=1, description="alpha of every client, instead of profiles")
         global_budget: bool = Field(
@@ -65,23 +65,23 @@ class Select(fedplug.Negotiation):
 
     @property
     def plans(self) -> Plans:
-        """Two zones, and in both each client has positions of its own: it encrypts what suits it."""
+        """Two zones, with different positions at each client: every client encrypts the scalars that it chooses."""
         zones = frozenset({ENCRYPTED, self.options.other_zone})
         return Plans(zones=zones, own=zones)
 
     @property
     def reads(self) -> Reads:
-        """One sensitivity a scalar."""
+        """One sensitivity per scalar."""
         return Reads(by=self.options.by, per="scalar")
 
     def check(self, recipe: Any) -> list[str]:
-        """Something must score the scalars, and something must say what each device can do."""
+        """Something must score the scalars, and something must state the capacity of each device."""
         options, found = self.options, []
         if not recipe.score_parameters:
             found.append("the selection needs sensitivities; add score_parameters: [{use: sensecrypt.sensitivity}]")
         elif problem := unknown_scorer(recipe, options.by):
             found.append(problem)
-        if options.budget is None and not profiles_of(recipe):  # where there are some, every client must have one
+        if options.budget is None and not profiles_of(recipe):  # if there are any, every client must have one
             found.append(
                 "budgets follow from bandwidth and CPUs; add profiles, such as [{of: [0, 1], cpus: 8, bandwidth: 30}], "
                 "or set budget for all clients"
@@ -112,7 +112,7 @@ class Select(fedplug.Negotiation):
         return [profile.bandwidth, profile.cpus]
 
     def budgets(self, cohort: Cohort) -> dict[int, float]:
-        """alpha of every client of the cohort's group, or with `global_budget` of all. Runs at the server."""
+        """alpha of every client of the cohort's group, or of all with `global_budget`. Runs at the server."""
         members = next(ids for ids in cohort.groups.values() if cohort.client_ids[0] in ids)
         if self.options.budget is not None:
             return dict.fromkeys(members, self.options.budget)
@@ -123,7 +123,7 @@ class Select(fedplug.Negotiation):
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        """Sends each client of the group its budget; the client does the rest."""
+        """Sends each client of the group its budget. The client does the rest."""
         alphas = self.budgets(cohort)
         for client_id in cohort.client_ids:
             cohort.only([client_id]).tell_now(self.choose, alphas[client_id])
@@ -149,12 +149,12 @@ class Select(fedplug.Negotiation):
         )  # fmt: skip
         with client.operation(f"{self.name}.solve", ctx.layout.size):
             selection = solve(gamma, problem, client.local)
-        # No zone is shared: blocks travel with their positions, because every client has a mask of its own.
+        # No zone is shared: blocks travel with their positions, because every client has a different mask.
         client.plan = Plan.of(options.other_zone, ctx.layout.size, ctx.zones, **{ENCRYPTED: selection.mask})
         client.log.update({f"{self.name}.{key}": value for key, value in facts(alpha, selection).items()})
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        """What the masks and budgets show."""
+        """Information in the masks and budgets."""
         seal = seal_of(ctx.steps(ENCRYPTED))
         single = seal is None or seal[1].position_block == 1  # single scalars name classes (docs/papers/insiders.md)
         mask = "every client's own, by name, in every round: which " + (
@@ -199,8 +199,8 @@ def facts(alpha: float, selection: Selection) -> dict[str, float]:
 
 
 def device_problem(device: Any) -> str:
-    """What is wrong with what a client reports of its device; empty if nothing."""
+    """Why a client's report about its device is not valid; empty if it is."""
     numbers = isinstance(device, list) and len(device) == 2 and all(type(n) in (int, float) for n in device)
-    if numbers and all(0 < n <= sys.float_info.max for n in device):  # whole numbers may be larger
+    if numbers and all(0 < n <= sys.float_info.max for n in device):  # whole numbers can be larger
         return ""
     return f"its device is {device!r:.60}, which must be a bandwidth and a number of CPUs, finite and > 0"

@@ -1,10 +1,10 @@
 """SenseCrypt's model parameter selection problem (Sec. 3.3, Eq. 4 to 9), solved exactly with one sort.
 
-Every scalar costs the same to encrypt, so of all masks with k ones the best is that of the k largest sensitivities: it
-has the largest sum f2 and satisfies Eq. 7 if any of them does. What is left of the binary program is one number, k.
+Every scalar costs the same to encrypt, so among all masks with k ones the best is that of the k largest sensitivities:
+it has the largest sum f2, and satisfies Eq. 7 if any of them does. The binary program then reduces to one number, k.
 The paper relaxes it to a linear program and rounds, which takes 12 to 18 s where this takes milliseconds.
 
-numpy only; nothing here knows of clients or rounds.
+This module uses only numpy, and knows nothing about clients or rounds.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BINS = 64
-"""Equal-width bins of the plug-in estimate of mutual information. The paper names no estimator; for a mask that follows
-from the weights the continuous quantity is infinite, so that any value is one of a chosen number of bins."""
+"""Equal-width bins of the plug-in estimate of mutual information. The paper names no estimator. For a mask that follows
+from the weights the continuous quantity is infinite, so every value depends on a chosen number of bins."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """The constants of the selection problem at one client; names as in the paper.
+    """The constants of the selection problem at one client, named as in the paper.
 
     Attributes:
         alpha: encryption budget, share of the model that may be encrypted, in [0, 1].
@@ -51,7 +51,7 @@ class Problem:
 
     def cap(self, size: int) -> int:
         """The most scalars that may be encrypted: floor(alpha N), Eq. 6."""
-        # The tiny addend keeps products such as 0.29 * 100 from falling below the integer that they mean.
+        # The tiny addend keeps products such as 0.29 * 100 from falling below the integer that they represent.
         return min(size, math.floor(self.alpha * size + 1e-9))
 
 
@@ -61,12 +61,12 @@ class Selection:
 
     Attributes:
         mask: bool (N,), X of the paper: True where a scalar is encrypted.
-        count: how many are.
+        count: number of scalars to encrypt.
         level: share of the sensitivity that Eq. 7 demands.
         covered: share of the sensitivity that the mask covers.
-        information: I(W; (1 - X) W) in bits, of the 64-bin plug-in estimate; NaN where no weights were given.
-        security_violated: the budget does not suffice for `level`; the budget is used up.
-        information_violated: the budget does not suffice for `eta`; the budget is used up.
+        information: I(W; (1 - X) W) in bits, of the 64-bin plug-in estimate. NaN where no weights were given.
+        security_violated: the budget is too small for `level`, and is used up.
+        information_violated: the budget is too small for `eta`, and is used up.
     """
 
     mask: NDArray[np.bool_]
@@ -86,10 +86,10 @@ def security_level(alpha: float, B: float, C: float) -> float:
 def solve(gamma: NDArray[np.float32], problem: Problem, weights: NDArray[np.float32] | None = None) -> Selection:
     """The mask that minimises beta1 f1 - beta2 f2 under Eq. 6, 7 and, if wanted, 8.
 
-    Over prefixes of the descending order f2 is concave in k, so the objective falls while the next sensitivity exceeds
-    its price and rises from there on. Eq. 7 and Eq. 8 hold from some k on. So k is the largest of these three, and no
-    more than the budget. Of equal sensitivities the lowest index comes first. Where all are 0 nothing tells the scalars
-    apart, and each counts for 1/N of the sensitivity.
+    Over prefixes of the descending order f2 is concave in k. So the objective falls while the next sensitivity exceeds
+    its price, and rises from there on. Eq. 7 and Eq. 8 hold from some k on. So k is the largest of these three, but at
+    most the budget. Of equal sensitivities the lowest index comes first. Where all are 0 the scalars do not differ, and
+    each counts for 1/N of the sensitivity.
 
     Args:
         gamma: sensitivities, finite and >= 0, (N,).
@@ -108,7 +108,7 @@ def solve(gamma: NDArray[np.float32], problem: Problem, weights: NDArray[np.floa
     ascending = _sorted(gamma)
     if ascending[-1] == 0:
         gamma = ascending = np.ones(size, np.float32)
-    prefix = np.cumsum(ascending[::-1], dtype=np.float64)  # prefix[k - 1]: the k largest together
+    prefix = np.cumsum(ascending[::-1], dtype=np.float64)  # prefix[k - 1]: sum of the k largest
     total = float(prefix[-1])
     price = problem.beta1 / problem.beta2 * (1.0 if problem.raw else total / size)
     worthwhile = size - int(np.searchsorted(ascending, price, side="right"))
@@ -131,7 +131,7 @@ def solve(gamma: NDArray[np.float32], problem: Problem, weights: NDArray[np.floa
 
 
 def top(gamma: NDArray[np.float32], ascending: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
-    """Mask of the `count` largest sensitivities, of equal ones the lowest indices.
+    """Mask of the `count` largest sensitivities; of equal ones the lowest indices.
 
     Args:
         gamma: (N,).
@@ -159,7 +159,7 @@ def _sorted(gamma: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _informed(gamma: NDArray[np.float32], ascending: NDArray[np.float32], bins: Bins, eta: float | None) -> int:
-    """The fewest scalars with which Eq. 8 holds, found by halving: the information falls with each of them, to 0."""
+    """The fewest scalars with which Eq. 8 holds, by bisection: the information falls with each of them, to 0."""
     low, high = 0, 0 if eta is None else len(gamma)
     while low < high:
         middle = (low + high) // 2
@@ -177,7 +177,7 @@ class Bins:
     Attributes:
         of_weight: uint8 (N,), the bin of each weight.
         counts: int64 (BINS,), weights in each bin.
-        zero: the bin of 0, which is what an encrypted weight looks like.
+        zero: the bin of 0, the apparent value of an encrypted weight.
     """
 
     of_weight: NDArray[np.uint8]
@@ -204,9 +204,9 @@ class Bins:
     def information(self, mask: NDArray[np.bool_]) -> float:
         """I(W; (1 - X) W) in bits (Eq. 3 and 8), the plug-in estimate over the bins.
 
-        With Y = (1 - X) W it is H(W) - H(W | Y). Knowing Y leaves W open only where Y lies in the bin of 0, which holds
-        the encrypted weights of all bins and the weights that are near 0 themselves. It never rises when one more
-        weight is encrypted.
+        With Y = (1 - X) W it is H(W) - H(W | Y). Given Y, W is uncertain only where Y is in the bin of 0. That bin
+        holds the encrypted weights of all bins and the weights that are near 0 themselves. The information never rises
+        when one more weight is encrypted.
         """
         hidden = np.bincount(self.of_weight[mask], minlength=BINS)
         hidden[self.zero] = self.counts[self.zero]

@@ -12,9 +12,9 @@ from fedplug_std.per_sample import mean_gradient
 class Sensitivity(fedplug.Scorer):
     """Score each scalar by |w * gradient|, the first-order change of the loss if it were zeroed (SenseCrypt, Eq. 2).
 
-    w is the local model after training, the gradient that of its mean cross entropy over all of the client's examples
-    (Alg. 3 writes W_i^e after the local training). The paper writes a product of two vectors; a score for each scalar
-    needs its terms.
+    w is the local model after training. The gradient is that of its mean cross entropy over all of the client's
+    examples (Alg. 3 writes W_i^e after the local training). The paper writes a product of two vectors. A score for each
+    scalar needs the terms of that product.
     """
 
     scoring = Scoring(per="scalar")

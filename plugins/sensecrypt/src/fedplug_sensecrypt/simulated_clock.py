@@ -1,18 +1,18 @@
-"""The simulated clock: how long a round would take on the devices that a recipe's `profiles` describe.
+"""The simulated clock: the time that a round would take on the devices that a recipe's `profiles` describe.
 
-A run counts what every party does (`Party.operation`) and measures, on the machine it runs on, what that takes. From
-this follow the seconds of one operation (`unit_costs`), and with counts, bytes and profiles those of a round
-(`round_seconds`). What is assumed:
+A run counts the operations of every party (`Party.operation`), and measures their time on the machine it runs on. This
+gives the seconds of one operation (`unit_costs`). Together with counts, bytes and profiles, it gives the seconds of a
+round (`round_seconds`). The assumptions are:
 
-* the machine that measures is one CPU; c CPUs do the same work in 1/c of the time, however it is cut up;
-* a party computes or transfers, never both at once, and a byte passes the links of both ends one after the other;
-* bandwidth is the same up and down, 1 MB is 10^6 bytes, and a message has no latency;
-* all clients work at the same time; the server and the key server work while no client does;
-* a round lasts as long as its slowest client, the server and the key server together: who waits for whom in the
-  middle of a round, after a negotiation, is not told apart. Set-up and evaluation do not count.
+* The machine that measures is one CPU, and c CPUs do the same work in 1/c of the time, however it is divided.
+* A party computes or transfers, never both at once, and a byte passes the links of both ends one after the other.
+* Bandwidth is the same up and down, 1 MB is 10^6 bytes, and a message has no latency.
+* All clients work at the same time. The server and the key server work while no client does.
+* A round lasts as long as its slowest client, the server and the key server together. The clock does not model which
+  party waits for which in the middle of a round, after a negotiation. Set-up and evaluation do not count.
 
-Wall-clock seconds enter through the costs only. All functions are pure, so a benchmark can price the counts of one run
-with costs from elsewhere, another cipher's for instance; `work_of` reads the counts out of a row of the metrics.
+Wall-clock seconds enter only through the costs. All functions are pure, so a benchmark can price the counts of one run
+with other costs, for instance those of another cipher. `work_of` reads the counts from a row of the metrics.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Party = int | str
 
 
 class Done(Record):
-    """How many operations of a name, and the seconds that they took."""
+    """Number of operations of one name, and the seconds that they took."""
 
     count: Amount = 0.0
     seconds: Amount = 0.0
@@ -51,13 +51,13 @@ Table = dict[Text, Done]
 
 
 class Work(Record):
-    """What parties did in a round: `row.added["work"]`.
+    """Work of the parties in a round: `row.added["work"]`.
 
     Attributes:
-        operations: of all parties together.
-        clients, servers: of each party.
-        client_bytes: of each client.
-        in_vain: by encrypting operation and client, the share of it that no sum holds.
+        operations: total over all parties.
+        clients, servers: operations of each party.
+        client_bytes: bytes of each client.
+        in_vain: by encrypting operation and client, the share that no sum holds.
     """
 
     operations: Table = dataclasses.field(default_factory=dict)
@@ -68,7 +68,7 @@ class Work(Record):
 
     @classmethod
     def of(cls, row: Row) -> Self:
-        """That of a row; empty in one of a run without profiles."""
+        """The work in a row; empty in a run without profiles."""
         return cls.from_plain(row.added.get("work", {}))
 
 
@@ -76,12 +76,12 @@ class SimulatedTime(Record):
     """Seconds that a round would take on the devices that the recipe describes: `row.added["simulated"]`.
 
     Attributes:
-        seconds: of the slowest client, the server and the key server together.
+        seconds: total of the slowest client, the server and the key server.
         slowest: the client that the round waits for; None in a round without clients.
-        compute, transfer: of that client.
-        server, key_server: theirs.
-        clients: in all, by client.
-        left_out: of `seconds`, what encrypting takes that no sum holds; its transfer is not counted.
+        compute, transfer: seconds of that client.
+        server, key_server: seconds of each.
+        clients: total seconds by client.
+        left_out: the part of `seconds` spent on encrypting values that no sum holds; their transfer is not counted.
     """
 
     seconds: Amount
@@ -95,14 +95,14 @@ class SimulatedTime(Record):
 
     @classmethod
     def of(cls, row: Row) -> Self | None:
-        """That of a row; None in one of a run without profiles."""
+        """The time in a row; None in a run without profiles."""
         return cls.from_plain(row.added["simulated"]) if "simulated" in row.added else None
 
 
 OTHER = "other"
-"""What a client does in a round besides its named operations; each round of each client counts as one."""
+"""A client's work in a round apart from its named operations. Each round of each client counts as one operation."""
 MEASURED = "measured"
-"""What a server does besides its named operations: as many operations as it took seconds, so each costs one second."""
+"""A server's work apart from its named operations: the operation count equals the seconds, so each costs one second."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,17 +127,17 @@ class RoundSeconds:
 
     @property
     def slowest(self) -> int | None:
-        """The client that the round waits for, of equals the first; None in a round without clients."""
+        """The client that the round waits for, the first of equals; None in a round without clients."""
         return min(self.clients, key=lambda client_id: (-self.clients[client_id].total, client_id), default=None)
 
     @property
     def seconds(self) -> float:
-        """How long the round lasts."""
+        """The duration of the round."""
         slowest = 0.0 if self.slowest is None else self.clients[self.slowest].total
         return slowest + self.server.total + self.key_server.total
 
     def to_row(self) -> SimulatedTime:
-        """As a row of the metrics holds it."""
+        """The form in which a row of the metrics holds it."""
         slowest = PartySeconds(0.0, 0.0) if self.slowest is None else self.clients[self.slowest]
         return SimulatedTime(
             seconds=self.seconds,
@@ -153,14 +153,14 @@ class RoundSeconds:
 def unit_costs(samples: Mapping[str, ArrayLike]) -> dict[str, float]:
     """Seconds of one operation of each name.
 
-    Each sample is what one party did of it in one round and gives a ratio, seconds over count; the cost is the median
-    of the ratios, weighted by count. A mean would carry along, through the whole run, what a party pays once (an
-    import, a table that it builds) and what a busy machine cost it in one round. The weights let those rounds speak in
-    which much of it was done: with few operations, what a call costs in any case prevails.
+    Each sample is one party's count and seconds in one round, and gives a ratio, seconds over count. The cost is the
+    median of the ratios, weighted by count. A mean would carry one-time costs of a party (an import, a table that it
+    builds), and the cost of one round on a busy machine, through the whole run. The weights favour rounds with many
+    operations: with few operations, the fixed cost of a call dominates.
 
     Args:
         samples: name -> (n, 2), each row a count and the seconds it took, over all parties and rounds so far. Rows with
-            a count of zero say nothing and are left out.
+            a count of zero are left out.
     """
     costs = {}
     for name, given in samples.items():
@@ -172,7 +172,7 @@ def unit_costs(samples: Mapping[str, ArrayLike]) -> dict[str, float]:
 
 
 def _weighted_median(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
-    """The smallest value at or below which lies half of the weight; where that is exactly half, midway to the next."""
+    """The smallest value with at least half of the weight at or below it. If exactly half, midway to the next value."""
     order = np.argsort(values, kind="stable")
     values, below = values[order], np.cumsum(weights[order])
     index = int(np.searchsorted(below, below[-1] / 2))
@@ -189,10 +189,10 @@ def round_seconds(
     """Simulated seconds of a round: for each party, sum of count x cost / CPUs, plus bytes up and down / bandwidth.
 
     Args:
-        operations: party -> name -> how many in this round.
+        operations: party -> name -> count in this round.
         traffic: party -> (bytes up, bytes down) in this round.
         profiles: of every party that occurs, and of both servers; see `fedplug_sensecrypt.profiles.by_party`.
-        costs: name -> seconds of one operation on one CPU. That of `measured` is one second unless it is given.
+        costs: name -> seconds of one operation on one CPU. An operation that is measured costs one second by default.
 
     Raises:
         ValueError: an operation has no cost, or a party no profile.
@@ -215,7 +215,7 @@ def round_seconds(
 def without_left_out(
     operations: Mapping[Party, Mapping[str, float]], in_vain: Mapping[str, Mapping[int, float]]
 ) -> dict[Party, dict[str, float]]:
-    """The operations of a round, less the encryptions that no sum holds."""
+    """The operations of a round, without the encryptions that no sum holds."""
     found = {party: dict(counts) for party, counts in operations.items()}
     for name, shares in in_vain.items():
         for client_id, share in shares.items():
@@ -225,7 +225,7 @@ def without_left_out(
 
 
 def samples_of(rows: Iterable[Row]) -> dict[str, list[tuple[float, float]]]:
-    """What the work in rows says of each operation, as `unit_costs` takes it."""
+    """Counts and seconds of each operation in the rows, as input for `unit_costs`."""
     samples: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         work = Work.of(row)
@@ -236,11 +236,11 @@ def samples_of(rows: Iterable[Row]) -> dict[str, list[tuple[float, float]]]:
 
 
 def work_of(row: Row) -> tuple[dict[Party, dict[str, float]], dict[Party, tuple[float, float]]]:
-    """The operations and the traffic of a row, as `round_seconds` takes them."""
+    """The operations and the traffic of a row, as input for `round_seconds`."""
     work = Work.of(row)
     tables: list[tuple[Party, Table]] = [*work.clients.items(), *work.servers.items()]
     operations = {party: {name: done.count for name, done in table.items()} for party, table in tables}
     traffic: dict[Party, tuple[float, float]] = {c: (sent.up, sent.down) for c, sent in work.client_bytes.items()}
     up, down, between = (sent.total for sent in (row.bytes.up, row.bytes.down, row.bytes.key_server))
-    # What is one end's up is the other's down; all of it passes the server's link.
+    # One end's upload is the other's download. All of it passes the server's link.
     return operations, {**traffic, SERVER: (down, up + between), KEY_SERVER: (between, 0)}

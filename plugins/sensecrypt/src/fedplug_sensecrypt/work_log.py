@@ -1,4 +1,4 @@
-"""What every party did in a round, for the simulated clock: from replies and the wire into the rows of the metrics."""
+"""Every party's work in a round, for the simulated clock: from replies and the wire into the rows of the metrics."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ class WorkLog:
     """Counts operations and bytes by party, where the recipe has profiles.
 
     Args:
-        recipe: for its profiles.
+        recipe: has the profiles.
         wire: counts the bytes.
-        server: whose own operations are counted.
+        server: its own operations are counted.
         key_server: the line over which the key server reports its own.
-        events: heard.
+        events: are observed.
     """
 
     def __init__(self, recipe: Recipe, wire: Wire, server: Server, key_server: KeyServerLine, events: Events) -> None:
         self.profiles = by_party(profiles_of(recipe))
         self.server, self.key_server = server, key_server
-        self.traffic: dict[int, dict[int, ClientBytes]] = {}  # round -> client -> its bytes that are in no row yet
+        self.traffic: dict[int, dict[int, ClientBytes]] = {}  # round -> client -> bytes that are not in a row yet
         wire.listeners.append(self._passed)
-        self._opened = 0.0  # the key server's seconds that are in rows already
+        self._opened = 0.0  # the key server's seconds that are already in rows
         self._samples: dict[str, array[float]] = {}  # operation -> count, seconds, count, seconds, ...
         self._in_vain: dict[str, dict[int, float]] = {}  # of this round
         events.subscribe(SetUpDone, self._forget)
@@ -70,24 +70,24 @@ class WorkLog:
             setattr(sent, direction, getattr(sent, direction) + size)
 
     def _forget(self, event: SetUpDone) -> None:
-        """Drops what was done during the set-up."""
+        """Drops the work of the set-up."""
         self.traffic.clear()
         self.server.operations.clear()
         self.key_server.operations.clear()
         self._opened = self.key_server.seconds
 
     def _recall(self, event: RowsRestored) -> None:
-        """Goes on after a restart: what operations cost follows from the rows of the rounds before."""
+        """Continues after a restart: the costs of operations follow from the rows of earlier rounds."""
         self._samples = {name: array("d", itertools.chain(*pairs)) for name, pairs in samples_of(event.rows).items()}
 
     def _note_in_vain(self, event: Uploaded) -> None:
-        """While the uploads are there: what of them no sum will hold."""
+        """Computes, while the uploads exist, which part of them no sum will hold."""
         self._in_vain = encrypted_in_vain(self.server, event.groups)
 
     def _enter(self, event: RowMade) -> None:
-        """Writes into a row what was done in a round, and how long the row's work takes on the simulated clock.
+        """Writes into a row the work of a round, and its time on the simulated clock.
 
-        Told once more for the last row, with what the end of the run took.
+        Called once more for the last row, with the work at the end of the run.
         """
         row, work = event.row, Work.of(event.row)
         for party, table in self._by_party(event.reports, event.seconds).items():
@@ -114,7 +114,7 @@ class WorkLog:
         row.simulated_seconds, row.added["simulated"] = simulated.seconds, simulated.to_plain()
 
     def _by_party(self, reports: Iterable[tuple[int, Reports]], server_seconds: float) -> dict[Party, _Counted]:
-        """What each party did since the last call, the rest of its seconds included."""
+        """Each party's work since the last call, including the rest of its seconds."""
         named: dict[Party, Table] = {}
         seconds: dict[Party, float] = {}
         for client_id, report in reports:
@@ -133,7 +133,7 @@ class WorkLog:
 
 
 def _with_rest(party: Party, named: Table, seconds: float) -> _Counted:
-    """A party's operations, and what is left of its seconds; what has no count, or the rest's name, belongs to that."""
+    """A party's operations, and the rest of its seconds, which includes work that has no count or no separate name."""
     own = {name: done for name, done in named.items() if done.count > 0 and name not in (OTHER, MEASURED)}
     table = {name: (done.count, done.seconds) for name, done in own.items()}
     rest = seconds - math.fsum(took for _, took in table.values())

@@ -1,1 +1,1 @@
-"""What every fedplug protocol needs: data, models, training, clipping, noise, encryption, averaging."""
+"""The standard components of fedplug protocols: data, models, training, clipping, noise, encryption, averaging."""

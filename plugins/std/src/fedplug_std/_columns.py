@@ -1,7 +1,7 @@
-"""Named columns, from a table or a Hugging Face data set, as what a model is given and what it is to answer.
+"""Named columns, from a table or a Hugging Face data set, as inputs and answers of a model.
 
-Every column is read as what the recipe says of it, and nothing is guessed that another file would have otherwise: texts
-become numbers only through categories that the recipe states, gaps only through a value that it states.
+Every column is read as the recipe declares it. Nothing is guessed, since a guess could differ for another file: texts
+become numbers only through the recipe's categories, and gaps only through its fill values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedplug_std.tables import RowOptions
 
 _FEW = 20
-"""So many different texts are still listed as the categories that a column may have."""
+"""Up to this many different texts are listed as possible categories of a column."""
 _TRUTH = {"true": 1.0, "false": 0.0}
 
 
@@ -30,8 +30,8 @@ class Column:
     """One column.
 
     Attributes:
-        values: (n,), numbers, or objects that are texts; what stands in a gap means nothing.
-        gaps: bool (n,), where nothing is written.
+        values: (n,), numbers, or objects that are texts; the value in a gap means nothing.
+        gaps: bool (n,), True where a value is missing.
     """
 
     values: NDArray[Any]
@@ -42,7 +42,7 @@ class Column:
         return Column(self.values[rows], self.gaps[rows])
 
     def texts(self) -> NDArray[Any]:
-        """Its values as they are written, objects (n,): `1`, not `1.0`, where all are whole; a gap is empty."""
+        """Its values as written, objects (n,): `1`, not `1.0`, if all are whole; a gap is empty."""
         values = self.values
         if values.dtype.kind == "f" and np.isfinite(values[~self.gaps]).all():
             whole = np.where(self.gaps, 0, values)
@@ -58,9 +58,9 @@ class Column:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rows:
-    """Columns of equal length by name, and where they are from, for messages.
+    """Columns of equal length by name, and their source, for messages.
 
-    `numbers` counts the rows as whoever opens the file does, int64 (n,): lines of a CSV file, else rows from 1.
+    `numbers`, int64 (n,), counts the rows as a reader of the file does: lines of a CSV file, else rows from 1.
     """
 
     columns: dict[str, Column]
@@ -77,7 +77,7 @@ class Rows:
         return dataclasses.replace(self, columns=columns, numbers=self.numbers[rows])
 
     def column(self, name: str, why: str) -> Column:
-        """The column of this name. Raises a DataError where there is none; `why` is the option that names it."""
+        """The column of this name. Raises a DataError if there is none; `why` is the option that names it."""
         if name not in self.columns:
             raise DataError(
                 f"{self.place} has no column {name}, which {why} names; it has {listed(self.columns)}. Add the column, "
@@ -86,7 +86,7 @@ class Rows:
         return self.columns[name]
 
     def places(self, wrong: NDArray[np.bool_]) -> str:
-        """Where rows are, in words: how many, and the first of them."""
+        """The location of rows in words: their number, and the first of them."""
         rows = self.numbers[wrong].tolist()
         shown = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
         return f"{len(rows)} {self.unit}{'s' if len(rows) > 1 else ''} ({shown})"
@@ -100,7 +100,7 @@ def listed(names: Any, most: int = 12) -> str:
 
 
 def used(options: RowOptions, rows: Rows, besides: Sequence[str] = ()) -> tuple[str, ...]:
-    """The columns that the model is given: those that are named, or all but the answer and what is left out."""
+    """The input columns of the model: those that are named, or all except the answer and `leave_out`."""
     if options.features:
         return options.features
     for name in (*options.answer, *options.leave_out):
@@ -110,17 +110,18 @@ def used(options: RowOptions, rows: Rows, besides: Sequence[str] = ()) -> tuple[
 
 
 def inputs(options: RowOptions, rows: Rows, names: Sequence[str]) -> tuple[NDArray[np.float32], tuple[str, ...]]:
-    """What the model is given, float32 (n, columns), and what each of its columns is called.
+    """The inputs of the model, float32 (n, columns), and the names of their columns.
 
     Raises:
-        DataError: a column is missing, has gaps, holds texts without stated categories, or what is no number.
+        DataError: a column is missing, has gaps, holds texts without stated categories, or a value that is not a
+            number.
     """
     for option in ("categories", "fill", "scale"):
         known = {*names, *(options.answer if option == "fill" else ())}
         if strange := [name for name in getattr(options, option) if name not in known]:
             raise DataError(
-                f"{rows.place}: {option} names {listed(strange)}, which the model is not given; the columns that it is "
-                f"given are {listed(names)}. Add it to features, or take it out of {option}"
+                f"{rows.place}: {option} names {listed(strange)}, which are not inputs of the model; its inputs are "
+                f"{listed(names)}. Add it to features, or take it out of {option}"
             )
     _require_categories(options, rows, names)
     parts, titles = [], []
@@ -138,12 +139,12 @@ def inputs(options: RowOptions, rows: Rows, names: Sequence[str]) -> tuple[NDArr
         parts.append(numbers_[:, None])
         titles.append(name)
     if not parts:
-        raise DataError(f"{rows.place} has no column but the answer, and what is left out; name some with features")
+        raise DataError(f"{rows.place} has no column except the answer and those left out; name some with features")
     return np.concatenate(parts, 1).astype(np.float32), tuple(titles)
 
 
 def _require_categories(options: RowOptions, rows: Rows, names: Sequence[str]) -> None:
-    """Refuses texts without categories, all columns at once, with what to write."""
+    """Refuses texts without categories, all columns at once, with a remedy."""
     few: dict[str, list[str]] = {}
     many: dict[str, int] = {}
     for name in names:
@@ -164,8 +165,8 @@ def _require_categories(options: RowOptions, rows: Rows, names: Sequence[str]) -
         lines = ", ".join(f"{name}: [{', '.join(map(_quoted, found))}]" for name, found in few.items())
         remedy.append(f"state their categories in the recipe, categories: {{{lines}}}")
     if many:
-        remedy.append(f"leave out what is no category, leave_out: [{', '.join(many)}]")
-    raise DataError(f"{rows.place}: texts stand in the columns {'; '.join(said)}; {', and '.join(remedy)}")
+        remedy.append(f"leave out columns that are not categories, leave_out: [{', '.join(many)}]")
+    raise DataError(f"{rows.place}: there are texts in the columns {'; '.join(said)}; {', and '.join(remedy)}")
 
 
 def _quoted(text: str) -> str:
@@ -186,7 +187,7 @@ def _is_text(column: Column) -> bool:
     if not len(found):
         return False
     read = [_number(text) for text in found[:50]]
-    # A column of numbers with a slip in it is no category: it is refused by the row.
+    # A column of numbers with a typing error is not a category: the row is refused.
     return sum(number is None for number in read) > len(read) / 2
 
 
@@ -204,7 +205,7 @@ def filled(rows: Rows, name: str, fill: Mapping[str, float | str]) -> Column:
     """A column without gaps.
 
     Raises:
-        DataError: it is missing, or has gaps for which no value is stated; says in which rows.
+        DataError: it is missing, or has gaps without a stated value; the message names the rows.
     """
     column = rows.column(name, "features")
     if not column.gaps.any():
@@ -217,7 +218,7 @@ def filled(rows: Rows, name: str, fill: Mapping[str, float | str]) -> Column:
         )
     value = fill[name]
     values = column.values.astype(object if isinstance(value, str) or column.values.dtype.kind == "O" else np.float64)
-    # As a file has it: a category that is called 3 is no 3.0.
+    # The form in a file: a category called 3 is not 3.0.
     values[column.gaps] = f"{value:.15g}" if values.dtype.kind == "O" and isinstance(value, float) else value
     return Column(values, np.zeros_like(column.gaps))
 
@@ -226,7 +227,7 @@ def numbers(rows: Rows, name: str, column: Column) -> NDArray[np.float64]:
     """The numbers of a column without gaps, float64 (n,).
 
     Raises:
-        DataError: one is no number, or not finite; says where.
+        DataError: a value is not a number, or not finite; the message names the place.
     """
     if column.values.dtype.kind == "O":
         try:
@@ -237,8 +238,9 @@ def numbers(rows: Rows, name: str, column: Column) -> NDArray[np.float64]:
             if wrong.any():
                 first = column.values[int(wrong.argmax())]
                 raise DataError(
-                    f"{rows.place}: column {name} holds what is no number in {rows.places(wrong)}, first "
-                    f"{str(first)[:40]!r}; mend it, leave the column out (leave_out: [{name}]), or state its categories"
+                    f"{rows.place}: column {name} holds values that are not numbers in {rows.places(wrong)}, first "
+                    f"{str(first)[:40]!r}; correct it, leave the column out (leave_out: [{name}]), or state its "
+                    "categories"
                 ) from None
             found = np.array(read, np.float64)
     else:
@@ -247,8 +249,8 @@ def numbers(rows: Rows, name: str, column: Column) -> NDArray[np.float64]:
         wrong = ~np.isfinite(found.astype(np.float32))
     if wrong.any():
         raise DataError(
-            f"{rows.place}: column {name} holds {found[int(wrong.argmax())]:g}, which is no number to learn from, in "
-            f"{rows.places(wrong)}; mend these rows, or leave them out"
+            f"{rows.place}: column {name} holds {found[int(wrong.argmax())]:g}, which is not a finite number, in "
+            f"{rows.places(wrong)}; correct these rows, or leave them out"
         )
     return found
 
@@ -260,21 +262,21 @@ def _one_hot(rows: Rows, name: str, column: Column, stated: Sequence[str]) -> ND
     if wrong.any():
         others = sorted({*texts[wrong]})
         raise DataError(
-            f"{rows.place}: column {name} holds {listed(others, 5)} in {rows.places(wrong)}, and categories.{name} "
-            f"says {listed(stated)}; add what is missing to the recipe, or mend the column"
+            f"{rows.place}: column {name} holds {listed(others, 5)} in {rows.places(wrong)}, but categories.{name} has "
+            f"{listed(stated)}; add the missing ones to the recipe, or correct the column"
         )
     return found.astype(np.float64)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Answers:
-    """What the model is to answer, for each row.
+    """The answer that the model must give for each row.
 
     Attributes:
-        labels: int64 (n,), by which partitions go.
-        targets: (n, ...) where that is not the label.
+        labels: int64 (n,), used by partitions.
+        targets: (n, ...) if the answer is not the label.
         classes: names of the model's outputs.
-        kinds: names of the labels, where they are not the classes.
+        kinds: names of the labels, if they are not the classes.
     """
 
     labels: NDArray[np.int64]
@@ -284,7 +286,7 @@ class Answers:
 
 
 def classes_of(options: RowOptions, parts: Sequence[Rows]) -> tuple[str, ...]:
-    """Names of a model's outputs: those that the recipe states, or the different answers there are, in order."""
+    """Names of a model's outputs: those in the recipe, or the different answers in order."""
     if options.predict != "classes":
         return options.answer
     if options.classes:
@@ -296,7 +298,7 @@ def classes_of(options: RowOptions, parts: Sequence[Rows]) -> tuple[str, ...]:
         fractions = [text for text, number in read.items() if number is not None and number != math.floor(number)]
         if fractions:
             raise DataError(
-                f"{parts[0].place}: column {name} holds numbers such as {fractions[0]}, which are no classes; write "
+                f"{parts[0].place}: column {name} holds numbers such as {fractions[0]}, which are not classes; write "
                 "predict: numbers for a regression, or name another answer"
             )
         return tuple(sorted(texts, key=lambda text: (read[text] or 0.0, text)))
@@ -304,10 +306,10 @@ def classes_of(options: RowOptions, parts: Sequence[Rows]) -> tuple[str, ...]:
 
 
 def answers(options: RowOptions, rows: Rows, classes: tuple[str, ...]) -> Answers:
-    """What is to be answered.
+    """The answers.
 
     Raises:
-        DataError: a column is missing, has gaps, or holds what is no answer of the kind that is predicted.
+        DataError: a column is missing, has gaps, or holds a value that is not an answer of the predicted kind.
     """
     from fedplug_std._dataset_files import fifths
     from fedplug_std.datasets import FIFTHS
@@ -341,7 +343,7 @@ def _places(options: RowOptions, rows: Rows, classes: tuple[str, ...]) -> NDArra
     wrong = np.array([text not in place for text in texts], bool)
     if wrong.any():
         raise DataError(
-            f"{rows.place}: column {name} holds {listed(sorted({*texts[wrong]}), 5)} in {rows.places(wrong)}, and the "
+            f"{rows.place}: column {name} holds {listed(sorted({*texts[wrong]}), 5)} in {rows.places(wrong)}, but the "
             f"classes are {listed(classes)} (or 0 to {len(classes) - 1}); state all of them: classes: [...]"
         )
     return np.array([place[text] for text in texts], np.int64)
@@ -351,12 +353,12 @@ def dataset(options: RowOptions, train: Rows, test: Rows | None, besides: Sequen
     """The data set of these rows; without rows for testing, a fraction of the others is set aside.
 
     Args:
-        options: what each column is, and how much is set aside.
+        options: the role of each column, and the fraction to set aside.
         train, test: the rows.
-        besides: columns that are neither given to a model nor answered.
+        besides: columns that are neither inputs nor answers.
 
     Raises:
-        DataError: says of which file, column and row what is wrong, and the remedy.
+        DataError: names the file, column and row, the problem and the remedy.
     """
     from fedplug_std import _dataset_files as files
 
@@ -380,18 +382,18 @@ def dataset(options: RowOptions, train: Rows, test: Rows | None, besides: Sequen
 
 
 def misfit(options: RowOptions, at: Literal["here", "sites"], agreed: Any) -> list[str]:
-    """What a recipe must say of columns where each site has a file that nobody else sees."""
+    """Facts about columns that a recipe must state if each site has a private file."""
     if at != "sites":
         return []
     said = []
     if not options.features:
         said.append(
-            "with data at sites, name the columns, features: [...], so that every site gives the model the same ones "
-            "in the same order"
+            "with data at sites, name the columns, features: [...], so that every site uses the same ones in the same "
+            "order"
         )
     elif agreed is not None and agreed.shape != (width(options),):
         said.append(
-            f"features and categories make {width(options)} columns, and data.agreed.shape says {list(agreed.shape)}"
+            f"features and categories make {width(options)} columns, but data.agreed.shape says {list(agreed.shape)}"
         )
     if agreed is not None and agreed.mean:
         said.append("columns of a table are scaled by data.scale; write mean: [] and std: [] in data.agreed")
@@ -399,5 +401,5 @@ def misfit(options: RowOptions, at: Literal["here", "sites"], agreed: Any) -> li
 
 
 def width(options: RowOptions) -> int:
-    """How many numbers a model is given, where the features are named."""
+    """The number of a model's inputs, if the features are named."""
     return sum(len(options.categories.get(name, ("",))) for name in options.features)

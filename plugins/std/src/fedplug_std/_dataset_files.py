@@ -1,8 +1,8 @@
 """Reads the files behind `fedplug_std.datasets` into uint8 images (n, C, H, W) and int64 labels.
 
-torchvision reads and fetches everything but the idx files of MNIST and Fashion-MNIST: it wants them unpacked beside
-the archives, and data folders are often read-only. Every way in which a file can be missing or damaged ends in a
-`DataError` that says where it was looked for and how to get it.
+torchvision reads and downloads everything except the idx files of MNIST and Fashion-MNIST: it needs them unpacked next
+to the archives, but data folders are often read-only. A missing or damaged file always ends in a `DataError` that gives
+the expected place and the way to get the file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fedplug_std.torchvision_import import torchvision
 
 ENVIRONMENT = "FEDPLUG_DATA"
 _READ_ERRORS = (OSError, EOFError, zlib.error, pickle.UnpicklingError, ValueError, TypeError, KeyError, RuntimeError)
-_GET_IT = "put it there, or set download: true to have it fetched"
+_GET_IT = "put it there, or set download: true to download it"
 
 
 class Sizes(Protocol):
@@ -52,10 +52,10 @@ def dataset(
     mean: tuple[float, ...],
     std: tuple[float, ...],
 ) -> Dataset:
-    """Checks the labels, keeps as many examples as wanted, and adds what a model needs to know.
+    """Checks the labels, keeps the requested number of examples, and adds the facts that a model needs.
 
     Raises:
-        DataError: a label outside the classes, or more examples wanted than there are.
+        DataError: a label is outside the classes, or more examples are requested than exist.
     """
     for name, examples in (("training", train), ("test", test)):
         if not len(examples):
@@ -76,7 +76,7 @@ def _some(examples: Examples, size: int | None, option: str) -> Examples:
     if size is None:
         return examples
     if size > len(examples):
-        raise DataError(f"{option}={size} must be at most {len(examples)}, all there are; for all write null")
+        raise DataError(f"{option}={size} must be at most {len(examples)}, the number of examples; for all write null")
     # The first of one fixed order, whatever the recipe's seed: equal sizes mean equal examples, and 1,000 examples
     # include the 500 of a smaller run.
     order = stream(0, "subset", option).permutation(len(examples))
@@ -87,7 +87,7 @@ def data_folder(root: str | None, inside: str = "") -> Path:
     """The folder of data sets, or a path inside it.
 
     Args:
-        root: what the user named; None: what the environment variable FEDPLUG_DATA names.
+        root: the user's folder; None: the folder in the environment variable FEDPLUG_DATA.
         inside: relative to that folder; an absolute path needs none.
 
     Raises:
@@ -105,9 +105,9 @@ def data_folder(root: str | None, inside: str = "") -> Path:
 
 
 def located(root: str | None, inside: str) -> Path:
-    """A path in the folder of data sets; where nobody named one, in the working directory.
+    """A path in the folder of data sets; without such a folder, in the working directory.
 
-    Whoever has one file of data has no folder of data sets, and should not need one.
+    A user with one file of data should not need a folder of data sets.
     """
     path = Path(inside).expanduser()
     return data_folder(root, str(path)) if root or os.environ.get(ENVIRONMENT) else Path.cwd() / path
@@ -115,7 +115,7 @@ def located(root: str | None, inside: str) -> Path:
 
 @contextlib.contextmanager
 def _reading(what: str, where: Path, download: bool = False) -> Iterator[None]:
-    """Turns whatever a reader raises over a bad file, or a download over the network, into a DataError."""
+    """Turns any error of a reader of a bad file, or of a download, into a DataError."""
     try:
         yield
     except DataError:
@@ -123,7 +123,7 @@ def _reading(what: str, where: Path, download: bool = False) -> Iterator[None]:
     except _READ_ERRORS as error:
         done = "fetched or read" if download else "read"
         reason = " ".join(str(error).split())  # torchvision's reasons have line breaks
-        message = f"{what} in {where} cannot be {done}: {reason}; remove what is damaged and get it again"
+        message = f"{what} in {where} cannot be {done}: {reason}; remove the damaged files and get them again"
         raise DataError(message) from error
 
 
@@ -134,7 +134,7 @@ def digits() -> tuple[Examples, Examples]:
 
 @functools.cache
 def _digits() -> tuple[Examples, Examples]:
-    """As they are, read and split once a process."""
+    """The unchanged data, read and split once a process."""
     rows = _table("digits.csv.gz", delimiter=",")  # 64 pixels of 0 to 16, and the digit
     images = np.rint(rows[:, :-1].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)[:, None]
     return _split(Examples(images, rows[:, -1].astype(np.int64)), 0.2, 0)
@@ -154,21 +154,21 @@ def breast_cancer() -> tuple[Examples, Examples]:
 
 
 def _table(name: str, skip: int = 0, delimiter: str | None = None) -> np.ndarray[Any, Any]:
-    """Numbers of a file that scikit-learn brings; importing it takes a second."""
+    """Numbers of a file that comes with scikit-learn, read without importing it, which takes a second."""
     found = importlib.util.find_spec("sklearn")
     if found is None or found.origin is None:
-        raise DataError(f"scikit-learn is not installed, which brings {name}; pip install scikit-learn")
+        raise DataError(f"{name} comes with scikit-learn, which is not installed; pip install scikit-learn")
     path = Path(found.origin).parent / "datasets" / "data" / name
     with gzip.open(path, "rt") if name.endswith(".gz") else path.open(encoding="utf-8") as file:
         return np.loadtxt(file, delimiter=delimiter, skiprows=skip)
 
 
 PARTS = 10
-"""Of a text, by which it can be split among clients."""
+"""Number of parts of a text, by which it can be split among clients."""
 
 
 def text_pieces(path: Path, context: int, test_fraction: float) -> tuple[Examples, Examples]:
-    """The bytes of a file as tokens int64 (n, context), each with the byte behind it as its answer."""
+    """The bytes of a file as tokens int64 (n, context), each with the next byte as its answer."""
     if not path.is_file():
         raise DataError(f"there is no file {path}; put it there, or name another with data: {{file: ...}}")
     with _reading("the text", path):
@@ -177,16 +177,16 @@ def text_pieces(path: Path, context: int, test_fraction: float) -> tuple[Example
 
 
 def cut_up(tokens: np.ndarray[Any, Any], context: int, place: str, at_least: int = 2 * PARTS) -> Examples:
-    """Tokens int64 (n,) as pieces (n, context) that do not overlap, each with the tokens behind it as its answers.
+    """Tokens int64 (n,) as pieces (n, context) that do not overlap, each with the next tokens as its answers.
 
-    The labels are the tenth of the text that a piece is in. Raises a DataError where there are too few of them.
+    The label of a piece is its tenth of the text. Raises a DataError if there are too few pieces.
     """
     count = max(0, len(tokens) - 1) // context
     if count < at_least:
         least = at_least * context + 1
         what = "bytes" if Path(place).is_file() else "tokens"
         raise DataError(
-            f"{place} holds {len(tokens)} {what}, and {least} are needed; take more text or a smaller context"
+            f"{place} holds {len(tokens)} {what}, but {least} are needed; take more text or a smaller context"
         )
     whole = count * context
     given, asked = (tokens[start : start + whole].reshape(count, context) for start in (0, 1))
@@ -202,27 +202,27 @@ def ends_apart(pieces: Examples, test_fraction: float) -> tuple[Examples, Exampl
 
 
 def fifths(targets: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Labels for numbers, by which partitions can go: 0 for the lowest fifth of the first of them, to 4, int64 (n,)."""
+    """Labels of numbers for partitions, int64 (n,): 0 for the lowest fifth of the first number, up to 4."""
     first = targets.reshape(len(targets), -1)[:, 0]
     bounds = np.quantile(first, (0.2, 0.4, 0.6, 0.8))
     return np.searchsorted(bounds, first, side="left").astype(np.int64)
 
 
 def _split(examples: Examples, test_fraction: float, seed: int) -> tuple[Examples, Examples]:
-    """Training and test examples, split at random within every class, each in the order that they had."""
+    """Training and test examples, split at random within every class, each in the original order."""
     train, test = stratified(examples.labels, test_fraction, seed)
     return examples.take(np.sort(train)), examples.take(np.sort(test))
 
 
 def apart(examples: Examples, test_fraction: float, seed: int, place: str) -> tuple[Examples, Examples]:
-    """Training and test examples, split at random within every class; without regard to them where one is too rare.
+    """Training and test examples, split at random within every class, or regardless of classes if one is too rare.
 
     Raises:
         DataError: there are too few examples for both.
     """
     count = len(examples)
     if count < 2:
-        raise DataError(f"{place} has {count} example, and a part is set aside for testing; give more")
+        raise DataError(f"{place} has {count} example, but a part must be set aside for testing; give more")
     try:
         return _split(examples, test_fraction, seed)
     except ValueError:
@@ -317,7 +317,7 @@ def imagenette(
     with _reading("Imagenette", where, download):
         imagenette_set, load, parts = torchvision().datasets.Imagenette, _loader(image_size), []
         for split in ("train", "val"):
-            fetch = download and not where.exists()  # torchvision 0.17 refuses to fetch into a folder that is there
+            fetch = download and not where.exists()  # torchvision 0.17 refuses to download into an existing folder
             parts.append(imagenette_set(folder, split=split, size=source, download=fetch, loader=load))
         train, test = parts
         return _stacked(train), _stacked(test), tuple(names[0] for names in train.classes)
@@ -337,7 +337,7 @@ def image_tree(
 
     train_folder = folder / "train"
     if not (train_folder.is_dir() and any(part.is_dir() for part in train_folder.iterdir())):
-        train_folder = folder  # `train` is absent, or the class of railway pictures
+        train_folder = folder  # `train` is absent, or is a class of railway pictures
     test_folder = next((part for part in (folder / "test", folder / "val") if part.is_dir()), None)
     if train_folder is folder or test_folder is None:
         examples, names = read(train_folder)
@@ -353,12 +353,13 @@ def with_labels(examples: Examples, folders: tuple[str, ...], labels: Mapping[st
     """The same images, each with the labels of its folder as targets, 0 or 1, int64 (n, labels).
 
     Raises:
-        DataError: a label names a folder that is not there.
+        DataError: a label names a folder that does not exist.
     """
     for label, named in labels.items():
         if absent := [name for name in named if name not in folders]:
             raise DataError(
-                f"labels.{label} names the folder {absent[0]}, and there are {', '.join(folders)}; correct the name"
+                f"labels.{label} names the folder {absent[0]}, but the folders are {', '.join(folders)}; correct the "
+                "name"
             )
     has = np.array([[folder in named for named in labels.values()] for folder in folders], np.int64)
     return dataclasses.replace(examples, targets=has[examples.labels])

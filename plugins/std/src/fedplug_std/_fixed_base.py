@@ -63,7 +63,7 @@ class FixedBase:
         return powers
 
     def _digits(self, exponents: Sequence[int]) -> Any:
-        """Which entry of each part's table to take, highest column first: nested lists (n, columns, PARTS)."""
+        """The entries to take from each part's table, highest column first: nested lists (n, columns, PARTS)."""
         num_bits = TEETH * PARTS * self.columns
         num_bytes = math.ceil(num_bits / 8)
         data = b"".join(int(exponent).to_bytes(num_bytes, "little") for exponent in exponents)

@@ -9,7 +9,7 @@ from torch import nn
 
 
 class Gpt(nn.Module):
-    """Tokens int64 (n, T) to numbers (n, T, vocabulary); what stands at a position depends on none behind it."""
+    """Tokens int64 (n, T) to numbers (n, T, vocabulary); a position does not depend on later ones."""
 
     def __init__(self, vocabulary: int, positions: int, width: int, layers: int, heads: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Reads what `fedplug_std.hub` names: folders of Hugging Face's `save_to_disk`, and classes of torchvision."""
+"""Reads the sources of `fedplug_std.hub`: folders of Hugging Face's `save_to_disk`, and classes of torchvision."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def _splits(options: HuggingFace.Options, folder: Path) -> list[Any]:
         import datasets
     except ImportError as error:
         raise SetupError(
-            f"datasets is not installed, which reads {folder}; pip install 'fedplug-std[huggingface]'"
+            f"datasets, which reads {folder}, is not installed; pip install 'fedplug-std[huggingface]'"
         ) from error
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder}; write it with save_to_disk, or name another with data.path")
     if not any((folder / name).is_file() for name in ("dataset_dict.json", "state.json")):
         raise DataError(
-            f"{folder} is no data set of Hugging Face: it has neither dataset_dict.json nor state.json; write it with "
-            "datasets.load_dataset(...).save_to_disk(FOLDER)"
+            f"{folder} is not a data set of Hugging Face: it has neither dataset_dict.json nor state.json; write it "
+            "with datasets.load_dataset(...).save_to_disk(FOLDER)"
         )
     try:
         found = datasets.load_from_disk(str(folder))
@@ -91,7 +91,7 @@ def _class_names(options: HuggingFace.Options, part: Any) -> tuple[str, ...]:
 
 
 def _named_classes(options: HuggingFace.Options, part: Any, rows: _columns.Rows) -> _columns.Rows:
-    """The rows with names in place of the numbers of classes."""
+    """The rows with names instead of the numbers of classes."""
     names = _class_names(options, part)
     if not names:
         return rows
@@ -171,7 +171,7 @@ def _stack(images: Any, options: Any, place: str) -> NDArray[np.uint8]:
             sizes = " and ".join("x".join(map(str, each.shape)) for each in (made[0], made[-1]))
             raise DataError(
                 f"{place}: image {number} is of another size or colour than the first ({sizes}); make them alike with "
-                "image_size: 64, and grayscale: true where some have no colour"
+                "image_size: 64, and grayscale: true if some have no colour"
             )
     if not made:
         raise DataError(f"{place} has no images; put some there")
@@ -179,18 +179,18 @@ def _stack(images: Any, options: Any, place: str) -> NDArray[np.uint8]:
 
 
 def _opened(given: Any, place: str, number: int) -> Any:
-    """An image out of what is no PIL image: an array, or a tensor."""
+    """An image from an array or a tensor instead of a PIL image."""
     from PIL import Image
 
     array = np.asarray(given)
     if array.dtype != np.uint8 or array.ndim not in (2, 3):
         kind = type(given).__name__
-        raise DataError(f"{place}: example {number} holds a {kind}, which is no image; name a data set of images")
+        raise DataError(f"{place}: example {number} holds a {kind}, which is not an image; name a data set of images")
     return Image.fromarray(array.transpose(1, 2, 0) if array.ndim == 3 and array.shape[0] in (1, 3) else array)
 
 
 def _pieces(options: HuggingFace.Options, parts: Sequence[Any], folder: Path) -> Dataset:
-    """Token ids or text as pieces of one length, each with the tokens behind it."""
+    """Token ids or text as pieces of one length, each with the next tokens."""
     streams, sizes = zip(*(_stream(options, part, folder) for part in parts), strict=True)
     least = 2 * _dataset_files.PARTS if len(parts) == 1 else 1
     cut = [_dataset_files.cut_up(tokens, options.context, str(folder), least) for tokens in streams]
@@ -202,7 +202,7 @@ def _pieces(options: HuggingFace.Options, parts: Sequence[Any], folder: Path) ->
 
 
 def _stream(options: HuggingFace.Options, part: Any, folder: Path) -> tuple[NDArray[np.int64], int]:
-    """All tokens of a split in one row, and how many different ones there can be."""
+    """All tokens of a split in one row, and the size of the vocabulary."""
     column = part.with_format("arrow")[:].column(options.inputs)
     rows = column.to_pylist()
     if gaps := [number for number, row in enumerate(rows, 1) if row is None]:
@@ -219,14 +219,14 @@ def _ids(options: HuggingFace.Options, rows: Sequence[Any], folder: Path) -> tup
     """Token ids of each row, and the size of the vocabulary."""
     name, size = options.inputs, options.vocabulary
     if size is None:
-        raise DataError(f"{folder}: column {name} is token ids; say how many there are: vocabulary: ...")
+        raise DataError(f"{folder}: column {name} holds token ids; give their number: vocabulary: ...")
     made = []
     for number, row in enumerate(rows, 1):
         ids = np.asarray(row)
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
             raise DataError(
-                f"{folder}: column {name} holds in row {number} what is neither text nor a list of token ids; name a "
-                "column of images, text or token ids with inputs, or leave inputs out for a table"
+                f"{folder}: column {name} holds in row {number} a value that is neither text nor a list of token ids; "
+                "name a column of images, text or token ids with inputs, or leave inputs out for a table"
             )
         if ids.size and (ids.min() < 0 or ids.max() >= size):
             wrong = ids[(ids < 0) | (ids >= size)][0]
@@ -245,7 +245,7 @@ def _tokens(options: HuggingFace.Options, parts: Sequence[Any], folder: Path) ->
         rows = part.with_format("arrow")[:].column(options.inputs).to_pylist()
         if rows and isinstance(rows[0], str):
             raise DataError(
-                f"{folder}: column {options.inputs} is text, and a model that answers "
+                f"{folder}: column {options.inputs} is text, but a model with answers "
                 f"{_columns.listed(options.answer)} "
                 "takes token ids; tokenize it first (padding='max_length') and name that column with inputs"
             )
@@ -263,7 +263,7 @@ def _tokens(options: HuggingFace.Options, parts: Sequence[Any], folder: Path) ->
 
 
 def of_torchvision(options: Torchvision.Options, root: str | None) -> Dataset:
-    """The data set of a class of torchvision, from files that are there."""
+    """The data set of a class of torchvision, from existing files."""
     library = torchvision().datasets
     kind = getattr(library, options.dataset, None)
     if options.dataset not in library.__all__ or not isinstance(kind, type):
@@ -275,12 +275,12 @@ def of_torchvision(options: Torchvision.Options, root: str | None) -> Dataset:
     folder = _dataset_files.located(root, options.path)
     if not folder.is_dir():
         raise DataError(
-            f"there is no folder {folder}, where {options.dataset} is looked for; {_expected(kind, folder)}"
+            f"there is no folder {folder}, the expected place of {options.dataset}; {_expected(kind, folder)}"
         )
     takes = inspect.signature(kind).parameters
     if next(iter(takes)) != "root":
-        raise DataError(f"torchvision's {options.dataset} reads no folder; name a data set that lies in one")
-    # Some hand `train` on to the class that they build on.
+        raise DataError(f"torchvision's {options.dataset} reads no folder; name a data set that is in one")
+    # Some pass `train` on to their base class.
     handed = any(each.kind is each.VAR_KEYWORD for each in takes.values()) and issubclass(kind, library.MNIST)
     if "train" in takes or handed:
         parts = [_part(kind, folder, options, train=which) for which in (True, False)]
@@ -315,7 +315,7 @@ def _part(kind: Any, folder: Path, options: Torchvision.Options, **which: Any) -
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         if "not found" in reason.lower() or isinstance(error, FileNotFoundError):
-            reason = "its files are not there"
+            reason = "its files are missing"
         if isinstance(error, TypeError):
             remedy = "write it in data.arguments, such as {split: ...}"
             raise DataError(f"{options.dataset}: {reason}; {remedy}") from error
@@ -323,7 +323,7 @@ def _part(kind: Any, folder: Path, options: Torchvision.Options, **which: Any) -
 
 
 def _all_parameters(kind: type) -> set[str]:
-    """Arguments of a class and of those that it builds on."""
+    """Arguments of a class and of its base classes."""
     return {
         name
         for base in kind.__mro__
@@ -333,16 +333,16 @@ def _all_parameters(kind: type) -> set[str]:
 
 
 def _expected(kind: type, folder: Path) -> str:
-    """Which files a class looks for, in the words of torchvision, and how to get them there."""
+    """The files that a class expects, in the words of torchvision, and the way to get them."""
     said = re.search(r"root \(.*?\): (.*?)(?=\n\s+\w+ \([^)]*\): |\n\s*\n|\Z)", inspect.getdoc(kind) or "", re.DOTALL)
     layout = " ".join(said.group(1).replace("``", "").split()).rstrip(".") if said else "see its documentation"
-    # What the documentation leaves out, the source has: Path(self.root) / "food-101".
+    # The source has what the documentation lacks: Path(self.root) / "food-101".
     inside = re.search(r"""Path\((?:self\.)?root\)\s*/\s*["']([^"']+)["']""", inspect.getsource(kind))
     looked = getattr(kind, "base_folder", None) or (inside and inside.group(1))
     where = f" It looks in {folder / looked}." if isinstance(looked, str) and looked else ""
     return (
-        f"torchvision says of that folder: {layout}.{where} Nothing is fetched; put the files there, for instance with "
-        f"torchvision.datasets.{kind.__name__}({str(folder)!r}, download=True), where the class has that"
+        f"torchvision says of that folder: {layout}.{where} Nothing is downloaded; put the files there, for instance "
+        f"with torchvision.datasets.{kind.__name__}({str(folder)!r}, download=True), if the class has it"
     )
 
 
@@ -358,8 +358,8 @@ def _pairs(part: Any, folder: Path, name: str) -> list[tuple[Any, int]]:
             ) from error
         if isinstance(label, bool) or not isinstance(label, int | np.integer):
             raise DataError(
-                f"{name} in {folder} has a {type(label).__name__} for each image and not one class; write a function "
-                "that loads it, data: {use: my_data.py:load}"
+                f"{name} in {folder} has a {type(label).__name__} for each image instead of one class; write a "
+                "function that loads it, data: {use: my_data.py:load}"
             )
         found.append((image, int(label)))
     return found

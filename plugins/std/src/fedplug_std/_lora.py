@@ -1,8 +1,8 @@
-"""The layers behind `fedplug_std.lora`, and how weights come out of a file.
+"""The layers behind `fedplug_std.lora`, and the loading of weights from a file.
 
 Parameters are named as `peft` names them in its files, `<layer>.lora_A.weight` and `<layer>.lora_B.weight`, and layers
-compute what its layers compute. Layers, rather than `torch.nn.utils.parametrize`: gradients of single examples are
-found layer by layer, by Opacus and by outer products.
+compute what its layers compute. It uses layers, not `torch.nn.utils.parametrize`, because Opacus and outer products
+find gradients of single examples layer by layer.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 _USED: ContextVar[set[int] | None] = ContextVar("_USED", default=None)
-"""Where adapters note that they are called; no hooks, which torch's transformer layers look for."""
+"""Place where adapters note that they are called; not hooks, because torch's transformer layers look for those."""
 
 
 class Adapted(nn.Module):
-    """A frozen layer, and two thin ones beside it, whose product is added to what it gives, in its dtype."""
+    """A frozen layer, and two thin layers whose product is added to its output, in its dtype."""
 
     def __init__(self, base_layer: nn.Module, a: nn.Module, b: nn.Module, scale: float, dropout: float) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Adapted(nn.Module):
         return given + added.to(given.dtype)
 
     def __getattr__(self, name: str) -> Any:
-        """What others read of a layer, such as `weight` where it is tied, is that of the frozen one."""
+        """Attributes that others read from a layer, such as a tied `weight`, are those of the frozen one."""
         try:
             return super().__getattr__(name)
         except AttributeError:
@@ -71,16 +71,16 @@ def _thin(layer: nn.Module, rank: int) -> tuple[nn.Module, nn.Module] | None:
 
 
 def adapt(module: nn.Module, options: Lora.Options, shape: tuple[int, ...], seed: int) -> None:
-    """Freezes a module, puts adapters into it, and has what `options.trained` names trained too.
+    """Freezes a module, puts adapters into it, and also trains the parameters in `options.trained`.
 
     Args:
         module: changed in place.
         options: of the component.
-        shape: of one example, with which it is tried.
-        seed: of the recipe; the draws are others than those of the weights within.
+        shape: of one example, used for a trial.
+        seed: the recipe's seed; the draws differ from those of the weights within.
 
     Raises:
-        SetupError: a pattern is of nothing, what it names cannot be adapted, or no adapter would be used.
+        SetupError: a pattern matches nothing, a named layer cannot be adapted, or no adapter would be used.
     """
     names = [name for name, _ in module.named_parameters()]
     for parameter in module.parameters():
@@ -102,13 +102,13 @@ def adapt(module: nn.Module, options: Lora.Options, shape: tuple[int, ...], seed
     for part in [*module.modules()]:
         if not isinstance(part, Adapted):
             for key, child in part.named_children():
-                if id(child) in made:  # wherever it is used, if in several places
+                if id(child) in made:  # also if it is used in several places
                     setattr(part, key, made[id(child)])
     _require_used(module, shape)
 
 
 def _first_values(a: nn.Module, b: nn.Module) -> None:
-    """As peft has them: B zero; A as torch draws it for a linear layer, and of an embedding from a normal one."""
+    """Weights as in peft: B zero; A as in torch's linear layer, or normal for an embedding."""
     for layer in (a, b):
         weight: Any = layer.weight
         if layer is b:
@@ -123,7 +123,7 @@ def _chosen(module: nn.Module, targets: tuple[str, ...] | None) -> list[nn.Modul
     """The layers that get adapters."""
     parts = {name: part for name, part in module.named_modules() if name}
     able = {name: part for name, part in parts.items() if _thin(part, 1) is not None}
-    there = f"layers that can be adapted are {', '.join(able) or 'none'}"
+    there = f"layers that can be adapted: {', '.join(able) or 'none'}"
     if targets is None:
         usual = [part for part in able.values() if not isinstance(part, nn.Embedding | nn.Conv2d)]
         if not usual:
@@ -144,8 +144,8 @@ def _is_like(name: str, pattern: str) -> bool:
 
 
 def _require_used(module: nn.Module, shape: tuple[int, ...]) -> None:
-    """Refuses adapters that the model passes by, in training or in evaluation, since it reads the weights of their
-    layers itself: a `torch.nn.TransformerEncoderLayer` does so in evaluation alone.
+    """Refuses adapters that the model bypasses, in training or in evaluation, because it reads the weights of their
+    layers itself. A `torch.nn.TransformerEncoderLayer` does so only in evaluation.
     """
     adapters = {name: part for name, part in module.named_modules() if isinstance(part, Adapted)}
     was_training = module.training
@@ -161,13 +161,13 @@ def _require_used(module: nn.Module, shape: tuple[int, ...]) -> None:
         if unused := [name for name, part in adapters.items() if id(part) not in used]:
             when = "training" if training else "evaluation"
             raise SetupError(
-                f"the model does not call {', '.join(unused)} in {when}, so that adapters there change nothing; it "
-                "reads their weights itself, or does not use them: leave them out of targets"
+                f"the model does not call {', '.join(unused)} in {when}, so adapters there have no effect; it reads "
+                "their weights itself, or does not use them: leave them out of targets"
             )
 
 
 def _tried(module: nn.Module, shape: tuple[int, ...], device: torch.device) -> None:
-    """Hands two examples of zeros to a module, of which batch norm needs two; what it keeps of them is undone."""
+    """Passes two examples of zeros, the least for batch norm, through a module; changes to its state are undone."""
     kept = {name: tensor.clone() for name, tensor in module.named_buffers()}
     try:
         tried(module, shape, device, 2)
@@ -191,11 +191,11 @@ def load(module: nn.Module, file: str, content: bytes) -> None:
     """Gives a module the weights of a file, converted to the dtypes that it has.
 
     Raises:
-        SetupError: the file cannot be read, or is of another model.
+        SetupError: the file cannot be read, or belongs to another model.
     """
     try:
         given = dict(_safetensors(content) if file.endswith(".safetensors") else _state_dict(content))
-    except Exception as error:  # any file may stand there
+    except Exception as error:  # the file may be of any kind
         raise SetupError(f"base {file} cannot be read ({cause_of(error)}); save a state dict again") from error
     own = module.state_dict(keep_vars=True)
     places = {tensor.data_ptr() for name, tensor in own.items() if name in given}
@@ -210,8 +210,8 @@ def load(module: nn.Module, file: str, content: bytes) -> None:
         if wrong:
             more = f" and {len(wrong) - _WRONG} more" if len(wrong) > _WRONG else ""
             raise SetupError(
-                f"base {file} is not of this model: it {what} {', '.join(wrong[:_WRONG])}{more}; give the model within "
-                "the options that the base was made with"
+                f"base {file} does not fit this model: it {what} {', '.join(wrong[:_WRONG])}{more}; give the inner "
+                "model the options of the base"
             )
     with torch.no_grad():
         for name, tensor in own.items():
@@ -220,7 +220,7 @@ def load(module: nn.Module, file: str, content: bytes) -> None:
 
 
 def _state_dict(content: bytes) -> dict[str, torch.Tensor]:
-    """Weights alone: code in the file is not run."""
+    """Loads weights only: code in the file does not run."""
     found: dict[str, torch.Tensor] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     if not isinstance(found, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
         raise ValueError("it holds no dictionary from names to tensors")

@@ -1,8 +1,8 @@
 """Histograms of oriented gradients (Dalal & Triggs, CVPR 2005, Sec. 6), of images of any size and number of channels.
 
-They are fixed: nothing in them is learned, so they say of an image what anybody could work out from it alone. A linear
-model of them has few weights to noise and knows strokes and edges from the start; with differential privacy that beats
-networks which have to learn them (Tramer & Boneh, ICLR 2021).
+They are fixed and not learned, so they are a public function of an image. A linear model on them has few weights to
+noise and starts with strokes and edges. Under differential privacy that is better than networks that must learn them
+(Tramer & Boneh, ICLR 2021).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CHUNK = 500
 
 
 def oriented_gradients(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Of each image, how much of its contrast runs in which direction, by cell.
+    """The contrast of each image by direction and cell.
 
     Gradients are differences of the pixels on both sides (the kernel -1, 0, 1); of several channels the one with the
     longest gradient counts. A pixel's gradient counts for the two nearest orientations and the four nearest cells, by

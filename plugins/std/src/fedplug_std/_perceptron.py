@@ -1,8 +1,8 @@
 """A step of gradient descent on a multilayer perceptron, with the derivatives written out.
 
-Autograd takes about as long for a small batch as the arithmetic itself. Where a model is nothing but fully connected
-layers with ReLU between them, the chain rule (Rumelhart et al. 1986) is three lines, and each layer's gradient is added
-to its weights as it is multiplied out, so that no gradient is ever stored.
+Autograd takes about as long for a small batch as the arithmetic itself. If a model consists of fully connected layers
+with ReLU between them, the chain rule (Rumelhart et al. 1986) is three lines, and each layer's gradient is added to its
+weights as it is multiplied out, so that no gradient is ever stored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import nn
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _METHODS = frozenset({"forward", "__call__", "_call_impl", "_compiled_call_impl"})
-"""Attributes of an instance that change what a module does: its hooks, and methods in place of those of its class."""
+"""Attributes of an instance that change a module's behaviour: hooks, and methods that replace those of its class."""
 
 
 class Perceptron:
@@ -33,7 +33,7 @@ class Perceptron:
 
     @classmethod
     def of(cls, module: nn.Module) -> Self | None:
-        """The module's weights, if it is a chain of `Linear` with `ReLU` between them, and does nothing besides."""
+        """The module's weights, if it is a chain of `Linear` with `ReLU` between them and does nothing else."""
         if type(module) is not nn.Sequential:
             return None
         first, *parts = module._modules.values() or (None,)
@@ -71,7 +71,7 @@ class Perceptron:
         return self._entering(inputs.flatten(1)).pop()
 
     def _entering(self, inputs: torch.Tensor) -> list[torch.Tensor]:
-        """What enters each layer, and the logits."""
+        """The inputs of each layer, and the logits."""
         passing = [inputs]
         for turned, bias in zip(self._turned[:-1], self.biases, strict=False):
             passing.append(torch.addmm(bias, passing[-1], turned).relu_())
@@ -98,7 +98,7 @@ class Perceptron:
             weight.addmm_(turned, entering[index])
             self.biases[index].addmv_(turned, ones)
             if index:
-                before.mul_(entering[index].sign_())  # through the ReLU, behind which nobody asks for the values now
+                before.mul_(entering[index].sign_())  # through the ReLU, whose outputs are no longer needed
             delta = before
         return found, delta
 
@@ -106,11 +106,11 @@ class Perceptron:
         """Whether `update` is faster than steps: with so few examples in all that its first layer is far wider."""
         return len(self.weights) > 1 and 2 * examples <= min(self.weights[0].shape)
 
-    @torch.inference_mode()  # whose tensors take less to be handed on
+    @torch.inference_mode()  # tensors of this mode are cheaper to pass on
     def update(
         self, inputs: torch.Tensor, labels: torch.Tensor, lengths: list[int], lr: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Where steps on batch after batch would take the weights, which stay as they are.
+        """The result of steps on batch after batch; the weights themselves do not change.
 
         What steps add to the first weights W is D^T X, X the examples and D a row for each; so a later batch x gets
         x (W + D^T X)^T = x W^T + (x X^T) D. W is read once and never written, however many steps there are.
@@ -159,7 +159,7 @@ _EVERYWHERE = [name for name in _OF_ALL if name.startswith("_global_") and name.
 
 
 def hooked(modules: Iterable[nn.Module], parameters: Iterable[Any]) -> bool:
-    """Whether somebody watches or changes what passes these modules, or all, or the gradients of the parameters."""
+    """Whether hooks watch or change the data of these modules, or of all, or the gradients of the parameters."""
     if any(_OF_ALL[name] for name in _EVERYWHERE):
         return True
     for part in modules:

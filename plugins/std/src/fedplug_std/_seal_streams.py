@@ -1,7 +1,7 @@
 """Keys and ciphertexts in SEAL's stream formats (SEAL 4), through memory files.
 
 `tenseal.sealapi` loads and saves by path only. A stream is a head of 16 bytes and members. Those that are made here are
-not compressed; SEAL checks what it loads.
+not compressed; SEAL checks them on loading.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _COUNT = struct.Struct("<Q")
 
 
 class MemoryFile:
-    """A file in memory with a path, for a library that knows nothing else; without `memfd`, an unlinked file.
+    """A file in memory with a path, for a library that accepts only paths; without `memfd`, an unlinked file.
 
-    What SEAL writes there are keys.
+    SEAL writes keys there.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class MemoryFile:
         return os.pread(self.number, os.fstat(self.number).st_size, 0)
 
     def write(self, data: bytes) -> None:
-        """Replaces what is there."""
+        """Replaces the content."""
         os.ftruncate(self.number, 0)
         os.pwrite(self.number, data, 0)
 
@@ -72,7 +72,7 @@ class Streams:
             _, _, self._major, self._minor, _, _, _ = _STREAM.unpack_from(file.read())
 
     def dump(self, thing: Any) -> bytes:
-        """What SEAL saves of a key."""
+        """SEAL's serialised key."""
         with MemoryFile() as file:
             thing.save(file.path)
             return file.read()
@@ -87,7 +87,7 @@ class Streams:
     def ternary(self, secret: Any) -> NDArray[np.int64]:
         """Coefficients of a secret key, shape (N,).
 
-        SEAL decrypts (0, q / t): what it finds is the key itself, modulo t.
+        SEAL decrypts (0, q / t), which gives the key itself modulo t.
         """
         import tenseal.sealapi as sealapi
 

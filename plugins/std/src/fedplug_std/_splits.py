@@ -48,7 +48,7 @@ def stratified(
 
 
 def _shared_out(counts: NDArray[np.int64], total: int, rng: np.random.RandomState) -> NDArray[np.int64]:
-    """So many draws for classes of these sizes, in proportion; what is left over goes by the largest remainders."""
+    """This number of draws for classes of these sizes, in proportion, by largest remainders."""
     exact = counts / counts.sum() * total
     shares = np.floor(exact)
     missing, remainders = int(total - shares.sum()), exact - shares

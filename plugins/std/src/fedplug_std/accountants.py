@@ -1,4 +1,4 @@
-"""Epsilon of Gaussian, Laplace and pure releases: privacy loss distributions, with Renyi DP beside them."""
+"""Epsilon of Gaussian, Laplace and pure releases: privacy loss distributions, with Renyi DP for comparison."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _NOTHING = 1e-150
 
 
 class Pld(fedplug.Accountant):
-    """Account for Gaussian, Laplace and pure releases with privacy loss distributions, and with RDP beside them.
+    """Account for Gaussian, Laplace and pure releases with privacy loss distributions, and with RDP for comparison.
 
     The PLD (Koskela et al. 2020; Doroshenko et al. 2022) is discretised pessimistically, so epsilon is an upper bound.
     It is at most 0.1% above the true one, however many releases there are: the grid follows from them. dp_accounting
-    composes it. RDP is the sampled Gaussian mechanism of Mironov et al. 2019 as Opacus has it, and the closed forms of
+    composes it. RDP is the sampled Gaussian mechanism of Mironov et al. 2019 as in Opacus, and the closed forms of
     `fedplug.privacy.accounting`.
     """
 
@@ -52,7 +52,7 @@ class Pld(fedplug.Accountant):
             adjacency: `zero_out` or `replace_one`, under which a pure mechanism has twice its epsilon.
 
         Returns:
-            `{"pld": ..., "rdp": ...}`; without `rdp` where no closed form is known: sampled Laplace releases, and
+            `{"pld": ..., "rdp": ...}`; without `rdp` if no closed form is known: sampled Laplace releases, and
             sampled Gaussian ones under replace-one.
 
         Raises:
@@ -80,7 +80,7 @@ class Pld(fedplug.Accountant):
 
 
 def _pld(counts: collections.Counter[Release], delta: float, adjacency: str) -> float:
-    """Epsilon by the composed distribution, or by adding up what pure releases cost at most, if that is less."""
+    """Epsilon by the composed distribution, or the sum of the pure releases' largest costs if that is less."""
     gaussian = {release: count for release, count in counts.items() if release[0] == "gaussian"}
     pure = {release: count for release, count in counts.items() if release not in gaussian}
     together = _composed(counts, delta, adjacency)
@@ -89,7 +89,7 @@ def _pld(counts: collections.Counter[Release], delta: float, adjacency: str) -> 
 
 def _composed(counts: Mapping[Release, int], delta: float, adjacency: str) -> float:
     kinds: list[tuple[losses.Release, int]] = []
-    precision = 0.0  # of Gaussian releases without sampling, which are one together
+    precision = 0.0  # Gaussian releases without sampling combine to a single one
     for (mechanism, multiplier, rate), count in counts.items():
         if mechanism == "gaussian" and rate == 1:
             precision += count / multiplier / multiplier
@@ -108,12 +108,12 @@ def _composed(counts: Mapping[Release, int], delta: float, adjacency: str) -> fl
 
 
 def _simplest(mechanism: str, multiplier: float, rate: float, adjacency: str) -> Release:
-    """The release with what its adjacency and sampling do put into the multiplier, where that is a closed form.
+    """The release with its adjacency and sampling put into the multiplier, if there is a closed form.
 
     Under replace-one, Laplace and pure releases have half their multiplier. Sampling with rate q turns the epsilon of a
     pure mechanism into log(1 + q (e^epsilon - 1)) under zero-out (Balle et al. 2018, Theorem 8), and twice that under
-    replace-one, which is two zero-outs. What sampling does to a Laplace release under replace-one, dp_accounting does
-    not know; it does no harm, so the release counts without it. Gaussian releases stay as they are.
+    replace-one, which is two zero-outs. dp_accounting does not cover sampled Laplace releases under replace-one.
+    Sampling never increases the loss, so such a release counts without it. Gaussian releases stay as they are.
     """
     doubled = adjacency == "replace_one" and mechanism != "gaussian"
     if mechanism == "pure" and multiplier > _NOTHING and rate < 1:
@@ -131,7 +131,7 @@ def _sum_of_losses(counts: Mapping[Release, int]) -> float:
 
 
 def _rdp(counts: collections.Counter[Release], delta: float, adjacency: str) -> float | None:
-    """Renyi accounting, Gaussian releases by Opacus, at orders that suit small epsilons too; None where none is known.
+    """Renyi accounting, Gaussian releases by Opacus, at orders that also suit small epsilons; None if none is known.
 
     Opacus knows sampling under zero-out only (its add-remove relation).
     """

@@ -1,17 +1,17 @@
-"""A data set as arrays in one `.npz` file: what a site brings that has no folder of images.
+"""A data set as arrays in one `.npz` file, for sites without a folder of images.
 
     numpy.savez("data.npz", train_inputs=..., train_targets=..., test_inputs=..., test_targets=...)
 
-are a table or tokens: inputs of any numbers and shape, (n, ...), which reach the model as they are, and what it is to
-answer, numbers or whole numbers (n, ...), or labels as below. `classes` then names the outputs of the model.
+is a table or tokens: inputs of any numbers and shape, (n, ...), which reach the model unchanged, and its answers,
+numbers or whole numbers (n, ...), or labels as below. `classes` then names the outputs of the model.
 
     numpy.savez("data.npz", train_images=..., train_labels=..., test_images=..., test_labels=...,
                 classes=["normal", "pneumonia"])
 
-are images, which are standardised: they are uint8 from 0 to 255 or float32 from 0 to 1, (n, H, W) or (n, C, H, W);
-labels whole numbers from 0, (n,) or (n, 1). For segmentation there are `train_targets` and `test_targets` beside them,
-(n, H, W), and `kinds`, the names of the labels; `train_regions` and `test_regions` mark privacy-sensitive fields, which
-`region_names` names.
+is images, which are standardised: uint8 from 0 to 255 or float32 from 0 to 1, (n, H, W) or (n, C, H, W). Labels are
+whole numbers from 0, (n,) or (n, 1). For segmentation there are also `train_targets` and `test_targets`, (n, H, W), and
+`kinds`, the names of the labels; `train_regions` and `test_regions` mark privacy-sensitive fields, which `region_names`
+names.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ _NAMES = ("classes", "kinds", "region_names")
 
 
 class Arrays(fedplug.DataSource):
-    """Arrays in one `.npz` file: images, tables or tokens, with what is to be answered, for training and for testing.
+    """Arrays in one `.npz` file: images, tables or tokens, with their answers, for training and for testing.
 
-    Of a table or of tokens it holds `train_inputs`, `test_inputs`, of any numbers and shape, and `train_targets`,
-    `test_targets`, or labels; the recipe names the task. Of images it holds `train_images`, `train_labels`,
+    For a table or tokens it holds `train_inputs`, `test_inputs`, of any numbers and shape, and `train_targets`,
+    `test_targets`, or labels; the recipe names the task. For images it holds `train_images`, `train_labels`,
     `test_images`, `test_labels`; for segmentation also `train_targets`, `test_targets` and `kinds`, and for marked
     fields `train_regions`, `test_regions` and `region_names`. `classes` holds the names of the labels, or of a model's
     outputs.
     """
 
     class Options(_Sized):
-        """Which file, and what it does not say itself."""
+        """The file, and facts that it does not contain."""
 
         file: str = Field(
             "data.npz",
-            description="the file, absolute or inside the data folder; where none is named, in the working directory",
+            description="the file, absolute or inside the data folder; without a data folder, in the working directory",
         )
-        classes: tuple[str, ...] = Field((), description="names of the classes, where the file has no array of them")
+        classes: tuple[str, ...] = Field((), description="names of the classes, if the file has no array of them")
         outputs: int | None = Field(
-            None, ge=1, description="how many outputs a model has, where nothing names them: the size of a vocabulary"
+            None, ge=1, description="number of a model's outputs, if nothing names them: the size of a vocabulary"
         )
         mean: float = Field(
             0.5,
@@ -64,14 +64,14 @@ class Arrays(fedplug.DataSource):
         self.options = options
 
     def describe(self) -> str:
-        """Which file it is; with what inputs are standardised is the recipe's word where data is at sites."""
+        """The file; with data at sites, the recipe gives the constants of the standardisation."""
         return f"the arrays of {self.options.file}"
 
     def load(self, root: str | None) -> Dataset:
         """Reads the file.
 
         Raises:
-            DataError: it is missing or damaged, or an array is; says which, what it is, and what it must be.
+            DataError: it is missing or damaged, or an array is; the message names it, its form and the required form.
         """
         from dataclasses import replace
 
@@ -87,7 +87,7 @@ class Arrays(fedplug.DataSource):
                 f"{path} has no array classes, the names of the labels in their order; add it, or write "
                 "data: {classes: [...]} in the recipe"
             )
-        # One value a channel; inputs that are no images stay as they are.
+        # One value a channel; inputs that are not images stay unchanged.
         channels = 0 if "train_inputs" in stored else train.inputs.shape[1]
         mean, std = (self.options.mean,) * channels, (self.options.std,) * channels
         if not kinds and train.targets is not None and "train_labels" not in stored:
@@ -106,7 +106,7 @@ def _read(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         with stored:
             return {name: np.asarray(stored[name]) for name in stored.files}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        # numpy takes whatever it does not know for a pickle, and would have it loaded so.
+        # numpy treats unknown content as a pickle, and would load it as one.
         why = "it holds Python objects, or is another kind of file" if "pickle" in str(error) else str(error)
         raise DataError(
             f"{path} cannot be read as .npz: {why}; write it again with numpy.savez, or read it with a function of "
@@ -118,19 +118,19 @@ def examples_of(stored: dict[str, np.ndarray[Any, Any]], split: str, path: Path 
     """One split out of named arrays.
 
     Raises:
-        DataError: an array is missing, or not what it must be; names `path`, where they come from.
+        DataError: an array is missing or has the wrong form; the message names `path`, its source.
     """
     if f"{split}_inputs" in stored:
         return _plain(stored, split, path)
     inputs, labels = (_array(stored, f"{split}_{what}", path) for what in ("images", "labels"))
     if inputs.dtype not in (np.uint8, np.float32) or inputs.ndim not in (3, 4):
         raise DataError(
-            f"{path}: {split}_images is {inputs.dtype} {inputs.shape}, and must be uint8 (0 to 255) or float32 "
-            f"(0 to 1) of the shape (n, H, W) or (n, C, H, W){_remedy(inputs)}"
+            f"{path}: {split}_images is {inputs.dtype} {inputs.shape}, but must be uint8 (0 to 255) or float32 (0 to "
+            f"1) of the shape (n, H, W) or (n, C, H, W){_remedy(inputs)}"
         )
     if labels.dtype.kind not in "iu" or labels.shape not in ((len(inputs),), (len(inputs), 1)):
         raise DataError(
-            f"{path}: {split}_labels is {labels.dtype} {labels.shape}, and must be a whole number for each of "
+            f"{path}: {split}_labels is {labels.dtype} {labels.shape}, but must be a whole number for each of "
             f"{len(inputs)} images"
         )
     inputs = inputs[:, None] if inputs.ndim == 3 else inputs
@@ -139,7 +139,7 @@ def examples_of(stored: dict[str, np.ndarray[Any, Any]], split: str, path: Path 
 
 
 def outputs_of(stored: dict[str, np.ndarray[Any, Any]], count: int | None) -> tuple[str, ...]:
-    """Names of a model's outputs that nothing names: so many, or one for each number of a target; else none."""
+    """Generated names of a model's outputs: `outputs` of them, or one for each number of a target; else none."""
     targets = stored.get("train_targets", np.empty(0))
     if count is None and "train_inputs" in stored and targets.dtype.kind == "f":
         count = math.prod(targets.shape[1:])
@@ -155,11 +155,11 @@ def _plain(stored: dict[str, np.ndarray[Any, Any]], split: str, path: Path | str
 
     inputs, targets, labels = (stored.get(f"{split}_{what}") for what in ("inputs", "targets", "labels"))
     if targets is None and labels is None:
-        raise DataError(f"{path} has {split}_inputs and neither {split}_targets nor {split}_labels; add one of them")
+        raise DataError(f"{path} has {split}_inputs but neither {split}_targets nor {split}_labels; add one of them")
     for what, array in (("inputs", inputs), ("targets", targets), ("labels", labels)):
         kinds = "iu" if what == "labels" else "fiub"
         if array is not None and (array.dtype.kind not in kinds or not array.ndim):
-            raise DataError(f"{path}: {split}_{what} is {array.dtype} {array.shape}, and must be numbers (n, ...)")
+            raise DataError(f"{path}: {split}_{what} is {array.dtype} {array.shape}, but must be numbers (n, ...)")
     assert inputs is not None
     inputs = _narrow(inputs)
     if targets is not None:
@@ -169,7 +169,7 @@ def _plain(stored: dict[str, np.ndarray[Any, Any]], split: str, path: Path | str
         numbers = targets.dtype.kind == "f" and np.isfinite(targets).all()
         labels = fifths(targets) if numbers else np.zeros(len(targets), np.int64)
     if len({len(array) for array in (inputs, targets, labels) if array is not None}) > 1:
-        raise DataError(f"{path}: the arrays of {split} must be equally long, and have {len(inputs)} inputs")
+        raise DataError(f"{path}: the arrays of {split} must be equally long, but have {len(inputs)} inputs")
     return Examples(inputs, labels.reshape(-1).astype(np.int64), targets)
 
 
@@ -179,7 +179,7 @@ def _narrow(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _remedy(inputs: np.ndarray[Any, Any]) -> str:
-    """What makes it such images, where that is plain."""
+    """A conversion to such images, if there is an obvious one."""
     found = []
     if inputs.ndim == 2:
         found.append("a table of n rows becomes n pictures of one line with [:, None, :]")
@@ -195,7 +195,7 @@ def _of_pixels(
         return None
     found, shape = stored[name], (len(inputs), *inputs.shape[2:])
     if found.dtype != np.uint8 or found.shape != shape:
-        raise DataError(f"{path}: {name} is {found.dtype} {found.shape}, and must be uint8 {shape}, one for each pixel")
+        raise DataError(f"{path}: {name} is {found.dtype} {found.shape}, but must be uint8 {shape}, one for each pixel")
     return found
 
 
@@ -208,5 +208,5 @@ def _array(stored: dict[str, np.ndarray[Any, Any]], name: str, path: Path | str)
 def _texts(stored: dict[str, np.ndarray[Any, Any]], name: str, path: Path) -> tuple[str, ...]:
     found = stored.get(name, np.empty(0, str))
     if found.dtype.kind != "U" or found.ndim != 1:
-        raise DataError(f"{path}: {name} is {found.dtype} {found.shape}, and must be a list of names")
+        raise DataError(f"{path}: {name} is {found.dtype} {found.shape}, but must be a list of names")
     return tuple(map(str, found))

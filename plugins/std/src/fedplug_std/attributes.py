@@ -1,4 +1,4 @@
-"""What a module keeps in plain attributes, beside its parameters and buffers: made as it was at first."""
+"""A module's plain attributes, other than parameters and buffers, reset to their first values."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _HELD = (torch.Tensor, np.ndarray)
 class Attributes:
     """Numbers, texts, tensors and arrays that a module assigns to itself, and lists and dictionaries of such.
 
-    The clients of a process share the module, and what one of them left there would reach the next. Names that begin
-    with an underscore, other objects, and the modules of torch itself, which keep nothing so, are left alone.
+    The clients of a process share the module, so values of one client would reach the next. Names that begin with an
+    underscore, other objects, and torch's own modules, which keep nothing there, do not change.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -27,7 +27,7 @@ class Attributes:
         ]
 
     def begin_anew(self) -> None:
-        """Sets what has changed to what it was, and takes away what was not there."""
+        """Restores changed attributes, and removes new ones."""
         for owner, first in self._first:
             now = _own(owner)
             for key in now.keys() - first.keys():
@@ -46,7 +46,7 @@ class _Kept:
         self._value, self._version = value, value._version if isinstance(value, torch.Tensor) else 0
 
     def is_still(self, value: Any) -> bool:
-        """Whether nobody has assigned another value, or changed what is in this one."""
+        """Whether the value is neither reassigned nor modified."""
         if isinstance(value, _PLAIN):
             return type(value) is type(self._copied) and bool(value == self._copied)
         return isinstance(value, torch.Tensor) and value is self._value and value._version == self._version
@@ -57,7 +57,7 @@ class _Kept:
 
 
 def _own(owner: torch.nn.Module) -> dict[str, Any]:
-    """A module's plain attributes of kinds that can be made again."""
+    """A module's plain attributes of reproducible kinds."""
     return {
         key: value for key, value in vars(owner).items()
         if not key.startswith("_") and key != "training" and _can_be_made_again(value)

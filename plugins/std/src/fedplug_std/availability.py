@@ -1,5 +1,6 @@
-"""The section `availability` of a recipe: which clients are not there in which round, for simulations of devices that
-come and go. A real federation needs none: who does not answer before `--timeout` is not there.
+"""The section `availability` of a recipe: absent clients by round, to simulate devices that come and go.
+
+A real federation does not need it: a client that does not reply before `--timeout` is absent.
 """
 
 from __future__ import annotations
@@ -25,30 +26,30 @@ HEAD = ["round", "client"]
 
 
 class AvailabilityOptions(Options):
-    """Who is away; both ways together: whoever is away by either."""
+    """Absent clients: those of `drop_out` and those of `trace` together."""
 
-    drop_out: float = Field(0.0, ge=0, lt=1, description="chance that a client is away in a round, each by itself")
+    drop_out: float = Field(0.0, ge=0, lt=1, description="chance that a client is away in a round, drawn independently")
     when: Literal["round", "upload", "opening"] = Field(
         "round",
-        description="away from the beginning of the round, from when its update is asked for, or from when shares of "
-        "a sum are: its update is in the sum then, and it does not help to open it",
+        description="start of the absence: the beginning of the round, the request for the update, or the request for "
+        "shares of a sum; its update is then in the sum, but it does not help to open it",
     )
     trace: str | None = Field(
-        None, min_length=1, description="CSV file with the columns round (from 1) and client: who is away when"
+        None, min_length=1, description="CSV file with columns round (from 1) and client: the absent clients by round"
     )
-    sha256: str | None = Field(None, description="of the trace; written by fedplug, so that a changed one is refused")
+    sha256: str | None = Field(None, description="digest of the trace; written by fedplug to refuse a changed trace")
 
     @model_validator(mode="after")
     def _is_the_trace(self) -> AvailabilityOptions:
-        """The digest of a recipe holds what is in the trace, beside its name."""
+        """Puts the content of the trace, in addition to its name, into the digest of a recipe."""
         if self.trace is None:
             if self.sha256 is not None:
-                raise ValueError("sha256 is of a trace; name the file as trace, or leave it out")
+                raise ValueError("sha256 belongs to a trace; name the file as trace, or leave sha256 out")
             return self
         try:
             found = hashlib.sha256(Path(self.trace).read_bytes()).hexdigest()
         except OSError as error:
-            raise ValueError(f"trace {self.trace} cannot be read ({error.strerror}); its path is as seen from "
+            raise ValueError(f"trace {self.trace} cannot be read ({error.strerror}); its path is relative to "
                              f"{Path.cwd()}") from error  # fmt: skip
         if self.sha256 not in (None, found):
             raise ValueError(
@@ -84,7 +85,7 @@ def read_trace(file: str) -> Iterator[tuple[int, int]]:
 
 
 class AvailabilitySection(Section):
-    """Which clients are away in which rounds; they drop out of those, and are back in others."""
+    """Simulate absent clients: they drop out of some rounds and are back in others."""
 
     Options = AvailabilityOptions
 
@@ -106,7 +107,7 @@ class AvailabilitySection(Section):
 
     @property
     def presence(self) -> float:
-        """Of a trace nobody can tell."""
+        """Unknown for a trace."""
         if self.options.when == "opening":  # its update is in the sum
             return 1.0
         return 0.0 if self.options.trace else 1.0 - self.options.drop_out
@@ -127,7 +128,7 @@ class AvailabilitySection(Section):
 
 
 class Away:
-    """Who is away, reproducibly: a client is away in a round in every process and after every resume, or in none.
+    """The absent clients, reproducibly: the same in every process and after every resume.
 
     Args:
         options: of the section.
@@ -145,11 +146,11 @@ class Away:
 
 
 class Reached:
-    """An engine, of which those who are away are out of reach.
+    """An engine that cannot reach the absent clients.
 
     Args:
         protocol: knows the round and its phase, and hands its messages to the engine.
-        away: who is.
+        away: the absent clients.
     """
 
     def __init__(self, protocol: Protocol, away: Away) -> None:
@@ -158,16 +159,16 @@ class Reached:
         self.in_process = self._transport.in_process
 
     def exchange(self, messages: dict[str, Any]) -> Iterable[tuple[str, Any]]:
-        """Hands on what can be delivered; the others count as lost in this round."""
+        """Delivers the other messages; absent clients count as lost in this round."""
         lost = [address for address in messages if self._is_lost(address)]
         for address in lost:
-            yield address, PartyLost("is away in this round, as availability says")
+            yield address, PartyLost("is away in this round, by availability")
         yield from self._transport.exchange({a: message for a, message in messages.items() if a not in lost})
 
     def _is_lost(self, address: str) -> bool:
         office = self._office
-        begun = office.round >= 0 and office.phase != "finish"  # all are there for the set-up and the last model
-        client_id = self._clients.get(address)  # none of the key server, which is always there
+        begun = office.round >= 0 and office.phase != "finish"  # all are present for the set-up and the last model
+        client_id = self._clients.get(address)  # None for the key server, which is always present
         phases = {"upload": ("upload", "open"), "opening": ("open",)}.get(self._away.when)
         if client_id is None or not begun or (phases is not None and office.phase not in phases):
             return False

@@ -27,18 +27,18 @@ SCALE_BITS = 14
 """The prime of 60 bits is 2^60 - 2^14 + 1, so with the plain modulus t = 2^46 - 1 its quotient by t is 2^14."""
 
 FIELD_BITS = (23, 22, 21, 20, 19, 18)
-"""Of one of the two fields of a coefficient. Narrower fields lie further apart, and leave more room for the noise."""
+"""Bits of one of the two fields of a coefficient. Narrower fields are further apart and leave more room for noise."""
 
 DEVIATIONS = 16.0
-"""Of the noise of the largest sum fit between a value and its neighbour: as much again as ever occurs, twice over."""
+"""Multiple of the largest sum's noise that fits between a value and its neighbour: twice the largest that occurs."""
 
 
 _AT_ONCE = 1 << 18
-"""Slots that are read before the next ones: numbers between a slot and a value take four times its memory."""
+"""Slots that are read at once: intermediate numbers take four times the memory of a value."""
 
 
 class PackedIntegers:
-    """The codec of BFV: two fixed-point fields a coefficient, times what they leave of the plain modulus."""
+    """The codec of BFV: two fixed-point fields a coefficient, scaled to the rest of the plain modulus."""
 
     def __init__(self, fixed_point: FixedPoint) -> None:
         self.fixed_point = fixed_point
@@ -67,7 +67,7 @@ class PackedIntegers:
         return self._rounded(slots)
 
     def _rounded(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Without what the noise has added."""
+        """The slots without noise."""
         if not self.spare_bits:
             return slots
         return slots + (1 << self.spare_bits - 1) >> self.spare_bits
@@ -76,13 +76,13 @@ class PackedIntegers:
 class Bfv(Encryption):
     """Encrypt a zone with BFV: the server adds fixed-point values, two to a coefficient, and sums decrypt exactly.
 
-    Microsoft SEAL, degree 4096, modulus [60, 49]. The only error is that of rounding each contribution to its grid,
-    half a step at most, known in advance. `max_clients`, `bits` and `range` say what a sum can hold; whatever could
-    overflow is refused. 7.5 bytes a value, and 3.8 where clients hold the key.
+    Microsoft SEAL, degree 4096, modulus [60, 49]. The only error is the rounding of each contribution to its grid, half
+    a step at most, known in advance. `max_clients`, `bits` and `range` set the capacity of a sum, and options that
+    could overflow are refused. It takes 7.5 bytes a value, or 3.8 if clients hold the key.
     """
 
     class Options(he_keys.Options):
-        """Who holds the key, and what a sum can hold."""
+        """The key holder, and the capacity of a sum."""
 
         bits: int | None = Field(
             None, ge=2, le=23,
@@ -100,7 +100,7 @@ class Bfv(Encryption):
         return f"BFV {DEGREE} {list(COEFF_BITS)}, two values a coefficient, {bits} each, range ±{self.options.range:g}"
 
     def step(self, num_clients: int) -> float:
-        """Grid step of the weighted values at the narrowest fields; the range where these are too narrow."""
+        """Grid step of the weighted values at the narrowest fields; the range if these are too narrow."""
         try:
             return self.agree(num_clients, min(FIELD_BITS)).step
         except ProtectionError:
@@ -133,7 +133,7 @@ class Bfv(Encryption):
         """How values become slots, as agreed when the keys were made.
 
         Raises:
-            KeyError: fields of a width that there is not.
+            KeyError: there are no fields of this width.
         """
         numbers = FixedPoint(self.options.range, terms["bits"], terms["field_bits"], terms["max_clients"])
         if numbers.field_bits not in FIELD_BITS:

@@ -1,4 +1,4 @@
-"""Zones by the names of parameters: normalisation or heads that stay with the clients, layers that are encrypted."""
+"""Zones by the names of parameters: layers that stay with the clients, layers that are encrypted."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
 
 class ByName(fedplug.Negotiation, fedplug.Opener):
-    """Put parameters into zones by their names: personal heads, FedBN, layers that are encrypted.
+    """Put parameters into zones by their names: personal heads, FedBN, encrypted layers.
 
-    * FedBN (Li et al. 2021): `norm: retained`. Scales and shifts of batch norm stay with each client, as its running
-      statistics do with `buffers: local`, the default.
-    * Heads of the clients' own (FedPer, Arivazhagan et al. 2019): `zones: {retained: [fc2.*]}`.
+    * FedBN (Li et al. 2021): `norm: retained`. Scales and shifts of batch norm stay with each client, like its running
+      statistics with `buffers: local`, the default.
+    * Personal heads (FedPer, Arivazhagan et al. 2019): `zones: {retained: [fc2.*]}`.
     * Layers in zones of other kinds: `zones: {encrypted: [conv*, fc1.weight]}`.
 
-    What a client retains it goes on with, beside the global values of the rest: name this component under postprocess
-    too, `postprocess: {retained: [std.by_name]}`. The global model keeps its first values there, so read the figures
-    of the clients' own models. Plans are public, the same for all clients, and fixed.
+    A client continues with its retained values and the global values of the rest: also name this component under
+    postprocess, `postprocess: {retained: [std.by_name]}`. The global model keeps its first values there, so read the
+    figures of the personal models. Plans are public, the same for all clients, and fixed.
     """
 
     class Options(fedplug.Options):
-        """Which names go where."""
+        """The zones of parameter names."""
 
         zones: dict[str, tuple[str, ...]] = Field(
             default_factory=dict,
-            description="patterns of names by zone, such as {retained: [fc2.*, '*.bias']}; * is any text, and a "
-            "parameter goes to the first zone with a pattern of its name",
+            description="patterns of names by zone, such as {retained: [fc2.*, '*.bias']}; * matches any text, and a "
+            "parameter goes to the first zone with a matching pattern",
         )
         norm: str | None = Field(
-            None, description="zone of normalisation layers, which are those whose weight is a vector; null: as others"
+            None, description="zone of normalisation layers (those with a vector as weight); null: like others"
         )
         other_zone: str = Field(
             CLEAR, json_schema_extra={"formerly": "rest"}, description="zone of all other parameters"
@@ -52,15 +52,15 @@ class ByName(fedplug.Negotiation, fedplug.Opener):
 
     @property
     def plans(self) -> Plans:
-        """The zones that are named, whoever takes part and whatever the data is."""
+        """The named zones, whatever the clients and the data."""
         norm = set() if self.options.norm is None else {self.options.norm}
         return Plans(zones=frozenset({*self.options.zones, self.options.other_zone, *norm}), public=True, fixed=True)
 
     def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
-        """Checks that the model has what is named.
+        """Checks that the model has the named parameters.
 
         Raises:
-            SetupError: a pattern is of no parameter, no layer is a normalisation, or nothing is left to send.
+            SetupError: a pattern matches no parameter, no layer is a normalisation, or nothing is left to send.
         """
         names = [parameter.name for parameter in ctx.layout.parameters]
         there = f"the model has {', '.join(names)}"
@@ -71,11 +71,11 @@ class ByName(fedplug.Negotiation, fedplug.Opener):
         placed = self.placed(ctx.layout)
         if self.options.norm is not None and not _norms(ctx.layout):
             raise SetupError(
-                f"{self.name}: norm={self.options.norm}, and no layer of the model is a normalisation; {there}; name "
+                f"{self.name}: norm={self.options.norm}, but no layer of the model is a normalisation; {there}; name "
                 "another model, such as std.cnn, or leave norm out"
             )
         if set(placed.values()) == {RETAINED}:
-            raise SetupError(f"{self.name}: all parameters stay with the clients, and none is sent; {there}")
+            raise SetupError(f"{self.name}: all parameters stay with the clients, so none is sent; {there}")
 
     def placed(self, layout: Layout) -> dict[str, str]:
         """The zone of each parameter, by name."""
@@ -93,7 +93,7 @@ class ByName(fedplug.Negotiation, fedplug.Opener):
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        """Nothing to ask: every client tells itself the plan."""
+        """Asks nothing: every client computes the plan itself."""
         cohort.tell(self.adopt)
 
     @at_client
@@ -109,14 +109,14 @@ class ByName(fedplug.Negotiation, fedplug.Opener):
 
     @hookimpl
     def postprocess(self, known: Known, ctx: Context) -> Operations:
-        """The client goes on with what it retained; the values stay as they are.
+        """The client continues with its retained values; the values do not change.
 
         Raises:
             Misplaced: the zone is not that of the retained values.
         """
         if known.zone != RETAINED:
             raise Misplaced(
-                f"{self.name} puts what a client retained back, and not zone {known.zone}; write postprocess: "
+                f"{self.name} restores a client's retained values, not zone {known.zone}; write postprocess: "
                 f"{{retained: [{self.name}]}}"
             )
         return (Map(self.put_back),)
@@ -127,14 +127,14 @@ class ByName(fedplug.Negotiation, fedplug.Opener):
         return block
 
     def check(self, recipe: Recipe) -> Iterable[str]:
-        """What is retained is put back; statistics of batch norm stay where its scales do."""
+        """Checks that retained values are restored, and that statistics of batch norm stay with its scales."""
         if RETAINED not in self.plans.zones:
             return
         if not recipe.postprocess.get(RETAINED):
-            yield f"what clients retain is lost after a round; write postprocess: {{retained: [{self.name}]}}"
+            yield f"retained values are lost after a round; write postprocess: {{retained: [{self.name}]}}"
         if self.options.norm == RETAINED and recipe.buffers == "mean":
             remedy = "remove buffers, or norm"
-            yield f"norm=retained keeps batch norm at the clients, and buffers: mean sends its statistics; {remedy}"
+            yield f"norm=retained keeps batch norm at the clients, but buffers: mean sends its statistics; {remedy}"
 
     def describe(self) -> str:
         """One line for the plan of the run."""

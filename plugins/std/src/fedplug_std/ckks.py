@@ -32,10 +32,10 @@ PROFILES: dict[str, tuple[int, tuple[int, ...], int]] = {
 """Degree, modulus bits, bits of the scale. `tutorial` is what TenSEAL's tutorials and most federated code use."""
 
 LEAST_SCALE_BITS = 33
-"""Of the compact profile, where large sums leave it no more; below, noise would be near the grid."""
+"""Least scale of the compact profile for large sums; below it, noise would be near the grid."""
 
 MOST_STEPS = 2.0**44
-"""Of the grid, in the largest sum. Slots are encoded in float64, whose rounding shows from about 2^48 on."""
+"""Largest number of grid steps in a sum. Slots are encoded in float64, whose rounding shows from about 2^48 on."""
 
 
 class GridNumbers:
@@ -43,7 +43,7 @@ class GridNumbers:
 
     def __init__(self, range: float, grid: float, max_clients: int) -> None:
         self.range, self.grid = range, grid
-        # A power of two of which max_clients sum to at most 1: it fits whatever the range is.
+        # A power of two such that max_clients of them sum to at most 1: it fits any range.
         self.count_unit = 2.0 ** -(max_clients - 1).bit_length()
 
     def encode(self, values: NDArray[Any]) -> tuple[NDArray[np.float64], float]:
@@ -58,7 +58,7 @@ class GridNumbers:
         largest = contributors * (self.range + self.grid / 2)
         if total.size and not np.abs(total).max() <= largest:
             raise ProtectionError(
-                # Without the sum itself: this travels to the server, which must not learn what was decrypted.
+                # Without the sum itself: this travels to the server, which must not learn decrypted values.
                 f"a sum is larger than {largest:g}, which {contributors} updates of range {self.range:g} cannot "
                 "exceed; the ciphertexts are damaged, or a client did not clip as agreed"
             )
@@ -67,23 +67,23 @@ class GridNumbers:
     def counts(self, slots: NDArray[Any]) -> NDArray[np.int64]:
         counts = slots / self.count_unit
         whole = np.rint(counts)
-        # `not` so that NaN counts as no number; what no sum can hold is none either, before it overflows an integer.
+        # `not` so that NaN is refused; values that no sum can hold are refused before they overflow an integer.
         good = (np.abs(counts - whole) < 0.25) & (whole >= 0) & (whole <= 2 / self.count_unit)
         return np.where(good, whole, -1).astype(np.int64)
 
 
 class Ckks(Encryption):
-    """Encrypt a zone with CKKS, as most papers do; clients put values on a public grid and sums are rounded back to it.
+    """Encrypt a zone with CKKS, as most papers do; values and decrypted sums are rounded to a public grid.
 
     CKKS decryptions carry noise that gives the secret key away when they are published (Li & Micciancio, EUROCRYPT
-    2021). Here every client rounds its values to the grid before it encrypts, and the key holder rounds the sum, so
-    what is released is a function of the values alone, the same in every run. Noise is largest in the slots
-    where the secret key is. Counted over all slots of the key in use, it passes half a step of the grid for fewer than
-    one value in 10^13 of the largest sum (`ckks_noise`), else the options are refused. `std.bfv` is faster and smaller.
+    2021). Here every client rounds its values to the grid before it encrypts, and the key holder rounds the sum, so the
+    released sum is a function of the values alone, the same in every run. Noise is largest in the slots where the
+    secret key is large. Counted over all slots of the key in use, it exceeds half a step of the grid for fewer than one
+    value in 10^13 of the largest sum (`ckks_noise`); else the options are refused. `std.bfv` is faster and smaller.
     """
 
     class Options(he_keys.Options):
-        """Who holds the key, the parameters, and what a sum can hold."""
+        """The key holder, the parameters, and the capacity of a sum."""
 
         profile: Literal["compact", "tutorial"] = Field(
             "compact",
@@ -92,8 +92,8 @@ class Ckks(Encryption):
         )
         grid_bits: int = Field(
             17, ge=1, le=24,
-            description="values and decrypted sums are multiples of 2^-grid_bits; refused where noise would reach half "
-            "of that: compact with key_holder: key_server holds 22 clients at 17, 35 at 16",
+            description="values and decrypted sums are multiples of 2^-grid_bits; refused if noise would reach half of "
+            "that: compact with key_holder: key_server holds 22 clients at 17, 35 at 16",
         )  # fmt: skip
 
     name: str = "std.ckks"
@@ -118,7 +118,7 @@ class Ckks(Encryption):
         )
 
     def step(self, num_clients: int) -> float:
-        """The grid, whoever takes part."""
+        """The grid, whatever the clients."""
         return float(2.0**-self.options.grid_bits)
 
     def agree(self, max_clients: int) -> None:
@@ -164,7 +164,7 @@ class Ckks(Encryption):
         return float(2.0 ** (LEAST_SCALE_BITS if self.options.profile == "compact" else self.scale_bits))
 
     def new_keys(self, max_clients: int) -> tuple[Any, Terms]:
-        """A context with new keys, of which rounding to the grid removes the noise: that of its noisiest slots, too.
+        """A context with new keys whose noise is removed by rounding to the grid, even in the noisiest slots.
 
         Raises:
             ProtectionError: the grid is too fine for the noise of a worst-case sum.
@@ -185,7 +185,7 @@ class Ckks(Encryption):
         return context, terms
 
     def _problem(self, deviations: NDArray[np.float64], max_clients: int) -> str:
-        """Why rounding to the grid does not remove noise that is so large in the slots of a sum."""
+        """Why rounding to the grid does not remove noise of this size in the slots of a sum."""
         numbers = self.codec({"max_clients": max_clients, "grid_bits": self.options.grid_bits})
         besides = "use profile: tutorial, or std.bfv" if self.options.profile == "compact" else "use std.bfv"
         if self.site != "client":
@@ -193,7 +193,7 @@ class Ckks(Encryption):
         return ckks_noise.problem(deviations, max_clients, self.options.grid_bits, numbers.count_unit, besides)
 
     def _scale(self, max_clients: int) -> float:
-        """Of sums of that many updates."""
+        """The noise of sums of that many updates."""
         if self.options.profile == "tutorial":
             return float(2.0**self.scale_bits)
         return float(min(2.0**self.scale_bits, 0.99 * self._capacity() / (max_clients * self.options.range)))

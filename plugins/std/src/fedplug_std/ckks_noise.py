@@ -1,11 +1,10 @@
-"""How large the noise of a sum is in each slot of CKKS, and how rarely it survives rounding to a grid.
+"""The noise of a sum in each slot of CKKS, and the probability that it survives rounding to a grid.
 
-What encryption with a public key leaves in a ciphertext is tau0 + tau1 s: what rounding both halves took when SEAL
-dropped the prime that only keys have. In a slot, whose root is z, its variance is that of a coefficient times
-(1 + |s(z)|^2) N / 2, so that noise is large where the secret key is. |s(z)|^2 has the mean 2N / 3 and a largest value
-of about eight times that, so the mean says little of the noisiest slots; and a value that rounds wrongly there says
-something of the key (Li & Micciancio, EUROCRYPT 2021). Encryption with the secret key adds noise that is alike in all
-slots.
+Encryption with a public key leaves the noise tau0 + tau1 s in a ciphertext: the rounding errors of both halves when
+SEAL drops the prime that only keys have. In a slot, whose root is z, its variance is that of a coefficient times (1 +
+|s(z)|^2) N / 2, so that noise is large where the secret key is. |s(z)|^2 has the mean 2N / 3 and a largest value of
+about eight times that, so the mean says little about the noisiest slots. A value that rounds wrongly there reveals
+something about the key (Li & Micciancio, EUROCRYPT 2021). Encryption with the secret key adds equal noise to all slots.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ WRONG = 1e-13
 """Of the values of the largest sum may round to another step of the grid, over all slots of a key."""
 
 KEYS_TRIED = 8
-"""Until one is accepted, which about nine in ten are where `poor_key` is: whoever breaks accepted keys breaks any with
-nine tenths of the chance. That costs 0.15 bits of security."""
+"""Largest number of keys to try; about nine in ten are accepted if `poor_key` is. An attack on accepted keys has nine
+tenths of the chance on any key. That costs 0.15 bits of security."""
 
 _FRESH = math.sqrt(21 / 2)
 """Deviation of a coefficient under the secret key: SEAL's centred binomial of 42 bits."""
@@ -50,11 +49,11 @@ def deviations(
     Args:
         degree: N, of the ring.
         updates: in the sum.
-        scale: what values are multiplied by.
+        scale: the factor on values.
         key: |s(z)|^2 of each slot, shape (N / 2,); None where the secret key encrypts.
-        measured: standard deviation of a coefficient of a fresh encryption, as found; it counts where it is larger
-            than what is known of the scheme.
-        more: variance that a coefficient of c0 has besides.
+        measured: standard deviation of a coefficient of a fresh encryption, as found; it counts if it is larger than
+            the value from the scheme.
+        more: additional variance of a coefficient of c0.
     """
     sizes = np.zeros(1) if key is None else key
     known = _FRESH if key is None else math.sqrt((1 + float(sizes.mean())) / 12)
@@ -76,13 +75,13 @@ def problem(deviations: NDArray[np.float64], max_clients: int, grid_bits: int, c
         deviations: of the sum, slot by slot.
         max_clients: updates in it.
         grid_bits: of the grid 2^-grid_bits.
-        count_unit: what each update puts into the slot that counts them.
-        besides: what may be done instead of a coarser grid.
+        count_unit: each update's value in the slot that counts them.
+        besides: alternatives to a coarser grid.
     """
     largest = f"up to {deviations.max():.2g} (one standard deviation, in the slots where the secret key is largest)"
     if chance(deviations, count_unit / 4) >= WRONG:
         return (
-            f"max_clients={max_clients} is too many: noise of {largest} would hide how many updates are in a sum; "
+            f"max_clients={max_clients} is too many: noise of {largest} would hide the number of updates in a sum; "
             f"lower max_clients, or {besides}"
         )
     wrong = chance(deviations, 2.0 ** -(grid_bits + 1))

@@ -1,4 +1,4 @@
-"""Clipping: bounds what one client can contribute to a zone, which is what noise is scaled to.
+"""Clipping: bounds one client's contribution to a zone, which sets the scale of noise.
 
 `Clip` bounds the L2 norm, for Gaussian noise; `ClipL1` the L1 norm, for Laplace noise.
 """
@@ -12,11 +12,11 @@ from fedplug import Context, Field, Known, Operations, hookimpl
 
 
 class Clip(fedplug.Protector):
-    """Scale a zone's values down to a given L2 norm where they exceed it.
+    """Scale a zone's values down to a given L2 norm if they exceed it.
 
     values * min(1, norm / ||values||_2), over the whole zone of one client (McMahan et al. 2018, flat clipping;
     ParaAegis eq. 1). Values within the bound pass unchanged, bit for bit. Noise in a later link of the chain is scaled
-    to this norm, and so the guarantee is for the client as a whole, which implies the same for each of its records.
+    to this norm, so the guarantee covers the client as a whole, and thus each of its records.
     """
 
     class Options(fedplug.Options):
@@ -44,10 +44,10 @@ class Clip(fedplug.Protector):
 
 
 class ClipL1(fedplug.Protector):
-    """Scale a zone's values down to a given L1 norm where they exceed it.
+    """Scale a zone's values down to a given L1 norm if they exceed it.
 
     values * min(1, norm / ||values||_1), over the whole zone of one client. This is the sensitivity of the Laplace
-    mechanism (Dwork et al. 2006). An update of P scalars of like size has an L1 norm sqrt(P) times its L2 norm, so a
+    mechanism (Dwork et al. 2006). An update of P scalars of similar size has an L1 norm sqrt(P) times its L2 norm, so a
     bound that is moderate for `std.clip` is tight here. Values within the bound pass unchanged, bit for bit.
     """
 

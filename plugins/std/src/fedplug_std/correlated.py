@@ -1,4 +1,4 @@
-"""Gaussian noise that is correlated over rounds (DP-FTRL), so that little of it is in the sum of all rounds so far."""
+"""Gaussian noise that is correlated over rounds (DP-FTRL), so that the sum of all rounds so far has little of it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class CorrelatedOptions(NoiseAmount):
-    """How much noise, how it is correlated over rounds, and what it is calibrated for; shared by both components."""
+    """The size of the noise, its correlation over rounds, and its calibration; shared by both components."""
 
     noise_multiplier: float | None = Field(
         None, ge=0, lt=math.inf,
-        description="of the whole run: standard deviation of z over the sensitivity of C; instead of epsilon and "
-        "delta",
+        description="noise multiplier of the whole run: standard deviation of z over the sensitivity of C; instead of "
+        "epsilon and delta",
     )  # fmt: skip
     source: Literal["secure", "reproducible"] = Field(
         "secure",
@@ -49,11 +49,11 @@ class CorrelatedOptions(NoiseAmount):
     )  # fmt: skip
 
     def made(self, rounds: int) -> Factor:
-        """C of a run of so many rounds."""
+        """C of a run with this number of rounds."""
         return factor(self.factor, rounds, min(rounds, self.bands or self.separation))
 
     def std(self, rounds: int) -> float:
-        """Standard deviation of z over the clipping norm, in a run of so many rounds."""
+        """Standard deviation of z over the clipping norm, in a run with this number of rounds."""
         total = self.noise_multiplier
         if total is None:
             # Validation leaves neither None nor 0 here.
@@ -64,14 +64,14 @@ class CorrelatedOptions(NoiseAmount):
         self, norm: float, known: Known, ctx: Context, share: float = 1.0,
         trust: Literal["local", "distributed"] = "local", note: str = "",
     ) -> Noise:  # fmt: skip
-        """This round's row of C^-1 z, as what is drawn anew and what is taken back.
+        """This round's row of C^-1 z: fresh noise, minus some noise of earlier rounds.
 
         Args:
-            norm: that bounds one client's values.
-            known: what is known before the noise.
+            norm: the bound of one client's values.
+            known: the facts known before the noise.
             ctx: the round.
             share: factor on its size.
-            trust: `distributed` where clients add it; on a sum it is the server's anyhow.
+            trust: `distributed` if clients add it; on a sum it is always the server's.
             note: one sentence for the ledger.
 
         Raises:
@@ -85,8 +85,8 @@ class CorrelatedOptions(NoiseAmount):
         made = self.made(ctx.rounds)
         z, row, spread = share * self.std(ctx.rounds) * norm, made.row(ctx.round), made.spread(ctx.round)
         std = z / float(row[0])
-        said = f"correlated over rounds by the {self.factor.replace('_', ' ')}: it takes back noise of earlier rounds"
-        # The grid must hold the sum of all clients, however many take part: it must not show how many there were.
+        said = f"correlated over rounds by the {self.factor.replace('_', ' ')}: it subtracts noise of earlier rounds"
+        # The grid must hold the sum of all clients, whatever their number, which it must not reveal.
         reach = norm * (ctx.num_clients if known.summed else 1)
         return Noise.gaussian(
             std, source=self.source, grid=grid_of(self, reach, z * spread) if std else None, trust=trust,
@@ -96,10 +96,10 @@ class CorrelatedOptions(NoiseAmount):
         )  # fmt: skip
 
     def problems(self, recipe: Recipe) -> list[str]:
-        """What is wrong with the participations that the noise is calibrated for."""
+        """Problems with the participations that the noise is calibrated for."""
         problems, rounds = [], recipe.rounds
         if self.factor != "square_root" and self.bands is not None:
-            what = f"bands={self.bands} is of the square root, and factor is {self.factor}"
+            what = f"bands={self.bands} belongs to the square root, but factor is {self.factor}"
             problems.append(f"{what}; leave it out")
         turns = recipe.sampling.turns if recipe.sampling else 1
         if self.separation > turns:
@@ -123,13 +123,13 @@ class CorrelatedOptions(NoiseAmount):
 
 
 class CorrelatedGaussian(fedplug.Opener):
-    """Add Gaussian noise to the sum, at the trusted server, that takes back some of that of earlier rounds (DP-FTRL).
+    """Add Gaussian noise to the sum, at the trusted server, and subtract some of that of earlier rounds (DP-FTRL).
 
-    The model is the sum of all rounds so far, and that gets the noise B z where each round alone gets C^-1 z (Kairouz
-    et al. 2021; Denisov et al. 2022): for cohorts that cannot be sampled, where each client takes part in few rounds,
-    far apart. The noise is calibrated for a client that takes part `participations` times, `separation` rounds apart;
-    the ledger charges each client for the rounds in which it was asked, whatever was planned. Nothing is gained where
-    all clients take part in every round.
+    The model is the sum of all rounds so far, which gets the noise B z, while each round alone gets C^-1 z (Kairouz et
+    al. 2021; Denisov et al. 2022): for cohorts that cannot be sampled, where each client takes part in few rounds, far
+    apart. The noise is calibrated for a client that takes part `participations` times, `separation` rounds apart; the
+    ledger charges each client for the rounds in which it was asked, whatever the plan. There is no gain if all clients
+    take part in every round.
     """
 
     class Options(CorrelatedOptions):
@@ -148,13 +148,13 @@ class CorrelatedGaussian(fedplug.Opener):
         """This round's noise.
 
         Raises:
-            Misplaced: nothing bounds what one client adds to the sum, or by more than `norm`; it is encrypted; or there
+            Misplaced: one client's contribution to the sum has no bound, or one above `norm`; it is encrypted; or there
                 is no such factor.
         """
         return (self.options.noise(require_bound(self.options.norm, known), known, ctx),)
 
     def check(self, recipe: Recipe) -> list[str]:
-        """What is wrong with the participations that the noise is calibrated for."""
+        """Problems with the participations that the noise is calibrated for."""
         return self.options.problems(recipe)
 
     def describe(self) -> str:
@@ -163,12 +163,13 @@ class CorrelatedGaussian(fedplug.Opener):
 
 
 class DistributedCorrelatedGaussian(fedplug.Protector):
-    """Add a share of Gaussian noise at each client that takes back some of what it added in earlier rounds (DP-FTRL).
+    """Add a share of Gaussian noise at each client, and subtract some of its noise of earlier rounds (DP-FTRL).
 
-    As `std.correlated_gaussian`, with the noise shared out as `std.distributed_gaussian` does: enough in the sum alone,
-    so that nobody may open an upload. Only the client that added noise can take it back: all clients have to be in
-    every round, most of them with noise alone (`sampling: {scheme: cyclic, rate: 0.1, resting: noise}`). The noise of a
-    client that is missing from one round's sum counts for nothing, before and after: the ledger charges for that.
+    It works like `std.correlated_gaussian`, but the noise is shared among clients as in `std.distributed_gaussian`:
+    only the sum has enough noise, so nobody may open an upload. Only the client that added noise can subtract it, so
+    all clients must be in every round, most of them with noise alone (`sampling: {scheme: cyclic, rate: 0.1, resting:
+    noise}`). The noise of a client that is missing from one round's sum does not count, before and after. The ledger
+    charges for that.
     """
 
     class Options(CorrelatedOptions):
@@ -176,8 +177,8 @@ class DistributedCorrelatedGaussian(fedplug.Protector):
 
         shared_by: int | None = Field(
             None, ge=1,
-            description="how many clients' noise together gives epsilon: those that are in the sums of all rounds, "
-            "without those that know each other's noise; default: one fewer than min_clients",
+            description="number of clients whose noise together gives epsilon: those that are in the sums of all "
+            "rounds, without those that know each other's noise; default: one fewer than min_clients",
         )  # fmt: skip
 
     name: str
@@ -195,22 +196,21 @@ class DistributedCorrelatedGaussian(fedplug.Protector):
         """
         known.before("encryption", "noise is added to plain values; put it before the encryption")
         shared_by = self.options.shared_by or max(1, ctx.min_clients - 1)
-        note = f"the share of one client; {shared_by} that are in all sums have the whole"
+        note = f"the share of one client; {shared_by} clients that are in all sums have the whole"
         norm = known.need_norm(CLIP_FIRST)
         return (self.options.noise(norm, known, ctx, 1 / math.sqrt(shared_by), "distributed", note),)
 
     def check(self, recipe: Recipe) -> list[str]:
-        """What is wrong with the participations, and with that many sharing it."""
+        """Problems with the participations, and with the number of clients that share the noise."""
         problems, options = self.options.problems(recipe), self.options
         if recipe.sampling and recipe.sampling.resting != "noise":
             problems.append(
-                "only the client that added noise can take it back, and not all are in every round; write sampling: "
+                "only the client that added noise can subtract it, but not all are in every round; write sampling: "
                 f"{{scheme: cyclic, rate: {recipe.sampling.rate:g}, resting: noise}}, or leave sampling out"
             )
         if options.shared_by is not None and options.shared_by > recipe.clients:
             problems.append(
-                f"shared_by={options.shared_by} counts on more than the {recipe.clients} clients that there are; lower "
-                "it"
+                f"shared_by={options.shared_by} exceeds the number of clients, {recipe.clients}; lower it"
             )
         return problems
 

@@ -1,7 +1,7 @@
 """The data sets: scikit-learn's digits, the usual benchmarks, and any tree of images with one folder a class.
 
 The components hold options only; reading files is in `_dataset_files`. Inputs are standardised with fixed public
-constants per channel, never with statistics of the data at hand: those would be a release of their own.
+constants per channel, never with statistics of the data at hand: those would be a separate release.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedplug import Dataset, Examples
 
 FEATURES = 392
-"""How many numbers `features` makes of an image; `_oriented_gradients.SIZE`."""
+"""Number of `features` of an image; `_oriented_gradients.SIZE`."""
 DIGIT_NAMES = tuple("0123456789")
 FASHION_NAMES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
@@ -29,17 +29,17 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 class _Sized(fedplug.Options):
     train_size: int | None = Field(
-        None, ge=1, description="use only so many training examples, chosen at random once and for all; null: all"
+        None, ge=1, description="number of training examples to use, chosen at random, always the same ones; null: all"
     )
     test_size: int | None = Field(None, ge=1, description="the same for the test examples")
 
 
 class ImageOptions(_Sized):
-    """What is made of images."""
+    """Features of images."""
 
     features: Literal["oriented_gradients"] | None = Field(
         None,
-        description="oriented_gradients: 392 histograms of oriented gradients in place of an image's pixels, fixed and "
+        description="oriented_gradients: 392 histograms of oriented gradients instead of an image's pixels, fixed and "
         "public, for models with few weights such as std.logistic; null: pixels",
     )
 
@@ -52,7 +52,7 @@ class Images(fedplug.DataSource):
     @property
     @abc.abstractmethod
     def _pixels(self) -> Declares:
-        """What it holds where nothing is made of the images."""
+        """Its content without features."""
 
     @property
     def declares(self) -> Declares:
@@ -62,7 +62,7 @@ class Images(fedplug.DataSource):
 
 
 class _Stored(ImageOptions):
-    download: bool = Field(False, description="fetch the files into the data folder if they are not there")
+    download: bool = Field(False, description="download the files into the data folder if they are missing")
 
 
 class Digits(Images):
@@ -75,7 +75,7 @@ class Digits(Images):
     _pixels = Declares(shape=(1, 8, 8), num_classes=10)
 
     class Options(ImageOptions):
-        """How much of it."""
+        """The number of examples."""
 
     def __init__(self, options: Options) -> None:
         self.options: Digits.Options = options
@@ -89,17 +89,17 @@ class Digits(Images):
 
 
 class Diabetes(fedplug.DataSource):
-    """Scikit-learn's 442 diabetes patients: ten measurements, and how the disease went on; a table for regression.
+    """Scikit-learn's 442 diabetes patients: ten measurements and the disease progression; a table for regression.
 
     Efron et al. 2004, "Least Angle Regression": age, sex, body mass index, blood pressure, and six blood values; the
     answer is a measure of disease progression after a year, 25 to 346. Split 80/20 within the fifths of the answers,
-    which are also the labels that partitions go by: 353 for training, 89 for testing.
+    which are also the labels for partitions: 353 for training, 89 for testing.
     """
 
     declares = Declares(shape=(10,), num_classes=1, task="std.regression")
 
     class Options(_Sized):
-        """How much of it."""
+        """The number of examples."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -128,7 +128,7 @@ class BreastCancer(fedplug.DataSource):
     declares = Declares(shape=(30,), num_classes=2)
 
     class Options(_Sized):
-        """How much of it."""
+        """The number of examples."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -160,7 +160,7 @@ class Mnist(Images):
     _pixels = Declares(shape=(1, 28, 28), num_classes=10)
 
     class Options(_Stored):
-        """How much of it, and whether to fetch it."""
+        """The number of examples, and whether to download them."""
 
     def __init__(self, options: Options) -> None:
         self.options: Mnist.Options = options
@@ -183,7 +183,7 @@ class FashionMnist(Images):
     _pixels = Declares(shape=(1, 28, 28), num_classes=10)
 
     class Options(_Stored):
-        """How much of it, and whether to fetch it."""
+        """The number of examples, and whether to download them."""
 
     def __init__(self, options: Options) -> None:
         self.options: FashionMnist.Options = options
@@ -206,7 +206,7 @@ class Cifar10(Images):
     _pixels = Declares(shape=(3, 32, 32), num_classes=10)
 
     class Options(_Stored):
-        """How much of it, and whether to fetch it."""
+        """The number of examples, and whether to download them."""
 
     def __init__(self, options: Options) -> None:
         self.options: Cifar10.Options = options
@@ -230,7 +230,7 @@ class Cifar100(Images):
     _pixels = Declares(shape=(3, 32, 32), num_classes=100)
 
     class Options(_Stored):
-        """How much of it, and whether to fetch it."""
+        """The number of examples, and whether to download them."""
 
     def __init__(self, options: Options) -> None:
         self.options: Cifar100.Options = options
@@ -254,7 +254,7 @@ class Svhn(Images):
     _pixels = Declares(shape=(3, 32, 32), num_classes=10)
 
     class Options(_Stored):
-        """How much of it, and whether to fetch it."""
+        """The number of examples, and whether to download them."""
 
     def __init__(self, options: Options) -> None:
         self.options: Svhn.Options = options
@@ -278,7 +278,7 @@ class Stl10(Images):
     _pixels = Declares(shape=(3, 96, 96), num_classes=10)
 
     class Options(_Stored):
-        """How much of it, and whether to fetch it."""
+        """The number of examples, and whether to download them."""
 
     def __init__(self, options: Options) -> None:
         self.options: Stl10.Options = options
@@ -300,7 +300,7 @@ class Imagenette(Images):
     """Imagenette: 9,469 + 3,925 photographs of ten easy ImageNet classes (Howard 2019)."""
 
     class Options(_Stored):
-        """How much of it, at which size, and whether to fetch it."""
+        """The number of examples, their size, and whether to download them."""
 
         source: Literal["160px", "320px", "full"] = Field(
             "160px", description="the published archive to read: shorter sides of 160 or 320 pixels, or as taken"
@@ -333,18 +333,18 @@ class ImageFolder(Images):
     The folder holds `train/` and `test/` (or `val/`), each with one folder a class; or the class folders themselves,
     which are then split at random within every class.
 
-    With `labels` an image may have several of them, by the folder that it lies in (multi-label): `labels: {pneumonia:
-    [BACTERIA, VIRUS], bacteria: [BACTERIA]}`. Partitions go by the folders then.
+    With `labels` an image may have several of them, by its folder (multi-label): `labels: {pneumonia:
+    [BACTERIA, VIRUS], bacteria: [BACTERIA]}`. Partitions then use the folders.
     """
 
     class Options(ImageOptions):
-        """Where the images are and what to make of them."""
+        """The folder of the images, and their conversion."""
 
         path: str = Field(description="the folder, absolute or inside the data folder")
         image_size: int = Field(128, ge=8, description="width and height; the shorter side is scaled, the rest cut off")
-        grayscale: bool = Field(False, description="one channel in place of three")
+        grayscale: bool = Field(False, description="one channel instead of three")
         test_fraction: float = Field(
-            0.2, gt=0, lt=1, description="share of each class that is for testing, where there is no test folder"
+            0.2, gt=0, lt=1, description="share of each class for testing, if there is no test folder"
         )
         labels: dict[str, tuple[str, ...]] = Field(
             {}, description="labels of which an image may have several, each with the folders whose images have it"
@@ -363,7 +363,7 @@ class ImageFolder(Images):
 
     @property
     def _pixels(self) -> Declares:
-        """The chosen size and colours; how many classes there are the folder tells."""
+        """The chosen size and colours; the folder gives the number of classes."""
         size, channels = self.options.image_size, 1 if self.options.grayscale else 3
         labels = self.options.labels
         task = "std.multi_label" if labels else ""
@@ -373,8 +373,8 @@ class ImageFolder(Images):
         """Reads every image of the tree.
 
         Raises:
-            DataError: missing, empty, damaged, or with different classes for training and testing; or a label of a
-                folder that is not there.
+            DataError: missing, empty, damaged, or with different classes for training and testing; or a label names a
+                folder that does not exist.
         """
         from fedplug_std import _dataset_files as files
 
@@ -395,10 +395,10 @@ class ImageFolder(Images):
 
 
 class TextOptions(_Sized):
-    """How text is cut."""
+    """The cutting of text."""
 
-    context: int = Field(64, ge=1, description="bytes of a piece that the model is given")
-    test_fraction: float = Field(0.1, gt=0, lt=1, description="share of each part that is for testing")
+    context: int = Field(64, ge=1, description="bytes of a piece")
+    test_fraction: float = Field(0.1, gt=0, lt=1, description="share of each part for testing")
 
 
 class Texts(fedplug.DataSource):
@@ -431,17 +431,17 @@ class Texts(fedplug.DataSource):
 
 
 class TextFile(Texts):
-    """One file of text as bytes, in pieces: at every position the next byte is to be foreseen.
+    """One file of text as bytes, in pieces, to predict the next byte at every position.
 
-    The vocabulary is the 256 bytes, which anybody knows. The text is cut into pieces that do not overlap, and into ten
-    parts, which are the labels that partitions go by; the last pieces of each part are for testing.
+    The vocabulary is the 256 bytes. The text is cut into pieces that do not overlap, and into ten
+    parts, which are the labels for partitions; the last pieces of each part are for testing.
     """
 
     class Options(TextOptions):
-        """Which file, and how it is cut."""
+        """The file, and its cutting."""
 
         file: str = Field(
-            description="the file, absolute or inside the data folder; where none is named, in the working directory"
+            description="the file, absolute or inside the data folder; without a data folder, in the working directory"
         )
 
     options: Options

@@ -1,6 +1,6 @@
-"""Noise that many clients share out among them: enough in their sum, and too little in any upload.
+"""Noise that is shared among many clients: enough in their sum, but too little in any upload.
 
-`DistributedGaussian` rounds Gaussian noise to a grid that is fine beside it; `DistributedSkellam` and
+`DistributedGaussian` rounds Gaussian noise to a much finer grid; `DistributedSkellam` and
 `DistributedDiscreteGaussian` add whole numbers on a coarse one, so that a sum takes few bits.
 """
 
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 
 class SharedOptions(NoiseOptions):
-    """How much noise, and how many clients make it."""
+    """The size of the noise, and the number of clients that add it."""
 
     colluders: int = Field(
-        0, ge=0, description="clients who may put their heads together, with the server too: they know their noise, so "
-        "it does not count",
+        0, ge=0, description="number of clients that may collude, also with the server: they know their noise, so it "
+        "does not count",
     )  # fmt: skip
     shared_by: int | None = Field(
         None, ge=1,
-        description="how many clients' noise together gives epsilon; default: those of the smallest sum "
+        description="number of clients whose noise together gives epsilon; default: those of the smallest sum "
         "(min_clients) without the colluders, and without one at least, since a client knows its own noise",
     )  # fmt: skip
 
     def sharing(self, min_clients: int) -> int:
-        """Among how many clients the noise is shared out."""
+        """The number of clients that share the noise."""
         return self.shared_by or max(1, min_clients - max(1, self.colluders))
 
     def problems(self, recipe: Recipe) -> list[str]:
-        """What stands against that many sharing it."""
+        """Problems with this number of clients sharing the noise."""
         counted = recipe.min_clients - self.colluders
         if self.shared_by is None and counted < 2:
             return [
@@ -51,7 +51,7 @@ class SharedOptions(NoiseOptions):
             ]
         if self.shared_by is not None and self.shared_by > counted:
             return [
-                f"shared_by={self.shared_by} counts on more clients than the smallest sum has without colluders, "
+                f"shared_by={self.shared_by} exceeds the number of clients in the smallest sum without colluders, "
                 f"{counted}; raise min_clients, or lower shared_by"
             ]
         return []
@@ -66,12 +66,12 @@ class SharedOptions(NoiseOptions):
 
 
 class DistributedGaussian(fedplug.Protector):
-    """Add a share of Gaussian noise at each client, so that the sum of a round has what epsilon asks for.
+    """Add a share of Gaussian noise at each client, so that the sum of a round has the noise for epsilon.
 
     Each client adds noise of std norm * sigma / sqrt(shared_by), so that the noise of `shared_by` clients together has
     the multiplier sigma (Dwork et al., EUROCRYPT 2006, with Gaussian shares). Only the sum is private to that degree: a
-    zone must be closed behind it so that nobody opens an upload, as `secagg.plus`, `baselines.lwe` and `std.bfv` do.
-    Values and noise lie on a public grid; where the sum is taken in whole numbers, as there, it is a sum of those.
+    later link must seal the zone so that nobody opens an upload, as `secagg.plus`, `baselines.lwe` and `std.bfv` do.
+    Values and noise are on a public grid. If the sum is in whole numbers, as there, it is a sum of those.
     """
 
     class Options(SharedOptions):
@@ -96,7 +96,7 @@ class DistributedGaussian(fedplug.Protector):
         return (local_noise(options, known, ctx, root, "distributed", note=note, colluders=options.colluders),)
 
     def check(self, recipe: Recipe) -> list[str]:
-        """What stands against that many sharing it."""
+        """Problems with this number of clients sharing the noise."""
         return self.options.problems(recipe)
 
     def describe(self) -> str:
@@ -105,7 +105,7 @@ class DistributedGaussian(fedplug.Protector):
 
 
 class StepsOptions(SharedOptions):
-    """The same of noise in whole steps of a grid."""
+    """The same for noise in whole steps of a grid."""
 
     source: Literal["secure", "reproducible"] = Field(
         "secure", description="secure: AES-256 keyed by the system; reproducible: from the recipe's seed, which "
@@ -117,7 +117,7 @@ class StepsOptions(SharedOptions):
     )  # fmt: skip
     beta: float = Field(
         math.exp(-0.5), gt=0, lt=1,
-        description="chance that a rounding is drawn again; the smaller, the larger the norm that noise is scaled to",
+        description="chance that a rounding is drawn again; smaller values give a larger norm for the noise",
     )  # fmt: skip
 
     def multiplier(self, round: int, rounds: int) -> float:
@@ -138,7 +138,7 @@ class StepsOptions(SharedOptions):
 
 
 class _InSteps(fedplug.Protector):
-    """What the two kinds of noise in whole numbers have in common."""
+    """Shared code of the two kinds of noise in whole numbers."""
 
     mechanism: ClassVar[IntegerNoise]
     words: ClassVar[str]
@@ -171,7 +171,7 @@ class _InSteps(fedplug.Protector):
         )  # fmt: skip
 
     def check(self, recipe: Recipe) -> list[str]:
-        """What stands against that many sharing it."""
+        """Problems with this number of clients sharing the noise."""
         return self.options.problems(recipe)
 
     def describe(self) -> str:
@@ -182,10 +182,10 @@ class _InSteps(fedplug.Protector):
 class DistributedSkellam(_InSteps):
     """Add a share of Skellam noise at each client: whole numbers, whose sums are Skellam noise again.
 
-    Values are rounded at random to a coarse public grid, whose norm is bounded anew (Kairouz, Liu & Steinke, ICML
-    2021), and noise is the difference of two Poisson variables (Agarwal, Kairouz & Liu, NeurIPS 2021, Theorem 3.5). So
-    a sum takes few bits: `bits: 16` of `secagg.plus`, say, with `wraps`. A zone must be closed behind it so that nobody
-    opens an upload, and all clients must weigh the same.
+    Values are rounded at random to a coarse public grid, with a new bound of the norm (Kairouz, Liu & Steinke, ICML
+    2021). Noise is the difference of two Poisson variables (Agarwal, Kairouz & Liu, NeurIPS 2021, Theorem 3.5). So a
+    sum takes few bits, for example `bits: 16` of `secagg.plus` with `wraps`. A later link must seal the zone so that
+    nobody opens an upload, and all clients must have the same weight.
     """
 
     class Options(StepsOptions):
@@ -203,8 +203,8 @@ class DistributedDiscreteGaussian(_InSteps):
     """Add a share of discrete Gaussian noise at each client; a sum of it is nearly discrete Gaussian noise.
 
     The distributed discrete Gaussian mechanism (Kairouz, Liu & Steinke, ICML 2021, Theorem 1): values are rounded at
-    random to a coarse public grid, and what a sum of the noise differs by from noise of one draw is paid for. As
-    `std.distributed_skellam`, which costs as little and has a simpler price.
+    random to a coarse public grid, and the price covers the difference between a sum of the noise and noise of one
+    draw. It is similar to `std.distributed_skellam`, which costs as little and has a simpler price.
     """
 
     class Options(StepsOptions):
@@ -225,9 +225,10 @@ class DistributedDiscreteGaussian(_InSteps):
 
 _least_std = functools.lru_cache(maxsize=256)(std_of_sum)
 _GROWTH = 1 + 2.0**-7
-"""By what factor rounding may lift the norm that noise is scaled to."""
+"""Largest factor by which rounding may increase the norm for the noise."""
 _STEPS_PER_STD = 4.0
-"""Rounding adds 1/64 of the noise's variance at most, and what sums of discrete Gaussian noise cost more vanishes."""
+"""Rounding adds at most 1/64 of the noise's variance, and the extra cost of sums of discrete Gaussian noise
+vanishes."""
 
 
 def coarsest(norm: float, std: float, size: int, beta: float) -> float:

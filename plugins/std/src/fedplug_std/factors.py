@@ -1,8 +1,8 @@
 """Factors of correlated noise: prefix sums A x are released as B (C x + z), where A = B C and z is independent noise.
 
 A is the lower triangular matrix of ones, (T, T), x has the sum of each round, and C is lower triangular, so that round
-t is released as x_t + (C^-1 z)_t as soon as it is over. The noise costs what z costs over the sensitivity of C, and
-prefix sums have the error of the rows of B.
+t is released as x_t + (C^-1 z)_t as soon as it is over. The price of the noise is that of z over the sensitivity of C,
+and prefix sums have the error of the rows of B.
 
 Sources: P. Kairouz et al., Practical and private (deep) learning without sampling or shuffling, ICML 2021 (trees);
 S. Denisov et al., Improved differential privacy for SGD via optimal private linear operators on adaptive streams,
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 Kind = Literal["square_root", "tree", "identity"]
 LARGEST_TREE = 1024
-"""Rounds of a tree: its factor is a dense matrix, and what is worked out of it takes T^3 steps once."""
+"""Largest number of rounds of a tree: its factor is a dense matrix, which takes T^3 steps once."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Factor:
-    """C, lower triangular, of so many rounds.
+    """C, lower triangular, for a number of rounds.
 
     Attributes:
         rounds: T.
-        coefficients: of a Toeplitz matrix, C[t, t - k] at k, as far as they are not 0; None of another.
-        matrix: float64 (T, T), of one that is no Toeplitz matrix.
+        coefficients: of a Toeplitz matrix, C[t, t - k] at k, up to the last that is not 0; None for another.
+        matrix: float64 (T, T), if it is not a Toeplitz matrix.
     """
 
     rounds: int
@@ -58,12 +58,12 @@ class Factor:
         return dense
 
     def sensitivity(self, participations: int, separation: int) -> float:
-        """By how much a client of updates no longer than 1 moves C x, in the Frobenius norm.
+        """The change of C x by a client with updates no longer than 1, in the Frobenius norm.
 
         It takes part at most `participations` times, any two of them at least `separation` rounds apart. Since no entry
-        of C^T C is negative, updates that all point the same way are the worst. Exact where C is a Toeplitz matrix
-        whose coefficients fall: the rounds 0, b, 2b, ... are the worst then (Kalinin & Lampert 2024, Theorem 2). Of
-        other factors a bound from above, and exact where a client takes part in every round, or in one
+        of C^T C is negative, updates in the same direction are the worst. The result is exact if C is a Toeplitz matrix
+        with falling coefficients: the rounds 0, b, 2b, ... are then the worst (Kalinin & Lampert 2024, Theorem 2). For
+        other factors it is an upper bound, which is exact if a client takes part in every round, or in one
         (Choquette-Choo et al. 2023, Section 3).
         """
         times = min(participations, math.ceil(self.rounds / separation))
@@ -77,11 +77,11 @@ class Factor:
         gram = np.abs(self.matrix.T @ self.matrix)
         if times == self.rounds:
             return math.sqrt(float(gram.sum()))
-        most = most_apart(gram, times, separation)  # of each round, with those that go best with it
+        most = most_apart(gram, times, separation)  # of each round, with its best companions
         return math.sqrt(float(most_apart(most[None], times, separation)[0]))
 
     def errors(self) -> NDArray[np.float64]:
-        """Standard deviation of each prefix sum where z has 1, (T,): the norms of the rows of B = A C^-1."""
+        """Standard deviation of each prefix sum if z has 1, (T,): the norms of the rows of B = A C^-1."""
         if self.coefficients is not None:  # B is a Toeplitz matrix too
             first = np.cumsum(inverse_of(self.coefficients, self.rounds))
             squares = np.cumsum(np.square(first))
@@ -92,7 +92,7 @@ class Factor:
         return errors
 
     def spread(self, round: int) -> float:
-        """Standard deviation of the noise of one round where z has 1: the norm of a row of C^-1."""
+        """Standard deviation of the noise of one round if z has 1: the norm of a row of C^-1."""
         return float(_spreads(self)[round])
 
 
@@ -107,7 +107,7 @@ def _spreads(factor: Factor) -> NDArray[np.float64]:
 
 
 def most_apart(weights: NDArray[np.float64], times: int, separation: int) -> NDArray[np.float64]:
-    """The largest sum of at most `times` entries of each row that lie at least `separation` apart; entries are >= 0.
+    """The largest sum of at most `times` entries of each row that are at least `separation` apart; entries are >= 0.
 
     Args:
         weights: float64 (R, T).
@@ -118,7 +118,7 @@ def most_apart(weights: NDArray[np.float64], times: int, separation: int) -> NDA
     rows, rounds = weights.shape
     best = np.zeros((rows, rounds + 1))  # over the first t rounds
     for _ in range(times):
-        ends = np.maximum(np.arange(rounds) + 1 - separation, 0)  # how many rounds lie far enough before
+        ends = np.maximum(np.arange(rounds) + 1 - separation, 0)  # number of rounds that are far enough before
         taken = weights + best[:, ends]
         best = np.maximum.accumulate(np.concatenate([np.zeros((rows, 1)), taken], axis=1), axis=1)
     return best[:, -1]
@@ -139,11 +139,11 @@ def factor(kind: Kind, rounds: int, bands: int) -> Factor:
     """The factor of a name.
 
     Args:
-        kind: `square_root`, the square root of A, c_k = c_(k-1) (1 - 1/2k), whose largest error is less than a
-            constant above the least that there is (Fichtenberger et al. 2023); `tree`, the binary tree with the best
-            estimate of each prefix sum (Honaker's), as a lower triangular matrix; `identity`, independent noise.
+        kind: `square_root`, the square root of A, c_k = c_(k-1) (1 - 1/2k), whose largest error is less than a constant
+            above the optimum (Fichtenberger et al. 2023); `tree`, the binary tree with the best estimate of each prefix
+            sum (Honaker's), as a lower triangular matrix; `identity`, independent noise.
         rounds: T.
-        bands: how many diagonals of the square root are kept, 1 to T.
+        bands: number of kept diagonals of the square root, 1 to T.
 
     Raises:
         ValueError: a tree of more rounds than `LARGEST_TREE`.
@@ -162,7 +162,7 @@ def _tree(rounds: int) -> NDArray[np.float64]:
     """The tree H, one row a node with ones over the rounds beneath it, as the lower triangular L with L^T L = H^T H.
 
     Both have the same sensitivity, and A L^-1 z has the distribution of the best linear estimate of all prefix sums
-    from the noised nodes; it needs no round that is to come (Denisov et al. 2022, Section 4).
+    from the noised nodes; it needs no later round (Denisov et al. 2022, Section 4).
     """
     leaf, gram, width = np.arange(rounds), np.zeros((rounds, rounds)), 1
     while True:

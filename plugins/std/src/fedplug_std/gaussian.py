@@ -20,7 +20,7 @@ CLIP_FIRST = "noise is scaled to a clipping norm; put {use: std.clip, norm: 1.0}
 
 
 class NoiseAmount(fedplug.Options):
-    """How much noise, and where it comes from; shared by all components."""
+    """The size and the source of the noise; shared by all components."""
 
     epsilon: float | None = Field(None, gt=0, description="privacy loss of all rounds together, at q=1; with delta")
     delta: float | None = Field(None, gt=0, lt=1, description="failure probability that epsilon is calibrated for")
@@ -81,7 +81,7 @@ class NoiseAmount(fedplug.Options):
 
 
 class NoiseOptions(NoiseAmount):
-    """The same for noise that is independent from round to round."""
+    """The same for noise that is independent between rounds."""
 
     decay: float = Field(1.0, gt=0, le=1, description="factor from one round's noise to the next")
 
@@ -148,8 +148,8 @@ class CentralGaussian(fedplug.Opener):
 
     Weights lie in (0, 1], so one client moves the weighted sum by at most the clipping norm: the standard deviation is
     noise_multiplier * norm (McMahan et al. 2018). Denominators, which depend on weights and plans, get no noise and are
-    not covered; with Poisson-sampled clients the protocol divides by the weight that is expected, a constant. `epsilon`
-    is calibrated without sampling; with Poisson-sampled clients the ledger states less.
+    not covered. With Poisson-sampled clients the protocol divides by the expected weight, a constant. `epsilon` is
+    calibrated without sampling; with Poisson-sampled clients the ledger states less.
     """
 
     class Options(NoiseOptions):
@@ -171,15 +171,14 @@ class CentralGaussian(fedplug.Opener):
 
     @hookimpl
     def postprocess(self, known: Known, ctx: Context) -> Operations:
-        """Noise on the sum, of a standard deviation that follows from `norm`; what it is worth, from the bound that
-        holds.
+        """Noise on the sum, with a standard deviation from `norm`; its price follows from the actual bound.
 
         Raises:
-            Misplaced: nothing bounds what one client adds to the sum, or by more than `norm`; or it is encrypted.
+            Misplaced: one client's contribution to the sum has no bound, or one above `norm`; or it is encrypted.
         """
         norm = require_bound(self.options.norm, known)
         std = self.options.multiplier(ctx.round, ctx.rounds) * norm
-        # The grid must hold the sum of all clients, however many take part: it must not show how many there were.
+        # The grid must hold the sum of all clients, whatever their number, which it must not reveal.
         grid = grid_of(self.options, norm * ctx.num_clients, std) if std else None
         return (Noise.gaussian(std, source=self.options.source, grid=grid, calibrated_delta=self.options.delta),)
 
@@ -190,10 +189,10 @@ class CentralGaussian(fedplug.Opener):
 
 
 def require_bound(norm: float, known: Known) -> float:
-    """The norm that noise on a sum is scaled to, once it is sure that no client moves the sum by more.
+    """The norm for noise on a sum, after a check that no client moves the sum by more.
 
     Raises:
-        Misplaced: nothing bounds what one client adds to the sum, or by more than `norm`; or it is encrypted.
+        Misplaced: one client's contribution to the sum has no bound, or one above `norm`; or it is encrypted.
     """
     known.before(
         "encryption",
@@ -240,11 +239,11 @@ def local_noise(
 
     Args:
         options: how much noise.
-        known: what is known before it.
+        known: the facts known before it.
         ctx: the round.
         factor: on the multiplier of the options.
-        trust: `distributed` where it is calibrated for the sum.
-        as_published: the paper's own formula, which does not give what it claims.
+        trust: `distributed` if it is calibrated for the sum.
+        as_published: whether to use the paper's formula, which does not give the claimed guarantee.
         note: one sentence for the ledger.
         colluders: clients whose noise does not count in a sum.
 

@@ -1,7 +1,7 @@
-"""What every additive encryption component shares, and what a new one must provide.
+"""Shared code of additive encryption components, and the interface for new ones.
 
 A component encrypts a zone at the clients (`seal`), adds ciphertexts at a server without a key (`add_blocks`), and
-opens sums where the key is (`open`). A new scheme is a subclass of `Encryption` with
+opens sums at the key holder (`open`). A new scheme is a subclass of `Encryption` with
 
     Options         a nested subclass of `he_keys.Options`: who holds the key, `range`, `max_clients`, and its own
     name            such as "std.bfv"; a class attribute
@@ -16,10 +16,10 @@ opens sums where the key is (`open`). A new scheme is a subclass of `Encryption`
     step(n)         the grid step of weighted values in sums of n clients
 
 `slots`, `position_block` and `backend` are attributes, of the class or set in `__init__`; nothing there may import a
-heavy library. All else is inherited: who makes the keys and who gets which half (`he_keys`), weighting, the counting
-slot and what is checked of uploads and sums (`he_sums`), gathered zones (`he_gathered`) and zones where each client has
-positions of its own (`he_positions`). `bfv.py` is the example. The costly parts are measured as operations
-`<name>.encrypt`, `<name>.add` and `<name>.decrypt`, counted in ciphertexts.
+heavy library. All else is inherited: making and distributing keys (`he_keys`), weighting, the counting slot and the
+checks of uploads and sums (`he_sums`), gathered zones (`he_gathered`) and zones in which each client has its own
+positions (`he_positions`). `bfv.py` is the example. The costly parts are measured as operations `<name>.encrypt`,
+`<name>.add` and `<name>.decrypt`, counted in ciphertexts.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ if TYPE_CHECKING:
 
 
 class Backend(Protocol):
-    """The cryptography of a component: everything that knows what a context and a ciphertext are."""
+    """The cryptography of a component: all code that depends on the form of contexts and ciphertexts."""
 
     def encrypt(self, context: Any, rows: NDArray[Any]) -> tuple[bytes, ...]:
         """One serialised ciphertext for each row of slots, shape (m, slots), of the codec's dtype; m may be 0.
 
-        The context is a client's: one that was dumped with the public key, or with the secret key.
+        The context is a client's, dumped with the public key or with the secret key.
         """
 
     def add(self, context: Any, uploads: Iterable[tuple[str, Sequence[bytes]]], slots: int) -> tuple[bytes, ...]:
         """Sums ciphertexts index by index; `uploads` are (whose, ciphertexts), all of the same length, at least one.
 
-        The context is the server's: one that was dumped without keys.
+        The context is the server's, dumped without keys.
 
         Raises:
             MessageError: a ciphertext is damaged, or of other parameters. Raised before the next upload is drawn from
-                the iterable: the client whose upload was drawn last is blamed.
+                the iterable: so the client of the last upload is blamed.
         """
 
     def decrypt(self, context: Any, ciphertexts: Sequence[bytes], slots: int) -> NDArray[Any]:
@@ -70,7 +70,7 @@ class Backend(Protocol):
         """
 
     def dump_context(self, context: Any, *, public_key: bool = False, secret_key: bool = False) -> bytes:
-        """A context as bytes: what adding needs, the keys that are asked for, and nothing else."""
+        """A context as bytes: the parameters for adding, the requested keys, and nothing else."""
 
     def load_context(self, data: bytes) -> Any:
         """Inverse of `dump_context`.
@@ -84,7 +84,7 @@ class Codec(Protocol):
     """Turns values into slots that can be added, and sums of slots into values."""
 
     count_unit: float
-    """What each contributor puts into the slot that counts contributors."""
+    """Each contributor's value in the slot that counts contributors."""
 
     def encode(self, values: NDArray[Any]) -> tuple[NDArray[Any], float]:
         """Slots of one update, shape (num_slots(n),) for values (n,), and the share of values that saturated.
@@ -94,21 +94,22 @@ class Codec(Protocol):
         """
 
     def num_slots(self, size: int) -> int:
-        """How many slots `size` values take."""
+        """Number of slots for `size` values."""
 
     def decode(self, slots: NDArray[Any], size: int, contributors: int) -> NDArray[np.float32]:
         """The sum of `contributors` updates, shape (size,), from at least `num_slots(size)` slots.
 
         Raises:
-            ProtectionError: so many updates cannot give such a sum. The message must not carry what was decrypted.
+            ProtectionError: this number of updates cannot give such a sum. The message must not contain decrypted
+                values.
         """
 
     def counts(self, slots: NDArray[Any]) -> NDArray[np.int64]:
-        """Contributors that each counting slot shows; -1 where it shows no whole number."""
+        """Contributors in each counting slot; -1 if it does not hold a whole number."""
 
 
 class Encryption(fedplug.Sealer):
-    """An additive encryption component; the module's documentation says what a subclass provides."""
+    """An additive encryption component; the module's documentation describes subclasses."""
 
     slots: int
     position_block: int
@@ -117,7 +118,7 @@ class Encryption(fedplug.Sealer):
     def __init__(self, options: Any) -> None:
         self.options: Any = options
 
-    # -- what a scheme says of itself ----------------------------------------------------------------------------------
+    # -- declarations of a scheme ----------------------------------------------------------------------------------
 
     @abc.abstractmethod
     def scheme(self) -> str:
@@ -156,7 +157,7 @@ class Encryption(fedplug.Sealer):
 
     @property
     def cohort_secret(self) -> bool:
-        """True where the clients hold the key, which then travels under a secret of theirs."""
+        """True if the clients hold the key, which then travels under their shared secret."""
         return self.site == "client"
 
     def describe(self) -> str:
@@ -181,20 +182,20 @@ class Encryption(fedplug.Sealer):
         )  # fmt: skip
 
     def check(self, recipe: Recipe) -> list[str]:
-        """What stands against encrypting for that many clients, or against who is to hear of sums."""
+        """Problems with this number of clients, or with `sums_visible_to`."""
         problems = he_keys.problems(self, recipe.clients)
         if self.options.sums_visible_to == "clients" and self.site == "client":
-            problems.append("sums_visible_to: clients is what a key server does; with key_holder: clients leave it out")
+            problems.append("sums_visible_to: clients needs a key server; with key_holder: clients leave it out")
         return problems
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        """What no guarantee covers."""
+        """Leaks that no guarantee covers."""
         return he_keys.reveals(self.options, ctx)
 
     # -- keys ----------------------------------------------------------------------------------------------------------
 
     def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
-        """Has the keys made and handed out, before round 1."""
+        """Requests the keys and distributes them, before round 1."""
         he_keys.distribute(self, cohort, key_server, ctx)
 
     @at_client
@@ -209,7 +210,7 @@ class Encryption(fedplug.Sealer):
 
     @at_client
     def adopt_keys(self, client: Client, keys: bytes, terms: Terms) -> None:
-        """Stores the context this client encrypts with."""
+        """Stores this client's context for encryption."""
         he_keys.adopt_keys(self, client, keys, terms)
 
     # -- a round -------------------------------------------------------------------------------------------------------
@@ -224,7 +225,7 @@ class Encryption(fedplug.Sealer):
 
     @property
     def joins(self) -> bool:
-        """Whether it adds as the schemes here do: whoever packs blocks otherwise may have to join sums otherwise."""
+        """Whether it adds like the schemes here; a scheme with different packing may join sums differently."""
         return type(self).add_blocks is Encryption.add_blocks
 
     def join_sums(self, sums: Sequence[Block], ctx: Context) -> Block:
@@ -232,5 +233,5 @@ class Encryption(fedplug.Sealer):
         return he_sums.join_sums(self, sums, ctx)
 
     def open(self, block: Block, ctx: Context) -> Block:
-        """Decrypts the weighted sum where the key is, unless it holds too few updates."""
+        """Decrypts the weighted sum at the key holder, unless it holds too few updates."""
         return he_sums.open_sum(self, block, ctx)

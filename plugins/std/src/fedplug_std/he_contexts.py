@@ -1,4 +1,4 @@
-"""Contexts of the ring-based encryptions: parameters and the keys that one party was given, in memory and as bytes."""
+"""Contexts of the ring-based encryptions: parameters and the keys of one party, in memory and as bytes."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ VERSION = 2
 
 _HEAD = struct.Struct("<2sBBHBBBdIII")
 """Magic, version, scheme, degree, bits of both primes, dropped bits, scale, bytes of the public and of the secret key,
-and the CRC of what is before and behind it."""
+and the CRC of everything before and after it."""
 _MAGIC = b"FC"
 _SCHEMES = {1: "bfv", 2: "ckks"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RingContext:
-    """Parameters, and the keys that its holder was given.
+    """Parameters, and the keys of its holder.
 
     Attributes:
         scheme: `bfv` or `ckks`.
         degree: of the ring.
         coeff_bits: of the prime of the ciphertexts, and of the one that only keys have.
-        scale: what messages are multiplied by; a power of two for `bfv`.
+        scale: the factor on messages; a power of two for `bfv`.
         dropped: lowest bits of c0 that uploads of clients with the secret key leave out, for which the scheme has room.
-        public_key: of `he_public`; empty for whoever does not hold it.
-        secret_key: as SEAL writes it; empty likewise.
+        public_key: key of `he_public`; empty for a party that does not hold it.
+        secret_key: SEAL's serialised key; empty likewise.
     """
 
     scheme: str
@@ -85,7 +85,7 @@ class RingContext:
         """Of the secret key, whose coefficients are -1, 0 and 1.
 
         Raises:
-            ValueError: the bound of `Ring.products` does not hold for it, which befalls one key in ten million.
+            ValueError: the bound of `Ring.products` does not hold for it, which happens for one key in ten million.
         """
         return self.ring.fixed(self.streams.ternary(self._secret))
 
@@ -100,10 +100,10 @@ class RingContext:
         return bool(self.secret_key)
 
     def use_keys(self) -> None:
-        """Makes the keys that are there ready.
+        """Prepares the available keys.
 
         Raises:
-            MessageError: they are none, or none of these parameters.
+            MessageError: they are not keys, or not of these parameters.
         """
         try:
             if self.public_key:
@@ -114,7 +114,7 @@ class RingContext:
             raise MessageError(f"an encryption context whose keys cannot be used ({error}); it was damaged") from error
 
     def dump(self, *, public_key: bool = False, secret_key: bool = False) -> bytes:
-        """The parameters as bytes (29), with those keys that are asked for and no others."""
+        """The parameters as bytes (29), with the requested keys only."""
         public, secret = self.public_key * public_key, self.secret_key * secret_key
         scheme = next(number for number, name in _SCHEMES.items() if name == self.scheme)
         numbers = self.degree, *self.coeff_bits, self.dropped, self.scale, len(public), len(secret)
@@ -124,7 +124,7 @@ class RingContext:
 
     @classmethod
     def load(cls, data: bytes) -> RingContext:
-        """A context from `dump`; its keys are not looked at.
+        """A context from `dump`; its keys are not checked.
 
         Raises:
             MessageError: the bytes are not a context.
@@ -134,7 +134,7 @@ class RingContext:
         if magic != _MAGIC or len(data) != _HEAD.size + public + secret or scheme not in _SCHEMES:
             raise MessageError(f"{len(data)} bytes are not an encryption context; they were damaged")
         if version != VERSION:
-            raise MessageError(f"an encryption context of version {version}, where this fedplug reads {VERSION}")
+            raise MessageError(f"an encryption context of version {version}, but this fedplug reads {VERSION}")
         if not 2 <= scale < 2.0**first or (_SCHEMES[scheme] == "bfv" and math.frexp(scale)[0] != 0.5):
             rule = f"2 to 2^{first}, for bfv a power of two"
             raise MessageError(f"an encryption context with scale {scale:g}, which must be {rule}")
@@ -142,19 +142,20 @@ class RingContext:
             most = most_dropped(degree)
             raise MessageError(f"an encryption context that drops {dropped} bits, which must be at most {most}")
         if zlib.crc32(_HEAD.pack(*fields[:-1], 0) + data[_HEAD.size :]) != check:
-            raise MessageError("an encryption context whose bytes are not those that were sent; it was damaged")
+            raise MessageError("an encryption context with a wrong checksum; it was damaged")
         keys = data[_HEAD.size : _HEAD.size + public], data[_HEAD.size + public :]
         return cls(_SCHEMES[scheme], degree, (first, second), scale, dropped, *keys)
 
 
 def most_dropped(degree: int) -> int:
-    """How many bits of c0 may be left out: rounding stays below the power of two that primes are 2 N or more below."""
+    """Number of bits of c0 that may be left out: primes are 2 N or more below a power of two, which rounding
+    respects."""
     return degree.bit_length()
 
 
 @functools.cache
 def _seal_context(degree: int, coeff_bits: tuple[int, int]) -> Any:
-    """SEAL's tables for these parameters, of which a process needs one; they hold no key."""
+    """SEAL's tables for these parameters, one for each process; they hold no key."""
     import tenseal.sealapi as sealapi
 
     parameters = sealapi.EncryptionParameters(sealapi.SCHEME_TYPE.BFV)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def payload(component: Encryption, codec: Codec, values: NDArray[np.float64]) -> tuple[NDArray[Any], float]:
-    """What the ciphertexts of one update hold beside the counting slot, shape (m, slots - 1), zeros at the end.
+    """The content of one update's ciphertexts without the counting slot, shape (m, slots - 1), zeros at the end.
 
-    Also the share of values that saturated.
+    It also returns the share of saturated values.
     """
     slots, saturated = codec.encode(values)
     width = component.slots - 1
@@ -45,7 +45,7 @@ def check_uploads(component: Encryption, blocks: Mapping[int, Block], codec: Cod
         if block.size != first.size:
             raise ProtectionError(
                 f"client {client_id} encrypted {block.size} scalars of the {block.zone} zone, client {first_id} "
-                f"{first.size}; all clients must encrypt the same ones where the negotiation shares this zone"
+                f"{first.size}; all clients must encrypt the same ones because the negotiation shares this zone"
             )
         if len(block.ciphertexts) != expected:
             raise MessageError(
@@ -73,7 +73,7 @@ def add(component: Encryption, context: Any, blocks: Mapping[int, Block], ctx: C
 def add_ciphertexts(
     component: Encryption, context: Any, uploads: Mapping[int, Sequence[bytes]], ctx: Context, what: str = ""
 ) -> tuple[bytes, ...]:
-    """Adds equally many ciphertexts of each client; `what` they are stands in the message about one that is damaged."""
+    """Adds equally many ciphertexts of each client; `what` describes them in the message about a damaged one."""
     adding = next(iter(uploads))
 
     def each() -> Iterator[tuple[str, Sequence[bytes]]]:
@@ -89,7 +89,7 @@ def add_ciphertexts(
 
 
 def claimed_counts(component: Encryption, block: Block, codec: Codec) -> NDArray[np.int64]:
-    """How many updates each ciphertext of a sum should hold, shape (m,)."""
+    """Number of updates that each ciphertext of a sum should hold, shape (m,)."""
     return np.full(num_ciphertexts(component, block.size, codec), block.contributors, np.int64)
 
 
@@ -99,5 +99,5 @@ def values(codec: Codec, rows: NDArray[Any], block: Block) -> NDArray[np.float32
 
 
 def num_ciphertexts(component: Encryption, size: int, codec: Codec) -> int:
-    """How many ciphertexts `size` gathered scalars take."""
+    """Number of ciphertexts for `size` gathered scalars."""
     return math.ceil(codec.num_slots(size) / (component.slots - 1))

@@ -1,9 +1,9 @@
-"""Who makes the keys of an encryption component, who gets which half, and what each party stores of them.
+"""Making, distributing and storing the keys of an encryption component.
 
-With `key_holder: key_server` the key server makes the pair and gives the clients a context with the public key alone.
+With `key_holder: key_server`, the key server makes the pair and gives the clients a context with the public key alone.
 With `key_holder: clients` one client makes a secret key, locks it under a key that only the clients share, and the
-server relays the locked box without being able to open it. In both cases the aggregation server keeps what adding
-needs, and no more: bare parameters (0.1 kB), or a public modulus. Contexts travel once, before round 1, never with a
+server relays the locked box without being able to open it. In both cases the aggregation server keeps only what it
+needs for adding: bare parameters (0.1 kB), or a public modulus. Contexts travel once, before round 1, never with a
 round's message.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fedplug_std.he_blocks import Encryption
 
 Terms = dict[str, int]
-"""What the parties agreed on when the keys were made, such as `max_clients`, bits of a field, the number of the key."""
+"""Terms that the parties agreed on with the keys, such as `max_clients`, bits of a field, the number of the key."""
 
 SINGLE_UPDATES = "single updates of the encrypted zone"
 
@@ -40,13 +40,13 @@ class Options(fedplug.Options):
 
     key_holder: Literal["key_server", "clients"] = Field(
         "key_server",
-        description="who can decrypt: the key server, which opens sums only, or every client, so that one client that "
-        "colludes with the server opens every upload",
+        description="the party that can decrypt: the key server, which opens sums only, or every client; one client "
+        "that colludes with the server can then open every upload",
     )
     sums_visible_to: Literal["server", "clients"] = Field(
         "server", json_schema_extra={"formerly": "answer"},
-        description="who sees the sums that the key server opens: the aggregation server, which passes them on to the "
-        "clients, or the clients alone, so that the aggregation server relays what it cannot read",
+        description="the parties that see the sums opened by the key server: the aggregation server, which passes them "
+        "on to the clients, or the clients alone, with an aggregation server that relays them without reading",
     )  # fmt: skip
     range: float = Field(
         1.0, gt=0, allow_inf_nan=False,
@@ -59,7 +59,7 @@ class Options(fedplug.Options):
 
 
 def reveals(options: Options, ctx: Context) -> list[fedplug.Reveals]:
-    """What encryption leaves visible, for the ledger."""
+    """The facts that encryption leaves visible, for the ledger."""
     channels = [
         fedplug.Reveals(
             "size of the encrypted zone", ("server",), note="the number of scalars is sent with the ciphertexts"
@@ -72,7 +72,7 @@ def reveals(options: Options, ctx: Context) -> list[fedplug.Reveals]:
                 "locked key", ("server",), covered_by="nothing to pay", asked=("make_shared_key",), note=box
             )
         )
-        note = "all clients hold the one secret key; a client with an upload in hand opens that client's values"
+        note = "all clients hold the one secret key; a client that has another's upload can open its values"
         channels.append(fedplug.Reveals(SINGLE_UPDATES, ("client_and_server",), note=note))
     else:
         note = "the public key and parameters for adding; the key server makes them before any training"
@@ -104,10 +104,10 @@ def problems(component: Encryption, num_clients: int) -> list[str]:
 
 
 def distribute(component: Encryption, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
-    """Has the keys made by their holder and relays them. Runs at the server, before round 1.
+    """Asks the key holder for the keys and relays them. Runs at the server, before round 1.
 
     Raises:
-        ProtectionError: the options cannot hold sums of that many clients, or what came are not keys.
+        ProtectionError: the options cannot hold sums of that many clients, or the reply does not hold keys.
         TooFewClients: the client that makes the key failed.
     """
     for problem in problems(component, ctx.num_clients):
@@ -147,7 +147,7 @@ def make_keys(component: Encryption, key_server: KeyServer, max_clients: int) ->
     except ProtectionError as error:
         return {"error": str(error)}
     key_server.memory(component).update(context=component.backend.dump_context(context, secret_key=True), terms=terms)
-    # A context that was serialised without the secret key, not one made public: that would keep a working decryptor.
+    # Serialised without the secret key, since a context made public would keep a working decryptor.
     return {
         "adding": component.backend.dump_context(context),
         "keys": component.backend.dump_context(context, public_key=True),
@@ -156,14 +156,14 @@ def make_keys(component: Encryption, key_server: KeyServer, max_clients: int) ->
 
 
 def adopt_keys(component: Encryption, client: Client, keys: bytes, terms: Terms) -> None:
-    """Stores what the server relayed. Runs at every client.
+    """Stores the relayed keys. Runs at every client.
 
     Raises:
-        MessageError: keys or terms are none, or the box does not open: it or the terms were altered, or this client has
-            another cohort secret.
+        MessageError: keys or terms are invalid, or the box does not open: it or the terms were altered, or this client
+            has another cohort secret.
     """
     if problem := _bytes_problem("keys", keys) or _terms_problem(component, terms):
-        raise MessageError(f"{component.name}: {problem}; this client takes no such keys")
+        raise MessageError(f"{component.name}: {problem}; this client refuses these keys")
     if component.options.key_holder == "clients":
         keys = secrets.unlock(client.secret(component, "keys"), keys, _purpose(component, terms))
     client.memory(component).update(context=_same(keys), terms=terms)
@@ -171,7 +171,7 @@ def adopt_keys(component: Encryption, client: Client, keys: bytes, terms: Terms)
 
 @functools.lru_cache(maxsize=4)
 def _same(keys: bytes) -> bytes:
-    """The keys, as one object for all clients of a process that were given the same."""
+    """The keys, as one object for all clients of a process with the same keys."""
     return keys
 
 
@@ -193,7 +193,7 @@ def context_of(component: Encryption, party: Party) -> tuple[Any, Terms]:
 
 
 class Opened:
-    """The last small sum that parties of this process with one key have opened: which, its values, and the time."""
+    """The last small sum opened by parties of this process with one key: its identity, its values, and the time."""
 
     sum_of: Any = None
     values: NDArray[np.float32]
@@ -201,13 +201,13 @@ class Opened:
 
 
 def opened_of(component: Encryption, party: Party) -> Opened:
-    """What parties with the key of this one have opened; after `context_of`."""
+    """The opened sums of parties with the key of this one; after `context_of`."""
     opened: Opened = party.cache[component.name].opened
     return opened
 
 
 class _Held:
-    """A context and the bytes it was rebuilt from."""
+    """A context and its bytes."""
 
     def __init__(self, data: bytes, context: Any) -> None:
         self.data, self.context, self.opened = data, context, Opened()
@@ -216,13 +216,13 @@ class _Held:
 _IN_USE: weakref.WeakValueDictionary[tuple[str, type, bytes], _Held] = weakref.WeakValueDictionary()
 """Contexts of the parties in this process, by component, backend and all their bytes.
 
-Parties share a context if the bytes that each of them holds are equal, keys included: one that was given no secret key
-has other bytes than one that was. A context goes with the last party that uses it.
+Parties share a context if their bytes, including keys, are equal: a party without a secret key has different bytes. A
+context is removed with the last party that uses it.
 """
 
 
 def _held(component: Encryption, data: bytes) -> _Held:
-    # Of a digest and not of the bytes: keys of a dictionary that hold a secret key would be one more place of it.
+    # By digest, not by the bytes: dictionary keys would be one more copy of a secret key.
     place = component.name, type(component.backend), hashlib.sha256(data).digest()
     held = _IN_USE.get(place)
     if held is None or held.data != data:
@@ -231,7 +231,7 @@ def _held(component: Encryption, data: bytes) -> _Held:
 
 
 def _made_problem(component: Encryption, made: Any, max_clients: int) -> str:
-    """What is wrong with the answer of whoever made the keys; empty if nothing."""
+    """The problem with the key maker's reply; empty if there is none."""
     if not isinstance(made, dict):
         return f"its answer is {shown(made)}, not keys by name"
     for name in ("adding", "keys"):
@@ -240,7 +240,7 @@ def _made_problem(component: Encryption, made: Any, max_clients: int) -> str:
     if problem := _terms_problem(component, made.get("terms")):
         return problem
     granted = made["terms"]["max_clients"]
-    return "" if granted == max_clients else f"they are for sums of {granted} clients, {max_clients} was asked for"
+    return "" if granted == max_clients else f"they are for sums of {granted} clients, not of {max_clients}"
 
 
 def _bytes_problem(name: str, data: Any) -> str:
@@ -248,7 +248,7 @@ def _bytes_problem(name: str, data: Any) -> str:
 
 
 def _terms_problem(component: Encryption, terms: Any) -> str:
-    """What is wrong with terms that arrived; empty if they hold whole numbers by the names that the scheme reads."""
+    """The problem with received terms; empty if they hold whole numbers by the names that the scheme reads."""
     if not isinstance(terms, dict) or not all(isinstance(name, str) for name in terms):
         return f"terms are {shown(terms)}, which must be whole numbers by name"
     for name, number in terms.items():
@@ -258,7 +258,7 @@ def _terms_problem(component: Encryption, terms: Any) -> str:
         return f"terms lack {lacking[0]}"
     try:
         component.codec(terms)
-    except KeyError as error:  # a name that the scheme reads, or a choice that it does not have
+    except KeyError as error:  # a missing name, or an unknown choice
         return f"terms do not fit the scheme: they lack {error}, or mean a choice that it does not have"
     except (FedplugError, ArithmeticError, ValueError) as error:
         return f"terms do not fit the scheme: {error}"
@@ -266,7 +266,7 @@ def _terms_problem(component: Encryption, terms: Any) -> str:
 
 
 def _numbered(context: Any, terms: Terms) -> tuple[Any, Terms]:
-    """The terms with a number of the key, by which the server sees that an upload was encrypted under another one.
+    """The terms with a number of the key, by which the server detects an upload under another key.
 
     Drawn at random, and always of the same length in a message.
     """
@@ -274,5 +274,5 @@ def _numbered(context: Any, terms: Terms) -> tuple[Any, Terms]:
 
 
 def _purpose(component: Encryption, terms: Terms) -> bytes:
-    """Binds the box to the terms, so that a server that relays others is found out."""
+    """Binds the box to the terms, so that a server that relays different terms is detected."""
     return f"{component.name} keys for {sorted(terms.items())}".encode()

@@ -1,8 +1,8 @@
 """Numbers of fewer than 64 bits as bytes, without their leading zeros.
 
 A number is cut into parts of 32, 16 and 8 bits, from its lowest bits on, as many as it has, and up to seven bits in
-parts of 4, 2 and 1. All parts of one width lie side by side, so that whole rows are copied at once, and eight bytes
-of the last parts are shifted at once.
+parts of 4, 2 and 1. All parts of one width are adjacent, so whole rows are copied at once, and eight bytes of the last
+parts are shifted at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def packed_bytes(count: int, bits: int) -> int:
-    """What `count` numbers of `bits` bits take, `count` a multiple of 8."""
+    """Bytes of `count` numbers of `bits` bits, `count` a multiple of 8."""
     return count * bits // 8
 
 

@@ -1,13 +1,13 @@
-"""Zones where each client has positions of its own: ciphertexts of fixed blocks of global positions.
+"""Zones in which each client has its own positions: ciphertexts of fixed blocks of global positions.
 
 The flat vector is cut into blocks of `position_block` consecutive positions. A client encrypts every block that its
-mask touches, whole, with the code of zero where the mask does not cover a position. Ciphertexts of one block add up
-whatever the masks are, and what a position's sum is to be divided by follows from the masks, which travel in clear.
+mask touches as a whole, with the code of zero at positions outside the mask. Ciphertexts of one block add up whatever
+the masks, and the divisor of a position's sum follows from the masks, which travel in the clear.
 
-A position that fewer than `min_clients` clients covered is left out of the result: its sum would be the value of one of
-them, or of a few. The paper's own form, which opens the union of the masks, is `min_clients: 1` in the recipe.
-What is left out of an opened ciphertext is seen by whoever decrypts it, and goes no further; the core keeps that from
-happening, by encrypting whatever is `clear` in a block that a mask touches.
+A position that fewer than `min_clients` clients covered is left out of the result: its sum would be the value of one or
+a few clients. The paper's form, which opens the union of the masks, is `min_clients: 1` in the recipe. The party that
+decrypts a ciphertext also sees the positions that are left out, but does not pass them on. The core prevents such
+positions by encrypting all `clear` positions in a block that a mask touches.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 def payload(
     component: Encryption, codec: Codec, values: NDArray[np.float64], positions: NDArray[np.uint32]
 ) -> tuple[NDArray[Any], float]:
-    """What the ciphertexts of one update hold beside the counting slot, shape (m, slots - 1), in order of their blocks.
+    """One update's ciphertexts without the counting slot, shape (m, slots - 1), in order of their blocks.
 
-    Also the share of values that saturated, of those that the mask covers.
+    It also returns the share of saturated values among those in the mask.
     """
     width = component.position_block
     touched, row = np.unique(positions // width, return_inverse=True)
@@ -50,8 +50,8 @@ def check_uploads(component: Encryption, blocks: Mapping[int, Block], size: int)
     """Checks that positions are ones of a model of `size` scalars, and that there is a ciphertext for each block.
 
     Raises:
-        ProtectionError: positions are missing, or are none of this model, or not ascending.
-        MessageError: other than one ciphertext for each position block that the positions touch.
+        ProtectionError: positions are missing, outside this model, or not ascending.
+        MessageError: there is not exactly one ciphertext for each position block that the positions touch.
     """
     for client_id, block in blocks.items():
         where = block.positions
@@ -69,14 +69,14 @@ def check_uploads(component: Encryption, blocks: Mapping[int, Block], size: int)
         touched = len(_blocks_of(component, where))
         if len(block.ciphertexts) != touched:
             raise MessageError(
-                f"client {client_id} sent {len(block.ciphertexts)} ciphertexts for {block.size} values in "
-                f"{touched} blocks of {component.position_block} positions, expected one a block: the "
-                "message was cut, or its sender packs otherwise"
+                f"client {client_id} sent {len(block.ciphertexts)} ciphertexts for {block.size} values in {touched} "
+                f"blocks of {component.position_block} positions, expected one a block: the message was cut, or its "
+                "sender uses a different packing"
             ).blame(client_id)
 
 
 def add(component: Encryption, context: Any, blocks: Mapping[int, Block], ctx: Context) -> Block:
-    """The sum over those positions that at least `min_clients` clients encrypted, and the ciphertexts these lie in.
+    """The sum over the positions that at least `min_clients` clients encrypted, and their ciphertexts.
 
     Returns:
         A block whose divisor is the total weight at each position, whose `contributors` are the fewest clients behind
@@ -101,10 +101,11 @@ def add(component: Encryption, context: Any, blocks: Mapping[int, Block], ctx: C
     for index, part in parts.items():
         uploads = {client_id: [ciphertext] for client_id, ciphertext in part.items()}
         ciphertexts += add_ciphertexts(component, context, uploads, ctx, f", position block {index},")
-    log = ctx.party.log  # values of all clients and groups of the round: how many were encrypted, how many in vain
+    log = ctx.party.log  # values of all clients and groups of the round: number encrypted, and number encrypted in vain
     for word, count in (("encrypted", covers.sum()), ("in_no_sum", covers[~held].sum())):
         log[f"{component.name}.{word}"] = log.get(f"{component.name}.{word}", 0.0) + float(count)
-    # Whoever decrypts also sees the positions of these ciphertexts that are left out; noise of so few hides those.
+    # The party that decrypts also sees the omitted positions of these ciphertexts, which the noise of few clients
+    # hides.
     seen = covers[np.isin(np.arange(len(covers)) // component.position_block, list(parts))]
     fewest = int(seen[seen > 0].min(initial=len(blocks)))
     return next(iter(blocks.values())).replace(
@@ -121,15 +122,15 @@ def claimed_counts(component: Encryption, block: Block) -> NDArray[np.int64]:
     """How many updates each ciphertext of a sum should hold, shape (m,).
 
     Raises:
-        MessageError: the sum does not say so for each.
+        MessageError: the sum does not give it for each.
     """
     expected = len(_blocks_of(component, block.positions))
     counts = block.meta.get("counts")
     if not isinstance(counts, np.ndarray) or counts.shape != (expected,) or counts.dtype != np.uint32:
         found = f"{counts.dtype}{list(counts.shape)}" if isinstance(counts, np.ndarray) else shown(counts)
         raise MessageError(
-            f"the {block.zone} sum must say how many updates each of its {expected} ciphertexts holds; meta counts is "
-            f"{found}, not uint32[{expected}]"
+            f"the {block.zone} sum must give the number of updates in each of its {expected} ciphertexts; meta counts "
+            f"is {found}, not uint32[{expected}]"
         )
     return counts.astype(np.int64)
 

@@ -1,9 +1,9 @@
-"""What encryption draws: public polynomials that a seed stands for, and secret ones that nobody else can draw.
+"""Random polynomials for encryption: public ones from a seed, and secret ones that nobody else can draw.
 
 Both are AES in counter mode (`cryptography`). A public seed of 128 bits is the key of AES-128, as in FrodoKEM's
 generation of its matrix (Alkim et al., FrodoKEM, specification of 2021, Gen with AES128). Secrets come from AES-256
-under a key of the operating system, which serves one call and is dropped with it, so that a process which was forked
-off draws others. The distributions are SEAL's: u from -1, 0 and 1, errors centred binomial of 42 bits.
+under a key from the operating system. The key serves one call and is then dropped, so that a forked process draws
+different ones. The distributions are SEAL's: u from -1, 0 and 1, errors centred binomial of 42 bits.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 SEED_BYTES = 16
 
 _ERROR_BITS = 21
-"""An error is the number of ones in so many bits, less that in as many others: deviation sqrt(21 / 2)."""
+"""An error is the number of ones in this many bits, minus that in as many others: deviation sqrt(21 / 2)."""
 _LARGEST = 255
-"""Of the bytes below it, a third each stands for 0, 1 and 2."""
+"""The bytes below it are divided equally among 0, 1 and 2."""
 
 
 def new_seed() -> bytes:
@@ -35,7 +35,7 @@ def uniform(seed: bytes, place: int, modulus: int, out: NDArray[np.uint64]) -> N
 
     Args:
         seed: of `SEED_BYTES`.
-        place: below 256; a seed stands for that many polynomials.
+        place: below 256; a seed gives that many polynomials.
         modulus: of at most 63 bits.
         out: shape (N,).
     """

@@ -42,7 +42,7 @@ class Ring:
 
     @property
     def most_terms(self) -> int:
-        """How many numbers of as many bits as the modulus sum to less than 2^64."""
+        """How many numbers with as many bits as the modulus sum to less than 2^64."""
         return 1 << 64 - self.bits
 
     def reduce(self, sums: Residues) -> None:
@@ -108,11 +108,12 @@ class Ring:
         Stability of Numerical Algorithms, Theorem 24.2), its twist by 6 u more, and the product of both by 4 u. One
         polynomial is transformed there and the product back, so that this is off by 164 u of the norm of the former
         times the largest value of the latter. Halves are below 2^30 and s is up to 4 sqrt(N), or u is of -1, 0 and 1
-        and halves of a key are up to 2^30 times that: 0.32 at N = 4096, whatever a sender made up. Measured are 0.0003.
+        and halves of a key are up to 2^30 times that: 0.32 at N = 4096, even for a forged ciphertext. The measured
+        error is 0.0003.
 
         Raises:
-            ProtectionError: one is 1 / 4 off an integer, a thousand times what is measured: the transform was replaced.
-                This also guards machines whose long double is no longer than a double.
+            ProtectionError: one is 1 / 4 off an integer, a thousand times the measured error: the transform was
+                replaced. This also guards machines whose long double is no longer than a double.
         """
         products = self.from_spectrum(spectra * fixed)
         for row in products.reshape(-1, self.degree):
@@ -127,7 +128,7 @@ class Ring:
         return products
 
     def joined(self, products: NDArray[np.float64], addend: NDArray[np.int64], lowest: int = 0) -> NDArray[np.int64]:
-        """What two halves are together, plus an integer, modulo the modulus, in [lowest, lowest + modulus).
+        """The sum of two halves and an integer, modulo the modulus, in [lowest, lowest + modulus).
 
         Args:
             products: of low and of high bits, shape (..., 2, N), integers of magnitude below 2^43.
@@ -140,7 +141,7 @@ class Ring:
         quotient += addend
         quotient -= lowest
         quotient *= 1 / self.modulus
-        # The true result is below 2^62 in magnitude, so arithmetic modulo 2^64 gives it, whatever wraps on the way.
+        # The true result is below 2^62 in magnitude, so arithmetic modulo 2^64 gives it despite wrapping.
         multiple = np.floor(quotient, out=quotient).astype(np.int64)
         multiple *= self.modulus
         result = high.astype(np.int64)

@@ -2,12 +2,13 @@
 
 Both schemes add the scaled message to c0 of an encryption of zero (Fan & Vercauteren 2012, Sec. 4; Cheon et al. 2017,
 Sec. 3.4), with the parameters and the distributions of Microsoft SEAL, which makes the secret keys, refuses parameters
-below 128 bits of security, and opens in the tests what is encrypted here. Messages are coefficients, or values of the
-canonical embedding, and not slots of SEAL's batch encoder, which sums do not need. Where clients hold the secret key
-they encrypt with it: c1 is drawn, c0 is m + e - c1 s, and a seed stands for c1, half the bytes. Lowest bits of this c0
-for which the scheme has room, as for noise, do not travel. With a public key see `he_public`.
+below 128 bits of security, and decrypts these ciphertexts in the tests. Messages are coefficients, or values of the
+canonical embedding, and not slots of SEAL's batch encoder, which sums do not need. If clients hold the secret key, they
+encrypt with it: c1 is drawn, c0 is m + e - c1 s, and a seed replaces c1, which halves the bytes. The lowest bits of
+this c0 do not travel if the scheme has room for the rounding, as for noise. For encryption with a public key see
+`he_public`.
 
-What travels is a head of `_HEAD`, the packed residues of c0, and those of c1 or the seed.
+A message holds a head of `_HEAD`, the packed residues of c0, and those of c1 or the seed.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ VERSION = 2
 _HEAD = struct.Struct("<2sBBHHQ")
 """Of a ciphertext: magic, version, kind, degree, bits of a residue of c0, sum of all words behind it modulo 2^64.
 
-The sum finds damage, which otherwise changes single values without notice. It is not a signature.
+The sum detects damage, which would silently change single values. It is not a signature.
 """
 _MAGIC, _SEEDED, _PAIR = b"FR", 1, 2
 _KEYS_TRIED = 3
 _CHUNK = 8
-"""Ciphertexts worked on at once: half a megabyte, which stays in the cache."""
+"""Number of ciphertexts processed at once: half a megabyte, which stays in the cache."""
 
 
 def dropped_variance(bits: int) -> float:
@@ -66,7 +67,7 @@ class Rlwe:
     coeff_bits: tuple[int, int]
 
     def new_context(self, scale: float, *, symmetric: bool) -> RingContext:
-        """A context with new keys from SEAL, without a public key if the secret key is what encrypts."""
+        """A context with new keys from SEAL, without a public key if the secret key encrypts."""
         bare = RingContext(self.scheme, self.degree, self.coeff_bits, scale)
         context = self._with_secret(bare)
         if symmetric:
@@ -74,7 +75,7 @@ class Rlwe:
         return dataclasses.replace(context, public_key=make_key(bare.ring, bare.special, context.key_spectrum))
 
     def dump_context(self, context: RingContext, *, public_key: bool = False, secret_key: bool = False) -> bytes:
-        """The parameters as bytes (29), with those keys that are asked for and no others."""
+        """The parameters as bytes (29), with the requested keys only."""
         return context.dump(public_key=public_key, secret_key=secret_key)
 
     def load_context(self, data: bytes) -> RingContext:
@@ -117,7 +118,7 @@ class Rlwe:
         """Sums ciphertexts position by position; needs a context with parameters only.
 
         Raises:
-            MessageError: a ciphertext is damaged or of other parameters; the message says whose.
+            MessageError: a ciphertext is damaged or of other parameters; the message names its client.
         """
         ring = context.ring
         totals, terms = np.empty((0, 2, self.degree), np.uint64), 0
@@ -145,7 +146,7 @@ class Rlwe:
             MessageError: a ciphertext is damaged or of other parameters.
         """
         if not context.has_secret_key():
-            raise ProtectionError("this party holds no secret key and cannot decrypt; key_holder says who does")
+            raise ProtectionError("this party holds no secret key and cannot decrypt; see key_holder")
         rows = np.empty((len(ciphertexts), self.degree), np.int64 if self.scheme == "bfv" else np.float64)
         for start in range(0, len(rows), _CHUNK):
             rows[start : start + _CHUNK] = self._opened(context, ciphertexts[start : start + _CHUNK], start)
@@ -175,7 +176,7 @@ class Rlwe:
         raise ProtectionError(f"SEAL made {_KEYS_TRIED} secret keys, none of use here ({problem}); use tenseal 0.3.18")
 
     def _under_secret(self, context: RingContext, message: NDArray[np.int64], seeds: list[bytes]) -> Residues:
-        """c0 of ciphertexts whose c1 these seeds stand for; the message becomes m + e."""
+        """c0 of ciphertexts with c1 from these seeds; the message becomes m + e."""
         message += Secrets().errors(*message.shape)
         c1 = np.empty(message.shape, np.uint64)
         for row, seed in zip(c1, seeds, strict=True):
@@ -184,7 +185,7 @@ class Rlwe:
         return self._shortened(context, c0, c1)
 
     def _shortened(self, context: RingContext, c0: Residues, c1: Residues) -> Residues:
-        """c0 without its lowest bits, rounded: up or down by as much, whatever it is.
+        """c0 without its lowest bits, rounded without bias.
 
         A bit of c1, which is uniform, makes up for there being as many numbers above the middle as below it and one
         more: half a step too many in every coefficient would be a large number in some slots of a sum.
@@ -197,7 +198,7 @@ class Rlwe:
         return rounded
 
     def _sealed(self, context: RingContext, c0: Residues, others: Residues | list[bytes]) -> list[bytes]:
-        """Ciphertexts as they travel: c0, and c1 or the seeds that stand for it."""
+        """Serialised ciphertexts: c0, and c1 or its seeds."""
         kind, bits = _SEEDED, context.ring.bits - context.dropped
         if isinstance(others, np.ndarray):
             kind, bits, others = _PAIR, context.ring.bits, [row.tobytes() for row in pack(others, context.ring.bits)]
@@ -232,7 +233,7 @@ class Rlwe:
         return context.ring.phase(pairs[:, 0].view(np.int64), pairs[:, 1], context.key_spectrum, lowest)
 
     def _parse(self, context: RingContext, ciphertexts: Sequence[bytes], start: int, where: str) -> Residues:
-        """c0 and c1, shape (m, 2, N): numbers of as many bits as the modulus, each of which stands for a residue.
+        """c0 and c1, shape (m, 2, N): numbers with as many bits as the modulus, each of which represents a residue.
 
         Raises:
             MessageError: bytes are not a ciphertext of these parameters.
@@ -242,7 +243,7 @@ class Rlwe:
         kinds = [
             self._kind(context, data, f"ciphertext {start + index}{where}") for index, data in enumerate(ciphertexts)
         ]
-        for kind in set(kinds):  # as a rule they are all alike
+        for kind in set(kinds):  # usually they are all equal
             alike = [index for index, one in enumerate(kinds) if one == kind]
             packed = np.stack([np.frombuffer(ciphertexts[index], np.uint8, -1, _HEAD.size) for index in alike])
             target, bits = pairs if len(alike) == len(pairs) else pairs[alike], ring.bits
@@ -264,7 +265,7 @@ class Rlwe:
         """The kind of a ciphertext.
 
         Raises:
-            MessageError: it is no ciphertext of these parameters.
+            MessageError: it is not a ciphertext of these parameters.
         """
         wrong = "it is not a ciphertext"
         if isinstance(data, bytes) and len(data) >= _HEAD.size:
@@ -275,13 +276,13 @@ class Rlwe:
             if magic != _MAGIC or kind not in (_SEEDED, _PAIR):
                 pass
             elif version != VERSION:
-                wrong = f"it is of version {version}, where this fedplug reads {VERSION}"
+                wrong = f"it is of version {version}, but this fedplug reads {VERSION}"
             elif (degree, bits) != (self.degree, most):
                 wrong = f"it is of degree {degree} and {bits} bits, not {self.degree} and {most}"
             elif len(data) != expected:
                 wrong = f"it has {len(data)} bytes, not {expected}"
             elif int(np.frombuffer(data, np.uint64, -1, _HEAD.size).sum()) != total:
-                wrong = "its words are not those that were sent"
+                wrong = "its checksum is wrong"
             else:
                 return int(kind)
         raise MessageError(f"{which} cannot be used ({wrong}); it was damaged or its sender uses other parameters")

@@ -1,9 +1,9 @@
 """From a plain block to ciphertexts, to their sum, and back.
 
-Each ciphertext carries one slot that counts contributors, so whoever decrypts learns how many updates were really added
-and refuses to open fewer than `min_clients`, whatever the server claims. This finds mistakes, lost and doubled uploads.
-It does not stop a server that adds one upload several times on purpose: additive encryption is malleable, and here as
-in the papers the server is honest but curious.
+Each ciphertext carries one slot that counts contributors. So the party that decrypts learns the true number of added
+updates and refuses to open fewer than `min_clients`, whatever the server claims. This detects mistakes, lost and
+doubled uploads. It does not stop a server that adds one upload several times on purpose: additive encryption is
+malleable, and here as in the papers the server is honest but curious.
 
 A block without positions is gathered: all clients encrypt the same scalars (`he_gathered`). A block with positions is
 encrypted in blocks of global positions, so that clients whose masks differ still add up (`he_positions`).
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fedplug_std.he_keys import Terms
 
 _KEPT_BYTES = 1 << 24
-"""Ciphertexts of a sum that is kept, opened, until the next one: that of a large model would take too much memory."""
+"""Largest number of ciphertexts of an opened sum that is kept until the next one; larger sums take too much memory."""
 
 
 def seal(component: Encryption, block: Block, client: Client, ctx: Context) -> Block:
@@ -76,11 +76,11 @@ def add_blocks(component: Encryption, blocks: dict[int, Block], ctx: Context) ->
     """Adds ciphertexts of several clients with the bare parameters; the divisor is the sum of their weights.
 
     Raises:
-        ProtectionError: more updates than a sum can hold, blocks that are not alike, under another key or sealed by
-            something else; an upload that claims several contributors, or another weight than its client has.
+        ProtectionError: there are more updates than a sum can hold, or blocks of different form, under another key or
+            sealed by another component; or an upload claims several contributors, or a wrong weight.
         MessageError: a ciphertext is damaged, missing or of another packing.
 
-    Whatever is one client's fault alone is blamed on it, and the protocol adds again without it.
+    A fault of one client is blamed on it, and the protocol adds again without it.
     """
     context, terms = context_of(component, ctx.party)
     blocks = dict(sorted(blocks.items()))
@@ -92,7 +92,7 @@ def add_blocks(component: Encryption, blocks: dict[int, Block], ctx: Context) ->
     else:
         he_gathered.check_uploads(component, blocks, component.codec(terms))
     _require_room(sum(block.contributors for block in blocks.values()), terms)
-    weights = ctx.party.weights if isinstance(ctx.party, Server) else {}  # whoever else adds has none
+    weights = ctx.party.weights if isinstance(ctx.party, Server) else {}  # other parties that add have none
     for client_id, block in blocks.items():
         weight = weights.get(client_id, block.divisor)
         if block.contributors != 1 or isinstance(block.divisor, np.ndarray) or block.divisor != weight:
@@ -183,7 +183,7 @@ def _check_seal(component: Encryption, client_id: int, block: Block, terms: Term
     if key != terms["key"]:
         raise ProtectionError(
             f"client {client_id} encrypted its {block.zone} block under another key than the one of this run, under "
-            f"which nobody could open the sum; its stored state is of another run: start it anew"
+            "which nobody could open the sum; its stored state is of another run: restart it without that state"
         ).blame(client_id)
 
 
@@ -193,13 +193,13 @@ def _check_counts(
     wrong = np.flatnonzero(counts != claimed)
     if len(wrong):
         raise ProtectionError(
-            # Not how many it does hold: the message travels to the server, and must not carry what was decrypted.
+            # Without the true number: the message travels to the server, and must not contain decrypted values.
             f"ciphertext {wrong[0]} of the {block.zone} sum does not hold the {claimed[wrong[0]]} updates that are "
             f"claimed; {component.name} does not open it: it was damaged, or badly added"
         )
     fewest = min(block.contributors, int(claimed.min(initial=block.contributors)))
     if len(claimed) and fewest < min_clients:
         raise ProtectionError(
-            f"the {block.zone} sum holds {fewest} updates; opening fewer than min_clients={min_clients} "
-            f"would show too much of each"
+            f"the {block.zone} sum holds {fewest} updates; opening fewer than min_clients={min_clients} would show too "
+            "much of each"
         )

@@ -20,38 +20,38 @@ class HuggingFace(fedplug.DataSource):
 
     `inputs` names a column of images, of token ids, or of text; without it the numeric columns are a table, with the
     options of `std.table`. Token ids and text without an `answer` are for a language model: they are joined, cut into
-    pieces of `context` tokens, and at every position the next one is to be foreseen; text is its bytes, as in
-    `std.text`. Nothing is fetched. It needs `pip install "fedplug-std[huggingface]"`.
+    pieces of `context` tokens, and the model predicts the next one at every position; text becomes bytes, as in
+    `std.text`. Nothing is downloaded. It needs `pip install "fedplug-std[huggingface]"`.
     """
 
     class Options(RowOptions):
-        """Which folder, which columns, and which splits."""
+        """The folder, the columns, and the splits."""
 
         path: str = Field(
             ".",
-            description="the folder that save_to_disk wrote, absolute or inside the data folder; where none is named, "
-            "in the working directory",
+            description="the folder that save_to_disk wrote, absolute or inside the data folder; without a data "
+            "folder, in the working directory",
         )
         inputs: str | None = Field(None, description="column of images, token ids or text; null: a table of numbers")
-        train_split: str = Field("train", description="split for training, where the folder has several")
+        train_split: str = Field("train", description="split for training, if the folder has several")
         test_split: str = Field(
-            "test", description="split for testing; where there is none, a fraction of the others is set aside"
+            "test", description="split for testing; without one, a fraction of the others is set aside"
         )
         image_size: int | None = Field(
-            None, ge=1, description="width and height; the shorter side is scaled, the rest cut off. null: as they are"
+            None, ge=1, description="width and height; the shorter side is scaled, the rest cut off. null: unchanged"
         )
-        grayscale: bool = Field(False, description="images get one channel in place of three")
+        grayscale: bool = Field(False, description="images get one channel instead of three")
         mean: float = Field(0.5, ge=0, le=1, description="subtracted from pixels in [0, 1]; a public constant")
         std: float = Field(0.25, gt=0, le=1, description="pixels are then divided by this; public as well")
-        context: int = Field(64, ge=1, description="tokens of a piece that a language model is given")
-        vocabulary: int | None = Field(None, ge=1, description="of token ids, how many there are; text has 256 bytes")
+        context: int = Field(64, ge=1, description="tokens of a piece for a language model")
+        vocabulary: int | None = Field(None, ge=1, description="number of token ids; text has 256 bytes")
 
     def __init__(self, options: Options) -> None:
         self.options = options
 
     @property
     def declares(self) -> Declares:
-        """What the recipe says itself; the rest the folder tells."""
+        """The facts in the recipe; the folder gives the rest."""
         from fedplug_std import _columns
 
         chosen = self.options
@@ -75,7 +75,7 @@ class HuggingFace(fedplug.DataSource):
             return []
         if not self.options.answer:
             return [
-                "name the column that a model is to answer, answer: ..., or a column of images or text, inputs: ..."
+                "name the column of the answers, answer: ..., or a column of images or text, inputs: ..."
             ]
         return _columns.misfit(self.options, recipe.data.at, recipe.data.agreed)
 
@@ -83,7 +83,7 @@ class HuggingFace(fedplug.DataSource):
         """Reads the folder.
 
         Raises:
-            DataError: it is missing or damaged, or a column is; says which, and what to do.
+            DataError: it is missing or damaged, or a column is; the message names it and a remedy.
             SetupError: the library is not installed.
         """
         from fedplug_std import _hub
@@ -92,35 +92,35 @@ class HuggingFace(fedplug.DataSource):
 
 
 class Torchvision(fedplug.DataSource):
-    """A data set of torchvision by the name of its class, from files that are there: one class an image.
+    """A data set of torchvision by the name of its class, from existing files: one class an image.
 
-    `{use: std.torchvision, dataset: KMNIST}` reads what `torchvision.datasets.KMNIST(folder)` reads. Nothing is ever
-    fetched. Data sets that this package knows by name, such as `std.mnist`, need no torchvision option and standardise
-    with constants of their own.
+    `{use: std.torchvision, dataset: KMNIST}` reads what `torchvision.datasets.KMNIST(folder)` reads. Nothing is
+    downloaded. Data sets with their own component, such as `std.mnist`, need no torchvision option and standardise with
+    their own constants.
     """
 
     class Options(_Sized):
-        """Which class, where, and which parts."""
+        """The class, its folder, and its parts."""
 
         dataset: str = Field(description="name of a class in torchvision.datasets, such as KMNIST or Food101")
         path: str = Field(
             ".",
-            description="the folder that the class calls root, absolute or inside the data folder; where none is "
-            "named, in the working directory",
+            description="the folder that the class calls root, absolute or inside the data folder; without a data "
+            "folder, in the working directory",
         )
         arguments: dict[str, bool | int | float | str] = Field(
             {}, description="further arguments of the class, such as split: letters of EMNIST"
         )
-        train_split: str = Field("train", description="what the class calls its training part, where it has `split`")
-        test_split: str = Field("test", description="what it calls the other, such as val")
+        train_split: str = Field("train", description="the class's name of its training part, if it has `split`")
+        test_split: str = Field("test", description="the class's name of the other part, such as val")
         image_size: int | None = Field(
-            None, ge=1, description="width and height; the shorter side is scaled, the rest cut off. null: as they are"
+            None, ge=1, description="width and height; the shorter side is scaled, the rest cut off. null: unchanged"
         )
-        grayscale: bool = Field(False, description="images get one channel in place of three")
+        grayscale: bool = Field(False, description="images get one channel instead of three")
         mean: float = Field(0.5, ge=0, le=1, description="subtracted from pixels in [0, 1]; a public constant")
         std: float = Field(0.25, gt=0, le=1, description="pixels are then divided by this; public as well")
         test_fraction: float = Field(
-            0.2, gt=0, lt=1, description="share of each class that is for testing, where the class has no parts"
+            0.2, gt=0, lt=1, description="share of each class for testing, if the class has no parts"
         )
         split_seed: int = Field(0, ge=0, description="seed of that split")
 
@@ -130,7 +130,7 @@ class Torchvision(fedplug.DataSource):
             for name in ("root", "download", "train", "transform", "target_transform", "transforms"):
                 if name in value:
                     raise ValueError(
-                        f"{name} is not for the recipe to say: files are read from path, and never fetched"
+                        f"{name} cannot be set in a recipe: files are read from path, and never downloaded"
                     )
             return value
 
@@ -139,7 +139,7 @@ class Torchvision(fedplug.DataSource):
 
     @property
     def declares(self) -> Declares:
-        """Nothing: the class and its files tell."""
+        """Nothing: the class and its files give all facts."""
         return Declares()
 
     def describe(self) -> str:
@@ -150,8 +150,8 @@ class Torchvision(fedplug.DataSource):
         """Reads every image.
 
         Raises:
-            DataError: torchvision has no such class, or its files are missing or damaged; names the folder and what the
-                class looks for there.
+            DataError: torchvision has no such class, or its files are missing or damaged; the message names the folder
+                and the files that the class expects.
         """
         from fedplug_std import _hub
 

@@ -22,18 +22,18 @@ class Laplace(fedplug.Protector):
     Every scalar gets noise of scale b = noise_multiplier * C1, for an L1 bound C1 of the client's values. A round is
     then C1 / b = 1 / noise_multiplier differentially private under zero-out adjacency, whose sensitivity is C1, and
     twice that under replace-one, whose sensitivity is 2 C1 (Dwork et al. 2006). So FAS's b = 2 C1 / epsilon is one
-    round's epsilon under replace-one: give half the epsilon to calibrate for that.
+    round's epsilon under replace-one. To calibrate for that, give half the epsilon.
 
     `epsilon` alone is for all T rounds together by pure composition, b = C1 T / epsilon; with `delta` it is the Renyi
-    composition of T rounds, which takes less noise over many rounds (`accountant: {use: std.pld}` then states a little
-    less than epsilon). That the ledger's curves, which are those of one scalar, hold for a whole vector: the overlap of
-    two log-concave densities is log-concave in the shift between them (Prekopa), so the hockey-stick divergence is
-    quasi-convex in the shift, and over the L1 ball it is largest at a vertex, where the norm lies in one scalar. The
-    result lies on a public grid (see `fedplug.api.grids`).
+    composition of T rounds, which needs less noise over many rounds (`accountant: {use: std.pld}` then gives slightly
+    less than epsilon). The ledger's curves are those of one scalar, but hold for a whole vector: the overlap of two
+    log-concave densities is log-concave in the shift between them (Prekopa), so the hockey-stick divergence is
+    quasi-convex in the shift, and over the L1 ball it is largest at a vertex, where the norm is in one scalar. The
+    result is on a public grid (see `fedplug.api.grids`).
     """
 
     class Options(fedplug.Options):
-        """How much noise, and where it comes from."""
+        """The size and the source of the noise."""
 
         epsilon: float | None = Field(None, gt=0, description="privacy loss of all rounds together, zero-out")
         delta: float | None = Field(
@@ -116,7 +116,7 @@ class Laplace(fedplug.Protector):
 def _calibrated(epsilon: float, delta: float | None, rounds: int) -> float:
     """The least multiplier with which that many rounds together cost epsilon, at delta or without one."""
     pure = rounds / epsilon
-    if delta is None or pure == 0:  # an infinite epsilon asks for no noise
+    if delta is None or pure == 0:  # an infinite epsilon needs no noise
         return pure
     low = high = min(pure, sys.float_info.max)
     while composed_epsilon(0.0, [("laplace", low / 2, rounds)], delta) <= epsilon:

@@ -17,12 +17,12 @@ _ENDINGS = (".safetensors", ".pt", ".pth", ".bin")
 
 
 class Lora(fedplug.ModelSource):
-    """LoRA (Hu et al. 2022): a frozen model, with two thin layers at each chosen one, which alone are trained and sent.
+    """LoRA (Hu et al. 2022): a frozen model with two thin layers at each chosen layer; only these are trained and sent.
 
-    A layer W x becomes W x + (alpha / rank) B A x, with A of `rank` rows, drawn as in `peft`, and B zero at first: the
-    model begins as what it is around. `around` is any torch model: `std.gpt`, a model of a file of one's own, an object
-    of a session; a language model is judged by perplexity as before. Its weights are those of the recipe's seed, or
-    those of `base`. The layout, and so every message, has A, B and what `trained` names; all else never leaves a party,
+    A layer W x becomes W x + (alpha / rank) B A x, with A of `rank` rows, drawn as in `peft`, and B zero at first: so
+    the model first equals the inner one. `around` is any torch model: `std.gpt`, a model of your own file, an object of
+    a session. A language model is still judged by perplexity. Its weights are those of the recipe's seed, or those of
+    `base`. The layout, and so every message, has A, B and the parameters in `trained`. All else never leaves a party,
     whatever its dtype.
     """
 
@@ -30,11 +30,11 @@ class Lora(fedplug.ModelSource):
     around: fedplug.ModelSource
 
     class Options(fedplug.Options):
-        """How large the adapters are, where they are, and what they are around."""
+        """The size and the layers of the adapters, and the inner model."""
 
         rank: int = Field(8, ge=1, description="rows of A and columns of B")
         alpha: float | None = Field(
-            None, gt=0, allow_inf_nan=False, description="what B A x is multiplied by, times rank; null: the rank"
+            None, gt=0, allow_inf_nan=False, description="factor on B A x, times rank; null: the rank"
         )
         dropout: float = Field(0.0, ge=0, lt=1, description="share of the values dropped before A, in training")
         targets: tuple[str, ...] | None = Field(
@@ -44,12 +44,12 @@ class Lora(fedplug.ModelSource):
             "connected layers, convolutions without groups, embeddings; null: every fully connected layer",
         )
         trained: tuple[str, ...] = Field(
-            (), description="patterns of names of parameters that are trained whole too, such as head.* or *.bias"
+            (), description="patterns of names of parameters that are also trained as a whole, such as head.* or *.bias"
         )
         base: File | None = Field(
             None,
-            description="weights of the model within, .safetensors or a state dict that torch.save wrote; a path as "
-            "seen from the recipe or the working directory",
+            description="weights of the inner model, .safetensors or a state dict that torch.save wrote; a path "
+            "relative to the recipe or the working directory",
         )
 
         @field_validator("base")
@@ -63,15 +63,15 @@ class Lora(fedplug.ModelSource):
         self.options: Lora.Options = options
 
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """What the model within refuses."""
+        """The inner model's refusal."""
         return self.around.refuses(shape, num_classes, per)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
-        """Builds the model within, loads its base, freezes it, and puts the adapters into it.
+        """Builds the inner model, loads its base, freezes it, and puts the adapters into it.
 
         Raises:
-            SetupError: the model within is not a torch module, the base is of another model, or `targets` or `trained`
-                name nothing that can be adapted or trained.
+            SetupError: the inner model is not a torch module, the base belongs to another model, or `targets` or
+                `trained` name nothing that can be adapted or trained.
         """
         from fedplug_std import _lora
         from fedplug_std.torch_model import TorchModel, of_any_dtype
@@ -79,7 +79,7 @@ class Lora(fedplug.ModelSource):
         with of_any_dtype():
             within = self.around.build(shape, num_classes, seed, device)
         if not isinstance(within, TorchModel):
-            raise SetupError(f"{self.name} goes around a torch model, and {self.around.name} builds none")
+            raise SetupError(f"{self.name} needs a torch model, but {self.around.name} builds none")
         module, options = within.module, self.options
         if options.base is not None:
             _lora.load(module, options.base.file, options.base.read())
@@ -88,11 +88,11 @@ class Lora(fedplug.ModelSource):
 
     @property
     def judged_by(self) -> tuple[Figure, ...]:
-        """As of the model within."""
+        """Like the inner model's."""
         return self.around.judged_by
 
     def figures(self, counts: Mapping[str, float]) -> dict[str, float]:
-        """As of the model within."""
+        """Like the inner model's."""
         return self.around.figures(counts)
 
     def describe(self) -> str:

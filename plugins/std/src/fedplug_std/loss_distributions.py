@@ -1,10 +1,10 @@
 """Privacy loss distributions of many releases, on grids that leave epsilon at most 0.1% too high.
 
-A distribution lies on a grid of losses, and dp_accounting composes it. What one release loses between two points is put
-onto both ("connect the dots", Doroshenko et al. 2022), so that probabilities keep their sum under either data set: the
-result is pessimistic, and wrong by the square of the grid's width over the variance of a loss. That error adds up over
-releases, as the variance does. So the grid of one release is a small part of the standard deviation of its loss,
-however many there are; what many of them come to moves to a wider grid, which need not grow with their number either.
+A distribution is on a grid of losses, and dp_accounting composes it. A loss between two points is put onto both
+("connect the dots", Doroshenko et al. 2022), so that probabilities keep their sum under either data set: the result is
+pessimistic, and wrong by the square of the grid's width over the variance of a loss. That error adds up over releases,
+as the variance does. So the grid of one release is a small part of the standard deviation of its loss, whatever their
+number. The composition of many moves to a wider grid, which need not grow with their number either.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FINE = 32.0
 """Points of a grid in a standard deviation: each step onto a grid adds about 0.01% to the variance, and there are three
 (one release, a block of them, all kinds together)."""
 _BLOCK = 1024
-"""Releases that are composed on the grid of a single one; from there on, blocks of them on a grid of their own."""
+"""Releases that are composed on the grid of a single one; beyond, blocks of them have a separate grid."""
 _MOST_POINTS = 1 << 17
 """Of the grid of one release. Where its losses span more, the large ones are rare, and shape epsilon far more coarsely
 than the standard deviation of all says."""
@@ -38,10 +38,10 @@ _TAILS = 10.5
 
 
 class Release(abc.ABC):
-    """One release: how it is distributed with and without a contribution. Two that are equal are one kind.
+    """One release: how it is distributed with and without a contribution. Equal releases are one kind.
 
     `symmetric` says whether both directions, with against without and the reverse, have one distribution of losses;
-    `lumps`, whether some losses have a probability of their own, such as the largest.
+    `lumps`, whether some losses, such as the largest, have a positive probability.
     """
 
     symmetric, lumps = False, False
@@ -174,9 +174,9 @@ def moments(kind: Release) -> tuple[float, float]:
 
 
 def grid(mean: float, variance: float, parts: float) -> float:
-    """The width of a grid onto which so many parts can be put, of such a mean and variance together; a power of two.
+    """The width of a grid for this number of parts with this total mean and variance; a power of two.
 
-    Epsilon then grows by about 0.01%, and by 0.05% where the parts hardly vary.
+    Epsilon then grows by about 0.01%, or by 0.05% if the parts hardly vary.
     """
     certain = min(math.sqrt(mean / parts) / _FINE, mean / math.sqrt(parts) / _FROM_MEAN)
     width = max(math.sqrt(variance / parts) / _FINE, certain, 2.0**-1000)
@@ -185,19 +185,19 @@ def grid(mean: float, variance: float, parts: float) -> float:
 
 
 def _smooth(kind: Release, count: int) -> float:
-    """The variance of one loss; less where a few of so many releases lie in lumps, which a grid must meet by itself."""
+    """The variance of one loss; less if a few of many releases have lumps, which the grid must hit exactly."""
     variance = moments(kind)[1]
     return min(variance, (kind.losses()[1] / _FINE) ** 2 * count) if kind.lumps else variance
 
 
 def epsilon_of(releases: Sequence[tuple[Release, int]], delta: float) -> float:
-    """Epsilon of all releases, each a kind and how many there are of it; one at least. At most 0.1% too high."""
+    """Epsilon of all releases, each a kind with its number; one at least. At most 0.1% too high."""
     with np.errstate(over="ignore"):  # where dp_accounting bounds tails of losses beyond 700
         return float(composed(releases).get_epsilon_for_delta(delta))
 
 
 def composed(releases: Sequence[tuple[Release, int]]) -> Any:
-    """The distribution of all releases, each a kind and how many there are of it; one at least.
+    """The distribution of all releases, each a kind with its number; one at least.
 
     All but the last kind are remembered: noise that changes with every round adds one kind a round.
     """

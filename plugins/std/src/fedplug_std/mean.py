@@ -11,9 +11,9 @@ from fedplug import Context, Field, Known, Operations, Wants, WeightedSum, hooki
 class Mean(fedplug.Aggregator):
     """Average the clients' updates (FedAvg).
 
-    Every position is divided by the weight of those clients that sent it. `examples` weighs a client by its share of
-    the training examples, as in McMahan et al. 2017 (the server learns how many examples each client has); `uniform`
-    weighs all alike, which is what client-level differential privacy in the central model assumes.
+    Every position is divided by the weight of those clients that sent it. `examples` weights a client by its share of
+    the training examples, as in McMahan et al. 2017 (the server learns the number of each client's examples); `uniform`
+    gives all the same weight, as client-level differential privacy in the central model assumes.
     """
 
     class Options(fedplug.Options):
@@ -24,7 +24,7 @@ class Mean(fedplug.Aggregator):
 
     @property
     def wants(self) -> Wants:
-        """Clients must tell how many examples they hold, where weights follow from that."""
+        """Clients must send their number of examples if weights follow from it."""
         return Wants(num_examples=self.options.weighting == "examples")
 
     def client_weight(self, num_examples: int, max_examples: int) -> float:

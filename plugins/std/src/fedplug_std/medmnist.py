@@ -20,14 +20,14 @@ CLASSES = ("normal", "pneumonia")
 class PneumoniaMnist(Images):
     """PneumoniaMNIST: 4,708 + 624 chest X-rays of children, 28x28 gray, normal or pneumonia (MedMNIST v2).
 
-    Yang et al. 2023, from Kermany et al. 2018. The validation images (524) are left out: nothing here tunes on them.
-    Three of four training images show pneumonia, five of eight test images.
+    Yang et al. 2023, from Kermany et al. 2018. The validation images (524) are left out, because nothing here is tuned
+    on them. Three of four training images show pneumonia, five of eight test images.
     """
 
     _pixels = Declares(shape=(1, 28, 28), num_classes=len(CLASSES))
 
     class Options(ImageOptions):
-        """How much of it."""
+        """The number of examples."""
 
     def __init__(self, options: Options) -> None:
         self.options = options

@@ -23,14 +23,14 @@ Width = Annotated[int, Field(ge=1)]
 
 
 def refuse(shape: tuple[int, ...], per: str, least: int) -> str | None:
-    """Why a model that gives one class an example takes none of this shape; None where it does.
+    """Why a model with one class an example does not accept this shape; None if it does.
 
     Args:
-        shape, per: as `ModelSource.refuses` is told.
+        shape, per: as in `ModelSource.refuses`.
         least: the shortest side of its images (C, H, W); 0: it takes any shape.
     """
     if per == "pixel":
-        return "it gives one class an example, and these need one a pixel; use a model for pixels, such as fedre.unet"
+        return "it gives one class an example, but these need one a pixel; use a model for pixels, such as fedre.unet"
     if least and len(shape) != 3:
         return "it takes images (C, H, W); use std.mlp"
     if least and min(shape[1:]) < least:
@@ -42,7 +42,7 @@ class Mlp(fedplug.ModelSource):
     """Multilayer perceptron with ReLU; 784-256-128-10 on MNIST has 235,146 parameters.
 
     Fully connected layers with torch's default initial weights. `hidden: [64]` on MNIST is SenseCrypt's (50,890). It
-    takes tables as well as images: a row counts as a picture of one line (`std.arrays`).
+    takes tables as well as images: a row counts as an image of one line (`std.arrays`).
     """
 
     class Options(fedplug.Options):
@@ -54,7 +54,7 @@ class Mlp(fedplug.ModelSource):
         self.options = options
 
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """What needs a class a pixel."""
+        """Refuses data with a class a pixel."""
         return refuse(shape, per, 0)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
@@ -67,8 +67,8 @@ class Mlp(fedplug.ModelSource):
 class Logistic(fedplug.ModelSource):
     """Multinomial logistic regression: p(class) = softmax(W x + b) (Bishop 2006, Sec. 4.3.4); convex, for tables too.
 
-    W and b begin at zero, so that all classes are alike before round 1. One matrix of examples by classes: 7,850
-    parameters on MNIST, which is few for noise. A row of a table counts as a picture of one line (`std.arrays`).
+    W and b begin at zero, so that all classes are equal before round 1. It has one matrix: 7,850 parameters on MNIST,
+    which is few to noise. A row of a table counts as an image of one line (`std.arrays`).
     """
 
     class Options(fedplug.Options):
@@ -78,7 +78,7 @@ class Logistic(fedplug.ModelSource):
         self.options = options
 
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """What needs a class a pixel."""
+        """Refuses data with a class a pixel."""
         return refuse(shape, per, 0)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
@@ -91,9 +91,9 @@ class Logistic(fedplug.ModelSource):
 class Cnn(fedplug.ModelSource):
     """Two 3x3 convolutions (32 and 64 channels) with batch norm, ReLU and pooling, then two fully connected layers.
 
-    SelectiveShield's SimpleCNN (Sec. 5: two convolutional and two fully connected layers). `norm: group` puts group
-    norm (Wu & He 2018), in eight groups, where the paper has batch norm: as many parameters, no statistics of a batch,
-    so that DP-SGD can train it and nothing but parameters travels.
+    SelectiveShield's SimpleCNN (Sec. 5: two convolutional and two fully connected layers). `norm: group` replaces the
+    paper's batch norm by group norm (Wu & He 2018) in eight groups: the same number of parameters, but no batch
+    statistics, so that DP-SGD can train it and only parameters travel.
     """
 
     class Options(fedplug.Options):
@@ -108,7 +108,7 @@ class Cnn(fedplug.ModelSource):
         self.options = options
 
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """What is no image, or too small a one, or needs a class a pixel."""
+        """Refuses data that are not images, too small, or with a class a pixel."""
         return refuse(shape, per, 4)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
@@ -123,14 +123,14 @@ class LeNet5(fedplug.ModelSource):
     """LeNet-5 (LeCun et al. 1998): two 5x5 convolutions, three fully connected layers; 61,706 parameters on MNIST.
 
     As in most papers that attack it: average pooling, all connections between the feature maps, plain logits. Images
-    narrower than 32 are padded by two pixels on each side, as LeCun does with 28x28.
+    narrower than 32 are padded by two pixels on each side, like LeCun's 28x28 ones.
 
-    `variant: dlg` with `activation: sigmoid` is the network that gradient inversion was first shown on (Zhu et al.
-    2019, Sec. 4): twice differentiable, strides in place of pooling, and large random weights.
+    `variant: dlg` with `activation: sigmoid` is the network of the first gradient inversion (Zhu et al. 2019, Sec. 4):
+    twice differentiable, strides instead of pooling, and large random weights.
     """
 
     class Options(fedplug.Options):
-        """Its non-linearity and its make."""
+        """Its activation and its variant."""
 
         activation: Literal["relu", "sigmoid", "tanh"] = Field(
             "relu", description="tanh is the original's; sigmoid is what the first gradient-inversion papers use"
@@ -145,11 +145,11 @@ class LeNet5(fedplug.ModelSource):
         self.options = options
 
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """What is no image, or too small a one, or needs a class a pixel."""
+        """Refuses data that are not images, too small, or with a class a pixel."""
         return refuse(shape, per, 1 if self.options.variant == "dlg" else 12)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
-        """Builds the model for images (C, H, W) of at least 12x12, and of any size where it is the dlg variant."""
+        """Builds the model for images (C, H, W) of at least 12x12, or of any size for the dlg variant."""
         from fedplug_std import _networks
 
         network = _networks.dlg_lenet if self.options.variant == "dlg" else _networks.lenet5
@@ -159,7 +159,7 @@ class LeNet5(fedplug.ModelSource):
 class AlexNet(fedplug.ModelSource):
     """AlexNet (Krizhevsky et al. 2012) with the 3x3 kernels and strides usual for 32x32 images.
 
-    Five convolutions, three fully connected layers with dropout; 23,272,266 parameters on CIFAR-10 as it stands.
+    Five convolutions, three fully connected layers with dropout; 23,272,266 parameters on CIFAR-10 by default.
     """
 
     class Options(fedplug.Options):
@@ -175,7 +175,7 @@ class AlexNet(fedplug.ModelSource):
         self.options = options
 
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """What is no image, or too small a one, or needs a class a pixel."""
+        """Refuses data that are not images, too small, or with a class a pixel."""
         return refuse(shape, per, 7)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
@@ -194,8 +194,8 @@ class AlexNet(fedplug.ModelSource):
 class _Residual(fedplug.Options):
     small_input: bool | None = Field(
         None,
-        description="a 3x3 stem without pooling, as for 32x32 images (He et al. 2016, Sec. 4.2); null: where images "
-        "are at most 64 pixels wide",
+        description="a 3x3 stem without pooling, as for 32x32 images (He et al. 2016, Sec. 4.2); null: if images are "
+        "at most 64 pixels wide",
     )
 
 
@@ -208,7 +208,7 @@ class ResNet18(fedplug.ModelSource):
         self.options = options
 
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """What is no image, or too small a one, or needs a class a pixel."""
+        """Refuses data that are not images, too small, or with a class a pixel."""
         return refuse(shape, per, 1)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
@@ -228,7 +228,7 @@ class ResNet50(fedplug.ModelSource):
         self.options = options
 
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """What is no image, or too small a one, or needs a class a pixel."""
+        """Refuses data that are not images, too small, or with a class a pixel."""
         return refuse(shape, per, 1)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
@@ -252,7 +252,7 @@ class DenseNet121(fedplug.ModelSource):
         self.options = options
 
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """What is no image, or too small a one, or needs a class a pixel."""
+        """Refuses data that are not images, too small, or with a class a pixel."""
         return refuse(shape, per, 29)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
@@ -271,7 +271,7 @@ class EfficientNetB0(fedplug.ModelSource):
         self.options = options
 
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """What is no image, or too small a one, or needs a class a pixel."""
+        """Refuses data that are not images, too small, or with a class a pixel."""
         return refuse(shape, per, 1)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
@@ -290,7 +290,7 @@ class MobileNetV2(fedplug.ModelSource):
         self.options = options
 
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """What is no image, or too small a one, or needs a class a pixel."""
+        """Refuses data that are not images, too small, or with a class a pixel."""
         return refuse(shape, per, 1)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
@@ -301,7 +301,7 @@ class MobileNetV2(fedplug.ModelSource):
 
 
 class Gpt(fedplug.ModelSource):
-    """A small transformer that foresees the next token (Radford et al. 2019, GPT-2's blocks), built from its widths.
+    """A small transformer that predicts the next token (Radford et al. 2019, GPT-2's blocks), built from its widths.
 
     Token and position embeddings, pre-norm blocks of causal attention and a GELU layer four times as wide, a last norm,
     and a linear layer over the vocabulary. It mixes no examples, so DP-SGD can train it. For the task
@@ -311,9 +311,9 @@ class Gpt(fedplug.ModelSource):
     class Options(fedplug.Options):
         """Its widths."""
 
-        width: int = Field(64, ge=1, description="of the embedding; the heads share it")
+        width: int = Field(64, ge=1, description="width of the embedding; the heads share it")
         layers: int = Field(2, ge=1, description="how many blocks")
-        heads: int = Field(2, ge=1, description="of attention in a block; they divide the width")
+        heads: int = Field(2, ge=1, description="attention heads in a block; they divide the width")
 
         @model_validator(mode="after")
         def _divided(self) -> Self:
@@ -325,7 +325,7 @@ class Gpt(fedplug.ModelSource):
         self.options = options
 
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """What is no sequence of tokens."""
+        """Refuses data that are not sequences of tokens."""
         return None if len(shape) == 1 else "it takes tokens (positions); use data such as std.text"
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
@@ -356,7 +356,7 @@ def build(make: Callable[[], torch.nn.Module], shape: tuple[int, ...], seed: int
             with torch.no_grad():
                 tried(module.eval(), shape)
         except (RuntimeError, ValueError, MemoryError) as error:
-            # torch has no class of its own for this.
+            # torch has no separate class for this.
             if isinstance(error, MemoryError) or re.search("allocate|enough memory|overflow", str(error)):
                 raise SetupError(
                     f"the model does not fit into this machine's memory ({error}); make it smaller: fewer or narrower "

@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 class AdamW(Sgd):
     """Train with AdamW: Adam, with weight decay apart from the gradient (Loshchilov and Hutter 2019, Alg. 2).
 
-    Moments start from zero in every round, at every client: they never travel, and nothing of a client is kept.
+    Moments start from zero in every round, at every client. They never travel, and no state of a client is kept.
     """
 
     class Options(Common):
-        """Those of `std.sgd`, with two moments in place of momentum."""
+        """Those of `std.sgd`, with two moments instead of momentum."""
 
         lr: float = Field(0.001, gt=0, allow_inf_nan=False, description="learning rate of the first round")
         weight_decay: float = Field(
-            0.01, ge=0, allow_inf_nan=False, description="share of a parameter, times lr, that each step takes from it"
+            0.01, ge=0, allow_inf_nan=False, description="share of a parameter, times lr, subtracted in each step"
         )
         beta1: float = Field(0.9, ge=0, lt=1, description="share of the first moment that is kept")
         beta2: float = Field(0.999, ge=0, lt=1, description="share of the second moment that is kept")
         eps: float = Field(1e-8, gt=0, allow_inf_nan=False, description="added to the root of the second moment")
 
     def learns(self, ctx: Context) -> Learns | None:
-        """Steps of Adam on the mean cross entropy: an update is no sum of gradients, and attacks are told so."""
+        """Steps of Adam on the mean cross entropy. An update is not a sum of gradients, which attacks are told."""
         options = self.options
         return Learns(
             descends=f"{ctx.descends} by AdamW", lr=self.stated_rate(ctx), batch_size=options.batch_size,
@@ -42,7 +42,7 @@ class AdamW(Sgd):
         )  # fmt: skip
 
     def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
-        """One epoch over a batch that is all there is: one step."""
+        """One epoch over a single batch: one step."""
         return self.varied(options=self.options.model_copy(update={"epochs": 1, "batch_size": batch_size}))
 
     def mover(self, parameters: list[torch.Tensor]) -> Move:
@@ -69,8 +69,8 @@ class AdamW(Sgd):
 class FedProx(Sgd):
     """Train with SGD and a pull back to the global model (FedProx, Li et al. 2020, Alg. 2 and eq. 2).
 
-    Each step descends F_k(w) + mu/2 |w - w_t|^2, where w_t is the model that the round began with: clients with other
-    data than most move less far away.
+    Each step descends F_k(w) + mu/2 |w - w_t|^2, where w_t is the model that the round began with: clients with unusual
+    data therefore move less far away.
     """
 
     class Options(Sgd.Options):
@@ -79,7 +79,7 @@ class FedProx(Sgd):
         mu: float = Field(0.01, ge=0, allow_inf_nan=False, description="weight of the proximal term; 0: plain SGD")
 
     def learns(self, ctx: Context) -> Learns | None:
-        """As SGD learns, and a penalty whose gradient nobody sees."""
+        """SGD with a penalty whose gradient is not visible."""
         learns = super().learns(ctx)
         options: Any = self.options
         if learns is None or options.mu == 0:

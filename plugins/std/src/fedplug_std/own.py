@@ -1,4 +1,4 @@
-"""What a recipe may name in a file of the user's own that is written without fedplug: adapters make components of it.
+"""Adapters that make components of objects in the user's file, written without fedplug.
 
     model: {use: my_model.py:Net, hidden: 64}     a torch module's class, or a function that gives a module
     data: {use: my_data.py:load, size: 200}       a function load(root, ...) that gives arrays, or a fedplug.Dataset
@@ -59,10 +59,10 @@ def model(found: Any, name: str) -> type[Component] | None:
         def refuses(
             self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]
         ) -> str | None:
-            """What the module fails at, or answers with something else than a number for each class.
+            """Why the module fails, or gives something other than a number for each class.
 
-            It is tried without memory or work, on torch's device `meta`. Not all of torch works there: where it fails,
-            it is built as for a run, and that decides.
+            It is tried without memory or work, on torch's device `meta`. Not all of torch works there: after a failure
+            it is built as for a run, which decides.
             """
             import torch
 
@@ -77,7 +77,7 @@ def model(found: Any, name: str) -> type[Component] | None:
                 with torch.no_grad():
                     return _misfit(name, tried(made.module.eval(), shape), shape, num_classes, per)
             except DataError as error:  # what torch says of the shape
-                remedy = "make it for the shape that it is given as the argument shape, or use other data"
+                remedy = "build it for the shape in the argument shape, or use other data"
                 return f"it fails at one: {error.__cause__}; {remedy}"
             except SetupError as error:
                 return str(error)
@@ -110,7 +110,7 @@ def model(found: Any, name: str) -> type[Component] | None:
 
 
 def _misfit(name: str, given_out: Any, shape: tuple[int, ...], num_classes: int, per: str = "") -> str | None:
-    """Why what a module gives for one example is no answer; None where it is. `per` is empty where it is not known."""
+    """Why a module's output for one example is not an answer; None if it is. `per` is empty if unknown."""
     import torch
 
     sizes = tuple(given_out.shape) if isinstance(given_out, torch.Tensor) else type(given_out).__name__
@@ -126,9 +126,9 @@ def _misfit(name: str, given_out: Any, shape: tuple[int, ...], num_classes: int,
 
 
 class _OfData(_Sized):
-    classes: tuple[str, ...] = Field((), description="names of the classes, where load gives arrays; else 0, 1, ...")
-    mean: float = Field(0.5, ge=0, le=1, description="subtracted from inputs in [0, 1], where load gives arrays")
-    std: float = Field(0.25, gt=0, le=1, description="inputs are then divided by this, where load gives arrays")
+    classes: tuple[str, ...] = Field((), description="names of the classes, if load gives arrays; else 0, 1, ...")
+    mean: float = Field(0.5, ge=0, le=1, description="subtracted from inputs in [0, 1], if load gives arrays")
+    std: float = Field(0.25, gt=0, le=1, description="inputs are then divided by this, if load gives arrays")
 
 
 def dataset(found: Any, name: str) -> type[Component] | None:
@@ -141,7 +141,7 @@ def dataset(found: Any, name: str) -> type[Component] | None:
         Options = _options(found, _OfData, name, (root_name,))
 
         def load(self, root: str | None) -> Dataset:
-            """What the function gives: a data set, or four arrays, by name or in their order."""
+            """The function's result: a data set, or four arrays, by name or in their order."""
             from fedplug_std import _dataset_files as files
 
             options: Any = self.options
@@ -167,27 +167,26 @@ def dataset(found: Any, name: str) -> type[Component] | None:
 
 
 def trainer(found: Any, name: str) -> type[Component] | None:
-    """The component that trains as `std.sgd` does, with a loss of one's own; or as a class that builds on it, which the
-    function has as its attribute `trainer`.
+    """The component that trains like `std.sgd`, or the subclass in the function's `trainer`, with the user's loss.
     """
     if not inspect.isfunction(found):
         return None
     base: Any = getattr(found, "trainer", Sgd)
     if not (isinstance(base, type) and issubclass(base, Sgd)):
-        raise TypeError(f"its trainer is {base!r}, which does not build on std.sgd and takes no other loss")
+        raise TypeError(f"its trainer is {base!r}, which is not a subclass of std.sgd and accepts no other loss")
 
     class Own(base):  # type: ignore[misc]
         def batch_loss(self, logits: torch.Tensor, answers: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
             """The function's; class weights are the cross entropy's alone."""
             if weights is not None:
-                raise SetupError(f"class_weights weighs the cross entropy, not {name}; weigh inside {name} instead")
+                raise SetupError(f"class_weights applies to the cross entropy, not {name}; apply weights inside {name}")
             loss: torch.Tensor = _called(name, found, logits, answers)
             if getattr(loss, "shape", None) != ():
                 raise SetupError(f"{name} must give one number, the mean loss of the batch; add .mean()")
             return loss
 
         def learns(self, ctx: Context) -> Learns | None:
-            """As for `std.sgd`, but for what the steps descend: nobody may take their gradients for another loss's."""
+            """As for `std.sgd`, except for the loss that the steps descend, which attacks must know."""
             from dataclasses import replace
 
             said: Learns | None = super().learns(ctx)
@@ -199,12 +198,12 @@ def trainer(found: Any, name: str) -> type[Component] | None:
 
 def _named(made: type[Component], found: Any, name: str) -> type[Component]:
     made.__name__ = made.__qualname__ = name.rpartition(".")[2]
-    made.__doc__ = inspect.getdoc(found) if found.__doc__ else f"{name}, of a file of the user's own."
+    made.__doc__ = inspect.getdoc(found) if found.__doc__ else f"{name}, from the user's file."
     return made
 
 
 def _called(name: str, found: Callable[..., Any], *given: Any, **options: Any) -> Any:
-    """Calls what the user wrote; what it raises becomes one sentence that says where."""
+    """Calls the user's code; its error becomes one sentence with the place."""
     try:
         return found(*given, **options)
     except (FedplugError, MemoryError):
@@ -218,24 +217,24 @@ def _values(options: Any, beside: type[fedplug.Options] = fedplug.Options) -> di
 
 
 def _options(found: Any, base: type[fedplug.Options], name: str, given: tuple[str, ...]) -> type[fedplug.Options]:
-    """Options out of the arguments of a class or a function, but for those that are given otherwise.
+    """Options from the arguments of a class or a function, except those that are given elsewhere.
 
     Raises:
         TypeError: an argument cannot be an option.
     """
     parameters = [p for p in inspect.signature(found).parameters.values() if p.name not in given]
     if taken := [p.name for p in parameters if p.name in base.model_fields]:
-        raise TypeError(f"its argument {taken[0]} has the name of an option that is there anyway; rename it")
+        raise TypeError(f"its argument {taken[0]} has the name of an existing option; rename it")
     try:
         hints = typing.get_type_hints(vars(found).get("__init__") if isinstance(found, type) else found)
-    except Exception:  # a name that exists for type checkers alone; then any value will do
+    except Exception:  # a name that exists for type checkers alone; then any value is allowed
         hints = {}
     fields: dict[str, Any] = {}
     for parameter in parameters:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         if parameter.kind is parameter.POSITIONAL_ONLY:
-            raise TypeError(f"its argument {parameter.name} cannot be given by name; remove the / behind it")
+            raise TypeError(f"its argument {parameter.name} cannot be given by name; remove the / after it")
         default = ... if parameter.default is parameter.empty else parameter.default
         guess = type(default) if isinstance(default, bool | int | float | str) else Any
         kind = hints.get(parameter.name, guess)

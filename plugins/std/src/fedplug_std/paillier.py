@@ -54,7 +54,7 @@ class PackedPaillier:
     A context is a `SecretKey` or a `PublicKey`.
 
     Attributes:
-        field_bytes: of one slot, 1 to 7. Sums of slots must stay below 256^field_bytes; the codec sees to that.
+        field_bytes: of one slot, 1 to 7. Sums of slots must stay below 256^field_bytes, which the codec ensures.
         key_bits: of the keys it takes.
         short_exponents: see `PublicKey.encrypt`.
     """
@@ -64,7 +64,7 @@ class PackedPaillier:
     short_exponents: bool = False
 
     def most_slots(self) -> int:
-        """How many fields a plaintext has room for, whatever they hold."""
+        """The number of fields in a plaintext."""
         return (self.key_bits - 1) // (8 * self.field_bytes)
 
     def encrypt(self, context: PublicKey | SecretKey, rows: NDArray[Any]) -> tuple[bytes, ...]:
@@ -83,7 +83,7 @@ class PackedPaillier:
         """Sums ciphertexts index by index; needs the modulus only.
 
         Raises:
-            MessageError: a ciphertext is damaged, or of another key or packing; the message says whose.
+            MessageError: a ciphertext is damaged, or of another key or packing; the message names its client.
         """
         key, packing = _public(context), self._packing(slots)
         totals = key.add((_parse(key, parts, packing, f" of {whose}") for whose, parts in uploads), checked=True)
@@ -97,7 +97,7 @@ class PackedPaillier:
             MessageError: a ciphertext is damaged, or of another key or packing.
         """
         if not isinstance(context, SecretKey):
-            raise ProtectionError("this party holds no secret key and cannot decrypt; key_holder says who does")
+            raise ProtectionError("this party holds no secret key and cannot decrypt; see key_holder")
         return self.unpack(context.decrypt(_parse(context.public, ciphertexts, self._packing(slots))), slots)
 
     def dump_context(
@@ -122,7 +122,7 @@ class PackedPaillier:
             raise MessageError(f"{len(data)} bytes are not a Paillier key; they were damaged")
         context = kinds[data[:1]].load(data[1:])
         if _public(context).bits != self.key_bits:
-            raise MessageError(f"a key of {_public(context).bits} bits where key_bits={self.key_bits}; make keys anew")
+            raise MessageError(f"a key of {_public(context).bits} bits, but key_bits={self.key_bits}; make new keys")
         return context
 
     # -- plaintexts ----------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class PackedPaillier:
         """Inverse of `pack`, of sums too.
 
         Raises:
-            MessageError: a number is longer than so many slots.
+            MessageError: a number is longer than this number of slots.
         """
         num_bytes = slots * self.field_bytes
         if any(plaintext.bit_length() > 8 * num_bytes for plaintext in plaintexts):
@@ -164,21 +164,22 @@ class PackedPaillier:
 class Paillier(Encryption):
     """Encrypt a zone with Paillier: the server adds fixed-point values, over a hundred to a ciphertext, exactly.
 
-    With `key_bits: 3072` a ciphertext holds 126 values of 19 bits and has room for the sums of 32 clients, where the
-    papers encrypt one value in each. Random n-th residues as Damgard, Jurik and Nielsen (2010), from a table that each
-    process builds once (25 MB). The only error is that of rounding each contribution to its grid, half a step at most.
-    Six bytes a value; `std.bfv` takes eight, but less than a hundredth of the time to encrypt and far less to decrypt.
+    With `key_bits: 3072` a ciphertext holds 126 values of 19 bits and has room for the sums of 32 clients, while the
+    papers encrypt one value in each. Random n-th residues follow Damgard, Jurik and Nielsen (2010), from a table that
+    each process builds once (25 MB). The only error is the rounding of each contribution to its grid, half a step at
+    most. It takes six bytes a value. `std.bfv` takes eight, but less than a hundredth of the time to encrypt and far
+    less to decrypt.
     """
 
     class Options(he_keys.Options):
-        """Who holds the key, how long it is, and what a sum can hold."""
+        """The key holder, the length of the key, and the capacity of a sum."""
 
         key_bits: Literal[2048, 3072] = Field(
             3072, description="bits of the modulus: 3072 for 128 bits of security, 2048 for 112 in half the time"
         )
         field_bytes: int = Field(
             3, ge=2, le=4,
-            description="bytes of a plaintext that a value takes; what `bits` leaves of them is headroom for sums",
+            description="bytes of a plaintext for each value; those beyond `bits` are headroom for sums",
         )  # fmt: skip
         bits: int | None = Field(
             None, ge=2, le=24,
@@ -186,13 +187,13 @@ class Paillier(Encryption):
         )  # fmt: skip
         short_exponents: bool = Field(
             False,
-            description="encrypt with random exponents of twice the bits of security, several times faster; needs an "
-            "assumption more than Paillier does",
+            description="encrypt with random exponents of twice the bits of security, several times faster; needs one "
+            "more assumption than Paillier",
         )
         values: int | None = Field(
             None, ge=1,
-            description="values a ciphertext holds; default: as many as fit. 1: where clients have masks of their own, "
-            "each encrypts its mask and no more, at 0.1 to 1 ms and 512 bytes or more a value",
+            description="number of values in a ciphertext; default: as many as fit. 1: if clients have different "
+            "masks, each encrypts only its mask, at 0.1 to 1 ms and 512 bytes or more a value",
         )  # fmt: skip
 
         @model_validator(mode="after")
@@ -200,7 +201,7 @@ class Paillier(Encryption):
             most = PackedPaillier(self.field_bytes, self.key_bits).most_slots() - 1
             if self.values is not None and self.values > most:
                 raise ValueError(
-                    f"values={self.values} must be at most {most}, which {self.key_bits} bits have room for at "
+                    f"values={self.values} must be at most {most}, the capacity of {self.key_bits} bits at "
                     f"field_bytes={self.field_bytes}"
                 )
             return self
@@ -224,7 +225,7 @@ class Paillier(Encryption):
         )
 
     def step(self, num_clients: int) -> float:
-        """Grid step of the weighted values; the range where `check` refuses these options."""
+        """Grid step of the weighted values; the range if `check` refuses these options."""
         try:
             return self.agree(num_clients).step
         except ProtectionError:
@@ -247,7 +248,7 @@ class Paillier(Encryption):
             raise ProtectionError(f"{error}; or raise field_bytes") from error
 
     def new_keys(self, max_clients: int) -> tuple[SecretKey, Terms]:
-        """A key pair; how plaintexts are packed follows from the recipe and the number of clients."""
+        """A key pair; the packing of plaintexts follows from the recipe and the number of clients."""
         self.agree(max_clients)
         return generate(self.options.key_bits), {"max_clients": max_clients}
 

@@ -8,9 +8,9 @@ with an exponent of half the length, so that a table serves for all of them. Dec
     first, second = key.public.encrypt([3, 4]), key.public.encrypt([10, 20])
     key.decrypt(key.public.add([first, second]))  # [13, 24]
 
-Plaintexts are 0 to n - 1 and sums are modulo n: whoever packs values sees to it that no sum gets there. For single
-signed numbers, `residues` and `signed` do. Nothing here hides how long an operation takes, except that of decryption,
-whose powers are taken in constant time.
+Plaintexts are 0 to n - 1 and sums are modulo n: the code that packs values must ensure that no sum reaches n. For
+single signed numbers, `residues` and `signed` ensure it. Only decryption, with powers in constant time, hides its
+duration.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TAG_BYTES = 4
 
 @dataclasses.dataclass(frozen=True)
 class PublicKey:
-    """What encrypts and adds; without `hs`, what only adds.
+    """A public key, which encrypts and adds; without `hs` it only adds.
 
     Attributes:
         n: the modulus, a product of two primes.
@@ -135,7 +135,7 @@ class PublicKey:
         return [int(total) for total in totals]
 
     def check(self, ciphertexts: Sequence[int], whose: str = "") -> None:
-        """Makes sure that these can be ciphertexts of this key.
+        """Checks that these can be ciphertexts of this key.
 
         Args:
             ciphertexts: any number.
@@ -163,7 +163,7 @@ class PublicKey:
 
         Args:
             ciphertexts: any number.
-            packing: names how plaintexts hold values, so that what is packed otherwise is not added.
+            packing: name of the packing of plaintexts, so that different packings are not added.
         """
         parts = [ciphertext.to_bytes(self.ciphertext_bytes, "little") for ciphertext in ciphertexts]
         return b"".join([self._tag(packing), *parts])
@@ -239,7 +239,7 @@ class PublicKey:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class SecretKey:
-    """What decrypts.
+    """A secret key, which decrypts.
 
     Attributes:
         p, q: the primes.
@@ -252,7 +252,7 @@ class SecretKey:
 
     @functools.cached_property
     def public(self) -> PublicKey:
-        """What all others may have."""
+        """The public part."""
         return PublicKey(self.p * self.q, self.hs)
 
     @functools.cached_property

@@ -1,6 +1,6 @@
-"""How the training examples are spread over clients: evenly, with skewed mixes, a few classes each, in categories.
+"""Partitions of the training examples over clients: even, with skewed mixes, with a few classes each, in categories.
 
-Every partition is complete and disjoint, gives no client nothing, and depends on the generator it is handed alone.
+Every partition is complete and disjoint, gives each client at least one example, and depends only on its generator.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Dirichlet(fedplug.Partition):
     def assign(self, labels: Indices, num_clients: int, rng: np.random.Generator) -> list[Indices]:
         """For each client, the ascending indices of its examples.
 
-        Draws again until every client has `min_examples`. Where 100 draws do not reach that (a small alpha with many
-        clients), the last draw is repaired: the largest clients give examples to those that lack some.
+        Draws again until every client has `min_examples`. If 100 draws do not reach that (a small alpha with many
+        clients), the last draw is repaired: the largest clients give examples to those with too few.
 
         Raises:
             DataError: fewer than `min_examples` examples a client.
@@ -91,9 +91,9 @@ class Dirichlet(fedplug.Partition):
 class ClassesPerClient(fedplug.Partition):
     """Give every client examples of k classes only; the clients that share a class split it evenly.
 
-    The pathological split of McMahan et al. 2017 (Sec. 3), with classes in place of shards. Classes are handed out so
-    that each is held by about K k / classes clients. With `others: 1` a client also has one example of every other
-    class, as where SenseCrypt is attacked (Sec. 4.2, Fig. 7 and 8).
+    The pathological split of McMahan et al. 2017 (Sec. 3), with classes instead of shards. Classes are assigned so that
+    each is held by about K k / classes clients. With `others: 1` a client also has one example of every other class, as
+    in SenseCrypt's attacks (Sec. 4.2, Fig. 7 and 8).
     """
 
     class Options(fedplug.Options):
@@ -110,7 +110,7 @@ class ClassesPerClient(fedplug.Partition):
 
         Raises:
             DataError: k exceeds the number of classes, the clients together hold too few classes to cover all, a class
-                has too few examples for `others`, or fewer than clients that should share it and one gets nothing.
+                has too few examples for `others`, or fewer than the clients that share it, so that one gets nothing.
         """
         _need(len(labels), num_clients, 1)
         k, others, classes = self.options.k, self.options.others, np.unique(labels)
@@ -134,7 +134,7 @@ class ClassesPerClient(fedplug.Partition):
                 strangers = [client for client in range(num_clients) if client not in clients]
                 if len(members) < others * len(strangers) + len(clients):
                     raise DataError(
-                        f"class {label} has {len(members)} examples, and others={others} gives {others} to each of "
+                        f"class {label} has {len(members)} examples, but others={others} gives {others} to each of "
                         f"{len(strangers)} clients and leaves fewer than one for each of {len(clients)}; lower others"
                     )
                 for client in strangers:
@@ -163,7 +163,8 @@ class Categories(fedplug.Partition):
     class Options(fedplug.Options):
         """How many categories."""
 
-        categories: int = Field(4, ge=1, description="groups of equally many clients, each with classes of its own")
+        categories: int = Field(4, ge=1, description="number of equally large groups of clients, each with its own "
+                                                     "classes")
 
     def __init__(self, options: Options) -> None:
         self.options = options

@@ -1,9 +1,9 @@
 """Gradients of the task's loss on single examples of a torch model: vectorised, and in bounded memory.
 
 Everything runs in evaluation mode: batch norm uses its running statistics and dropout does nothing. In training mode
-batch norm mixes the examples of a batch, and no example would have a gradient of its own.
+batch norm mixes the examples of a batch, so no example would have its own gradient.
 
-Gradients are those of a model at any point `vector`, by default the model as it is; the model itself is left alone.
+Gradients are those of a model at any point `vector`, by default its current parameters. The model does not change.
 torch is imported inside the functions, so that components may import this module at their top.
 """
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from fedplug_std.torch_model import TorchModel
 
 _GRADIENT_BYTES = 32 << 20
-"""What the gradients of one chunk may take; the backward pass needs two to three times as much in all. Larger chunks
+"""Memory for the gradients of one chunk; the backward pass needs two to three times as much in all. Larger chunks
 are slower on a CPU: their memory is fetched from the system and returned each time."""
 _MOST_EXAMPLES = 1024
 _CHECKED = 32
-"""Examples on which it is checked that outer products are a layer's gradients."""
+"""Number of examples for the check that outer products are a layer's gradients."""
 
 
 def per_sample_gradients(
@@ -39,9 +39,10 @@ def per_sample_gradients(
 
     Args:
         model: a `TorchModel`, such as `client.model`.
-        examples: whose loss; inputs as stored.
-        data: whose `mean` and `std` standardise the inputs, and whose task has the loss; without one, cross entropy.
-        vector: float32 (P,), the parameters at which to differentiate; default: those that the model has.
+        examples: the examples; inputs as stored.
+        data: the data set; its `mean` and `std` standardise the inputs, and its task has the loss; without one, cross
+            entropy.
+        vector: float32 (P,), the parameters at which to differentiate; default: the model's.
         chunk: examples at a time; by default as many as keep their gradients below 32 MiB, at least one.
 
     Yields:
@@ -76,7 +77,7 @@ def mean_squared_gradients(
         float32 (P,), none negative; NaN or infinite where the model has diverged.
 
     Raises:
-        SetupError, ValueError: as `per_sample_gradients`; ValueError also where there are no examples.
+        SetupError, ValueError: as in `per_sample_gradients`; ValueError also if there are no examples.
     """
     import torch
 
@@ -151,7 +152,7 @@ def _gradients(
     size = sum(parameter.numel() for parameter in wanted.values())
     chunk = chunk or max(1, min(_MOST_EXAMPLES, _GRADIENT_BYTES // (4 * size)))
     for inputs, labels in _batches(model, examples, data, chunk):
-        # Not around the loop: whoever takes these chunks may use the model in between.
+        # Not around the loop: the caller may use the model between chunks.
         with evaluation_mode(model):
             gradients = each(wanted, inputs, labels)
         yield len(labels), {name: gradients[name] for name in names}
@@ -205,13 +206,13 @@ def _linear_layers(model: TorchModel) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _watched(layers: dict[str, Any]) -> Iterator[dict[str, list[tuple[torch.Tensor, torch.Tensor]]]]:
-    """What goes into and comes out of layers, by name, one pair a use; collected while the block runs."""
+    """Inputs and outputs of layers, by name, one pair a use; collected while the block runs."""
     seen: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {}
 
     def watch(name: str) -> Any:
         def hook(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
             seen.setdefault(name, []).append((inputs[0].detach(), output))
-            return output.clone()  # what follows may change it in place
+            return output.clone()  # later layers may change it in place
 
         return hook
 
@@ -226,10 +227,10 @@ def _watched(layers: dict[str, Any]) -> Iterator[dict[str, list[tuple[torch.Tens
 def _exact_layers(
     loss: torch.Tensor, seen: dict[str, list[tuple[torch.Tensor, torch.Tensor]]], live: dict[str, torch.Tensor]
 ) -> list[str]:
-    """The layers that were used once, on one vector an example, and nowhere else.
+    """The layers that were used only once, on one vector an example.
 
-    A weight that is used outside its layer as well shows in autograd's gradient, which then is not the sum of the outer
-    products, but for rounding.
+    A weight that is also used outside its layer shows in autograd's gradient, which then differs from the sum of the
+    outer products by more than rounding.
     """
     import torch
 
@@ -251,7 +252,7 @@ def _exact_layers(
 
 
 def checked_model(model: Any, purpose: str = "gradients of single examples") -> TorchModel:
-    """The model, if each of its examples has a gradient of its own.
+    """The model, if each of its examples has its own gradient.
 
     Raises:
         SetupError: it is not a torch model, or batch norm mixes its examples even in evaluation mode.
@@ -265,8 +266,8 @@ def checked_model(model: Any, purpose: str = "gradients of single examples") -> 
     for name, part in model.module.named_modules():
         if isinstance(part, _BatchNorm) and part.running_mean is None:
             raise SetupError(
-                f"batch norm {name} keeps no running statistics, so it mixes the examples of a batch and none has a "
-                "gradient of its own; build it with track_running_stats=True, or use group norm"
+                f"batch norm {name} keeps no running statistics, so it mixes the examples of a batch and none has its "
+                "own gradient; build it with track_running_stats=True, or use group norm"
             )
     use_one_thread()
     return model

@@ -1,8 +1,9 @@
-"""Clients in persistent worker processes, the key server in one of its own.
+"""Clients in persistent worker processes, and the key server in a separate one.
 
-They hold their clients' data, state and keys for the whole run, and speak through multiprocessing pipes. Each worker
-gets its next message when it has answered the one before, so a pipe never fills from both ends. A worker that dies, or
-is silent for longer than `Job.timeout`, costs its clients the round; it is started again from the last checkpoint.
+They hold their clients' data, state and keys for the whole run, and communicate through multiprocessing pipes. Each
+worker gets its next message after its reply to the previous one, so a pipe never fills from both ends. If a worker
+dies, or is silent for longer than `Job.timeout`, its clients lose the round. It is started again from the last
+checkpoint.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from fedplug.wire.record import KEY_SERVER, client_address
 from fedplug_std.workers import CLOSE_SECONDS, KEY_SERVER_WORKER, Worker, answering
 
 _REVIVALS = 3
-"""How often in a row a worker may die while it is being restored."""
+"""How often in a row a worker may end while it is being restored."""
 _MEMORY = "is there enough memory? try --workers 1 or --engine local"
 
 
 class ProcessEngine:
-    """Clients spread over worker processes; the key server in a process of its own."""
+    """Clients spread over worker processes; the key server in a separate process."""
 
     in_process = False
 
@@ -85,7 +86,7 @@ class ProcessEngine:
         self._everywhere("save", str(folder))
 
     def saved(self, folder: Path) -> None:
-        """Tells where a complete checkpoint lies, from which a worker that dies is restored."""
+        """Sets the complete checkpoint from which dead workers are restored."""
         self._saved = folder
 
     def load(self, folder: Path) -> None:
@@ -116,9 +117,9 @@ class ProcessEngine:
             raise SetupError(f"{lost[0]}; {_MEMORY}")
 
     def _losses(self, numbers: Iterable[int], command: str) -> list[PartyLost]:
-        """Waits until all of these workers have done what they were told, or ended; says which have ended.
+        """Waits until all of these workers have finished their command or ended; returns those that ended.
 
-        Every answer is read, so that none is taken for that to a later question.
+        Every answer is read, so that none counts as the answer to a later command.
 
         Raises:
             SetupError: a worker failed.
@@ -139,7 +140,7 @@ class ProcessEngine:
         return lost
 
     def _everywhere(self, command: str, argument: str) -> None:
-        """Has every worker run a command; if one ends meanwhile, starts it again and has all of them repeat it."""
+        """Runs a command at every worker; if one ends meanwhile, restarts it and repeats the command at all."""
         lost: list[PartyLost] = []
         for _ in range(2):
             self._revive()
@@ -149,7 +150,7 @@ class ProcessEngine:
         raise SetupError(f"{lost[-1]}; {_MEMORY}")
 
     def _told(self, numbers: list[int], command: str, argument: str) -> list[PartyLost]:
-        """Has some workers run a command; says which have ended."""
+        """Runs a command at some workers; returns those that ended."""
         lost, asked = [], []
         for number in numbers:
             try:
@@ -160,7 +161,7 @@ class ProcessEngine:
         return lost + self._losses(asked, command)
 
     def _revive(self) -> None:
-        """Starts dead workers again from the last checkpoint; those that die of that, a few times.
+        """Restarts dead workers from the last checkpoint, a few times if they die again.
 
         Raises:
             SetupError: one dies every time, or cannot load its state.

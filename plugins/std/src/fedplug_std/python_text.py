@@ -1,4 +1,4 @@
-"""The text that comes with every Python, for language models that need no download."""
+"""Text that comes with Python, for language models without a download."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
 
 class PythonText(Texts):
-    """Docstrings or source code of Python's own library as bytes, in pieces as of `std.text`; needs no download.
+    """Docstrings or source code of Python's own library as bytes, in pieces like `std.text`; needs no download.
 
     `docstrings` are those of the single modules of the standard library, about 900 kB of English; `code` are the files
-    of its packages asyncio, email and unittest, about 1.2 MB. They have no text in common, so one may stand for public
-    text and the other for that of clients. They differ a little between versions of Python, and the digest of a recipe
-    does not say which.
+    of its packages asyncio, email and unittest, about 1.2 MB. They have no text in common, so one can serve as public
+    text and the other as that of clients. They differ slightly between versions of Python, and the digest of a recipe
+    does not contain the version.
     """
 
     class Options(TextOptions):
-        """Which text, and how it is cut."""
+        """The text, and its cutting."""
 
         part: Literal["docstrings", "code"] = Field("code", description="which text")
 
     options: Options
 
     def pieces(self, root: str | None) -> tuple[Examples, Examples]:
-        """Reads the text out of the Python that runs.
+        """Reads the text from the running Python.
 
         Raises:
-            DataError: this Python comes without its sources, or the context leaves too few pieces.
+            DataError: this Python has no sources, or the context leaves too few pieces.
         """
         from fedplug_std import _dataset_files as files
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _AT_ONCE = 1 << 18
-"""Slots that are filled before the next ones."""
+"""Slots that are filled at once."""
 
 
 def most_bits(field_bits: int, max_clients: int) -> int:
@@ -129,17 +129,18 @@ class FixedPoint:
         return fields
 
     def dequantise_sum(self, fields: NDArray[np.int64], contributors: int) -> NDArray[np.float32]:
-        """Values of summed codes: exact but for the rounding of each contribution by at most half a step.
+        """Values of summed codes: exact except for the rounding of each contribution by at most half a step.
 
         Args:
             fields: sums of codes, shape (n,).
-            contributors: how many codes are in each sum.
+            contributors: the number of codes in each sum.
 
         Returns:
             float32, shape (n,): the sums, in units of the values.
 
         Raises:
-            ProtectionError: more contributors than a field can hold, or sums that so many codes cannot give.
+            ProtectionError: there are more contributors than a field can hold, or sums that this number of codes cannot
+                give.
         """
         if not 0 <= contributors <= self.max_clients:
             raise ProtectionError(
@@ -148,7 +149,7 @@ class FixedPoint:
         largest = contributors * 2 * self.offset
         if fields.size and not (int(fields.min()) >= 0 and int(fields.max()) <= largest):
             raise ProtectionError(
-                # Without the sums themselves: this travels to the server, which must not learn what was decrypted.
+                # Without the sums themselves: this travels to the server, which must not learn decrypted values.
                 f"a field is out of bounds: {contributors} codes sum to 0 to {largest}; the ciphertexts are damaged, "
                 "or a client did not quantise as agreed"
             )
@@ -158,7 +159,8 @@ class FixedPoint:
 def round_to_grid(values: NDArray[Any], range: float, grid: float) -> tuple[NDArray[np.float64], float]:
     """Rounds values to multiples of `grid`; values beyond the range saturate.
 
-    Sums of such values are multiples of `grid` too, so that whoever decrypts a noisy sum can remove the noise exactly.
+    Sums of such values are multiples of `grid` too, so the party that decrypts a noisy sum can remove the noise
+    exactly.
 
     Args:
         values: finite numbers, shape (n,).

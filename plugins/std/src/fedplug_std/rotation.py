@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 
 class Rotate(fedplug.Protector, fedplug.Opener):
-    """Turn a zone's values at random before they are rounded and noised, and turn the opened sum back.
+    """Rotate a zone's values at random before they are rounded and noised, and rotate the opened sum back.
 
     Walsh-Hadamard transforms with random signs, which every party draws from a public stream of the round (Kairouz, Liu
-    & Steinke, ICML 2021; Suresh et al., ICML 2017). An update of few large scalars becomes one of many alike, so that a
-    sum needs fewer bits before it wraps, and rounding costs less. L2 norms stay. Put it behind the clip, and behind the
-    opening under postprocess; the zone must lie in the same place at all clients.
+    & Steinke, ICML 2021; Suresh et al., ICML 2017). An update with few large scalars becomes one with many similar
+    ones, so a sum needs fewer bits before it wraps, and rounding costs less. L2 norms do not change. Put it after the
+    clip, and after the opening under postprocess. The zone must be in the same place at all clients.
     """
 
     class Options(fedplug.Options):
-        """Where the sum is turned back."""
+        """The place of the inverse rotation."""
 
         at: Literal["server", "clients"] = Field(
-            "server", description="who turns the opened sum back; clients, where they open it themselves"
+            "server", description="the party that rotates the opened sum back; clients, if they open it themselves"
         )
 
     name: str
@@ -34,7 +34,7 @@ class Rotate(fedplug.Protector, fedplug.Opener):
 
     @property
     def site(self) -> Literal["server", "client"]:
-        """Where the sum is turned back."""
+        """The place of the inverse rotation."""
         return "server" if self.options.at == "server" else "client"
 
     @hookimpl
@@ -44,8 +44,8 @@ class Rotate(fedplug.Protector, fedplug.Opener):
         Raises:
             Misplaced: there is noise already, or the values are encrypted.
         """
-        known.before("noise", f"put {self.name} before the noise, which lies on a grid")
-        known.before("encryption", f"ciphertexts cannot be turned; put {self.name} before the encryption")
+        known.before("noise", f"put {self.name} before the noise, which is on a grid")
+        known.before("encryption", f"ciphertexts cannot be rotated; put {self.name} before the encryption")
         return (fedplug.Rotate(),)
 
     @hookimpl
@@ -55,19 +55,19 @@ class Rotate(fedplug.Protector, fedplug.Opener):
         Raises:
             Misplaced: the sum is encrypted.
         """
-        known.before("encryption", f"open the sum before it is turned back; put {self.name} after the encryption")
+        known.before("encryption", f"open the sum before it is rotated back; put {self.name} after the encryption")
         return (fedplug.Rotate(back=True),)
 
     def check(self, recipe: Recipe) -> list[str]:
-        """Whether each zone that is turned is turned back."""
+        """Checks that each rotated zone is rotated back."""
         turned = [zone for zone, chain in recipe.protect.items() if any(use.name == self.name for use in chain)]
         back = [zone for zone, chain in recipe.postprocess.items() if any(use.name == self.name for use in chain)]
         return [
-            f"the sum of zone {zone} is never turned back; write postprocess: {{{zone}: [..., {self.name}]}}, behind "
+            f"the sum of zone {zone} is never rotated back; write postprocess: {{{zone}: [..., {self.name}]}}, after "
             "the encryption"
             for zone in turned if zone not in back
         ]  # fmt: skip
 
     def describe(self) -> str:
         """One line for the plan of the run."""
-        return f"random rotation, turned back at the {self.site}"
+        return f"random rotation, undone at the {self.site}"

@@ -1,4 +1,4 @@
-"""SCAFFOLD: control variates that take the drift of a client's own data out of its steps, without a second upload."""
+"""SCAFFOLD: control variates that remove the drift of a client's data from its steps, without a second upload."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 class Scaffold(Sgd):
     """Train with SGD whose gradients are corrected by control variates (SCAFFOLD, Karimireddy et al. 2020, option II).
 
-    Algorithm 1: client i takes `steps` steps y = y - lr (g - c_i + c) from the global model x, then sets
-    c_i = c_i - c + (x - y) / (steps lr). The paper uploads how c_i changed beside y - x, and the server adds the mean
-    of that to c. That change is -c - (y - x) / (steps lr): it follows from the update, and its mean from the mean of
-    the updates, since all clients take as many steps. So c = (x before - x after) / (steps lr), which every client
-    works out of two global models. Nothing else is sent, whatever protects the updates protects all, and noise on them
-    costs what it did; it is in c too.
+    Algorithm 1: client i takes `steps` steps y = y - lr (g - c_i + c) from the global model x, then sets c_i = c_i - c
+    + (x - y) / (steps lr). The paper uploads the change of c_i in addition to y - x, and the server adds the mean
+    change to c. That change is -c - (y - x) / (steps lr). It follows from the update, and its mean from the mean of the
+    updates, since all clients take the same number of steps. So c = (x before - x after) / (steps lr), which every
+    client computes from two global models. Nothing else is sent, so the protection of the updates covers everything,
+    and noise on them has the same price. That noise is also in c.
 
     c_i and c begin at zero. c is the mean of the c_i as weighted by the aggregator (the paper's is `uniform`), of all
-    clients: `check` refuses sampled ones, zones that clients keep to themselves, and `std.fedopt`, behind which a model
-    moves by something else than the mean. A client that is lost from a round counts as if it had taken part.
+    clients: `check` refuses sampled clients, zones that clients keep to themselves, and `std.fedopt`, which moves the
+    model by something other than the mean. A client that is lost from a round counts as if it had taken part.
     """
 
     class Options(fedplug.Options):
-        """Plain steps, as many at each client."""
+        """Plain steps, the same number at each client."""
 
         epochs: ClassVar[int] = 1
         momentum: ClassVar[float] = 0.0
@@ -48,24 +48,24 @@ class Scaffold(Sgd):
         micro_batch: ClassVar[int | None] = None
         class_weights: ClassVar[tuple[float, ...] | None] = None
 
-        steps: int = Field(10, ge=1, description="K, steps of every client in a round, however many examples it has")
+        steps: int = Field(10, ge=1, description="K, steps of every client in a round, whatever its number of examples")
         batch_size: int = Field(32, ge=1, description="examples a step")
         lr: float = Field(0.01, gt=0, allow_inf_nan=False, description="learning rate of the first round")
         lr_decay: float = Field(1.0, gt=0, le=1, description="factor on the learning rate after every round")
 
     def learns(self, ctx: Context) -> Learns | None:
-        """Sums of gradients with a correction that nobody else knows."""
+        """Sums of gradients with a secret correction."""
         options: Any = self.options
         return Learns(
             descends=f"{ctx.descends} with control variates", lr=self.learning_rate(ctx), batch_size=options.batch_size,
         )  # fmt: skip
 
     def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
-        """One step on a batch that is all there is."""
+        """One step on a single batch."""
         return self.varied(options=self.options.model_copy(update={"steps": 1, "batch_size": batch_size}))
 
     def personalise(self, client: Client, ctx: Context) -> None:
-        """Works c out of how the global model moved; a round in which it did not leaves c as it is."""
+        """Computes c from the movement of the global model; without a movement c does not change."""
         memory, options = client.memory(self), self.options
         before = memory.get("model")
         if before is not None and not np.array_equal(before, client.vector):
@@ -86,7 +86,7 @@ class Scaffold(Sgd):
         options, memory, model = self.options, client.memory(self), client.model
         zero = np.zeros(ctx.layout.size, np.float32)
         own, of_all = memory.get("own", zero), memory.get("all", zero)
-        if isinstance(model, TorchModel):  # any other is refused where the steps are
+        if isinstance(model, TorchModel):  # any other is refused by the steps
             flat = as_tensor(of_all - own).to(model.device)
             places = [(place.slice, place.shape) for place in model.layout.parameters]
             client.cache[f"{self.name}.correction"] = [flat[part].view(shape) for part, shape in places]
@@ -99,7 +99,7 @@ class Scaffold(Sgd):
     def batches(
         self, client: Client, model: TorchModel, rng: np.random.Generator
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """As many batches as there are steps, of one epoch after another."""
+        """One batch for each step, epoch after epoch."""
         epochs = (super(Scaffold, self).batches(client, model, rng) for _ in itertools.count())
         for inputs, labels in itertools.islice(itertools.chain.from_iterable(epochs), self.options.steps):
             client.cache[f"{self.name}.seen"] += len(labels)
@@ -114,17 +114,17 @@ class Scaffold(Sgd):
         return loss
 
     def check(self, recipe: Recipe) -> Iterable[str]:
-        """All clients take part, with all that they learn, and the model moves by the mean."""
+        """Checks that all clients take part with all that they learn, and that the model moves by the mean."""
         if recipe.sampling:
-            yield "its control variates are means over all clients, and sampling leaves some out; remove sampling"
+            yield "its control variates are means over all clients, but sampling leaves some out; remove sampling"
         use = recipe.negotiate_mask
         plans: Plans = use.made_of(use.options).plans  # type: ignore[misc]
         if RETAINED in plans.zones:
             yield (
-                f"{use.name} lets clients keep scalars to themselves, of which no mean says how others' gradients are; "
+                f"{use.name} lets clients keep scalars to themselves, and no mean shows others' gradients of these; "
                 "choose a negotiation without the zone retained"
             )
         for uses in recipe.postprocess.values():
             if steps := [use.name for use in uses if isinstance(use.options, FedOpt.Options)]:
-                moves = f"{steps[0]} moves it otherwise"
-                yield f"it reads the mean update off how the model moves, and {moves}; leave one of them out"
+                moves = f"{steps[0]} moves it differently"
+                yield f"it derives the mean update from the movement of the model, but {moves}; leave one of them out"

@@ -12,9 +12,9 @@ def geometric_schedule(total_multiplier: float, rounds: int, decay: float) -> li
     `effective_multiplier` of the list equals `total_multiplier`. decay 1 gives sqrt(rounds) * total_multiplier.
 
     Args:
-        total_multiplier: what all rounds together may cost, as a multiplier, >= 0.
+        total_multiplier: the price of all rounds together, as a multiplier, >= 0.
         rounds: T >= 1.
-        decay: factor per round, > 0; below 1 the noise shrinks, so that late rounds cost most.
+        decay: factor per round, > 0; below 1 the noise shrinks, so late rounds cost most.
 
     Raises:
         ValueError: an argument out of range, or a schedule that float64 cannot hold.

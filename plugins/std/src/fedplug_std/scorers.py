@@ -1,4 +1,4 @@
-"""Scorers that need no more than the update: its magnitude, and chance as the control of every selection."""
+"""Scorers that need only the update: its magnitude, and random scores as a control."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Random(fedplug.Scorer):
     """Score every scalar at random: the control that a selection by importance must beat."""
 
     class Options(fedplug.Options):
-        """How the scores are drawn."""
+        """The draw of the scores."""
 
         shared: bool = Field(
             False,
-            description="one draw a round for all clients, from the recipe's seed: a mask made of it is public and "
-            "depends on no data; otherwise every client draws its own",
+            description="one draw a round for all clients, from the recipe's seed: a mask from it is public and does "
+            "not depend on data; false: every client draws its own",
         )
 
     name: str

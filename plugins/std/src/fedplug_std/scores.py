@@ -1,4 +1,4 @@
-"""What negotiations do with scores: take those of one scorer, rank them, and say in time that there are none."""
+"""Scores in negotiations: select those of one scorer, rank them, and report missing ones in time."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 def unknown_scorer(recipe: Recipe, by: str | None) -> str:
-    """What is wrong with the scorer that a component asks for by name; empty if nothing, or if it names none."""
+    """The problem with the scorer that a component names; empty if there is none, or if it names none."""
     names = [use.name for use in recipe.score_parameters]
     return "" if by is None or by in names else f"by: {by!r} is not a scorer of this recipe; it has {names or 'none'}"
 
 
 _SAMPLE = 4096
-"""Scores, at least, from which is reckoned how high the highest of many are."""
+"""Least number of scores for which a sample estimates the highest ones."""
 
 
 def require_ranked(scores: NDArray[Any]) -> None:
-    """Refuses scores of which none is the highest.
+    """Refuses scores without an order.
 
     Raises:
         ProtectionError: a score is NaN, which is neither high nor low.
@@ -62,7 +62,7 @@ def _candidates(scores: NDArray[Any], count: int) -> NDArray[np.int64] | None:
     Of many scores, those are left out that a sample shows to be too low.
     """
     sample = scores[:: len(scores) // _SAMPLE] if len(scores) >= 4 * _SAMPLE else scores[:0]
-    rank = len(sample) * count // len(scores) * 5 // 4 + 64  # more than should be needed, so that it nearly always does
+    rank = len(sample) * count // len(scores) * 5 // 4 + 64  # more than expected, so that it is nearly always enough
     if rank >= len(sample) // 2:
         return None
     among = np.flatnonzero(scores >= np.partition(sample, len(sample) - rank)[len(sample) - rank])

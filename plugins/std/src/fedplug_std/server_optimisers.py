@@ -1,4 +1,4 @@
-"""Server optimisers: the mean update of a round as the gradient of momentum, Adagrad, Adam or Yogi."""
+"""Server optimisers: momentum, Adagrad, Adam or Yogi with the mean update of a round as the gradient."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ class FedOpt(fedplug.Opener):
 
     `momentum` is FedAvgM (Hsu et al. 2019): m = beta1 m + d, and the model moves by lr m.
 
-    It belongs at the end of `postprocess`, behind decryption and behind noise on the sum, and is handed the mean alone:
-    what noise promises stays as it is. m and v belong to one scalar each, so masks must not move from round to round:
-    `check` refuses those that may. A round whose sum does not open leaves m and v alone.
+    It belongs at the end of `postprocess`, after decryption and after noise on the sum. It receives the mean alone, so
+    the guarantee of the noise does not change. m and v belong to one scalar each, so masks must not move between
+    rounds: `check` refuses those that may. A round whose sum does not open does not change m and v.
 
-    `at: server` keeps m and v once; `at: client` has every client do the same with the mean that it opened, for sums
-    that only clients open, and for groups with models of their own.
+    `at: server` keeps m and v once; `at: client` makes every client do the same with the mean that it opened, for sums
+    that only clients open, and for groups with separate models.
     """
 
     class Options(fedplug.Options):
-        """The optimiser, and where it runs."""
+        """The optimiser, and its place."""
 
-        optimiser: Literal["momentum", "adagrad", "adam", "yogi"] = Field("adam", description="what the step is")
+        optimiser: Literal["momentum", "adagrad", "adam", "yogi"] = Field("adam", description="kind of the step")
         lr: float = Field(0.1, gt=0, allow_inf_nan=False, description="learning rate of the server, eta")
         beta1: float | None = Field(
-            None, ge=0, lt=1, description="share of the first moment, or momentum, that is kept; null: 0.9, and 0 for "
-            "adagrad, as in the paper"
+            None, ge=0, lt=1, description="kept share of the first moment, or momentum; null: 0.9, or 0 for adagrad, "
+            "as in the paper"
         )  # fmt: skip
         beta2: float = Field(0.99, ge=0, lt=1, description="share of the second moment that adam and yogi keep")
         tau: float = Field(
             1e-3, gt=0, allow_inf_nan=False, description="degree of adaptivity: larger is closer to plain momentum"
         )
         at: Literal["server", "client"] = Field(
-            "server", description="where it runs: client where clients open the sum, or where groups have own models"
+            "server", description="its place: client if clients open the sum, or if groups have separate models"
         )
 
         @property
         def first(self) -> float:
-            """beta1, as it is used."""
+            """The effective beta1."""
             if self.beta1 is None:
                 return 0.0 if self.optimiser == "adagrad" else 0.9
             return self.beta1
@@ -69,7 +69,7 @@ class FedOpt(fedplug.Opener):
 
     @property
     def site(self) -> Literal["server", "client"]:
-        """As the options say."""
+        """The place in the options."""
         return self.options.at
 
     @hookimpl
@@ -77,14 +77,14 @@ class FedOpt(fedplug.Opener):
         """The step, which keeps the price of noise before it.
 
         Raises:
-            Misplaced: the zone is what clients keep to themselves.
+            Misplaced: clients keep the zone to themselves.
         """
         if known.zone == RETAINED:
-            raise Misplaced(f"{self.name} steps along a mean, and zone {RETAINED} has none; remove it from there")
+            raise Misplaced(f"{self.name} steps along a mean, but zone {RETAINED} has none; remove it from there")
         return (Post(self.step),)
 
     def step(self, mean: NDArray[np.float32], public: Public) -> NDArray[np.float32]:
-        """How far the model moves, (n,), and the moments of the next round into the memory of this zone."""
+        """The movement of the model, (n,); stores the moments of the next round in the memory of this zone."""
         options, memory = self.options, public.memory
         before = memory.get("first", np.zeros_like(mean))
         if options.optimiser == "momentum":
@@ -107,17 +107,17 @@ class FedOpt(fedplug.Opener):
         return _scaled(before, beta2) + _scaled(square, 1 - beta2)
 
     def check(self, recipe: Recipe) -> Iterable[str]:
-        """Masks stay where they are; where the server keeps moments, it has one model and sees the means."""
+        """Checks that masks do not move, and that a server with moments has one model and sees the means."""
         use = recipe.negotiate_mask
         plans: Plans = use.made_of(use.options).plans  # type: ignore[misc]
         if plans.moves:
             yield (
-                f"it remembers a mean and a square of each scalar of a zone, and {use.name} may move scalars between "
-                "zones from round to round, so that it would mix them; choose a negotiation whose plans are fixed, "
-                "such as std.single_zone or std.by_name"
+                f"it remembers a mean and a square of each scalar of a zone, but {use.name} may move scalars between "
+                "zones and so mix them; choose a negotiation whose plans are fixed, such as std.single_zone or "
+                "std.by_name"
             )
         if self.options.at == "server" and recipe.groups:
-            yield f"{recipe.groups.name} forms groups with a model each, whose moments would mix; write at: client"
+            yield f"{recipe.groups.name} forms groups with separate models, whose moments would mix; write at: client"
 
     def describe(self) -> str:
         """One line for the plan of the run."""

@@ -23,12 +23,12 @@ class SingleZone(fedplug.Negotiation):
 
     @property
     def plans(self) -> Plans:
-        """One zone, whoever takes part and whatever the data is."""
+        """One zone, whatever the clients and the data."""
         return Plans(zones=frozenset({self.options.zone}), public=True)
 
     @hookimpl
     def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        """Nothing to ask: tells every client the plan."""
+        """Asks nothing; tells every client the plan."""
         cohort.tell(self.adopt)
 
     @at_client

@@ -25,37 +25,37 @@ Categories = Annotated[
 ]
 _KINDS = {"csv": (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt"), "parquet": (".parquet", ".pq")}
 _GAPS = {"", "na", "n/a", "#n/a", "nan", "null", "none"}
-"""What a CSV file says where it has no value, in any case."""
+"""Words for a missing value in a CSV file, in upper or lower case."""
 
 
 class RowOptions(_Sized):
-    """What each column is."""
+    """The role of each column."""
 
-    answer: Names = Field((), description="the column that a model is to answer, or several of them")
+    answer: Names = Field((), description="the column of the answers, or several of them")
     predict: Literal["classes", "numbers", "labels"] = Field(
         "classes",
         description="classes: one of several names; numbers: a regression; labels: any of several, a column of 0 and 1 "
         "for each",
     )
-    features: Names = Field((), description="columns that the model is given, in order; none named: all that are left")
-    leave_out: Names = Field((), description="columns that nobody uses, such as a patient's number")
+    features: Names = Field((), description="input columns of the model, in order; empty: all others")
+    leave_out: Names = Field((), description="unused columns, such as a patient's number")
     categories: dict[str, Categories] = Field(
-        {}, description="columns of texts, with all texts that each may hold; the model is given 0 or 1 for each text"
+        {}, description="columns of texts, with all possible texts of each; the model gets 0 or 1 for each text"
     )
     fill: dict[str, float | str] = Field(
-        {}, description="what to take where a column has no value; else that is refused"
+        {}, description="the value for gaps of a column; without one a gap is refused"
     )
     scale: dict[str, tuple[Finite, Positive]] = Field(
         {},
-        description="of a column, what is subtracted and what it is divided by then; public numbers, never measured on "
-        "anybody's data",
+        description="for a column, the number that is subtracted and the one that it is then divided by; public "
+        "numbers, never measured on anybody's data",
     )
     classes: tuple[str, ...] = Field((), description="names of the classes in their order; none: those found, sorted")
     test_fraction: float = Field(
         0.2,
         gt=0,
         lt=1,
-        description="share of the rows, of each class, that is for testing where nothing else says which",
+        description="share of the rows of each class for testing, if nothing else selects them",
     )
     split_seed: int = Field(0, ge=0, description="seed of that split")
 
@@ -67,54 +67,54 @@ class RowOptions(_Sized):
                 "several numbers predict: numbers"
             )
         if self.classes and self.predict != "classes":
-            raise ValueError(f"classes are for predict: classes; with predict: {self.predict} columns have their names")
+            raise ValueError(f"classes are for predict: classes; with predict: {self.predict} columns give the names")
         for one, other in (("answer", "features"), ("answer", "leave_out"), ("features", "leave_out")):
             if both := sorted({*getattr(self, one)} & {*getattr(self, other)}):
-                raise ValueError(f"{both[0]} is in {one} and in {other}; a column is one of the two")
+                raise ValueError(f"{both[0]} is in {one} and in {other}; a column can be only one of the two")
         if both := sorted({*self.categories} & {*self.scale}):
-            raise ValueError(f"{both[0]} is in categories and in scale; what becomes 0 and 1 is not scaled")
+            raise ValueError(f"{both[0]} is in categories and in scale; categories become 0 and 1 and are not scaled")
         return self
 
     @property
     def task(self) -> str:
-        """The task of a recipe that names none."""
+        """The task of a recipe without a named one."""
         return {"classes": "", "numbers": "std.regression", "labels": "std.multi_label"}[self.predict]
 
 
 class Table(fedplug.DataSource):
     """A table of named columns, from a CSV or a Parquet file: classification, regression, or several labels.
 
-    `answer` is the column to be answered; the others, or those in `features`, are given to the model as they are.
-    Texts become numbers only through `categories` of the recipe, gaps only through `fill`, scaling only through
-    `scale`. The test rows are another file's (`test_file`), those that a column names (`test_column`), or a fraction of
-    each class. Parquet needs `pip install "fedplug-std[tables]"`; CSV needs nothing.
+    `answer` is the column of the answers. The others, or those in `features`, are the model's unchanged inputs. Texts
+    become numbers only through `categories` of the recipe, gaps are filled only through `fill`, and values are scaled
+    only through `scale`. The test rows come from another file (`test_file`), from a column (`test_column`), or are a
+    fraction of each class. Parquet needs `pip install "fedplug-std[tables]"`; CSV needs nothing.
     """
 
     class Options(RowOptions):
-        """Which file, what each column is, and which rows are for testing."""
+        """The file, the role of each column, and the test rows."""
 
         file: str = Field(
             "data.csv",
             description="ends with .csv, .tsv, .parquet, .csv.gz or the like; absolute or inside the data folder; "
-            "where none is named, in the working directory",
+            "without a data folder, in the working directory",
         )
-        answer: Names = Field(min_length=1, description="the column that a model is to answer, or several of them")
+        answer: Names = Field(min_length=1, description="the column of the answers, or several of them")
         delimiter: str | None = Field(
             None,
             min_length=1,
             max_length=1,
-            description="between the columns of a CSV file; null: a tab for .tsv, else a comma",
+            description="separator of the columns of a CSV file; null: a tab for .tsv, else a comma",
         )
         test_file: str | None = Field(None, description="file of the rows for testing, with the same columns")
         test_column: str | None = Field(
-            None, description="column that says which rows are for testing; no model sees it"
+            None, description="column that marks the test rows; no model sees it"
         )
-        test_value: str = Field("test", description="what test_column says of a row for testing")
+        test_value: str = Field("test", description="the value of test_column in a test row")
 
         @model_validator(mode="after")
         def _one_way_to_split(self) -> Self:
             if self.test_file is not None and self.test_column is not None:
-                raise ValueError("test_file and test_column both say which rows are for testing; leave one out")
+                raise ValueError("test_file and test_column both select the test rows; leave one out")
             return self
 
     def __init__(self, options: Options) -> None:
@@ -122,7 +122,7 @@ class Table(fedplug.DataSource):
 
     @property
     def declares(self) -> Declares:
-        """How many columns the model is given, and the task, where the recipe says it."""
+        """The number of input columns and the task, if the recipe gives them."""
         from fedplug_std import _columns
 
         chosen = self.options
@@ -131,7 +131,7 @@ class Table(fedplug.DataSource):
         return Declares(shape=shape, num_classes=outputs or None, task=chosen.task)
 
     def describe(self) -> str:
-        """Which file it is, and what it is to answer."""
+        """The file and the answers."""
         return f"{' and '.join(self.options.answer)} of {self.options.file}"
 
     def check(self, recipe: Any) -> list[str]:
@@ -144,7 +144,7 @@ class Table(fedplug.DataSource):
         """Reads the file.
 
         Raises:
-            DataError: it is missing or damaged, or a column is; says which, in which lines, and what to do.
+            DataError: it is missing or damaged, or a column is; the message names it, the lines and a remedy.
             SetupError: it is Parquet, and pyarrow is not installed.
         """
         import numpy as np
@@ -163,9 +163,9 @@ class Table(fedplug.DataSource):
         testing = column.texts() == chosen.test_value
         if not testing.any() or testing.all():
             raise DataError(
-                f"{rows.place}: test_column {chosen.test_column} says {chosen.test_value} in "
-                f"{'all' if testing.any() else 'no'} rows; it says {_columns.listed(sorted({*column.texts()}), 5)}. "
-                "Name what it says of test rows: test_value"
+                f"{rows.place}: test_column {chosen.test_column} holds {chosen.test_value} in "
+                f"{'all' if testing.any() else 'no'} rows; it holds {_columns.listed(sorted({*column.texts()}), 5)}. "
+                "Give the value in test rows: test_value"
             )
         train, test = (rows.take(np.flatnonzero(which)) for which in (~testing, testing))
         return _columns.dataset(chosen, train, test, (chosen.test_column,))
@@ -184,7 +184,7 @@ def read(path: Path, delimiter: str | None = None) -> Rows:
 
     Raises:
         DataError: it is missing, damaged, or of another format.
-        SetupError: what reads it is not installed.
+        SetupError: the library that reads it is not installed.
     """
     if not path.is_file():
         raise DataError(f"there is no file {path}; put it there, or name another with data: {{file: ...}}")
@@ -193,7 +193,7 @@ def read(path: Path, delimiter: str | None = None) -> Rows:
         if name.endswith(endings):
             return _csv(path, delimiter) if kind == "csv" else _parquet(path)
     known = ", ".join(ending for endings in _KINDS.values() for ending in endings)
-    raise DataError(f"{path} ends with none of {known}, by which its format is known; rename it")
+    raise DataError(f"{path} has none of the endings {known}, which determine the format; rename it")
 
 
 def _csv(path: Path, delimiter: str | None) -> Rows:
@@ -217,17 +217,17 @@ def _csv(path: Path, delimiter: str | None) -> Rows:
                     if not row:
                         continue
                     raise DataError(
-                        f"{path}, line {lines.line_num}: {len(row)} values, and the first line names {len(titles)} "
-                        "columns; mend the line"
+                        f"{path}, line {lines.line_num}: {len(row)} values, but the first line names {len(titles)} "
+                        "columns; correct the line"
                     )
                 rows.append(row)
                 numbers.append(lines.line_num)
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from error
     except (OSError, EOFError, zlib.error, csv.Error) as error:
-        raise DataError(f"{path} cannot be read: {error}; mend it, or write it again") from error
+        raise DataError(f"{path} cannot be read: {error}; correct it, or write it again") from error
     if not titles or "" in titles:
-        raise DataError(f"{path}: the first line must name every column, and says {titles}; name them")
+        raise DataError(f"{path}: the first line must name every column, but it is {titles}; name them")
     if twice := sorted({title for title in titles if titles.count(title) > 1}):
         raise DataError(f"{path} has several columns named {twice[0]}; rename all but one")
     if len(titles) == 1 and (others := [sign for sign in ";\t|" if sign in titles[0] and sign != between]):
@@ -245,12 +245,12 @@ def _parquet(path: Path) -> Rows:
         import pyarrow.parquet
     except ImportError as error:
         raise SetupError(
-            f"pyarrow is not installed, which reads {path}; pip install 'fedplug-std[tables]', or write it as CSV"
+            f"pyarrow, which reads {path}, is not installed; pip install 'fedplug-std[tables]', or write it as CSV"
         ) from error
     try:
         found = pyarrow.parquet.read_table(path)
     except (OSError, pyarrow.ArrowException) as error:
-        raise DataError(f"{path} cannot be read: {error}; mend it, or write it again") from error
+        raise DataError(f"{path} cannot be read: {error}; correct it, or write it again") from error
     return of_arrow(found, str(path))
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedplug.api.data import About
 
 _WIDEST = 1000.0
-"""Inputs that reach a model as they are, and are larger than this, are no numbers that training can start with."""
+"""Largest magnitude of unscaled inputs; training cannot start with larger ones."""
 
 
 class _NoOptions(fedplug.Options):
@@ -28,7 +28,7 @@ class _NoOptions(fedplug.Options):
 
 
 class Classification(fedplug.Task):
-    """One class an example: cross entropy, judged by accuracy. What a recipe without a task has."""
+    """One class an example: cross entropy, judged by accuracy. The default task of a recipe."""
 
     Options = _NoOptions
     judged_by: tuple[Figure, ...] = (ACCURACY,)
@@ -51,7 +51,7 @@ class Classification(fedplug.Task):
         return {"accuracy": counts["correct"] / counts["answers"]} if counts["answers"] else {}
 
     def refuses(self, examples: Examples, about: About) -> str | None:
-        """Answers that are no classes."""
+        """Answers that are not classes."""
         return _beyond(examples, about, 1)
 
 
@@ -61,7 +61,7 @@ class Segmentation(Classification):
     judged_by = (Figure("mean IoU", better="higher"), ACCURACY)
 
     def counts(self, outputs: torch.Tensor, answers: torch.Tensor) -> dict[str, float]:
-        """Of each class, the pixels that are it, that are called it, and both."""
+        """For each class, the number of pixels that have it, that are predicted as it, and both."""
         import torch
 
         found, classes = outputs.argmax(1), outputs.shape[1]
@@ -71,7 +71,7 @@ class Segmentation(Classification):
         return super().counts(outputs, answers) | each
 
     def figures(self, counts: Mapping[str, float]) -> dict[str, float]:
-        """Intersection over union, mean over the classes that are there or called so (Everingham et al. 2010)."""
+        """Intersection over union, mean over the classes that occur or are predicted (Everingham et al. 2010)."""
         shares = []
         for label in range(sum(name.startswith("are ") for name in counts)):
             both, are, called = (counts[f"{what} {label}"] for what in ("both", "are", "called"))
@@ -85,21 +85,21 @@ class Segmentation(Classification):
 
 
 class LanguageModel(fedplug.Task):
-    """The next token at every position: cross entropy, judged by perplexity, and by the share of tokens foreseen.
+    """The next token at every position: cross entropy, judged by perplexity, and by the share of right predictions.
 
     The model takes tokens (n, T) and gives numbers (n, T, vocabulary); answers are tokens (n, T).
     """
 
     class Options(fedplug.Options):
-        """What does not count."""
+        """The answer that does not count."""
 
-        ignore: int = Field(-1, le=-1, description="an answer that does not count, as behind a text's end")
+        ignore: int = Field(-1, le=-1, description="an answer that does not count, for example after a text's end")
 
     judged_by = (Figure("perplexity", better="lower"), Figure("tokens foreseen", better="higher"))
 
     @property
     def descends(self) -> str:
-        """Cross entropy at every position, which is no cross entropy of one class an example."""
+        """Cross entropy at every position, not of one class an example."""
         return "cross entropy of tokens"
 
     def losses(self, outputs: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
@@ -117,7 +117,7 @@ class LanguageModel(fedplug.Task):
         return each.view(answers.shape), answers != ignored
 
     def counts(self, outputs: torch.Tensor, answers: torch.Tensor) -> dict[str, float]:
-        """Tokens, the nats that they cost, and how many of them were the likeliest."""
+        """Number of tokens, their cost in nats, and the number of right predictions."""
         each, counting = self._each(outputs, answers)
         right = (outputs.argmax(2) == answers) & counting
         return {"tokens": int(counting.sum()), "nats": float(each.double().sum()), "foreseen": int(right.sum())}
@@ -133,7 +133,7 @@ class LanguageModel(fedplug.Task):
         """Tokens that are not in the vocabulary."""
         inputs, size = examples.inputs, len(about.classes)
         if inputs.dtype.kind not in "iu" or inputs.ndim != 2:
-            return f"inputs are {inputs.dtype} {inputs.shape}, and must be tokens, whole numbers (n, positions)"
+            return f"inputs are {inputs.dtype} {inputs.shape}, but must be tokens, whole numbers (n, positions)"
         if about.mean:
             return "tokens cannot be standardised; leave mean and std of the data empty"
         if examples.answers.shape != inputs.shape:
@@ -142,7 +142,7 @@ class LanguageModel(fedplug.Task):
         for what, tokens in (("inputs", inputs), ("answers", answers)):
             if tokens.size and (tokens.min() < 0 or tokens.max() >= size):
                 return (
-                    f"{what} hold the tokens {tokens.min()} to {tokens.max()}, and the vocabulary has 0 to {size - 1}; "
+                    f"{what} hold the tokens {tokens.min()} to {tokens.max()}, but the vocabulary has 0 to {size - 1}; "
                     "name every token in the classes of the data, or make tokens with the same vocabulary"
                 )
         return None
@@ -151,20 +151,20 @@ class LanguageModel(fedplug.Task):
 class Regression(fedplug.Task):
     """Numbers: squared error, judged by RMSE and by R2.
 
-    The model gives (n, numbers), and answers are as many; of several numbers both figures are over all of them. With
-    `centre` and `scale` the model learns numbers around 0, and its loss is in units of the scale; RMSE is in that of
-    the data.
+    The model gives (n, numbers), and answers have the same shape; with several numbers both figures are over all of
+    them. With `centre` and `scale` the model learns numbers around 0, and its loss is in units of the scale. RMSE is in
+    the unit of the data.
     """
 
     class Options(fedplug.Options):
         """In which unit."""
 
-        unit: str = Field("", description="of the numbers that are predicted, such as m; shown with RMSE")
+        unit: str = Field("", description="unit of the predicted numbers, such as m; shown with RMSE")
         centre: float = Field(
-            0.0, allow_inf_nan=False, description="added to what the model gives; a public guess at the usual answer"
+            0.0, allow_inf_nan=False, description="added to the model's output; a public guess at the typical answer"
         )
         scale: float = Field(
-            1.0, gt=0, allow_inf_nan=False, description="what the model gives is multiplied by it first; public as well"
+            1.0, gt=0, allow_inf_nan=False, description="factor on the model's output before that; public as well"
         )
 
     @property
@@ -184,7 +184,7 @@ class Regression(fedplug.Task):
         return each.reshape(len(answers), -1).mean(1)
 
     def counts(self, outputs: torch.Tensor, answers: torch.Tensor) -> dict[str, float]:
-        """How many numbers, their sum, the sum of their squares, and that of squared errors; in float64."""
+        """Count of numbers, their sum, the sum of their squares, and that of squared errors; in float64."""
         real = answers.double()
         said = outputs.reshape(answers.shape).double() * self.options.scale + self.options.centre
         return {
@@ -193,7 +193,7 @@ class Regression(fedplug.Task):
         }  # fmt: skip
 
     def figures(self, counts: Mapping[str, float]) -> dict[str, float]:
-        """RMSE, and R2: the share of the answers' variance that is explained; NaN where all answers are one number."""
+        """RMSE, and R2: the share of the answers' variance that is explained; NaN if all answers are one number."""
         n = counts["numbers"] or math.nan
         spread = counts["squares"] - counts["sum"] ** 2 / n
         explained = 1 - counts["errors"] / spread if spread > 1e-12 * abs(counts["squares"]) else math.nan
@@ -207,7 +207,8 @@ class Regression(fedplug.Task):
 class MultiLabel(fedplug.Task):
     """Any of several labels: binary cross entropy of each, judged by micro and macro F1.
 
-    The model gives (n, labels), and answers are 0 or 1, as many. A label is called where its number is above 0.
+    The model gives (n, labels), and answers have the same shape, with 0 or 1. A label is predicted if its number is
+    above 0.
     """
 
     Options = _NoOptions
@@ -226,14 +227,15 @@ class MultiLabel(fedplug.Task):
         return each.reshape(len(answers), -1).mean(1)
 
     def counts(self, outputs: torch.Tensor, answers: torch.Tensor) -> dict[str, float]:
-        """Of each label, how often it is there, is called, and both."""
+        """For each label, how often it occurs, is predicted, and both."""
         called, there = outputs > 0, answers > 0.5
         of = {"both": called & there, "there": there, "called": called}
         sums = {what: each.sum(0).tolist() for what, each in of.items()}
         return {f"{what} {k}": float(number) for what, all_ in sums.items() for k, number in enumerate(all_)}
 
     def figures(self, counts: Mapping[str, float]) -> dict[str, float]:
-        """F1 of all labels together, and the mean of each label's; a label that is never there nor called has none."""
+        """F1 of all labels together, and the mean of each label's, without labels that neither occur nor are
+        predicted."""
         labels = range(sum(name.startswith("there ") for name in counts))
         both, there, called = ([counts[f"{what} {k}"] for k in labels] for what in ("both", "there", "called"))
         each = [2 * b / (t + c) for b, t, c in zip(both, there, called, strict=True) if t + c]
@@ -249,7 +251,7 @@ class MultiLabel(fedplug.Task):
             return why
         answers = examples.answers
         if not np.isin(answers, (0, 1)).all():
-            return f"answers go from {answers.min():g} to {answers.max():g}, and each must be 0 or 1"
+            return f"answers go from {answers.min():g} to {answers.max():g}, but each must be 0 or 1"
         return unscaled(examples, about)
 
 
@@ -262,7 +264,7 @@ def cross_entropies(outputs: torch.Tensor, answers: torch.Tensor) -> torch.Tenso
 
 
 def unscaled(examples: Examples, about: About) -> str | None:
-    """Which column of inputs that reach a model as they are is too large to learn from, and the remedy."""
+    """A column of unscaled inputs that is too large to learn from, and the remedy."""
     inputs = examples.inputs
     if about.mean or inputs.dtype.kind != "f" or not inputs.size or np.abs(inputs).max() <= _WIDEST:
         return None
@@ -271,7 +273,8 @@ def unscaled(examples: Examples, about: About) -> str | None:
     named = about.columns[column] if column < len(about.columns) else column
     return (
         f"column {named} of the inputs goes from {columns[:, column].min():g} to {columns[:, column].max():g} and "
-        "reaches the model as it is; scale every column to about -1 to 1, by public numbers (option scale of std.table)"
+        "reaches the model unscaled; scale every column to about -1 to 1, by public numbers (option scale of "
+        "std.table)"
     )
 
 
@@ -279,7 +282,7 @@ def _not_numbers(examples: Examples, about: About) -> str | None:
     answers, wanted = examples.answers, len(about.classes)
     if examples.targets is None or answers.shape[1:] != (wanted,):
         there = "one class an example" if examples.targets is None else f"{answers.dtype} {answers.shape}"
-        return f"answers are {there}, and must be targets (n, {wanted}), one for each name in the classes of the data"
+        return f"answers are {there}, but must be targets (n, {wanted}), one for each name in the classes of the data"
     return None
 
 
@@ -287,7 +290,7 @@ def _beyond(examples: Examples, about: About, dimensions: int) -> str | None:
     answers, classes = examples.answers, len(about.classes)
     if answers.dtype.kind not in "iu" or answers.ndim != dimensions:
         said = "one class an example" if dimensions == 1 else "one class a pixel"
-        return f"answers are {answers.dtype} {answers.shape}, and must be {said}"
+        return f"answers are {answers.dtype} {answers.shape}, but must be {said}"
     if answers.size and (answers.min() < 0 or answers.max() >= classes):
-        return f"answers are the classes {answers.min()} to {answers.max()}, and there are {classes}, from 0"
+        return f"answers are the classes {answers.min()} to {answers.max()}, but there are {classes}, from 0"
     return None

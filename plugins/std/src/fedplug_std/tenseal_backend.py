@@ -1,4 +1,4 @@
-"""CKKS with several primes, through TenSEAL's public vectors; TenSEAL is imported when something is computed.
+"""CKKS with several primes, through TenSEAL's public vectors; TenSEAL is imported for the first computation.
 
 Rows of slots go in, one serialised ciphertext a row comes out; contexts never travel inside them. No Galois and no
 relinearisation keys are kept: sums need neither, and a context with them is 35 MB.
@@ -36,10 +36,10 @@ def ckks_context(degree: int, coeff_bits: Sequence[int], scale_bits: int, *, sym
 
 
 class TenSeal:
-    """The backend of CKKS with several primes, as tutorials have it; see `fedplug_std.he_blocks.Backend`."""
+    """The backend of CKKS with several primes, as in tutorials; see `fedplug_std.he_blocks.Backend`."""
 
     def dump_context(self, context: Any, *, public_key: bool = False, secret_key: bool = False) -> bytes:
-        """The parameters as bytes (about 0.1 kB), with those keys that are asked for and no others."""
+        """The parameters as bytes (about 0.1 kB), with the requested keys only."""
         data: bytes = context.serialize(
             save_public_key=public_key, save_secret_key=secret_key, save_galois_keys=False, save_relin_keys=False
         )
@@ -78,7 +78,7 @@ class TenSeal:
             MessageError: a ciphertext is damaged or of other parameters.
         """
         if not context.has_secret_key():
-            raise ProtectionError("this party holds no secret key and cannot decrypt; key_holder says who does")
+            raise ProtectionError("this party holds no secret key and cannot decrypt; see key_holder")
         rows = np.empty((len(ciphertexts), slots))
         for index, data in enumerate(ciphertexts):
             vector = _load(context, data, slots, f"ciphertext {index}")
@@ -95,7 +95,7 @@ class TenSeal:
             slots: of one ciphertext.
 
         Raises:
-            MessageError: a ciphertext is damaged or of other parameters; the message says whose.
+            MessageError: a ciphertext is damaged or of other parameters; the message names its client.
         """
         totals: list[Any] = []
         for whose, ciphertexts in uploads:
@@ -112,7 +112,7 @@ class TenSeal:
 def key_sizes(context: Any) -> NDArray[np.float64]:
     """|s(z)|^2 of the secret key in every slot, shape (N / 2,).
 
-    SEAL decrypts (0, 1): what it finds is the key itself.
+    SEAL decrypts (0, 1), which gives the key itself.
     """
     import tenseal.sealapi as sealapi
 
@@ -132,13 +132,13 @@ def noise(context: Any, slots: int, updates: int, most: float) -> float:
     """Standard deviation of a coefficient's noise of one fresh encryption, as found in a sum of `updates`.
 
     Beyond `FRESH` encryptions the sum is doubled instead: noise of independent encryptions grows with the square root
-    of their number, so doubling once stands for four times as many.
+    of their number, so doubling once corresponds to four times as many.
 
     Args:
         context: with a secret key.
         slots: N / 2.
         updates: in the sum.
-        most: the largest value of the sum. What encoding in float64 loses of it counts as noise.
+        most: the largest value of the sum. The encoding error in float64 counts as noise.
     """
     import tenseal as ts
 
@@ -172,7 +172,7 @@ def _load(context: Any, data: bytes, slots: int, where: str) -> Any:
 
 
 def _guarded(call: Callable[[], Any], where: str) -> Any:
-    """Whatever the C++ library raises for bad bytes, as one error that says where."""
+    """Turns any error of the C++ library for bad bytes into one error with the place."""
     try:
         return call()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""A `torch.nn.Module` as the core handles it, and the helpers that trainers and attacks need to work with one.
+"""A `torch.nn.Module` in the form that the core uses, and helpers for trainers and attacks.
 
 It imports torch, so components import it inside their methods: nothing on the path of `fedplug list`, `show` and
 `check` does.
@@ -54,19 +54,18 @@ Count = Callable[[torch.Tensor, torch.Tensor], Mapping[str, float]]
 
 
 def use_one_thread() -> None:
-    """Makes torch compute with one thread in this process, so that results do not depend on the machine; with more
-    where the setting `threads` says so.
+    """Makes torch compute with one thread, or with the setting `threads`, so that results do not depend on the machine.
     """
     if torch.get_num_threads() != (count := threads.of_a_party()):
         torch.set_num_threads(count)
 
 
 def keep_freed_memory() -> None:
-    """Has the C library keep what a step frees for the next one, up to 62 MiB, rather than give it back to the system.
+    """Makes the C library keep up to 62 MiB of freed memory for the next step.
 
     glibc raises its limits to the size of the largest block that was ever freed, below 32 MiB, and gives back twice as
     much (mallopt(3), M_MMAP_THRESHOLD). Without this the rounds of a small transformer take a tenth longer or more, in
-    page faults. Nothing is written to the block, so it takes no memory. Another C library does as it likes.
+    page faults. Nothing is written to the block, so it takes no memory. Other C libraries may ignore it.
     """
     np.empty(31 << 20, np.uint8)
 
@@ -98,7 +97,7 @@ def seeded(seed: int, device: str | torch.device = "cpu") -> Iterator[None]:
 def tried(
     module: torch.nn.Module, shape: tuple[int, ...], device: str | torch.device | None = None, count: int = 1
 ) -> torch.Tensor:
-    """What a module gives for examples of zeros: of numbers, or of tokens where it takes whole numbers alone.
+    """A module's output for examples of zeros: numbers, or tokens if it takes whole numbers alone.
 
     Args:
         module: is called, in the mode that it is in.
@@ -114,14 +113,14 @@ def tried(
         try:
             given = module(torch.zeros(count, *shape, dtype=torch.int64, device=device))
         except Exception as other:
-            # An embedding that was handed numbers says so of its indices; else it takes numbers, of another shape.
+            # An embedding that receives numbers complains about its indices; else it takes numbers of another shape.
             raise (other if "indices" in str(error) else error) from None
     return given
 
 
 @contextlib.contextmanager
 def of_any_dtype() -> Iterator[None]:
-    """Inside, a `TorchModel` may have parameters of any dtype: whoever asks for it will freeze them."""
+    """Inside, a `TorchModel` may have parameters of any dtype, because the caller will freeze them."""
     token = _ANY_DTYPE.set(True)
     try:
         yield
@@ -137,7 +136,7 @@ def to_tensor(
     Args:
         inputs: (n, C, ...), uint8 in 0 to 255 or float in [0, 1]; left untouched.
         mean, std: one value a channel, in units of inputs scaled to [0, 1]; empty: the tensor is the inputs as they
-            are, of their own type and shape, but float64 becomes float32.
+            are, with unchanged type and shape, but float64 becomes float32.
         device: where the tensor is made. uint8 inputs travel there as they are, a quarter of the bytes.
 
     Returns:
@@ -173,23 +172,22 @@ class TorchModel(Model):
 
     The flat vector holds the parameters that need a gradient, in the order of `module.named_parameters()`; frozen
     parameters stay as they are. Buffers are the module's persistent ones: running means and variances of batch norm,
-    and `num_batches_tracked`. Others become what they were at first whenever buffers are set, and so does
-    what the module keeps in plain attributes: the clients of a process share the module, and what one of them left
-    there would reach the next.
+    and `num_batches_tracked`. Other buffers and plain attributes of the module are reset to their first values whenever
+    buffers are set: the clients of a process share the module, so values of one client would reach the next.
 
-    On a CUDA device cuDNN is told to use deterministic algorithms, for the whole process.
+    On a CUDA device cuDNN uses deterministic algorithms, for the whole process.
 
     Args:
         module: takes inputs, such as float32 (n, C, ...), and gives what the task asks for, such as logits (n, classes,
             ...); moved to `device`.
         device: as `fedplug.runs.execution.resolve_device` gives it.
-        count: of predicted classes and answers of a batch, int64 alike in shape, the counts by which the task is judged
-            beside accuracy, by name; summed into `Evaluation.task`.
+        count: from predicted classes and answers of a batch, int64 of equal shape, the counts for the task's figures
+            other than accuracy, by name; summed into `Evaluation.task`.
 
     Raises:
         ValueError: the module has no trainable parameter, or one that is not float32.
 
-    What follows from the module, and the vector that it was given last, are noted until somebody has it in hand.
+    Facts about the module, and its last vector, are cached until the module is handed out.
 
     Attributes:
         device: where it lives.
@@ -254,19 +252,20 @@ class TorchModel(Model):
 
     @property
     def flat(self) -> torch.Tensor:
-        """All trainable parameters as one tensor, (P,): what is written to it, they have."""
+        """All trainable parameters as one tensor, (P,), which shares their memory."""
         self._in_hand()
         return self._all()
 
     def _in_hand(self) -> None:
-        """From here on the module may change: nothing that was noted of it holds."""
+        """From here on the module may change, so its cached facts are dropped."""
         self._settle()
         self._notes, self._holds = {}, None
 
     def noted(self, make: Callable[[torch.nn.Module], T]) -> T:
-        """What a function says of the module, asked once until somebody has the module in hand or adds a hook to any.
+        """A function's result for the module, cached until the module is handed out or any module gets a hook.
 
-        It must follow from what the module is, and not from its values; whoever changes those calls `moves` before.
+        It must follow from the structure of the module, not from its values; code that changes those calls `moves`
+        first.
         """
         self._settle()
         if self._hooks != RemovableHandle.next_id:
@@ -277,11 +276,11 @@ class TorchModel(Model):
         return found
 
     def moves(self) -> None:
-        """Says that its values are about to change."""
+        """Announces that its values are about to change."""
         self._holds = None
 
     def move_by(self, update: NDArray[np.float32]) -> None:
-        """Moves the parameters by an update, (P,), which nobody else may hold; they are written when somebody looks."""
+        """Moves the parameters by an update, (P,), which nobody else may hold; they are written when they are read."""
         self._settle()
         self._pending = update
 
@@ -295,7 +294,7 @@ class TorchModel(Model):
         at, width = self._flat.data_ptr(), self._flat.element_size()
         for tensor, place in zip(self._parameters, self.layout.parameters, strict=True):
             if tensor.data_ptr() != at + width * place.offset:
-                self._gather()  # the first time, or somebody has given the module other tensors
+                self._gather()  # the first time, or after the module got other tensors
                 break
         return self._flat
 
@@ -312,7 +311,7 @@ class TorchModel(Model):
         return vector
 
     def moved_from(self, start: NDArray[np.float32]) -> NDArray[np.float32]:
-        """How far the parameters are from a vector, (P,); they may be back there afterwards."""
+        """The difference between the parameters and a vector, (P,); they may be reset to it afterwards."""
         if self._pending is not None and self._holds is not None and self._holds[0] is start:
             update, self._pending = self._pending, None
             return update
@@ -340,7 +339,7 @@ class TorchModel(Model):
         self._holds = vector, self._versions()
 
     def _versions(self) -> list[int]:
-        """What torch counts up wherever it changes a parameter in place."""
+        """Torch's counters of in-place changes of parameters."""
         return [tensor._version for tensor in self._parameters]
 
     def get_buffers(self) -> dict[str, NDArray[Any]]:
@@ -370,12 +369,12 @@ class TorchModel(Model):
         self._attributes.begin_anew()
 
     def evaluate(self, examples: Examples, data: ClientData) -> Evaluation:
-        """Counts, in evaluation mode, what the task of `data` is judged by, in batches of bounded memory.
+        """Computes the counts for the task of `data`, in evaluation mode, in batches of bounded memory.
 
         Args:
             examples: what to evaluate on; may be empty.
-            data: whose `mean` and `std` standardise the inputs, and whose task counts. Where it has none, correct
-                predictions are counted: of examples, or of positions where the examples have targets.
+            data: the data set; its `mean` and `std` standardise the inputs, and its task counts. Without a task,
+                correct predictions are counted: of examples, or of positions if the examples have targets.
 
         Returns:
             Counts, and the summed loss; without a task, the cross entropy in nats.
@@ -385,8 +384,8 @@ class TorchModel(Model):
     def evaluate_each(
         self, sets: Sequence[Examples], data: ClientData, kept: dict[str, torch.Tensor] | None = None
     ) -> list[Evaluation]:
-        """Sets that fit into one batch pass the model together: for a small model and few examples a pass takes as long
-        as what is in it. `kept` is for their standardised inputs.
+        """Sets that fit into one batch pass the model together, because for a small model and few examples the overhead
+        dominates. `kept` holds their standardised inputs.
         """
         if type(self).evaluate is not TorchModel.evaluate:
             return super().evaluate_each(sets, data, kept)
@@ -403,7 +402,7 @@ class TorchModel(Model):
         if toggled:
             self._in_hand()  # what it does to itself is not known
             set_mode(module, training=False)
-        # Where a module draws in evaluation too, what it draws must not depend on who used this process before.
+        # If a module also draws in evaluation, its draws must not depend on earlier users of this process.
         with torch.no_grad(), seeded(0, self.device) if toggled else contextlib.nullcontext():
             few = len(sets) > 1 and sum(map(len, sets)) <= step
             if few and (not toggled or self._answers_each(sets, data)):
@@ -415,7 +414,7 @@ class TorchModel(Model):
         return found
 
     def _answers_each(self, sets: Sequence[Examples], data: ClientData) -> bool:
-        """Whether the module answers an example alike whichever set stands beside; tried once, on the first sets."""
+        """Whether a module's output for an example is independent of the other sets; tried once, on the first sets."""
         if self._apart is None:
             inputs = [to_tensor(each.inputs, data.mean, data.std, self.device) for each in sets]
             together = self._answered(torch.cat(inputs))
@@ -442,12 +441,12 @@ class TorchModel(Model):
         written, perceptron = inputs._version, self.noted(Perceptron.of)
         outputs = self._module(inputs) if perceptron is None else perceptron.forward(inputs)
         if inputs._version != written:
-            held.clear()  # the module writes to what it is handed, and would find that the next time
+            held.clear()  # the module writes to its inputs, and would see the changes the next time
         parts = [torch.split_with_sizes(each, lengths) for each in (outputs, answers)]
         if (task := data.task) is not None:
             return [self._judged(part, asked, task) for part, asked in zip(*parts, strict=True)]
         predicted = outputs.argmax(1)
-        right = (predicted == answers).cpu().numpy()  # counted there: every number that torch gives takes its time
+        right = (predicted == answers).cpu().numpy()  # counted in numpy, since reading numbers from torch is slow
         found: list[Evaluation] = []
         start = 0
         for length, part, asked in zip(lengths, *parts, strict=True):
@@ -471,7 +470,7 @@ class TorchModel(Model):
         return Evaluation(correct, count, loss, task)
 
     def _judged(self, outputs: torch.Tensor, answers: torch.Tensor, task: Task) -> Evaluation:
-        """By the task; the model's own counts, where it has any, are of classes."""
+        """Counts by the task; the model's own counts, if any, are of classes."""
         if not len(answers):
             return Evaluation(0, 0, 0.0)
         loss = float(task.losses(outputs, answers).double().sum())
@@ -495,9 +494,9 @@ def _as_array(tensor: torch.Tensor) -> NDArray[Any]:
 
 
 def batch_of(examples: Examples, data: ClientData) -> int:
-    """How many examples pass a model at once where nothing is kept for a gradient: a fixed number, at least 1.
+    """Number of examples that pass a model at once without gradients: a fixed number, at least 1.
 
-    Bounded by what goes in, and by what comes out: a number for each class, at each position that has an answer.
+    It is bounded by the inputs, and by the outputs: a number for each class, at each position with an answer.
     """
     inputs, positions = math.prod(examples.inputs.shape[1:]), math.prod(examples.answers.shape[1:])
     bounds = (_EVALUATION_VALUES // max(1, inputs), _OUTPUT_VALUES // max(1, positions * len(data.classes)))
@@ -517,7 +516,7 @@ def kinds(module: torch.nn.Module) -> set[type[torch.nn.Module]]:
 def modeless(module: torch.nn.Module) -> bool:
     """Whether a module computes the same in training and in evaluation, of each example alone, and draws nothing.
 
-    It does where all its parts are known to, and nobody has hooks on them.
+    This is so if all its parts are known to, and none has hooks.
     """
     return kinds(module) <= _MODELESS and not hooked(module.modules(), module.parameters())
 

@@ -1,8 +1,8 @@
-"""Imports torchvision, also where its compiled operators do not fit the installed torch.
+"""Imports torchvision, even if its compiled operators do not fit the installed torch.
 
-The package index offers torchvision for a CUDA build of torch. Beside a CPU build its compiled library cannot be
-loaded, and the import fails when it describes the operator `nms`, which data sets and models do not use. Declaring
-the two operators that the import describes is enough; detection operators stay unavailable.
+The package index offers torchvision for a CUDA build of torch. With a CPU build its compiled library cannot be loaded,
+and the import fails at the description of the operator `nms`, which data sets and models do not use. Declaring the two
+operators that the import describes is enough; detection operators stay unavailable.
 """
 
 from __future__ import annotations

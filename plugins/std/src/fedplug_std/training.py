@@ -1,4 +1,4 @@
-"""Local training: stochastic gradient descent as FedAvg's clients run it; other trainers build on it."""
+"""Local training: stochastic gradient descent as in FedAvg; other trainers build on it."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
 ClassWeight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 _CACHE_BYTES = 1 << 30
-"""Clients keep their standardised inputs between rounds where those of all of them take at most this much memory."""
+"""Clients keep their standardised inputs between rounds if those of all of them take at most this much memory."""
 
 _EPOCH_BYTES = 1 << 18
-"""Inputs of at most so many bytes are put in order at once, and stay in the processor's cache."""
+"""Inputs of at most this many bytes are ordered at once, and stay in the processor's cache."""
 
 
 class Common(fedplug.Options):
-    """What local training has whichever way it steps."""
+    """Options of local training with any kind of step."""
 
     epochs: int = Field(1, ge=1, description="times a client goes through its examples in a round")
     batch_size: int = Field(32, ge=1, description="examples a step")
     lr: float = Field(0.01, gt=0, allow_inf_nan=False, description="learning rate of the first round")
     lr_decay: float = Field(1.0, gt=0, le=1, description="factor on the learning rate after every round")
     schedule: Literal["constant", "cosine"] = Field(
-        "constant", description="of the learning rate; cosine: down to 0 behind the last round, or step of a round"
+        "constant", description="schedule of the learning rate; cosine: down to 0 after the last round or step"
     )
-    warm_up: int = Field(0, ge=0, description="rounds, or steps, over which the learning rate grows to what it is then")
+    warm_up: int = Field(0, ge=0, description="rounds, or steps, over which the learning rate grows to its full value")
     schedule_over: Literal["rounds", "steps"] = Field(
-        "rounds", description="what schedule and warm_up count: rounds, or steps of a round, anew in each"
+        "rounds", description="unit of schedule and warm_up: rounds, or steps, counted in each round"
     )
     micro_batch: int | None = Field(
         None, ge=1, description="examples that are computed at once; their gradients add up to that of the batch"
     )
     class_weights: tuple[ClassWeight, ...] | None = Field(
-        None, description="weight of each class in the loss, for rare ones such as tampered pixels; null: all alike"
+        None, description="weight of each class in the loss, for rare ones such as tampered pixels; null: equal"
     )
 
 
@@ -62,13 +62,13 @@ class Sgd(fedplug.Trainer):
     examples in a new random order. Momentum starts from zero in every round.
 
     Batch norm needs two examples to have a variance. With it, a last batch of one example is merged into the batch
-    before; a client that only has batches of one trains with the running statistics it was given.
+    before; a client that has only batches of one trains with the running statistics that it received.
     """
 
     class Options(Common):
         """The usual ones."""
 
-        momentum: float = Field(0.0, ge=0, lt=1, description="share of the previous step that is kept")
+        momentum: float = Field(0.0, ge=0, lt=1, description="kept share of the previous step")
         weight_decay: float = Field(
             0.0, ge=0, allow_inf_nan=False, description="L2 penalty: this times the parameter is added to its gradient"
         )
@@ -88,17 +88,17 @@ class Sgd(fedplug.Trainer):
         )  # fmt: skip
 
     def learning_rate(self, ctx: Context) -> float:
-        """Of the round, as `lr_decay` and a schedule over rounds say; one over steps multiplies it further.
+        """The round's learning rate by `lr_decay` and a schedule over rounds; one over steps multiplies it further.
 
-        A schedule grows linearly over `warm_up` rounds or steps. Cosine: (1 + cos(pi t)) / 2 for t from 0 behind the
-        warm-up to 1 behind the last round or step (Loshchilov and Hutter 2017, eq. 5, one cycle).
+        A schedule grows linearly over `warm_up` rounds or steps. Cosine: (1 + cos(pi t)) / 2 for t from 0 after the
+        warm-up to 1 after the last round or step (Loshchilov and Hutter 2017, eq. 5, one cycle).
         """
         options = self.options
         lr = float(options.lr * options.lr_decay**ctx.round)
         return lr if options.schedule_over == "steps" else lr * self._share(ctx.round, lambda: ctx.rounds)
 
     def stated_rate(self, ctx: Context) -> float | None:
-        """Learning rate of every step of the round; None where each has its own."""
+        """Learning rate of every step of the round; None if each has its own."""
         return None if self._varies() else self.learning_rate(ctx)
 
     def _varies(self) -> bool:
@@ -106,7 +106,7 @@ class Sgd(fedplug.Trainer):
         return bool(options.schedule_over == "steps" and (options.warm_up or options.schedule != "constant"))
 
     def _share(self, now: int, count: Callable[[], int]) -> float:
-        """What the schedule leaves of the learning rate in a round or step, 0-based, of so many."""
+        """The schedule's factor on the learning rate in a round or step, 0-based, of `count`."""
         options = self.options
         if now < options.warm_up:
             return float((now + 1) / (options.warm_up + 1))
@@ -125,14 +125,14 @@ class Sgd(fedplug.Trainer):
         yield from (lr * self._share(step, lambda: count) for step in itertools.count())
 
     def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
-        """One epoch over a batch that is all there is: one step, without momentum."""
+        """One epoch over a single batch: one step, without momentum."""
         changed = {"epochs": 1, "batch_size": batch_size, "momentum": 0.0}
         return self.varied(options=self.options.model_copy(update=changed))
 
     def local_objective(
         self, client: Client, loss: torch.Tensor, parameters: list[torch.Tensor], start: list[torch.Tensor]
     ) -> torch.Tensor:
-        """What a step descends: here the mean cross entropy of its batch. A trainer that adds a penalty overrides it.
+        """The objective of a step, here the mean cross entropy of its batch; trainers with a penalty override it.
 
         Args:
             client: the client.
@@ -146,8 +146,8 @@ class Sgd(fedplug.Trainer):
         self, logits: torch.Tensor, answers: torch.Tensor, weights: torch.Tensor | None
     ) -> torch.Tensor:
         """Mean loss of a batch of classes, with class weights where there are some: here the cross entropy. A trainer
-        with another one overrides it, and says in `learns` what it descends. A task with a loss of its own is asked in
-        its place, unless it is overridden.
+        with another one overrides it, and declares it in `learns`. A task with its own loss is used instead, unless
+        this is overridden.
         """
         import torch
 
@@ -161,7 +161,7 @@ class Sgd(fedplug.Trainer):
             ctx: the round; its number sets the learning rate.
 
         Returns:
-            `loss`: mean training loss of the last epoch, in nats. NaN or infinite where training diverged: that is a
+            `loss`: mean training loss of the last epoch, in nats. NaN or infinite if training diverged: that is a
             result, not an error.
 
         Raises:
@@ -195,7 +195,7 @@ class Sgd(fedplug.Trainer):
         _training_mode(model, single=min(count, options.batch_size) == 1)
         with seeded(seed, model.device):
             for _ in range(options.epochs):
-                # Numbers stay tensors until the end: asking for one waits for the device.
+                # Numbers stay tensors until the end, since reading one waits for the device.
                 losses = [take_step(inputs, labels) for inputs, labels in self.batches(client, model, rng)]
         return {"loss": float(torch.stack(losses).sum(dtype=torch.float64)) / count}
 
@@ -263,7 +263,7 @@ class Sgd(fedplug.Trainer):
         return take_step
 
     def mover(self, parameters: list[torch.Tensor]) -> Move:
-        """What a gradient does to the parameters in one step of a round, whose state begins anew here."""
+        """The function that applies a gradient in one step of a round, with a fresh state."""
         # The functional form, which torch.optim.SGD itself calls: building the class imports torch's compiler, which
         # costs every worker process about a second.
         import torch
@@ -275,7 +275,7 @@ class Sgd(fedplug.Trainer):
 
         def move(gradients: list[torch.Tensor], lr: float) -> None:
             if plain and not any(gradient.is_sparse for gradient in gradients):
-                torch._foreach_add_(parameters, gradients, alpha=-lr)  # all that is left of it then
+                torch._foreach_add_(parameters, gradients, alpha=-lr)  # the rest of SGD does nothing then
                 return
             sgd(
                 parameters, gradients, velocities, foreach=True, lr=lr, momentum=options.momentum,
@@ -287,7 +287,7 @@ class Sgd(fedplug.Trainer):
     def loss_of(
         self, client: Client, outputs: torch.Tensor, answers: torch.Tensor, weights: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Mean loss of a batch in the task of the client's data, with class weights where there are some.
+        """Mean loss of a batch in the task of the client's data, with class weights if given.
 
         Raises:
             SetupError: the task has another loss than the cross entropy, and there are class weights.
@@ -296,7 +296,8 @@ class Sgd(fedplug.Trainer):
         if task is None or not _own_loss(task) or type(self).batch_loss is not Sgd.batch_loss:
             return self.batch_loss(outputs, answers, weights)
         if weights is not None:
-            raise SetupError(f"class_weights weighs the cross entropy, and {task.name} descends the {task.descends}")
+            raise SetupError(f"class_weights applies to the cross entropy, but {task.name} descends the "
+                             f"{task.descends}")
         loss: torch.Tensor = task.losses(outputs, answers).mean()
         return loss
 
@@ -352,10 +353,10 @@ class Sgd(fedplug.Trainer):
 
 
 def batch_slices(count: int, size: int, merge_single: bool) -> list[slice]:
-    """Cuts `count` examples into batches of `size`; the last one holds what is left.
+    """Cuts `count` examples into batches of `size`; the last one holds the rest.
 
     Args:
-        count: how many examples there are.
+        count: the number of examples.
         size: of a batch, >= 1.
         merge_single: join a last batch of one example to the batch before it; without effect where `size` is 1.
     """

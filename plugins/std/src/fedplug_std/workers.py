@@ -1,12 +1,12 @@
-"""A worker process, from both ends: how it is started, asked, waited for and ended, and what it does meanwhile.
+"""Both ends of a worker process: its start, commands, waiting and end, and its own loop.
 
 Workers are never forked from the process that runs the protocol: torch and SEAL do not survive that, and it knows
-things that they must not. They are forked from one that has imported libraries and done nothing else, which saves
-seconds a worker, or spawned where the system has no such server.
+secrets that they must not have. They are forked from a process that has only imported libraries, which saves seconds a
+worker, or spawned if the system has no such server.
 
-Nobody waits for a worker for ever. It has `Job.timeout` seconds for the answer of one party; time in which the server
-is busy elsewhere does not count, since an answer that lies in the pipe is read first. One that is silent for longer is
-ended, and is then like one that has died.
+Waiting for a worker is limited. It has `Job.timeout` seconds for the reply of one party. Time in which the server is
+busy elsewhere does not count, since a reply in the pipe is read first. A worker that is silent for longer is ended, and
+then counts as dead.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from fedplug.engines.base import Job, draw_apart, host_of
 KEY_SERVER_WORKER = -1
 CLOSE_SECONDS = 2.0
 _LEAST = 600.0
-"""Seconds that a worker has at least for what it does for all of its parties together: start, save, load."""
+"""Least number of seconds for a worker's actions for all of its parties together: start, save, load."""
 _FAILED = b"failed "
-"""What an answer to a message begins with that is not a party's reply; replies are framed, and begin otherwise."""
+"""First byte of an answer that is not a party's reply; framed replies begin differently."""
 _LIBRARIES = ("fedplug.round.parties", "torch", "tenseal", "sklearn.datasets")
-"""What workers take seconds to import; those that this process needed, they will."""
+"""Modules that take workers seconds to import; they will need those that this process needed."""
 
 
 class Worker:
@@ -68,7 +68,7 @@ class Worker:
         """The answer that has begun to arrive; raises EOFError or OSError if the worker ends in the middle of it.
 
         Raises:
-            SetupError: the worker cannot go on, for a reason that is not its parties'.
+            SetupError: the worker cannot continue, for a reason other than its parties.
         """
         with self._passing():
             answer = self.pipe.recv_bytes()
@@ -77,7 +77,7 @@ class Worker:
         return answer
 
     def expect_done(self, command: str) -> None:
-        """Reads how a command ended.
+        """Reads the outcome of a command.
 
         Raises:
             SetupError: the worker failed.
@@ -92,7 +92,7 @@ class Worker:
             raise SetupError(f"{self.process.name} could not {command}: {failure}")
 
     def end(self) -> None:
-        """Ends the process, which was silent for too long; whoever reads from it finds that it has ended."""
+        """Ends the process, which was silent for too long; its readers notice the end."""
         given = f"--timeout {self._timeout}"
         self._silent = (
             f"was silent for longer than {given} allows, so the run ended it; if a client needs more time, use a "
@@ -101,7 +101,7 @@ class Worker:
         self.process.kill()
 
     def lost(self, when: str = "") -> PartyLost:
-        """Why there will be no answer from it."""
+        """Why it will not answer."""
         self.process.join(CLOSE_SECONDS)
         why = self._silent or f"ended{when} with code {self.process.exitcode}"
         return PartyLost(f"worker process {self.process.name} {why}")
@@ -125,12 +125,12 @@ class Worker:
 
 
 def _limit(pipe: Connection, seconds: int) -> None:
-    """From here on, reading and writing at this end raise BlockingIOError if nothing moves for so long.
+    """From here on, reading and writing at this end raise BlockingIOError if nothing moves for this time.
 
-    The kernel keeps the time, since a thread that does would take longer than many a message.
+    The kernel keeps the time, since a thread would be slower than many messages.
     """
     with socket.socket(fileno=os.dup(pipe.fileno())) as end:  # the same socket, and its options are its own
-        end.setblocking(True)  # whatever `socket.setdefaulttimeout` says
+        end.setblocking(True)  # independent of `socket.setdefaulttimeout`
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             end.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", seconds, 0))
 
@@ -139,7 +139,7 @@ def answering(workers: dict[Connection, Worker]) -> list[Connection]:
     """Waits until some of these workers answer or have ended, and ends those whose time is over.
 
     Args:
-        workers: that were asked something, by their pipes.
+        workers: the asked workers, by their pipes.
 
     Returns:
         The pipes of those; of one that has ended, reading raises.
@@ -156,8 +156,8 @@ def answering(workers: dict[Connection, Worker]) -> list[Connection]:
 
 
 def _context() -> ForkServerContext | SpawnContext:
-    """How workers are started. The first call in a process starts the server that they are forked from."""
-    if sys.platform != "linux":  # elsewhere libraries of the system do not survive a fork
+    """The way to start workers. The first call in a process starts the server that they are forked from."""
+    if sys.platform != "linux":  # on other systems, system libraries do not survive a fork
         return multiprocessing.get_context("spawn")
     from multiprocessing import forkserver, resource_tracker
 
@@ -183,7 +183,7 @@ def serve(pipe: Connection, job: Job, number: int, client_ids: list[int], enviro
     Ctrl-C is for the parent to handle; it closes the pipe.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ.update(environ)  # the server that workers are forked from has that of its own start
+    os.environ.update(environ)  # the server that workers are forked from has the environment of its start
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     draw_apart()
     with contextlib.suppress(EOFError, OSError):  # the parent has closed the pipe, perhaps while this was built

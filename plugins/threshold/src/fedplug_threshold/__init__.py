@@ -1,1 +1,1 @@
-"""Threshold encryption for fedplug: a joint RLWE key that nobody holds, opened by t of n clients together."""
+"""Threshold encryption for fedplug: a joint RLWE key that no party holds; t of n clients open together."""

@@ -1,16 +1,16 @@
-"""Sums under a joint key that nobody holds: `threshold.bfv`.
+"""Sums under a joint key that no party holds: `threshold.bfv`.
 
-    set-up     client    a nonce; from all of them follows a, which nobody chose
-               client    draws s_i, sends b_i and, in a letter to each client, a share of s_i; forgets s_i
-               client    adds the shares that it was sent: S_j
-               server    adds the b_i: the joint key, and tells it to all
+    set-up     client    a nonce (all nonces together give a, which no party chooses)
+               client    draws s_i, sends b_i and, in a letter to each client, a share of s_i, and forgets s_i
+               client    adds the shares that it received: S_j
+               server    adds the b_i: the joint key, and sends it to all
     upload     client    a ciphertext under the joint key
     opening    server    adds uploads, and names t clients that are to open the sum
                client    its part of the opening, with smudging noise and masks that cancel within the set
                server    adds the parts: the sum
 
-The server relays letters, which it cannot read. This holds against a server that is honest but curious, and fewer than
-t clients with it.
+The server relays letters, which it cannot read. This holds against a server that is honest but curious and colludes
+with fewer than t clients.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ if TYPE_CHECKING:
     from fedplug_threshold.ring import Residues
 
 SETS = 4
-"""How many sets of clients may be asked to open one sum, where clients of the ones before dropped out."""
+"""Largest number of sets of clients that are asked to open one sum, where clients of earlier sets dropped out."""
 LEAST = 3
-"""Updates in a sum that is opened: of two, each client subtracts its own and has the other's."""
+"""Fewest updates in an opened sum. With two, each client could subtract its own update and get the other's."""
 MOST_VALUES = 2**26
-"""Of a zone, for which `check` works out what smudging leaves visible."""
+"""Most values in a zone, for which `check` computes the leakage that smudging leaves."""
 _TAILS = 12.0
-"""Standard deviations of one client's noise that its numbers leave room for; P(|e| > 12 std) is 4e-33 a value."""
+"""Standard deviations of one client's noise that fit into its numbers; P(|e| > 12 std) is 4e-33 per value."""
 _OF_DELTA = 1e-2
-"""How much of delta the distance of all openings from ideal ones may be, which the ledger leaves out."""
+"""Largest share of delta for the distance of all openings from ideal ones, which the ledger leaves out."""
 _NONCE = 16
 _RELAYED_BYTES = 1 << 28
-"""Of letters that the server has in hand at once in the set-up: with a thousand clients all of them are 54 GB."""
+"""Bytes of letters that the server holds at once in the set-up. With a thousand clients, all of them are 54 GB."""
 
 
 @functools.lru_cache(maxsize=16)
@@ -64,14 +64,14 @@ def _scheme(parameters: Parameters) -> Scheme:
 
 @functools.lru_cache(maxsize=4)
 def _public_key(parameters: Parameters, joint: bytes, seed: bytes) -> list[NDArray[np.complex128]]:
-    """The joint key, ready to encrypt with; made once for the clients of a process."""
+    """The joint key, prepared for encryption. Made once for the clients of a process."""
     scheme = _scheme(parameters)
     (public,), (common,) = scheme.chain.unpack([joint], "the joint key"), scheme.chain.uniform(seed)
     return scheme.public_key(public, common)
 
 
 def _question(chosen: Sequence[int], c1: Sequence[bytes]) -> str:
-    """Stands for a set of clients and the ciphertexts that they open."""
+    """A digest of a set of clients and the ciphertexts that they open."""
     found = hashlib.blake2b(f"{sorted(chosen)}".encode(), digest_size=32)
     for data in c1:
         found.update(data)
@@ -79,44 +79,44 @@ def _question(chosen: Sequence[int], c1: Sequence[bytes]) -> str:
 
 
 class ThresholdBfv(Correspondent, fedplug.Sealer):
-    """Encrypt under a joint BFV key that nobody holds: t of the n clients open a sum together, and fewer learn nothing.
+    """Encrypt under a joint BFV key that no party holds: t of the n clients open a sum; fewer learn nothing.
 
     Each client has a share of the key, which is made once, before round 1. Sums are exact. Opened sums carry smudging
-    noise, which hides the noise of the ciphertexts; it is rounded away. Clients may drop out of a round as long as t
-    of those in the sum are left to open it. Holds against an honest-but-curious server with fewer than t clients.
+    noise, which hides the noise of the ciphertexts and is rounded away. Clients may drop out of a round as long as t of
+    those in the sum are left to open it. Holds against an honest-but-curious server with fewer than t clients.
     """
 
     class Options(fedplug.Options):
-        """Who opens, and what a sum can hold."""
+        """Which clients open a sum, and how large its values can be."""
 
         threshold: int | float | None = Field(
             None, gt=0,
-            description="t, how many clients open a sum together: a number of at least 2, or a share of the clients "
-            "below 1; default: more than half of them",
+            description="t, number of clients that open a sum together: a number of at least 2, or a share of the "
+            "clients below 1; default: more than half of them",
         )  # fmt: skip
         sums_visible_to: Literal["server", "clients"] = Field(
             "server", json_schema_extra={"formerly": "answer"},
-            description="who sees opened sums: the server, which passes them on to the clients, or the clients alone, "
-            "for whom they travel under a pad that no server knows",
+            description="the party that sees opened sums: the server, which passes them on to the clients, or only the "
+            "clients, for whom the sums travel under a pad that no server knows",
         )  # fmt: skip
         bits: int | None = Field(
             None, ge=12, le=48,
-            description="of the sum of one value; default: up to 32, as many as leave the most values a coefficient",
+            description="of the sum of one value; default: up to 32, with which the most values fit into a coefficient",
         )  # fmt: skip
         range: float | None = Field(
             None, gt=0, lt=math.inf,
-            description="largest magnitude of a weighted value; larger ones saturate. Default: the bound that a clip "
-            "before it leaves, with 12 standard deviations of the noise between them",
+            description="largest magnitude of a weighted value; larger ones saturate. Default: the bound of a clip "
+            "that comes before it, plus 12 standard deviations of any noise between them",
         )  # fmt: skip
         smudging_bits: int = Field(
             40, ge=10, le=64,
-            description="lambda: smudging noise is 2^lambda times what bounds the noise of a sum; refused where "
+            description="lambda: smudging noise is 2^lambda times the bound on the noise of a sum; refused where "
             "all openings together would differ from ideal ones by more than a hundredth of delta",
         )  # fmt: skip
         degree: Literal[4096, 8192, 16384] | None = Field(
             None,
             description="of the ring; default: the smallest that holds a sum. For a large model a larger one sends "
-            "fewer bytes a value",
+            "fewer bytes per value",
         )
 
     name: str
@@ -125,7 +125,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
 
     @property
     def site(self) -> Site:
-        """Where sums are opened."""
+        """The party that reads opened sums."""
         return "server" if self.options.sums_visible_to == "server" else "client"
 
     @property
@@ -133,10 +133,10 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         """Whether pads follow from a secret of all clients."""
         return self.options.sums_visible_to == "clients"
 
-    # -- what it says of itself ----------------------------------------------------------------------------------------
+    # -- description ---------------------------------------------------------------------------------------------------
 
     def threshold(self, clients: int) -> int:
-        """t, of so many clients.
+        """t for that many clients.
 
         Raises:
             ProtectionError: it is neither a number of clients nor a share of them.
@@ -151,21 +151,21 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         return math.ceil(wanted * clients) if wanted < 1 else int(wanted)
 
     def parameters(self, clients: int) -> Parameters:
-        """Of the ring, for so many clients in a run.
+        """Parameters of the ring, for that many clients in a run.
 
         Raises:
-            ProtectionError: there is none that holds their sums.
+            ProtectionError: no ring holds their sums.
         """
         options = self.options
         return choose(clients, self.threshold(clients), options.smudging_bits, options.bits, options.degree)
 
     def scheme(self, ctx: Context) -> Scheme:
-        """What parties compute with, in this run."""
+        """The scheme with which the parties compute in this run."""
         return _scheme(self.parameters(ctx.num_clients))
 
     @hookimpl
     def protect(self, known: Known, ctx: Context) -> Operations:
-        """A seal that nobody opens alone.
+        """A seal that no party opens alone.
 
         Raises:
             Misplaced: nothing bounds the values, or they are encrypted already.
@@ -197,7 +197,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         return FixedPoint(bound, ctx.num_clients, self.parameters(ctx.num_clients).bits)
 
     def check(self, recipe: Recipe) -> list[str]:
-        """What speaks against opening the sums of the recipe's clients."""
+        """Obstacles to opening the sums of the recipe's clients."""
         problems = []
         if recipe.min_clients < LEAST:
             problems.append(
@@ -247,7 +247,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         return f"threshold BFV: {who} open a sum together, under 2^{self.options.smudging_bits} of smudging"
 
     def reveals(self, ctx: Context) -> list[Reveals]:
-        """What the encryption leaves visible."""
+        """Quantities that the encryption leaves visible."""
         size = "the number of ciphertexts, and the number of scalars that travels with them"
         nonces = "fresh random numbers, from which the common polynomial of the key follows"
         keys = "each client's part of the joint public key, and sealed shares of its secret, which the server relays"
@@ -273,7 +273,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         """Has the clients make the joint key and its shares, once a run; at the server.
 
         Raises:
-            TooFewClients: fewer than open a sum are left.
+            TooFewClients: fewer clients are left than open a sum.
         """
         scheme = self.scheme(ctx)
         needed = scheme.parameters.threshold
@@ -299,7 +299,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
                     relayed[receiver][dealer] = letter
             if dealt:
                 holders &= set(cohort.ask_each(self.take_shares, relayed))
-        # The key is of all that dealt, and a holder has added up the shares of all of them; who missed one is none.
+        # The key comes from all that dealt. A holder has added up the shares of all; a client that missed one is none.
         self._require(len(holders), needed, "have a share of the key")
         (packed,) = scheme.chain.pack(joint[None])
         cohort.tell(self.take_key, [packed, self._seed(ctx, nonces), dealers])
@@ -308,7 +308,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
     def _dealt(
         self, cohort: Cohort, some: list[int], nonces: dict[int, bytes], scheme: Scheme
     ) -> dict[int, tuple[Residues, list[bytes]]]:
-        """By client, of some, its part of the key and its letters."""
+        """By client, its part of the key and its letters, for some clients at a time."""
         found = {}
         for dealer, given in cohort.ask_each(self.deal, dict.fromkeys(some, nonces)).items():
             try:
@@ -327,7 +327,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             raise TooFewClients(f"set-up of {self.name}: {count} clients {what}, and {needed} open a sum")
 
     def _seed(self, ctx: Context, nonces: dict[int, bytes]) -> bytes:
-        """Of the common polynomial: of all nonces, so that it is random where one of them is."""
+        """The seed of the common polynomial. It follows from all nonces, so it is random if one of them is."""
         seed = hashlib.blake2b(f"{ctx.digest} {self.name}".encode(), digest_size=16)
         for client_id, nonce in sorted(nonces.items()):
             seed.update(client_id.to_bytes(8, "big") + nonce)
@@ -335,7 +335,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
 
     @at_client
     def draw_nonce(self, client: Client) -> bytes:
-        """A nonce for the common polynomial, and the secret from which this client's smudging noise will follow."""
+        """A nonce for the common polynomial. Also draws the secret from which this client's smudging noise follows."""
         memory = client.memory(self)
         memory.update(nonce=secrets.draw()[:_NONCE], noise=secrets.draw(), dealt=False)
         nonce: bytes = memory["nonce"]
@@ -343,10 +343,10 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
 
     @at_client
     def deal(self, client: Client, nonces: dict[int, bytes]) -> list[Any]:
-        """Draws a secret, and gives its part of the joint key and letters with its shares, ascending by receiver.
+        """Draws a secret. Returns its part of the joint key and letters with its shares, ascending by receiver.
 
         Raises:
-            ProtectionError: its own nonce is not among them, too few clients are, or it has dealt before.
+            ProtectionError: its own nonce is missing, there are too few clients, or it has dealt before.
         """
         memory, me = client.memory(self), client.client_id
         scheme = self.scheme(client.ctx)
@@ -363,11 +363,11 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
 
     @at_client
     def take_shares(self, client: Client, letters: dict[int, bytes]) -> bool:
-        """Adds up shares of some that dealt; those of all are this client's share of the joint key.
+        """Adds up shares from some dealers. The shares of all dealers give this client's share of the joint key.
 
         Raises:
             MessageError: a letter does not open, or holds no share.
-            ProtectionError: it has the joint key already, or a share of one of these.
+            ProtectionError: it has the joint key already, or a share from one of these dealers.
         """
         memory, scheme = client.memory(self), self.scheme(client.ctx)
         before: list[int] = memory.get("dealers", [])
@@ -382,7 +382,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
 
     @at_client
     def take_key(self, client: Client, key: tuple[bytes, bytes, list[int]]) -> None:
-        """Keeps the joint public key. Who has not the shares of all clients that it is of encrypts, and opens nothing.
+        """Keeps the joint public key. A client without a share from every dealer encrypts, but opens nothing.
 
         Raises:
             ProtectionError: it has another key.
@@ -401,16 +401,16 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         """Multiplies the client's weight in, rounds and encrypts under the joint key.
 
         Raises:
-            ProtectionError: positions of the client's own, too many values, or no key.
+            ProtectionError: positions differ between clients, there are too many values, or there is no key.
         """
         if block.positions is not None:
             raise ProtectionError(
-                f"zone {block.zone} has positions of this client's own; {self.name} adds values one by one: let the "
-                "negotiation share the zone"
+                f"zone {block.zone} has positions that differ between clients; {self.name} adds values one by one: let "
+                "the negotiation share the zone"
             )
         if block.size > MOST_VALUES:
             raise ProtectionError(
-                f"zone {block.zone} has {block.size} scalars, and what smudging leaves visible was worked out for "
+                f"zone {block.zone} has {block.size} scalars, and the leakage under smudging was computed for "
                 f"{MOST_VALUES}; encrypt a part of the model"
             )
         assert ctx.known is not None
@@ -439,7 +439,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         """Adds ciphertexts modulo q.
 
         Raises:
-            ProtectionError: an upload that is not like the others; its client is blamed.
+            ProtectionError: an upload is not like the others; its client is blamed.
         """
         first, scheme = next(iter(blocks.values())), self.scheme(ctx)
         bound, weights = first.meta.get("bound"), getattr(ctx.party, "weights", {})
@@ -503,21 +503,21 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
     # -- the sum -------------------------------------------------------------------------------------------------------
 
     def gather(self, block: Block, ctx: Context) -> Block:
-        """Has t clients open the sum; at the server, for which it stays closed: a pad is on it.
+        """Has t clients open the sum. At the server, it stays closed under a pad.
 
         Raises:
-            TooFewClients: fewer of those in the sum are left.
+            TooFewClients: fewer than t of the clients in the sum are left.
         """
         phases, question = self._phases(block, ctx)
         packed = tuple(self.scheme(ctx).chain.pack(phases))
         return block.replace(ciphertexts=packed, meta={"bound": block.meta["bound"], "question": question})
 
     def open(self, block: Block, ctx: Context) -> Block:
-        """Has t clients open the sum, at the server; or reads what they opened, at a client.
+        """Has t clients open the sum, at the server; or reads the sum they opened, at a client.
 
         Raises:
-            TooFewClients: fewer of those in the sum are left.
-            ProtectionError: what they answer does not open it, or so many updates cannot give it.
+            TooFewClients: fewer than t of the clients in the sum are left.
+            ProtectionError: their parts do not open it, or the sum cannot be that of its updates.
         """
         scheme = self.scheme(ctx)
         if not isinstance(ctx.party, Client):
@@ -534,7 +534,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         return self._plain(block, sums, ctx)
 
     def _phases(self, block: Block, ctx: Context) -> tuple[Residues, str]:
-        """c0 + s c1 of a sum, or that and a pad, and what the pad follows from."""
+        """c0 + s c1 of a sum, or that plus a pad, and the origin of the pad."""
         if block.sealed_by != self.name:
             raise ProtectionError(f"{self.name} cannot open a {block.zone} block sealed by {block.sealed_by}")
         scheme = self.scheme(ctx)
@@ -553,7 +553,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
     def _parts(
         self, block: Block, c1: list[bytes], scheme: Scheme, ctx: Context
     ) -> tuple[list[int], list[Residues]]:
-        """Parts of an opening by one set of clients, the first one that answers as a whole; and which it is."""
+        """Parts of an opening by one set of clients, the first set that answers completely; and that set."""
         cohort, needed = ctx.party.cohort, scheme.parameters.threshold  # type: ignore[attr-defined]
         inside = sorted(block.meta["clients"])
         holders = [c for c in ctx.party.memory(self).get("holders", []) if c in inside]
@@ -586,18 +586,18 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
     def decrypt_share(self, client: Client, asked: tuple[str, list[int], list[int], list[bytes]]) -> list[bytes]:
         """This client's part of the opening of a sum, by a set of clients; the same for the same question.
 
-        It is told the zone, the clients in the sum, those of the set, and c1 of the sum's ciphertexts.
+        It receives the zone, the clients in the sum, those of the set, and c1 of the sum's ciphertexts.
 
         Raises:
             OpenedBefore: it has helped to open another sum of the round and zone.
-            ProtectionError: too few updates in the sum, a set that is none, or too many sets for one sum.
+            ProtectionError: too few updates are in the sum, the set is not valid, or there are too many sets for a sum.
         """
         zone, inside, chosen, c1 = asked
         memory, me, ctx = client.memory(self), client.client_id, client.ctx
         scheme = self.scheme(ctx)
         self._permit(client, inside, chosen, scheme)
         polynomials = scheme.chain.unpack(c1, f"the {zone} sum")
-        # Where clients open sums at home, what they open there is noted under the zone's name.
+        # Where clients open sums locally, those openings are noted under the zone's name.
         noted = zone if self.options.sums_visible_to == "server" else f"{zone}, by shares"
         with client.openings.once(ctx.round, noted, "", sorted(inside), c1):
             self._count_set(client, zone, chosen)
@@ -634,7 +634,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             )
 
     def _count_set(self, client: Client, zone: str, chosen: list[int]) -> None:
-        """Notes for which sets this client has answered; each shows the sum under other smudging noise."""
+        """Notes the sets for which this client has answered. Each shows the sum under different smudging noise."""
         memory = client.memory(self)
         if memory.get("round") != client.ctx.round:
             memory.update(round=client.ctx.round, sets={})
@@ -648,7 +648,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             known.append(list(chosen))
 
     def open_upload(self, block: Block, sender: int, parties: Sequence[Party]) -> Block | None:
-        """One upload, with the secret key that t clients among the parties put together of their shares."""
+        """One upload, opened with the secret key that t clients among the parties reconstruct from their shares."""
         clients = [party for party in parties if isinstance(party, Client) and "share" in party.memory(self)]
         if not clients or not isinstance(block.meta.get("bound"), float):
             return None

@@ -1,4 +1,4 @@
-"""Values as whole numbers of at least 0, on a step with which the sum of all clients fits its field."""
+"""Values as non-negative whole numbers, on a step with which the sum of all clients fits its field."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class FixedPoint:
-    """How values of clients become numbers from 0 to 2 `largest`, and their sum a sum of values again.
+    """Converts values of clients into numbers from 0 to 2 `largest`, and their sum into a sum of values.
 
-    Everything follows from public numbers, so every party works out the same.
+    Everything follows from public numbers, so all parties compute the same.
 
     Attributes:
-        bound: no scalar of a client is larger, in units of the values; what is sent, so after weighting. It counts as
-            the float32 next to it where that is larger, since that is what clipping in float32 leaves.
+        bound: largest magnitude of a client's scalar as sent (after weighting), in units of the values. It is rounded
+            up to the next float32 if needed, since clipping in float32 can leave that value.
         clients: n, the most clients in a sum.
         bits: of the field of a sum.
 
     Raises:
-        ProtectionError: numbers that cannot be, or too few bits for that many clients.
+        ProtectionError: invalid numbers, or too few bits for that many clients.
     """
 
     bound: float
@@ -86,10 +86,10 @@ class FixedPoint:
         return found
 
     def values(self, sums: NDArray[np.int64], contributors: int) -> NDArray[np.float64]:
-        """The sum of values that a sum of so many clients' numbers is; exact up to 53 bits, shape (m,).
+        """The sum of values that a sum of `contributors` clients' numbers represents; exact up to 53 bits, shape (m,).
 
         Raises:
-            ProtectionError: so many clients cannot give such a sum.
+            ProtectionError: the sum cannot be that of `contributors` clients.
         """
         if len(sums) and not 0 <= sums.min() <= sums.max() <= 2 * self.largest * contributors:
             raise ProtectionError(

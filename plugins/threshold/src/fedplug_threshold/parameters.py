@@ -2,14 +2,14 @@
 
     log2 q  >=  log2(sum of n values / step)  +  log2(noise)  +  lambda  +  log2(t clients' smudging)  +  2
 
-What a coefficient carries is the field of the sum, as often as it fits; the noise of a sum of n ciphertexts; 2^lambda
-times above it the noise that hides it when t clients open the sum; and two bits, one for the sign of all that noise and
-one by which a wrong share is noticed.
+A coefficient holds the field of the sum, as many times as it fits, and the noise of a sum of n ciphertexts. 2^lambda
+times larger is the noise that hides that noise when t clients open the sum. Two more bits are one for the sign of all
+that noise, and one that reveals a wrong share.
 
-The noise of a sum is e U + s W + E, with U, W and E sums of what n clients drew for it, s and e sums of what n clients
-drew for the key (Mouchet et al., PoPETs 2021, Sec. IV-E). Given s and e, whose squared norms are below twice their
-expectation but for 2^-900, its coefficients are sub-Gaussian with the variance `noise_variance`, and beyond `TAIL`
-deviations with a probability below 2 exp(-72) = 2^-102.
+The noise of a sum is e U + s W + E. U, W and E are sums of the draws of n clients for it, and s and e are sums of the
+draws of n clients for the key (Mouchet et al., PoPETs 2021, Sec. IV-E). The squared norms of s and e are below twice
+their expectation but for 2^-900. Given s and e, the coefficients of the noise are sub-Gaussian with the variance
+`noise_variance`, and beyond `TAIL` deviations with a probability below 2 exp(-72) = 2^-102.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ LIMITS = {4096: 106, 8192: 214, 16384: 430}
 """Largest log2 q at 128 bits of security against classical attacks, with a ternary secret and errors of deviation 3.19,
 by degree: Bossuat et al., "Security Guidelines for Implementing Homomorphic Encryption" (IACR CiC 1(4), 2024)."""
 STANDARD = {4096: 109, 8192: 218, 16384: 438}
-"""The same by the HomomorphicEncryption.org standard (2018, Table 1), which is a little laxer."""
+"""The same by the HomomorphicEncryption.org standard (2018, Table 1), which is slightly less strict."""
 
 ERROR_VARIANCE, TERNARY_VARIANCE = 42 / 4, 2 / 3
-"""Of `fedplug_std.he_random`: centred binomial of 42 bits (deviation 3.24), and -1, 0, 1 with equal chances. Both are
-strictly sub-Gaussian: their moments are those of a normal distribution of this variance at most."""
+"""Of `fedplug_std.he_random`: centred binomial of 42 bits (deviation 3.24), and -1, 0, 1 with equal probability. Both
+are strictly sub-Gaussian: their moments are at most those of a normal distribution of this variance."""
 TAIL = 12.0
-"""Standard deviations that noise stays within."""
+"""Number of standard deviations that bounds the noise."""
 SPREAD = 4
-"""How many uniform integers a coefficient of smudging noise is the sum of; see `fedplug_threshold.smudging`."""
+"""Number of uniform integers whose sum is a coefficient of smudging noise; see `fedplug_threshold.smudging`."""
 MOST_BITS, FEWEST_BITS = 55, 30
-"""Of a prime: products in `fedplug_threshold.ring` are exact below, and primes are found that are 1 modulo 2N above."""
+"""Of a prime. Below, products in `fedplug_threshold.ring` are exact; above, there are primes that are 1 modulo 2N."""
 MARGIN_BITS = 8
 """Sums stay below (1 - 2^-8) of their field, so that they fit below a prime just under a power of two."""
 _MOST_FIELDS = 64
 _WIDEST, _FINEST = 32, 16
-"""Bits of a field unless an option says so: as many as leave the most fields, so many at most, and as many as 16 bits
-of one client's value need at least."""
+"""Default bits of a field: as many as leave the most fields, at most the first number, and at least as many as 16 bits
+of one client's value need."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Parameters:
-    """Of the ring, the fields in a coefficient, and the noise.
+    """Parameters of the ring, the fields in a coefficient, and the noise.
 
     Attributes:
         clients: n, the most ciphertexts in a sum, and the most clients that made the key.
-        threshold: t, how many clients open.
+        threshold: t, the number of clients that open.
         smudging: lambda.
         degree: N.
         primes: of q. The first holds noise alone; each of the others holds `fields` of a sum.
-        fields: how many fields lie above each prime but the first.
+        fields: number of fields above each prime but the first.
         bits: of a field.
-        guard: bits of the second prime below its fields, of noise too.
-        smudge_bits: of each of the `SPREAD` uniform integers that a coefficient of smudging noise is the sum of.
+        guard: bits of the second prime below its fields, for noise too.
+        smudge_bits: of each of the `SPREAD` uniform integers whose sum is a coefficient of smudging noise.
     """
 
     clients: int
@@ -91,11 +91,11 @@ class Parameters:
 
     @property
     def opened_noise(self) -> float:
-        """The noise of an opened sum is smaller: t clients' smudging, and the sum's."""
+        """Bound on the noise of an opened sum: t clients' smudging noise, and the sum's."""
         return TAIL * math.sqrt(self.threshold) * self.smudge_deviation + self.noise
 
     def addends(self) -> dict[str, float]:
-        """What log2 q is made of, in bits."""
+        """The addends of log2 q, in bits."""
         smudged = math.log2(self.smudge_deviation / self.noise) - self.smudging
         found = {
             f"{self.per_coefficient} sums of {self.bits} bits": float(self.per_coefficient * self.bits),
@@ -107,19 +107,19 @@ class Parameters:
         return found | {"rounded up": self.log2_modulus - sum(found.values())}
 
     def describe(self) -> str:
-        """All of it in a line."""
+        """All of it in one line."""
         parts = " + ".join(f"{bits:.1f} ({what})" for what, bits in self.addends().items())
         return (
             f"N={self.degree}, log2 q = {self.log2_modulus:.1f} of {LIMITS[self.degree]} allowed at 128 bits = {parts}"
         )
 
     def log2_leak(self, values: float) -> float:
-        """log2 of how far from ideal openings are in all, in total variation; see `fedplug_threshold.smudging`.
+        """log2 of the total variation between all openings and ideal ones; see `fedplug_threshold.smudging`.
 
         Args:
-            values: how many values are opened in all; a sum that is opened by several sets of clients counts as often.
+            values: number of values opened in all. A sum that several sets of clients open counts once per set.
         """
-        # |v| <= B sqrt(2) / TAIL a coefficient in the mean, and a coefficient hides `per_coefficient` values.
+        # On average |v| <= B sqrt(2) / TAIL per coefficient, and a coefficient hides `per_coefficient` values.
         shift = self.noise * math.sqrt(2 * values) / TAIL
         return math.log2(shift * math.sqrt(FISHER) / (2 * self.smudge_deviation))
 
@@ -130,17 +130,17 @@ FISHER = 1.03858
 
 def noise_variance(degree: int, clients: int) -> float:
     """Sub-Gaussian variance of a coefficient of the noise of a sum of n ciphertexts under a key of n clients."""
-    norms = 2 * degree * clients  # of s and e: twice what is expected, but for their variances
+    norms = 2 * degree * clients  # of s and e: twice the expectation, but for their variances
     return clients * (2 * norms * ERROR_VARIANCE * TERNARY_VARIANCE + ERROR_VARIANCE)
 
 
 def noise_bound(degree: int, clients: int) -> float:
-    """B, which no coefficient of that noise reaches but for 2^-102."""
+    """B, the bound on a coefficient of that noise, but for 2^-102."""
     return TAIL * math.sqrt(noise_variance(degree, clients))
 
 
 def smudge_deviation(bits: int) -> float:
-    """Standard deviation of the sum of `SPREAD` uniform integers of so many bits."""
+    """Standard deviation of the sum of `SPREAD` uniform integers of `bits` bits."""
     return math.sqrt(SPREAD * (4.0**bits - 1) / 12)
 
 
@@ -148,14 +148,14 @@ def smudge_deviation(bits: int) -> float:
 def choose(
     clients: int, threshold: int, smudging: int = 40, bits: int | None = None, degree: int | None = None
 ) -> Parameters:
-    """The smallest degree that holds a field; as many fields as the table allows there; the smallest q for these.
+    """The smallest degree that holds a field, as many fields as the table allows there, and the smallest q for these.
 
     Args:
         clients: n.
         threshold: t.
         smudging: lambda, in bits.
-        bits: of the sum of one value; None takes the most up to 32 with which the most fields fit into a coefficient.
-        degree: N; None takes the smallest. A larger one sends fewer bytes a value, since the noise is paid for once a
+        bits: of the sum of one value; None takes the most, up to 32, with which the most fields fit into a coefficient.
+        degree: N; None takes the smallest. A larger one sends fewer bytes per value, since the noise is paid once per
             coefficient.
 
     Raises:
@@ -171,7 +171,7 @@ def choose(
     for size in [degree] if degree else sorted(LIMITS):
         found = [made for width in widths if (made := _most(clients, threshold, smudging, size, width))]
         if found:
-            return max(found, key=lambda made: made.per_coefficient)  # of several the first, and so the widest
+            return max(found, key=lambda made: made.per_coefficient)  # the first of several, and so the widest
     size = degree or max(LIMITS)
     needed = widths[-1] + math.log2(_opened(size, clients, threshold, smudging)) + 2
     raise ProtectionError(
@@ -192,7 +192,7 @@ def _opened(degree: int, clients: int, threshold: int, smudging: int) -> float:
 
 
 def _most(clients: int, threshold: int, smudging: int, degree: int, width: int) -> Parameters | None:
-    """As many fields of a width as the degree allows; None: not one."""
+    """As many fields of a width as the degree allows; None if not one fits."""
     below = math.ceil(math.log2(_opened(degree, clients, threshold, smudging)) + 2 + 2.0 ** (1 - MARGIN_BITS))
     guard = max(2, below - MOST_BITS)
     first = max(FEWEST_BITS, below - guard)
@@ -214,7 +214,7 @@ def _most(clients: int, threshold: int, smudging: int, degree: int, width: int) 
 
 @functools.lru_cache(maxsize=256)
 def _primes(sizes: tuple[int, ...], step: int) -> tuple[int, ...]:
-    """Different primes just below powers of two; 1 modulo `step`, so that other libraries' transforms take them."""
+    """Different primes just below powers of two. They are 1 modulo `step`, so that other libraries' transforms fit."""
     found: list[int] = []
     for bits in sizes:
         number = (1 << bits) - step + 1
@@ -227,7 +227,7 @@ def _primes(sizes: tuple[int, ...], step: int) -> tuple[int, ...]:
 
 
 def _is_prime(number: int) -> bool:
-    """Miller and Rabin's test, which with these bases is right below 3 10^24 (Sorenson & Webster 2017)."""
+    """Miller and Rabin's test, which with these bases is exact below 3 10^24 (Sorenson & Webster 2017)."""
     odd, halvings = number - 1, 0
     while odd % 2 == 0:
         odd, halvings = odd // 2, halvings + 1

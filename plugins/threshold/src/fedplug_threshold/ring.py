@@ -1,7 +1,7 @@
-"""Polynomials modulo X^N + 1 and q, a product of primes, as residues modulo each; `fedplug_std.he_ring` is for one.
+"""Polynomials modulo X^N + 1 and q, a product of primes, as residues modulo each; `fedplug_std.he_ring` handles one.
 
-Products with small polynomials are its. Here are products of two polynomials of any coefficients, which partial
-decryptions need, products modulo a prime of up to 55 bits, and the digits of a number of which residues are known.
+That module multiplies by small polynomials. This one has products of two arbitrary polynomials, which partial
+decryptions need, products modulo a prime of up to 55 bits, and the digits of a number whose residues are known.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Residues: TypeAlias = "NDArray[np.uint64]"
-"""Of polynomials, modulo each prime: shape (..., L, N)."""
+"""Polynomials modulo each prime: shape (..., L, N)."""
 
 _LIMBS, _LIMB = 3, 19
 """A residue of at most 55 bits is cut into three limbs of 19, 19 and 17 bits."""
 _AT_ONCE = 1024
 """Columns of a matrix product: a few megabytes with all limbs."""
 _MOST_TERMS = 4096
-"""Of a sum of products of limbs that floating-point arithmetic adds exactly: 3 x 2^12 x 2^38 < 2^53."""
+"""Most terms of a sum of products of limbs that floating-point arithmetic adds exactly: 3 x 2^12 x 2^38 < 2^53."""
 
 
 def times(first: NDArray[Any], second: NDArray[Any] | int, modulus: int) -> NDArray[np.uint64]:
     """Products modulo a number of at most 55 bits, exactly.
 
-    The quotient is worked out in floating point, which is off by 17 at most; the rest is then of magnitude below 2^60,
-    so arithmetic modulo 2^64 gives it, whatever wraps on the way.
+    The quotient is computed in floating point, with an error of at most 17. The remainder then has a magnitude below
+    2^60, so arithmetic modulo 2^64 gives it, even if intermediate results wrap.
 
     Args:
         first, second: residues in [0, modulus), of shapes that fit each other.
@@ -71,7 +71,7 @@ class Chain:
 
     @property
     def most_terms(self) -> int:
-        """How many residues may be added up in 64 bits before they are reduced."""
+        """Number of residues that can be added up in 64 bits before they are reduced."""
         return 1 << 64 - max(ring.bits for ring in self.rings)
 
     def reduce(self, sums: Residues) -> None:
@@ -81,7 +81,7 @@ class Chain:
     def plus(self, first: Residues, second: Residues) -> Residues:
         """Sums of residues."""
         total: Residues = first + second
-        np.minimum(total, total - self.moduli, out=total)  # below 0 is a huge number here
+        np.minimum(total, total - self.moduli, out=total)  # a negative number is a huge one here
         return total
 
     def minus(self, first: Residues, second: Residues) -> Residues:
@@ -119,7 +119,7 @@ class Chain:
         """Inverse of `pack`, shape (m, L, N).
 
         Raises:
-            MessageError: bytes that are no polynomial of this ring; the message says of what.
+            MessageError: bytes are not a polynomial of this ring; the message names it by `what`.
         """
         for index, data in enumerate(packed):
             if not isinstance(data, bytes) or len(data) != self.packed:
@@ -154,11 +154,11 @@ class Chain:
         return self.rings[0].spectrum(cut)
 
     def product(self, residues: Residues, fixed: NDArray[np.complex128]) -> Residues:
-        """Products of polynomials with one, whose `limbs` are given, exactly.
+        """Exact products of polynomials with one polynomial, given by its `limbs`.
 
-        A coefficient of a product of limbs, of both signs and below 2^18, is about 2^41 at N = 4096, where rounding is
-        off by 0.005 at most in what was measured, and by 0.014 at N = 16384. Polynomials that somebody made up to have
-        a large spectrum are another matter: `Ring.products` refuses what is 1 / 4 off an integer.
+        A coefficient of a product of limbs, of both signs and below 2^18, is about 2^41 at N = 4096. There rounding was
+        off by at most 0.005 in our measurements, and by 0.014 at N = 16384. Polynomials crafted to have a large
+        spectrum differ: `Ring.products` refuses a result that is 1 / 4 off an integer.
 
         Args:
             residues: shape (m, L, N).
@@ -175,7 +175,7 @@ class Chain:
                 found[row, place] = _joined(ring.products(sums[place], one), ring.modulus)
         return found
 
-    # -- numbers of which residues are known ---------------------------------------------------------------------------
+    # -- numbers given by their residues -------------------------------------------------------------------------------
 
     @functools.cached_property
     def _inverses(self) -> list[list[int]]:
@@ -231,6 +231,6 @@ def matrix_product(first: NDArray[np.uint64], second: NDArray[np.uint64], modulu
 
 
 def _cut(numbers: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Limbs of at least 0, shape (3, ...)."""
+    """Non-negative limbs, shape (3, ...)."""
     mask = np.uint64((1 << _LIMB) - 1)
     return np.stack([(numbers >> np.uint64(_LIMB * place) & mask).astype(np.float64) for place in range(_LIMBS)])

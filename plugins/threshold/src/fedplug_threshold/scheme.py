@@ -1,19 +1,19 @@
-"""BFV under a joint key, of which every client has a share (Mouchet et al., PoPETs 2021 and J. Cryptology 2023).
+"""BFV under a joint key of which every client has a share (Mouchet et al., PoPETs 2021 and J. Cryptology 2023).
 
-    joint key     b = sum b_i,  b_i = -a s_i + e_i;  secret s = sum s_i, which nobody ever has
+    joint key     b = sum b_i,  b_i = -a s_i + e_i,  secret s = sum s_i, which no party ever has
     shares        S_j = sum_i f_i(j + 1), f_i Shamir's polynomial of s_i
-    ciphertext    c0 = b u + e0 + Delta m,  c1 = a u + e1;  ciphertexts are added modulo q
+    ciphertext    c0 = b u + e0 + Delta m,  c1 = a u + e1,  and ciphertexts are added modulo q
     opening       h_j = lambda_j S_j c1 + smudging + masks that cancel,  by the t clients of one set
                   c0 + sum h_j = Delta m + noise
 
-Only sums are needed, so that there is no relinearisation and no plaintext modulus: messages are fields of whole numbers
-at fixed places of the mixed-radix digits modulo q (`fedplug_threshold.ring.Chain.digits`). The first digit holds noise
-alone, the second noise in its lowest `guard` bits, the rest of it and all others hold fields.
+Only sums are needed, so there is no relinearisation and no plaintext modulus. Messages are fields of whole numbers at
+fixed places of the mixed-radix digits modulo q (`fedplug_threshold.ring.Chain.digits`). The first digit holds noise
+alone. The second digit holds noise in its lowest `guard` bits. The rest of it and all other digits hold fields.
 
-The masks of an opening are shares of zero, one for each pair of clients in the set. Without them the server could put a
-set together, have part of it answer, and ask the same clients as members of another set: lambda_j S_j c1 + e and
-lambda'_j S_j c1 + e' with known lambdas are two equations that give S_j c1 away, since both noises are small (a test
-does it). With them the answers of a set that is not complete are uniform numbers, and those of a complete one show
+The masks of an opening are shares of zero, one for each pair of clients in the set. Without them the server could form
+a set, have part of it answer, and ask the same clients as members of another set. Then lambda_j S_j c1 + e and
+lambda'_j S_j c1 + e' with known lambdas are two equations that reveal S_j c1, since both noises are small (a test
+demonstrates it). With the masks, the answers of an incomplete set are uniform numbers, and those of a complete one show
 s c1 + noise and nothing else.
 """
 
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from fedplug_threshold.ring import Residues
 
 _CHUNK = 8
-"""Ciphertexts worked on at once: a megabyte or two."""
+"""Number of ciphertexts processed at once: a megabyte or two."""
 _TRIES = 8
-"""Secrets are drawn until one fits the bound of `Ring.fixed`, which one in millions does not."""
+"""Secrets are drawn until one fits the bound of `Ring.fixed`. One in millions does not."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Scheme:
-    """All that parties do with keys and ciphertexts, under one choice of parameters."""
+    """All operations of parties on keys and ciphertexts, under one choice of parameters."""
 
     parameters: Parameters
 
@@ -60,11 +60,11 @@ class Scheme:
     def contribution(self, common: Residues, holders: Sequence[int]) -> tuple[Residues, Residues]:
         """One client's part of the key: b_i, shape (L, N), and shares of s_i, shape (holders, L, N).
 
-        s_i is drawn here and dropped: its shares are all that is left of it.
+        s_i is drawn here and dropped. Only its shares remain.
 
         Args:
             common: a, shape (L, N).
-            holders: who gets a share, this client among them.
+            holders: the clients that get a share, including this client.
         """
         chain, secrets = self.chain, Secrets()
         for _ in range(_TRIES):
@@ -92,7 +92,7 @@ class Scheme:
         return total
 
     def public_key(self, joint: Residues, common: Residues) -> list[NDArray[np.complex128]]:
-        """Halves of b and a, ready to be multiplied with, by prime: shape (2, 2, N / 2)."""
+        """Transforms of b and a for products, by prime: shape (2, 2, N / 2)."""
         keys = []
         for place, ring in enumerate(self.chain.rings):
             both = np.stack([joint[place], common[place]])
@@ -107,11 +107,11 @@ class Scheme:
     # -- messages ------------------------------------------------------------------------------------------------------
 
     def count(self, size: int) -> int:
-        """Ciphertexts of so many values."""
+        """Number of ciphertexts for that many values."""
         return -(-size // (self.chain.degree * self.parameters.per_coefficient))
 
     def _scales(self) -> list[list[int]]:
-        """By field, what it is multiplied by, modulo each prime."""
+        """By field, its factor modulo each prime."""
         found, below = [], self.chain.primes[0] << self.parameters.guard
         product = self.chain.primes[0]
         for many, prime in zip(self.parameters.fields, self.chain.primes[1:], strict=True):
@@ -132,10 +132,10 @@ class Scheme:
         return total
 
     def encrypt(self, key: Sequence[NDArray[np.complex128]], numbers: NDArray[np.int64]) -> Residues:
-        """Ciphertexts of numbers of at least 0 and below 2^bits, shape (m, 2, L, N) for (size,).
+        """Ciphertexts of non-negative numbers below 2^bits, shape (m, 2, L, N) for (size,).
 
         Args:
-            key: as `public_key` gives it.
+            key: the result of `public_key`.
             numbers: value after value, field by field within a coefficient's place.
         """
         chain, fields = self.chain, self.parameters.per_coefficient
@@ -159,7 +159,7 @@ class Scheme:
         """The sums of fields that phases c0 + s c1 hold, shape (size,) for (m, L, N).
 
         Raises:
-            ProtectionError: there is more noise in them than there can be: a share was wrong, or a ciphertext.
+            ProtectionError: they hold more noise than possible: a share or a ciphertext was wrong.
         """
         chain, guard, bits = self.chain, self.parameters.guard, self.parameters.bits
         middle = chain.primes[0] << guard - 1
@@ -199,9 +199,10 @@ class Scheme:
             me: j.
             holders: the set, t clients.
             c1: of the ciphertexts, shape (m, L, N).
-            noise: 32 bytes, for this set and these ciphertexts alone, of which the smudging noise is drawn.
-            masks: 16 bytes that this client shares with each other one of the set, for this set and these ciphertexts
-                alone; the one with the lower number adds what they stand for, the other subtracts it.
+            noise: 32 bytes, for this set and these ciphertexts alone. The smudging noise is drawn from them.
+            masks: 16 bytes that this client shares with each other client of the set, for this set and these
+                ciphertexts alone. The client with the lower number adds the polynomial they seed, the other subtracts
+                it.
         """
         chain = self.chain
         weights = shamir.weight(tuple(holders), me, chain.primes)
@@ -212,7 +213,7 @@ class Scheme:
         return chain.minus(total, self._masks([masks[other] for other in holders if other < me], len(c1)))
 
     def _masks(self, seeds: Sequence[bytes], count: int) -> Residues:
-        """The sum of what seeds stand for, shape (count, L, N)."""
+        """The sum of the polynomials that seeds give, shape (count, L, N)."""
         chain, terms = self.chain, 1
         total = np.zeros((count, len(chain.primes), chain.degree), np.uint64)
         for seed in seeds:
@@ -232,7 +233,7 @@ class Scheme:
         return self.read(functools.reduce(self.chain.plus, parts, c0), size)
 
     def decrypt(self, secret: Residues, pairs: Residues, size: int) -> NDArray[np.int64]:
-        """What ciphertexts hold, with the secret key, which t clients that collude can put together.
+        """The content of ciphertexts, by the secret key, which t colluding clients can reconstruct.
 
         Raises:
             ProtectionError: it is another key.
@@ -251,7 +252,7 @@ class Scheme:
         """Inverse of `pack_pairs`.
 
         Raises:
-            MessageError: bytes that are no ciphertext; the message says of what.
+            MessageError: bytes are not a ciphertext; the message names it by `what`.
         """
         cut = self.chain.packed
         if any(not isinstance(data, bytes) for data in ciphertexts):

@@ -1,8 +1,8 @@
 """Shamir's t-of-n sharing of polynomials modulo q (Shamir 1979; for RLWE keys Mouchet, Bertrand & Hubaux 2023, Sec. 3).
 
-A polynomial of the ring is a vector of coefficients modulo each prime p of q. Each of these is shared by itself over
-the field of p: the dealer draws f of degree t - 1 with f(0) the coefficient, and client i gets f(i + 1). So fewer than
-t shares are independent of the secret, by Shamir's theorem, and sums of shares are shares of sums.
+A polynomial of the ring is a vector of coefficients modulo each prime p of q. Each coefficient is shared separately
+over the field of p: the dealer draws f of degree t - 1 with f(0) the coefficient, and client i gets f(i + 1). So fewer
+than t shares are independent of the secret, by Shamir's theorem, and sums of shares are shares of sums.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def deal(chain: Chain, secret: Residues, holders: Sequence[int], threshold: int) -> Residues:
-    """Shares of a polynomial, shape (holders, L, N); those of any `threshold` holders are the secret's.
+    """Shares of a polynomial, shape (holders, L, N). Those of any `threshold` holders determine the secret.
 
     Args:
         chain: the ring.
@@ -33,7 +33,7 @@ def deal(chain: Chain, secret: Residues, holders: Sequence[int], threshold: int)
         threshold: t.
 
     Raises:
-        ProtectionError: there is no such sharing.
+        ProtectionError: no such sharing exists.
     """
     if not 2 <= threshold <= len(holders):
         raise ProtectionError(
@@ -42,7 +42,7 @@ def deal(chain: Chain, secret: Residues, holders: Sequence[int], threshold: int)
         )
     _check(holders)
     shares = np.empty((len(holders), *secret.shape), np.uint64)
-    curves = chain.uniform(new_seed(), threshold - 1)  # the coefficients of f, but for f(0)
+    curves = chain.uniform(new_seed(), threshold - 1)  # the coefficients of f, except f(0)
     for place, prime in enumerate(chain.primes):
         powers = _powers(holders, threshold - 1, prime)
         shares[:, place] = matrix_product(powers, curves[:, place], prime)
@@ -52,7 +52,7 @@ def deal(chain: Chain, secret: Residues, holders: Sequence[int], threshold: int)
 
 
 def weight(holders: Sequence[int], holder: int, primes: Sequence[int]) -> NDArray[np.uint64]:
-    """Lagrange's coefficient of a holder's share where these holders open, modulo each prime, shape (L, 1).
+    """Lagrange's coefficient of a holder's share if these holders open, modulo each prime, shape (L, 1).
 
     lambda_j = prod_{k != j} x_k / (x_k - x_j), x_k = k + 1.
 
@@ -74,7 +74,7 @@ def weight(holders: Sequence[int], holder: int, primes: Sequence[int]) -> NDArra
 
 
 def combine(chain: Chain, shares: dict[int, Residues]) -> Residues:
-    """What shares of so many holders as needed are together, shape (L, N); of fewer it is noise.
+    """The polynomial that enough holders' shares determine, shape (L, N). With fewer shares it is noise.
 
     Args:
         chain: the ring.
@@ -97,7 +97,7 @@ def _check(holders: Sequence[int]) -> None:
 
 
 def _powers(holders: Sequence[int], count: int, prime: int) -> NDArray[np.uint64]:
-    """(x, x^2, ..., x^count) of each holder's x, a row each."""
+    """(x, x^2, ..., x^count) of each holder's x, one row each."""
     places = np.array(holders, np.uint64) + np.uint64(1)
     powers = np.empty((len(holders), count), np.uint64)
     power = np.ones(len(holders), np.uint64)

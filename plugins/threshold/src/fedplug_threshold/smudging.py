@@ -1,13 +1,13 @@
 """The noise that hides a ciphertext's own noise when it is opened (smudging, or flooding).
 
-Each coefficient is the sum of four uniform integers of b bits, less its mean: of deviation sigma = 2^b / sqrt(3), which
-is 2^lambda times the bound on the noise of a sum, and never beyond 2^(b + 1). It is drawn exactly, in integers.
+Each coefficient is the sum of four uniform integers of b bits, less its mean. Its deviation sigma = 2^b / sqrt(3) is
+2^lambda times the bound on the noise of a sum. It is never beyond 2^(b + 1), and is drawn exactly, in integers.
 
-How much of a noise v shows behind it: the Hellinger distance of the density f and f shifted by v fulfils
-H^2 <= v^2 J / 8, with the Fisher information J = 1.0386 / sigma^2 of four uniform numbers' sum; it adds over
+How much it reveals of a noise v: the Hellinger distance of the density f and f shifted by v fulfils
+H^2 <= v^2 J / 8, with the Fisher information J = 1.0386 / sigma^2 of the sum of four uniform numbers. It adds up over
 coefficients, rounds and questions that follow from earlier answers, and the total variation is at most sqrt(2) H. So
-openings with noises v in all differ from such without by |v|_2 sqrt(J) / 2 at most: with the square root of how many
-values are opened. With a single uniform number, as smudging often has it, it would grow with their number.
+openings with total noise v differ from openings without by at most |v|_2 sqrt(J) / 2, which grows with the square root
+of the number of opened values. With a single uniform number, as is common, it would grow with their number.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from fedplug_threshold.ring import Chain, Residues
 
 _LOW = 48
-"""Bits of the lower of two parts in which an integer is drawn; so the upper one has 48 at most, too."""
+"""Bits of the lower of two parts in which an integer is drawn, so that the upper one has at most 48 too."""
 _AT_ONCE = 8
-"""Polynomials that are drawn at once."""
+"""Number of polynomials that are drawn at once."""
 
 
 def draw(chain: Chain, key: bytes, count: int, bits: int) -> Residues:
-    """Noise polynomials modulo q, shape (count, L, N); the same for the same key.
+    """Noise polynomials modulo q, shape (count, L, N). The same key gives the same noise.
 
     Args:
         chain: the ring.
-        key: 32 secret bytes, of AES-256 in counter mode; for one opening alone.
-        count: of polynomials.
+        key: 32 secret bytes, for AES-256 in counter mode; used for one opening only.
+        count: number of polynomials.
         bits: b, at most 96.
     """
     stream = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
@@ -58,7 +58,7 @@ def draw(chain: Chain, key: bytes, count: int, bits: int) -> Residues:
 
 
 def _sums(data: bytes, shape: tuple[int, ...], bits: int) -> NDArray[np.uint64]:
-    """Sums of `SPREAD` uniform integers of so many bits, shape (m, N)."""
+    """Sums of `SPREAD` uniform integers of `bits` bits, shape (m, N)."""
     words = np.frombuffer(data, np.uint64).reshape(shape) & np.uint64((1 << bits) - 1)
     sums: NDArray[np.uint64] = words.sum(axis=0, dtype=np.uint64)
     return sums

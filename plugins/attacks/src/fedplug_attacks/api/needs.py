@@ -1,4 +1,4 @@
-"""What an attack needs of a view, and why one that lacks it does not do."""
+"""An attack's requirements for a view, and the reasons why a view does not meet them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def role(layout: Layout, name: str, num_classes: int = 0) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class Needs:
-    """What an attack needs of a view; where it is not met the attack does not run, and says why.
+    """An attack's requirements for a view. If they are not met, the attack does not run and reports why.
 
     Attributes:
         update: an observed update of a single client.
@@ -46,16 +46,17 @@ class Needs:
         tensors: role or parameter name -> `any` (some of its entries visible) or `all`; the roles are `last_weight`,
             `last_bias`, `first_weight`, `first_bias`, and `model` (all parameters together).
         batch_size: the number of examples must be known, and lie in this range (least, most).
-        loss: that the update descends; None: any.
-        equal_classes: that no class counts more in the loss than another; False: the attack knows what to do.
+        loss: the loss that the update must descend; None: any.
+        equal_classes: whether all classes must have the same weight in the loss; False: the attack handles weights.
         classification: one label an example (no segmentation).
-        candidates: a challenge of examples whose membership is asked.
+        candidates: a membership challenge.
         public: public examples.
-        told: something that the target told in a negotiation, or that its uploads show besides values. The question is
-            then about all of the target's data, also where a batch is probed: negotiations look at all of them.
-        rounds: every round of the target that the adversary saw (`View.observations`), which takes a while to make of
-            many messages. The attacked one may be the only one: no attack is refused for that.
-        sums: an opened sum of several clients' updates will do, where no single one is visible.
+        told: something that the target sent in a negotiation, or that its uploads show in addition to values. The
+            question is then about all of the target's data, even if a batch is probed, because negotiations use all of
+            them.
+        rounds: every round of the target that the adversary saw (`View.observations`), which takes a while with many
+            messages. The attacked round may be the only one: no attack is refused for that.
+        sums: an opened sum of several clients' updates is enough if no single one is visible.
     """
 
     update: bool = True
@@ -72,7 +73,7 @@ class Needs:
     sums: bool = False
 
     def describe(self) -> str:
-        """A line for people."""
+        """A readable line."""
         parts = [name for name in ("update", "model", "candidates", "public", "told", "rounds") if getattr(self, name)]
         parts += [f"{how} of {name}" for name, how in self.tensors]
         if self.batch_size:
@@ -87,24 +88,24 @@ class Needs:
             return f"the model at that time is not known to the adversary {view.adversary}"
         if self.classification and view.segmentation:
             what = f"the task is {view.task}" if view.task else "the model labels pixels"
-            return f"{what}, and the attack is for one label an example"
+            return f"{what}, but the attack needs one label for each example"
         if self.candidates and view.candidates is None:
             return "there is no challenge of candidate examples for this target"
         if self.public and public is None:
             return "it needs public examples; write data: {public: 200, ...} in the recipe"
         if self.told and not view.told:
-            return f"the adversary {view.adversary} reads nothing that this client told in a negotiation"
+            return f"the adversary {view.adversary} reads nothing that this client sent in a negotiation"
         if not self.update:
             return ""
         if view.update is None:
             return f"the adversary {view.adversary} sees no update of this client"
         update, meaning = view.update, view.update.meaning
         if len(update.contributors) != 1 and not self.sums:
-            return f"what is visible is a sum of {len(update.contributors)} updates, not a single one"
+            return f"the visible part is a sum of {len(update.contributors)} updates, not a single one"
         if self.loss and meaning.loss != self.loss:
-            return f"the update descends {meaning.loss}, and the attack is for {self.loss}"
+            return f"the update descends {meaning.loss}, but the attack is for {self.loss}"
         if self.loss and self.equal_classes and meaning.class_weights:
-            return f"the update descends weighted {meaning.loss}, and the attack is for {self.loss}"
+            return f"the update descends weighted {meaning.loss}, but the attack is for {self.loss}"
         if self.batch_size:
             least, most = self.batch_size
             if meaning.examples is None:
@@ -131,8 +132,8 @@ def _hidden(update: ObservedUpdate, name: str, how: str, num_classes: int) -> st
     if how == "all" and not visible.all():
         return f"{np.count_nonzero(~visible)} of {visible.size} entries of {name} are hidden"
     if not visible.any():
-        seen = f"; {update.unplaced} values are seen, but not where they belong" if update.unplaced else ""
+        seen = f"; {update.unplaced} values are seen, but their positions are unknown" if update.unplaced else ""
         if (update.states == Seen.SCRAMBLED).any():
-            seen += "; nothing proves that the bytes sent in their place hide them"
+            seen += "; no proof shows that the bytes sent instead hide them"
         return f"all {visible.size} entries of {name} are hidden{seen}"
     return ""

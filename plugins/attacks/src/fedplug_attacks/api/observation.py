@@ -1,7 +1,7 @@
-"""What an adversary sees of one update: a value and a state for each entry; hidden values are absent, never 0.
+"""An adversary's view of one update: a value and a state for each entry. Hidden values are absent, never 0.
 
-Treating a hidden entry as the value 0 makes protection look near-perfect; an attack that knows which entries are hidden
-often succeeds on the same view. So values that were not seen do not exist here, and whoever wants zeros has to ask.
+Treating a hidden entry as the value 0 makes protection look near-perfect. An attack that knows which entries are hidden
+often succeeds on the same view. So unseen values do not exist here, and an attack that wants zeros must request them.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ class Seen(enum.IntEnum):
     ABSENT = 0
     """Not seen, or seen without knowing where in the model it belongs."""
     CLEAR = 1
-    """Its value is known (up to rounding)."""
+    """Seen: its value is known up to rounding."""
     NOISED = 2
-    """Its value is known up to noise of a known standard deviation."""
+    """Seen with noise of a known standard deviation."""
     ENCRYPTED = 3
     """It crossed the wire under a key that this adversary does not hold."""
     RETAINED = 4
-    """The client kept it to itself."""
+    """The client did not send it."""
     SCRAMBLED = 5
-    """It crossed the wire as bytes under a key that this adversary does not hold, and nothing proves that they hide it:
-    somebody may read it from such bytes alone."""
+    """It crossed the wire as bytes under a key that this adversary does not hold, and no proof shows that they hide it.
+    A stronger adversary might read it from these bytes alone."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Clipped:
-    """A public norm that part of an update was scaled down to where it was longer, in units of the update.
+    """A public norm that bounds part of an update: longer parts are scaled down to it. In units of the update.
 
     Attributes:
-        norm: the largest norm; one for each layer of the model, infinite for a layer that was not scaled down.
-        order: of the norm: 2 or 1; infinity: magnitudes were cut off instead.
-        where: positions in the model that it is the norm of, ascending; a layer's norm is of those among them.
-        noised: True where noise came afterwards, so that nobody sees whether it acted; else it did.
-        link: who clipped.
+        norm: the largest norm; or one for each layer of the model, infinite for a layer that was not scaled down.
+        order: order of the norm: 2 or 1; infinity: each magnitude was clipped.
+        where: positions in the model that it covers, ascending; a layer's norm covers those in the layer.
+        noised: True if noise came afterwards, so that nobody sees whether it acted; else it acted.
+        link: the link that clipped.
     """
 
     norm: float | tuple[float, ...]
@@ -68,25 +68,25 @@ class Clipped:
 
 
 class Meaning(Record, frozen=True):
-    """What the numbers of an update are: public facts of the recipe, and sizes where a message told them.
+    """The meaning of an update's numbers: public facts of the recipe, and sizes that messages showed.
 
     With plain gradient descent, update = sign x lr x (sum over `steps` of the mean gradient of a batch).
 
     Attributes:
-        sign: -1: an update is the local model minus the one it started from.
+        sign: -1 if an update is the local model minus the one it started from.
         lr: learning rate of the round; None where the trainer has none.
         steps: gradient steps behind the update; None where the adversary cannot know.
         batch_size: examples in each step; None where unknown.
         examples: of the client, in this update; None where unknown.
         epochs: times the client went through its examples; None where unknown.
-        loss: what the steps descend: `cross_entropy`, or what the trainer says in words.
-        class_weights: of the loss, one a class; None: all alike.
+        loss: the loss that the steps descend: `cross_entropy`, or the trainer's description.
+        class_weights: weights of the loss, one a class; None: equal.
         training_mode: True where the model computes its gradients in training mode (batch norm, dropout).
         momentum, weight_decay: of the optimiser.
-        grid: values are multiples of it, so that each may be off by half of it; 0 where it is not known.
-        clip_norm: what is visible, or part of it, may have been scaled down to this norm, the smallest if there are
-            several, so that its size says nothing; None without a clip, or where values are shorter. What exactly was
-            scaled is in `ObservedUpdate.clips`.
+        grid: values are multiples of it, so that each may be off by half of it; 0 if unknown.
+        clip_norm: the visible values, or part of them, may have been scaled down to this norm (the smallest of
+            several), so that their size is not informative; None without a clip, or if values are shorter.
+            `ObservedUpdate.clips` has the details.
     """
 
     sign: int = -1
@@ -153,11 +153,10 @@ class ObservedUpdate:
         states: uint8 (P,), values of `Seen`.
         values: float32 (n,), of the visible entries, in ascending order of position; local model minus global model.
         sigma: float32 (n,), standard deviation of the noise on each: 0 clear, NaN unknown.
-        meaning: what the numbers are.
-        unplaced: how many values were seen whose place in the model the adversary does not know; they count as absent.
-        clips: what visible values may have been scaled down to, in the order in which it happened.
-        subtracted: zones that were closed, and whose values are an opened sum less what the adversary knows of the
-            others in it.
+        meaning: the meaning of the numbers.
+        unplaced: number of values seen whose position in the model the adversary does not know; they count as absent.
+        clips: norms that visible values may have been scaled down to, in order.
+        subtracted: sealed zones whose values are an opened sum minus the known updates of all others in it.
 
     Raises:
         ViewError: the arrays do not fit each other.
@@ -194,14 +193,13 @@ class ObservedUpdate:
     def as_gradient(self, vector: NDArray[np.float32] | None = None) -> ObservedUpdate:
         """The estimate of the mean gradient behind it, update / (sign x reach), with its noise scaled alike.
 
-        Exact for one step of plain gradient descent; for many steps it is the mean along the path, later steps counted
-        less where there is momentum (what an attack fed with the raw update would call protected, it is not). A clip
-        may have made it smaller: whoever compares a gradient of its own with it must clip that alike (`clips`, which
-        are in units of the gradient then).
+        It is exact for one step of plain gradient descent. For many steps it is the mean along the path, with later
+        steps counted less under momentum. A clip may have made it smaller: clip your own gradient in the same way
+        before you compare (`clips`, which are then in units of the gradient).
 
         Args:
-            vector: float32 (P,), the model it was made from: what weight decay added is then taken off again, exactly
-                after one step. None, or where a clip may have scaled the sum of both: it stays in.
+            vector: float32 (P,), the model it was made from. Weight decay is then subtracted, exactly after one step.
+                If it is None, or if a clip may have scaled the sum of both, the decay stays in.
 
         Raises:
             ViewError: the learning rate or the number of steps is not known.
@@ -256,15 +254,15 @@ class ObservedUpdate:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Observation:
-    """What an adversary saw of the target in one round.
+    """An adversary's observation of the target in one round.
 
     Attributes:
         round: 0-based.
-        update: what it saw of the target's update, or of a sum.
+        update: the observed update of the target, or a sum.
         vector: float32 (P,), the global model it was made from, as far as the adversary knows it; else None.
         buffers: batch-norm statistics that travelled with that model, by name; empty where they stay at the clients.
-        same_examples: whether it was made from the same examples as the attacked update, as everybody knows; False
-            where nobody says so.
+        same_examples: whether it was certainly made from the same examples as the attacked update; False if that is not
+            declared.
     """
 
     round: int

@@ -1,7 +1,7 @@
-"""What a malicious server does: it hands out a model of its making, so that the updates made from it tell more.
+"""A malicious server's planted models, which make the clients' updates reveal more.
 
 The architecture stays as the recipe has it, since every party checks the recipe's digest; only the weights are chosen.
-Clients train on them as on any global model, and protect their updates as ever.
+Clients train on them as on any global model, and protect their updates as usual.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Plants(abc.ABC):
-    """An attack that chooses the models which clients are handed, for the adversary `malicious_server`.
+    """An attack that chooses the models that clients receive, for the adversary `malicious_server`.
 
     Attributes:
         for_each_target: whether it plants other models for each target, which takes a probe for each.
@@ -36,7 +36,7 @@ class Plants(abc.ABC):
         Args:
             view: of the server before clients train: the honest `vector` and `model`, and no update. `target` is None,
                 or with `for_each_target` the client that is attacked. When the attack is called afterwards,
-                `view.vector` is what its target was handed.
+                `view.vector` is the model that its target received.
             ctx: the public facts.
 
         Raises:

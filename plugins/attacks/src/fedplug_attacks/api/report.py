@@ -1,6 +1,6 @@
-"""What an attack gives back, and the form that the scorer, the pictures and the result files rely on.
+"""An attack's report, in the form that the scorer, the pictures and the result files rely on.
 
-Attacks are plugins: an answer of the wrong shape costs its own target, and nothing else.
+Attacks are plugins: a report of the wrong shape costs its own target, and nothing else.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ _ITS_OWN = (FINISHED, DIVERGED, NOT_APPLICABLE)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AttackReport:
-    """What an attack found. Whether that is a success only the scorer can say, which knows the truth.
+    """An attack's findings. Only the scorer, which knows the truth, can call them a success.
 
     Attributes:
         status: `finished`, `diverged` or `not_applicable` from an attack; the scorer makes `success`, `failed` or
             `inconclusive` of the first two.
-        metrics: numbers of the attack's own, such as its final loss.
+        metrics: the attack's own numbers, such as its final loss.
         reason: one sentence, where the status is not `finished`.
         images: float32 (n, C, H, W) in [0, 1]: the examples it believes the update was made from, in any order; of a
             table rows (n, d), in the units of its columns.
         labels: int64 (n,), the label of each.
         counts: (K,), how many examples of each class there were, before any renormalisation.
-        presence: float64 (K,), for each class a score that is higher the more it looks as if there were any; None:
-            that of the counts.
+        presence: float64 (K,), for each class a score that is higher the more likely its presence; None: that of the
+            counts.
         tokens: int64 (t,), distinct tokens that it believes the inputs hold, in any order.
-        share: of the examples, 0 to 1, that it believes to have the attribute which is asked.
+        share: the share of the examples, 0 to 1, that it believes to have the requested attribute.
         texts: int64 (n, T), whole inputs where these are tokens, in any order.
         members: float64 (m,), for each candidate a score that is higher the more it looks like a member.
         seed: of its randomness.
         gradient_evaluations: how many gradients of the model it computed.
         losses: its objective over time, thinned out.
-        unfit: why a failure would say nothing, in a clause: how badly what a search found explains what it saw, or how
-            few examples the question is about. Empty where a failure counts; else it is inconclusive.
+        unfit: why a failure would be inconclusive, in a clause: the search result does not explain the observation, or
+            the question covers too few examples. Empty if a failure counts.
     """
 
     status: Status
@@ -80,12 +80,12 @@ def checked(report: Any, view: View) -> AttackReport:
         view: what it was given.
 
     Raises:
-        ViewError: it is not a report, or something in it is not what it should be.
+        ViewError: it is not a report, or a field has the wrong form.
     """
     if not isinstance(report, AttackReport):
         raise ViewError(f"the attack gave a {type(report).__name__}, not an AttackReport")
     if report.status not in _ITS_OWN:
-        raise ViewError(f"the attack gave the status {report.status!r}; of its own it can say {', '.join(_ITS_OWN)}")
+        raise ViewError(f"the attack gave the status {report.status!r}; an attack can give {', '.join(_ITS_OWN)}")
     found = dataclasses.replace(
         report,
         metrics={str(name): _number(value, name) for name, value in report.metrics.items()},
@@ -128,7 +128,7 @@ def _number(value: Any, name: str) -> float:
 
 
 def _array(value: Any, name: str, dtype: type, shape: tuple[int | None, ...]) -> NDArray[Any] | None:
-    """The value as an array of that shape, where None stands for any length."""
+    """The value as an array of that shape, in which None means any length."""
     if value is None:
         return None
     try:

@@ -1,11 +1,11 @@
-"""Several rounds of a target at once, for attacks on one: the same examples under many models, with other masks.
+"""Several rounds of a target for attacks on one: the same examples under many models, with different masks.
 
     each_round(view)    a view for each round that was made from the same examples
     stacked(view)       one view of a first layer that has the rows of all these rounds
 
-An entry that is hidden in one round is visible in another, so that a mask that moves shows, in the end, all of it; and
-noise that is drawn anew in every round averages out. An attack that asks for `Needs(rounds=True)` has the rounds in
-`View.observations`, and need not know how either is done:
+An entry that is hidden in one round is visible in another, so a mask that moves shows everything in the end. Noise that
+is drawn afresh in every round averages out. An attack with `Needs(rounds=True)` has the rounds in `View.observations`,
+and these functions combine them:
 
     for one in each_round(view):            # match the gradient of each at its own model
         matcher = Matcher(one, "adaptive", batch, device)
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 def of_the_same(view: View, most: int | None = None) -> list[int]:
     """Places in `view.observations` of the rounds that show the examples of the attacked update; ascending.
 
-    Those are the attacked one, and earlier ones that were made from the same examples alone and of which anything is
-    visible. Where there are more than `most`, they are evenly spaced, the last among them.
+    These are the attacked one, and earlier ones that were made from the same examples only and have visible entries. If
+    there are more than `most`, they are evenly spaced and include the last.
 
     Args:
         view: with observations.
@@ -55,7 +55,7 @@ def of_the_same(view: View, most: int | None = None) -> list[int]:
 def each_round(view: View, most: int | None = None) -> list[View]:
     """A view for each round of the same examples, as if that round were attacked; the attacked one is the last.
 
-    Each has a model of its own in the state of that round, where the adversary knows it; else no model and no vector.
+    Each has its own model in the state of that round if the adversary knows it; else no model and no vector.
 
     Args:
         view: with observations; without any the answer is the view alone.
@@ -81,8 +81,8 @@ def stacked(view: View, most: int | None = None) -> View:
     """A view of one first layer with the rows of all rounds of the same examples.
 
     The gradient of row i of a first fully connected layer is sum_n g_n[i] x_n, in every round with other g and the same
-    inputs x. So the rows of R rounds are those of one layer that is R times as wide: of rank B still, and any attack on
-    the gradient of a first layer does with it as with one round. A row is what it was where it was hidden in part.
+    inputs x. So the rows of R rounds are those of one layer that is R times as wide and still of rank B. Any attack on
+    the gradient of a first layer works on it as on one round. Partly hidden rows stay partly hidden.
 
     The result has a layout of that layer alone, `view.meaning` of the attacked round, rows in its units (update over
     learning rate), and the rows of the models where the adversary knows all of them; no model, and no clips: these keep

@@ -1,9 +1,9 @@
-"""What clients sent besides their updates: ballots, sensitivity vectors, masks, sizes of zones, who is in a group.
+"""Messages of clients other than updates: ballots, sensitivity vectors, masks, sizes of zones, group members.
 
-A negotiation asks every client something that follows from its data. The values are not an update, and often nothing
-but a bitmap; who reads them learns about the data all the same. Here they are taken from recorded messages as they are,
-and read without knowing whose negotiation it was: a packed bitmap as one bit a scalar, a list of positions as a mask,
-a vector as one number a scalar.
+A negotiation asks every client for something that follows from its data. The values are not an update, and often only a
+bitmap, but they still reveal facts about the data. This module takes them from recorded messages and reads them without
+knowing the negotiation: a packed bitmap as one bit a scalar, a list of positions as a mask, a vector as one number a
+scalar.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 UPLOAD, MEMBERS = "upload", "members"
-"""`Told.method` of what follows from an upload, and of who shares a client's group."""
+"""`Told.method` of facts from an upload, and of the members of a client's group."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Told:
-    """One thing that a client told, or that became known of it, apart from the values of its update.
+    """One fact that a client sent, or that became known about it, other than the values of its update.
 
     Attributes:
-        component: that asked, by its name in the recipe; of an upload `fedplug`.
-        method: of the component that answered; `upload`; or `members`.
+        component: the component that asked, by its name in the recipe; `fedplug` for an upload.
+        method: the component's method that replied; `upload`; or `members`.
         round: 0-based; -1 for the set-up.
-        client_id: who told it.
-        value: a reply as it came, or as a secret of the adversary's opens it; of an upload the positions of a zone,
-            or without any the number of its values; of `members` the ids of all that are in the client's group.
-        zone: of an upload; empty otherwise.
-        asked: what the question said besides.
-        placed: False where positions in it are under a key that the adversary does not hold. It can be read as if
-            they were not, and what is found is noise.
+        client_id: the client.
+        value: a reply, as sent or as opened with a secret of the adversary; for an upload the positions of a zone, or
+            the number of its values if it has none; for `members` the ids of the client's group.
+        zone: the zone of an upload; else empty.
+        asked: further content of the question.
+        placed: False if positions in it are under a key that the adversary does not hold. Reading it as if they were
+            not gives noise.
     """
 
     component: str
@@ -51,7 +51,7 @@ class Told:
     placed: bool = True
 
     def scalars(self, layout: Layout) -> NDArray[np.float64] | None:
-        """What it says of each scalar of the model, float64 (P,); None where it cannot be read as such.
+        """Its value for each scalar of the model, float64 (P,); None if it cannot be read as such.
 
         A packed bitmap and a list of positions give 1 where a scalar is named and 0 elsewhere; one number a scalar
         is taken as it is; one a layer goes to all scalars of the layer. What is not finite is 0.
@@ -88,13 +88,13 @@ def _finite(values: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def tellings(messages: Iterable[Message], known: MutableMapping[Message, list[Told]]) -> Iterator[Told]:
-    """What clients replied, oldest first. A reply answers the last call of the message before it.
+    """The clients' replies, oldest first. A reply answers the last call of the message before it.
 
     Errors, and replies of clients that say that they are behind, tell nothing.
 
     Args:
-        messages: those that were read.
-        known: what each reply told, kept for the next time: the same messages are read for many targets.
+        messages: the messages that were read.
+        known: a cache of the content of each reply, because the same messages are read for many targets.
     """
     asked: dict[str, Message] = {}
     for message in messages:
@@ -123,11 +123,11 @@ def _told_by(question: Message, reply: Message) -> list[Told]:
 
 
 def groups_seen(messages: Iterable[Message], clients: Iterable[int]) -> list[list[int]]:
-    """Who shares a group with whom, as messages show it: calls that stay in force are the same for all of a group.
+    """The groups of clients that messages show: calls that stay in force are the same for all clients of a group.
 
     Args:
-        messages: those that were read.
-        clients: whose groups are asked for; one that was sent nothing of that kind is in none.
+        messages: the messages that were read.
+        clients: the clients to group; one that received nothing of that kind is in no group.
     """
     groups: list[tuple[set[int], set[int]]] = []  # sequence numbers, clients
     heard: dict[str, set[int]] = {}

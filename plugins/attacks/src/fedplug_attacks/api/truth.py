@@ -1,4 +1,4 @@
-"""What was true of a target: held by the scorer alone, after an attack has given its answer."""
+"""The truth about a target: held by the scorer alone, and used after an attack has given its report."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class Truth:
     """The private data behind one update. No attack receives it; metrics compare what an attack found with it.
 
     Attributes:
-        images: float32 (n, C, H, W) in [0, 1]: what the client's update was made from; of a table its rows (n, d).
+        images: float32 (n, C, H, W) in [0, 1], the examples behind the client's update; for a table its rows (n, d).
         labels: int64 (n,).
         num_classes: K.
         regions: uint8 (n, H, W), which privacy-sensitive field a pixel shows (0 none); None where the data has none.
         region_names: names of the fields 1, 2, ...
         members: bool (m,), which of the candidates the client had; None without a challenge.
         update: float32 (P,), the update before any protection; None where it was not made again.
-        observed: what the adversary saw of it; None where it saw none.
+        observed: the adversary's view of it; None if it saw none.
         scale: float32 (d,), the public spread of each column, where the examples are rows of a table; else None.
         tokens: int64, the distinct tokens of the inputs, where these are tokens; else None.
         texts: int64 (n, T), the inputs, where these are tokens, else None.
-        attribute: bool (n,), which examples have the attribute that the recipe asks for; None where it asks for none.
-        public_share: of the public examples, that have it; None without any.
-        missed: how many images there are beside these that the attack offered nothing for; set by the scorer.
+        attribute: bool (n,), which examples have the attribute that the recipe requests; None if it requests none.
+        public_share: share of the public examples that have it; None without public examples.
+        missed: number of further images that the attack offered nothing for; set by the scorer.
     """
 
     images: NDArray[np.float32]
@@ -59,7 +59,7 @@ class Truth:
         return self.measured(self.images)
 
     def measured(self, examples: NDArray[np.float32]) -> NDArray[np.float64]:
-        """The same of other examples of that shape."""
+        """The same for other examples of that shape."""
         values = examples.astype(np.float64)
         return values if self.scale is None else values / self.scale
 

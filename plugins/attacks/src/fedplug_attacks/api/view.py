@@ -1,4 +1,4 @@
-"""What one adversary knows of one target, and who attacks with it."""
+"""One adversary's knowledge of one target, and the context of the attack that uses it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Attribute:
-    """An attribute of examples that is asked of a target.
+    """An attribute of examples that an attack looks for.
 
     Attributes:
-        name: of it, such as `sex=female` or `age above 50`.
+        name: its name, such as `sex=female` or `age above 50`.
         public: bool (n,), which public examples have it; without any public ones empty.
-        column: of the rows of the table, where it follows from one that the model is given; else None.
+        column: the table column that decides it, if the model is given this column; else None.
         above: a row has it where that column is above this.
     """
 
@@ -41,33 +41,33 @@ class Attribute:
 class View:
     """Everything one adversary knows about one target: built from recorded messages and the keys it holds.
 
-    Nothing in it leads to a party or to anybody's data, but for the candidates of a membership challenge, which are
-    the question of that game, not its answer.
+    Nothing in it leads to a party or to private data, except the candidates of a membership challenge, which are the
+    question of that game, not its answer.
 
     Attributes:
         adversary: `server`, `eavesdropper`, `client`, `server+client`, `key_server`, `released`, ...
-        messages: those it could read, in order.
-        target: the client that is attacked; None where everybody is.
+        messages: the messages that it could read, in order.
+        target: the attacked client; None if all are.
         round: 0-based, in which the update was made.
-        update: what it saw of the target's update; None if nothing.
+        update: the observed update of the target; None if it saw nothing.
         vector: float32 (P,), the global model the update was made from, as far as it knows it; else None.
         personal: float32 (P,), the target's own model, where the adversary has it; else None.
         initial: float32 (P,), the public model that the first round started from.
-        learns: for each round before this one, what the trainer says of itself, as the recipe makes it public; shorter
-            where it says nothing of some.
-        model: the model of the recipe (a `TorchModel` of the adversary's own), holding `vector`; None if unknown.
+        learns: for each round before this one, the trainer's public declaration; shorter if it declares nothing for
+            some.
+        model: the adversary's own copy of the recipe's model (a `TorchModel`), holding `vector`; None if unknown.
         num_classes: outputs of the model.
         shape: (C, H, W) of one example.
         mean, std: per channel; inputs in [0, 1] are standardised with them.
-        segmentation: True where the model gives something else than one class an example, such as one a pixel.
+        segmentation: True if the model predicts something other than one class an example, such as one a pixel.
         task: what the recipe calls its task; empty where it names none.
-        attribute: that the recipe asks of the target (`attack: {truth: ...}`); None where it asks none.
-        candidates: of a membership challenge: examples, of which some were the target's; None without one.
-        heard: what clients sent besides their updates, all of them, as far as it was read: see `told` and `told_by`.
+        attribute: the attribute that the recipe requests (`attack: {truth: ...}`); None if it requests none.
+        candidates: examples of a membership challenge, some of which were the target's; None without one.
+        heard: messages of all clients other than updates, as far as they were read: see `told` and `told_by`.
         observations: every round of the target that the adversary saw up to the attacked one, which is the last of them
-            if it saw that; ascending. Each is read when it is asked for, and is the attack's own. Empty where the
-            attack's `Needs.rounds` does not ask for them.
-        seed: for the attack's own randomness; another one for each target.
+            if it saw that; ascending. Each is read on request, and the attack may change it. Empty if the attack's
+            `Needs.rounds` does not request them.
+        seed: for the attack's own randomness; different for each target.
     """
 
     adversary: str
@@ -94,11 +94,11 @@ class View:
 
     @property
     def told(self) -> tuple[Told, ...]:
-        """What the target sent in negotiations, and what its uploads show besides values; oldest first."""
+        """The target's messages in negotiations, and facts other than values from its uploads; oldest first."""
         return () if self.target is None else self.told_by(self.target)
 
     def told_by(self, client_id: int) -> tuple[Told, ...]:
-        """The same of any client, the adversary's own among them."""
+        """The same for any client, including the adversary's own."""
         return tuple(told for told in self.heard if told.client_id == client_id)
 
     def uploads(self, round: int | None = None) -> Iterator[tuple[int, int, Mapping[str, Block]]]:
@@ -112,11 +112,11 @@ class View:
 
 @dataclasses.dataclass(eq=False)
 class Attacker(Party):
-    """Who runs an attack: outside every party of the run, with a view and the public facts.
+    """The context of an attack: outside every party of the run, with the public facts.
 
     Attributes:
         device: torch device to compute on.
-        progress: told `(done, total, loss)` as an attack goes on; the loss is its objective, or None.
+        progress: called with `(done, total, loss)` during an attack; the loss is its objective, or None.
     """
 
     device: str = "cpu"

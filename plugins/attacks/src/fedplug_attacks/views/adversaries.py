@@ -1,12 +1,12 @@
 """Who an adversary is: which recorded messages it can read, and which keys it holds.
 
-    server          every message, and what keys the aggregation server has (none that opens ciphertexts)
-    malicious_server  the same, and it hands out a model of its making in a probe
+    server          every message, and the keys of the aggregation server (none that opens ciphertexts)
+    malicious_server  the same, and it plants its own model in a probe
     eavesdropper    every message on links that are not protected
-    client          its own messages, keys and plan; and what an eavesdropper sees
-    key_server      the messages of its line, and its secret key
+    client          its own messages, keys and plan, and those that an eavesdropper sees
+    key_server      the messages of its link, and its secret key
     released        no message: the published models
-    a+b             who collude see and hold what any of them does: server+client:1+client:2
+    a+b             colluding parties share all messages and keys: server+client:1+client:2
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ MALICIOUS = "malicious_server"
 
 
 def plants(name: str) -> bool:
-    """Whether an adversary of this name hands out a model of its making."""
+    """Whether an adversary of this name plants its own model."""
     return MALICIOUS in name.split("+")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Insider:
-    """A party on the adversary's side, with what it has saved: keys, its plan and its model; never its data.
+    """A party on the adversary's side, with its saved state: keys, its plan and its model; never its data.
 
     Attributes:
-        party: a client, the key server or the aggregation server, for opening what its keys open.
+        party: a client, the key server or the aggregation server, for opening with its keys.
         plan: the client's plan of the round; None at a server.
-        vector, personal: float32 (P,), the client's global model and its own, if it has one.
+        vector, personal: float32 (P,), the client's global model and its personal one, if it has one.
         buffers: the batch-norm statistics of a client's model, by name.
     """
 
@@ -59,7 +59,7 @@ class Adversary:
     """One adversary against one target.
 
     Attributes:
-        name: as the recipe writes it.
+        name: its name in the recipe.
         roles: the parties that collude.
         clients: those among them, the first named first.
         protected_links: whether outsiders see lengths only.
@@ -76,8 +76,8 @@ class Adversary:
 
         Args:
             name: such as `server+client`.
-            target: the client that is attacked.
-            clients: those that took part; `client` without a number is the first of them that is not the target.
+            target: the attacked client.
+            clients: the clients that took part; `client` without a number is the first of them that is not the target.
             protected_links: as in the recipe.
         """
         roles = [role.partition(":") for role in name.split("+")]
@@ -95,7 +95,7 @@ class Adversary:
 
     @property
     def plants(self) -> bool:
-        """Whether it hands out a model of its making."""
+        """Whether it plants its own model."""
         return plants(self.name)
 
     def reads(self, message: Message) -> bool:
@@ -112,7 +112,7 @@ class Adversary:
         return not ends.isdisjoint(map(client_address, self.clients))
 
     def insiders(self, folder: Path | None) -> list[Insider]:
-        """What its parties hold, from the folder where every party saved its state in that round.
+        """The state of its parties, from the folder where every party saved its state in that round.
 
         Raises:
             CheckpointError: a file is missing or damaged.
@@ -127,16 +127,16 @@ class Adversary:
         return found
 
     def sentence(self, shared_key: bool, shares: int | None = None) -> str:
-        """What it sees and holds, for people.
+        """A readable description of its messages and keys.
 
         Args:
             shared_key: whether all clients hold the secret key of an encryption of this protocol.
-            shares: of how many clients an encryption of this protocol says that their shares open an upload; None where
-                none is opened by shares.
+            shares: number of clients whose shares open an upload in this protocol; None if no encryption is opened by
+                shares.
         """
         links = "lengths only: the links are protected" if self.protected_links else "every message on the links"
         who = f"client {listed(list(self.clients))}" if self.clients else "a client"
-        who = f"{who}, who pool what they hold," if len(self.clients) > 1 else who
+        who = f"{who}, who collude," if len(self.clients) > 1 else who
         count = len(self.clients) or 1
         if shared_key:
             opens = "which open the others' ciphertexts"
@@ -154,7 +154,7 @@ class Adversary:
             "client": f"{who} with {their} keys, {opens}, and {their} {plan}; "
             f"of the others' messages, {'nothing: the links are protected' if self.protected_links else links}",
             "key_server": "the key server: its secret key, and the sums it is asked to open",
-            "released": "whoever gets the released models, and no message",
+            "released": "anyone who gets the released models, and no message",
         }
         if self.plants:
             says["server"] = "a malicious aggregation server: every message, and clients train the model that it plants"
@@ -162,7 +162,7 @@ class Adversary:
 
 
 def _read(path: Path, party: Party, inside: str | None = None) -> Party:
-    """A server, as its state file has it; under the key `inside` where the file holds more than the party."""
+    """A server from its state file; under the key `inside` if the file holds more than the party."""
     data = read_file(path)
     with holding(path, "server's state"):
         saved = codec.decode_saved(data)

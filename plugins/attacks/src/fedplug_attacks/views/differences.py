@@ -1,8 +1,9 @@
-"""The last unknown update in a sum that was opened: the sum, less what the adversary knows of all the others.
+"""The last unknown update in an opened sum: the sum minus the adversary's knowledge of all the others.
 
-Whoever reads the opened sum of a round and has every update in it but one has that one, whatever sealed it. Its own
-updates a colluding client knows; of the others' it has what it can read or open. This is done scalar by scalar: where
-positions are each client's own, a scalar that nobody else sent is the target's alone.
+An adversary that reads the opened sum of a round and has all updates in it except one also has that one, whatever
+sealed it. A colluding client knows its own updates; of the others it has those that it can read or open. The
+subtraction works scalar by scalar: if positions differ between clients, a scalar that nobody else sent is the target's
+alone.
 """
 
 from __future__ import annotations
@@ -37,12 +38,11 @@ Vector: TypeAlias = "NDArray[np.float32]"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Beyond:
-    """What is looked up only where an opened sum may give an update away, as it takes a while.
+    """Slow look-ups, made only if an opened sum may reveal an update.
 
     Attributes:
-        later: gives the messages that came after a round, which tell what its sums are.
-        updates: of clients on the adversary's side, gives their updates (P,) before protection, as they know them;
-            without those that cannot be had.
+        later: gives the messages after a round, which contain its sums.
+        updates: gives the updates (P,) before protection of clients on the adversary's side, without unavailable ones.
     """
 
     later: Callable[[], Sequence[Message]]
@@ -51,8 +51,8 @@ class Beyond:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Part:
-    """What a client sent in a zone: values (n,) in units of the upload, and the standard deviation (n,) by which they
-    may be off; positions (n,), or None where all clients have the same.
+    """A client's values in a zone: values (n,) in units of the upload, and the standard deviation (n,) of their error;
+    positions (n,), or None if all clients have the same.
     """
 
     values: NDArray[np.float64]
@@ -62,13 +62,13 @@ class _Part:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TakenOff:
-    """A zone of an upload, as an opened sum less all others shows it.
+    """A zone of an upload, as an opened sum minus all others shows it.
 
     Attributes:
-        block: with the values that were closed, in units of the upload and without weight; NaN where somebody else's
-            value is not known.
-        off: float64 (n,), the standard deviation of their error, apart from noise of the target's own and rounding.
-        rounding: how many times as large rounding is as of one value of a client with weight 1.
+        block: the block with the sealed values, in units of the upload and without weight; NaN where another client's
+            value is unknown.
+        off: float64 (n,), the standard deviation of their error, without the target's own noise and rounding.
+        rounding: rounding error as a multiple of that of one value of a client with weight 1.
     """
 
     block: Block
@@ -77,16 +77,16 @@ class TakenOff:
 
 
 class Differences:
-    """Takes known updates off the sums of one round.
+    """Subtracts known updates from the sums of one round.
 
     Args:
         observer: of the run.
-        target: whose update is wanted.
+        target: the client whose update is wanted.
         round: 0-based.
         read: the messages that the adversary read, up to that round.
         reads: whether it reads a message.
         insiders: the parties on its side.
-        beyond: looks up what came later, and what its clients know of their own.
+        beyond: looks up later messages, and the own updates of its clients.
     """
 
     def __init__(
@@ -109,9 +109,9 @@ class Differences:
         self._told_weights: Mapping[int, float] | None = None
 
     def unread(self) -> Mapping[str, Block] | None:
-        """What an unread upload of the target must look like, by zone, if all the others are on the adversary's side.
+        """The form of an unread upload of the target, by zone, if all the others are on the adversary's side.
 
-        None where that is not so, or where the zones lie elsewhere at each client.
+        None if that is not so, or if the zones differ between clients.
         """
         everyone = set(range(self._observer.recipe.data.clients))
         if self._target in self._uploads or everyone - {*self._clients, self._target}:
@@ -120,7 +120,7 @@ class Differences:
         if not sums or any(b.positions is not None or b.contributors != len(self._uploads) + 1 for b in sums.values()):
             return None
         if self._weights() is None:
-            # What the clients have but for one: their own weights, and of a closed sum all of them together.
+            # The clients except one know their own weights, and from an opened sum the total.
             together = {float(b.divisor) for b in sums.values() if not isinstance(b.divisor, np.ndarray)} - {1.0}
             own = {c: i.party.weight for c, i in self._clients.items() if isinstance(i.party, Client)}
             rest = together.pop() - sum(own[c] for c in self._uploads) if len(together) == 1 else 0.0
@@ -134,35 +134,35 @@ class Differences:
         """A zone of the target's upload as the opened sum shows it; None if it does not.
 
         Args:
-            block: as it was uploaded, closed.
+            block: the sealed block of the upload.
         """
         others = sorted(self._uploads.keys() - {self._target})
         zone, weights, steps = block.zone, self._weights(), self._steps(block.zone)
         if weights is None or steps is None or any(c not in weights for c in (*others, self._target)):
             return None
         if not self._may_tell(block, others):
-            return None  # before anything is looked up
+            return None  # before any look-up
         total = self.opened_sums().get(zone)
         own_places = block.positions is not None
         if total is None or (total.positions is not None) != own_places:
             return None
         if not own_places and total.size != block.size:
             return None
-        # An upload that came and was left out of the sum would be taken off all the same. Of sampled clients no sum
-        # says how many are in it.
+        # An upload that arrived and was left out of the sum would be subtracted all the same. With sampled clients no
+        # sum shows how many are in it.
         if not own_places and total.contributors != len(others) + 1 and not self._hides_who(zone):
             return None
         size = self._observer.layout.size if own_places else block.size
         where: Any = block.positions if own_places else slice(None)
         at: Any = total.positions if own_places else slice(None)
-        # Zones that are in no sum of their own met this one at the party that opened it.
+        # Zones without a separate sum joined this one at the party that opened it.
         met = {zone} | (self._scattered() - self._adopted if own_places else set())
         rest, off, divisor = np.zeros((3, size))
         known = np.zeros(size, bool)
         known[at] = True
         for client in (*others, self._target):
             for name, sent in self._uploads[client].items():
-                # A scalar is divided by the weight of all who sent it, in whichever zone of their own.
+                # A scalar is divided by the weight of all clients that sent it, in any of their zones.
                 if (sent.positions is None if own_places else name != zone):
                     continue
                 place: Any = sent.positions if own_places else slice(None)
@@ -188,19 +188,19 @@ class Differences:
         return TakenOff(found, error, math.sqrt(len(others) + 1) / own)
 
     def _hides_who(self, zone: str) -> bool:
-        """Whether a sum of sampled clients is divided by what their weight is on average."""
+        """Whether a sum of sampled clients is divided by their expected weight."""
         return zone in amplified(self._observer.recipe.sampling, self._observer._context(self._round, Server()))
 
     def _divisor(
         self, zone: str, steps: Sequence[Step], sent: NDArray[np.float64], total: float, weights: Mapping[int, float]
     ) -> Any:
-        """What the sum of a zone was divided by: (n,), or one number.
+        """The divisor of the sum of a zone: (n,), or one number.
 
         Args:
             zone: the zone.
             steps: its links.
-            sent: (n,), the weight of those who sent each scalar.
-            total: the weight of all who sent anything.
+            sent: (n,), the weight of the clients that sent each scalar.
+            total: the weight of all clients that sent anything.
             weights: of all clients.
         """
         sampling = self._observer.recipe.sampling
@@ -213,7 +213,7 @@ class Differences:
 
     @functools.cached_property
     def _uploads(self) -> dict[int, Mapping[str, Block]]:
-        """The uploads of the round that were read, by client; decoded where a zone of the target's stays closed."""
+        """The uploads of the round that were read, by client; decoded if a zone of the target stays sealed."""
         found = {}
         for message in self._read:
             if (message.round, message.phase, message.receiver) == (self._round, "upload", SERVER):
@@ -223,21 +223,21 @@ class Differences:
         return found
 
     def _scattered(self) -> set[str]:
-        """The zones that lie elsewhere at each client."""
+        """The zones whose positions differ between clients."""
         blocks = (each for blocks in self._uploads.values() for each in blocks.values())
         return {block.zone for block in blocks if block.positions is not None}
 
     def _steps(self, zone: str) -> Sequence[Step] | None:
-        """The links of a zone; None where its sum is none that can be taken apart here.
+        """The links of a zone; None if its sum cannot be taken apart here.
 
-        Not where groups have sums of their own, nor where some clients send noise alone.
+        This is so if groups have separate sums, or if some clients send noise alone.
         """
         recipe = self._observer.recipe
         if recipe.groups is not None or recipe.resting(self._round):
             return None
         try:
             steps = self._observer._context(self._round, Server()).steps(zone)
-        except Exception:  # it follows from what this adversary does not have
+        except Exception:  # it follows from facts that this adversary does not have
             return None
         behind = [o for step in steps if step.link.hook != "protect" for o in step.operations]
         adds = [o for o in behind if isinstance(o, WeightedSum)]
@@ -267,7 +267,7 @@ class Differences:
         return {client: weight_of(aggregator, size, most) for client, size in sizes.items()}
 
     def _may_tell(self, block: Block, others: Sequence[int]) -> bool:
-        """Whether at some scalar of a zone there are values of nobody else, or such as the adversary may know."""
+        """Whether some scalar of a zone has no values of others, or only values that the adversary may know."""
         unknown = [self._uploads[c][block.zone] for c in others if not self._may_know(c, block.zone)]
         if not unknown:
             return True
@@ -279,7 +279,7 @@ class Differences:
         return not bool(covered[block.positions].all())
 
     def _may_know(self, client: int, zone: str) -> bool:
-        """Whether it may know what a client sent in a zone: a key that opens others' would have opened the target's."""
+        """Whether it may know a client's values in a zone: a key that opens others' values would open the target's."""
         block = self._uploads[client].get(zone)
         return client in self._clients or block is None or block.values is not None
 
@@ -291,7 +291,7 @@ class Differences:
         return self._parts[client, zone]
 
     def _opened(self, block: Block, client: int) -> _Part | None:
-        """What somebody sent, as it can be read or opened: with its noise, so that it is off by rounding alone."""
+        """A client's values as read or opened: with their noise, so that they are off by rounding alone."""
         opened = block if block.values is not None else None
         if opened is None and self._insiders:
             opened = self._observer._opened(block, self._round, self._insiders, client)
@@ -301,7 +301,7 @@ class Differences:
         return _Part(values, np.zeros(block.size), block.positions)
 
     def _own_part(self, client: int, block: Block) -> _Part | None:
-        """What a client on the adversary's side sent, from its update and its plan."""
+        """The values of a client on the adversary's side, from its update and its plan."""
         insider = self._clients.get(client)
         if insider is None or insider.plan is None:
             return None
@@ -314,7 +314,7 @@ class Differences:
         return _sent(self._observer, insider.party, insider.plan, update, block, self._round)
 
     def opened_sums(self) -> Mapping[str, Block]:
-        """The means of the round by zone, as far as the adversary can open what clients were told."""
+        """The means of the round by zone, as far as the adversary can open the messages to clients."""
         if self._sums is None:
             self._sums = {}
             receivers = [client_address(self._target), *map(client_address, self._clients)]
@@ -342,9 +342,9 @@ class Differences:
 
 
 def _sent(observer: Observer, party: Client, plan: Plan, update: Vector, block: Block, round: int) -> _Part | None:
-    """What a client closed in a zone: its update behind the links before the seal.
+    """A client's values in a zone before the seal: its update after all earlier links.
 
-    Noise that cannot be drawn again is left out: its owner would know it, and here it counts as an error.
+    Noise that cannot be drawn again is left out. Its owner would know it; here it counts as an error.
     """
     zone = block.zone
     if zone == RETAINED or zone not in plan.zones:
@@ -370,19 +370,19 @@ def _sent(observer: Observer, party: Client, plan: Plan, update: Vector, block: 
                 states=(*(step.states[n] for n in kept), step.states[-1]),
             )  # fmt: skip
             made = execute(part, made, party, ctx)
-    except Exception:  # what it does follows from the client's data or memory
+    except Exception:  # its effect follows from the client's data or memory
         return None
     return _Part(made.plain().astype(np.float64), np.sqrt(variance), block.positions)
 
 
 def _central(steps: Sequence[Step]) -> float:
-    """Standard deviation of the noise on a sum; NaN where nobody states it."""
+    """Standard deviation of the noise on a sum; NaN if it is not stated."""
     behind = [o for step in steps if step.link.hook == "postprocess" for o in step.operations if isinstance(o, Noise)]
     sizes = [math.nan if one.std is None else float(np.max(one.std)) for one in behind]
     return math.hypot(*sizes)
 
 
 def _is_lost(operation: Any) -> bool:
-    """Whether an operation draws what nobody can draw again."""
+    """Whether an operation draws numbers that cannot be drawn again."""
     return isinstance(operation, Noise) and operation.source != "reproducible"
 

@@ -1,8 +1,8 @@
-"""What an adversary makes of the recorded messages: the target's update entry by entry, and the model it was made from.
+"""An adversary's reading of the recorded messages: the target's update entry by entry, and the model it started from.
 
-Only what the adversary could read and open counts. Where a block's values belong follows from the block, from the plan
-of a client on the adversary's side, or from what was told to the target in the clear: everybody can run the public
-algorithm of the negotiation on it, without any secret. Values that are seen but cannot be placed stay absent.
+Only messages that the adversary could read and open count. The positions of a block's values follow from the block,
+from the plan of a client on the adversary's side, or from clear messages to the target: everybody can run the public
+algorithm of the negotiation on these, without any secret. Values without known positions stay absent.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ Vector: TypeAlias = "NDArray[np.float32]"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Known:
-    """What an adversary knows of one target in one round.
+    """An adversary's knowledge of one target in one round.
 
     Attributes:
-        messages: those it could read.
+        messages: the messages that it could read.
         update: the target's, or the sum that a key server opened; None if it saw none.
         vector: the global model it was made from; None if the adversary cannot know it.
-        personal: a model of the target's own; None if the adversary has none.
+        personal: the target's personal model; None if the adversary has none.
         buffers: batch-norm statistics that travelled with the model; empty where they stay at the clients.
-        heard: what all clients sent besides their updates.
-        all_examples: whether the update was made from all the examples of the target, as everybody knows.
+        heard: messages of all clients other than updates.
+        all_examples: whether the update was certainly made from all the examples of the target.
     """
 
     messages: tuple[Message, ...]
@@ -96,16 +96,16 @@ class Observer:
         batch_size: int | None = None,
         beyond: Beyond | None = None,
     ) -> Known:
-        """What the adversary knows of the target in a round.
+        """The adversary's knowledge of the target in a round.
 
         Args:
-            adversary: who looks.
-            target: the client that is attacked.
+            adversary: the adversary.
+            target: the attacked client.
             round: 0-based.
             messages: everything recorded up to that round.
-            folder: where every party saved its state in that round; None where nobody did.
+            folder: folder in which every party saved its state in that round; None if nobody did.
             batch_size: of a probe; None for an update of the run itself.
-            beyond: looks up opened sums, and what colluding clients sent; None: nothing is taken off sums.
+            beyond: looks up opened sums, and the updates of colluding clients; None: nothing is subtracted from sums.
 
         Raises:
             CheckpointError: the state of a party on the adversary's side cannot be read.
@@ -116,7 +116,7 @@ class Observer:
         told.follow(_calls(read, client_address(target)), round)
         inside = next((insider for insider in insiders if insider.vector is not None), None)
         like = _Likeness(read, inside.party, target, round) if inside else None
-        # Who reads no message to the target knows the public model that the first round starts from, and no other.
+        # Without reading messages to the target, an adversary knows only the public model of the first round.
         hears = adversary.reads(Message(SERVER, client_address(target), round, "negotiate", b"", 0, {}))
         vector = told.vector if hears or not round else None
         if inside and like and like.trained and (like.adopted or not hears):
@@ -159,7 +159,7 @@ class Observer:
         return self._update(round, (-1,) * count, list(sums.values()), told.plan, insiders, meaning)
 
     def meaning(self, round: int, examples: int | None, batch_size: int | None) -> Meaning:
-        """What the numbers of an update are, as far as the trainer says.
+        """The meaning of an update's numbers, as far as the trainer declares it.
 
         Args:
             round: 0-based.
@@ -171,10 +171,10 @@ class Observer:
     def _learns(self, round: int) -> Learns | None:
         return self.composition.trainer.learns(self._context(max(0, round), Server()))
 
-    # -- what was sent besides -----------------------------------------------------------------------------------------
+    # -- other messages -----------------------------------------------------------------------------------------
 
     def _heard(self, round: int, read: Sequence[Message], insiders: Sequence[Insider]) -> tuple[Told, ...]:
-        """What all clients sent in negotiations, what their uploads show besides values, and who shares a group."""
+        """All clients' messages in negotiations, facts other than values from their uploads, and their groups."""
         told = [self._readable(each, insiders) for each in tellings(read, self._tellings)]
         if self.recipe.groups:
             servers = [insider.party for insider in insiders if isinstance(insider.party, Server)]
@@ -184,7 +184,7 @@ class Observer:
         return tuple(told)
 
     def _readable(self, told: Told, insiders: Sequence[Insider]) -> Told:
-        """A reply as opened with a secret of the clients on the adversary's side; unplaced where it takes one."""
+        """A reply as opened with a secret of the clients on the adversary's side; unplaced if none of them opens it."""
         component = self.composition.components.get(told.component)
         if told.zone or component is None or not component.cohort_secret:
             return told
@@ -193,7 +193,7 @@ class Observer:
                 try:
                     insider.party.ctx = self._context(told.round, insider.party)
                     value = component.open_reply(insider.party, told.method, told.asked, told.value)
-                except Exception:  # another secret, or damaged: it stays as it came
+                except Exception:  # another secret, or damaged: it stays sealed
                     continue
                 return told if value is None else dataclasses.replace(told, value=value)
         return dataclasses.replace(told, placed=False)
@@ -213,7 +213,7 @@ class Observer:
     ) -> ObservedUpdate:
         states = np.full(self.layout.size, Seen.ABSENT, np.uint8)
         dense, sigma = np.zeros((2, self.layout.size), np.float32)
-        unplaced: list[Seen | None] = []  # of each block whose place is not known, its state if it is closed
+        unplaced: list[Seen | None] = []  # for each block with unknown positions, its state if it is sealed
         clips: list[Clipped] = []
         subtracted: list[str] = []
         lost, grid = 0, 0.0
@@ -233,7 +233,7 @@ class Observer:
                 states[where] = sent.closed
             else:
                 std = sent.sigma(self.layout)[where]
-                if len(contributors) > 1 and std.any():  # how much noise a sum has depends on whose it is
+                if len(contributors) > 1 and std.any():  # the noise of a sum depends on its contributors
                     std = np.where(std == 0, std, np.float32(np.nan))
                 values = (_unweighted(opened) / np.float32(sent.factor)).astype(np.float32)
                 values = sent.turned_back(values, ctx)
@@ -250,7 +250,7 @@ class Observer:
         keeps = RETAINED in self.composition.negotiation.plans.zones
         if keeps and not unplaced:
             states[rest] = Seen.RETAINED
-        elif not keeps and unplaced and None not in unplaced:  # what is left can only be what is closed
+        elif not keeps and unplaced and None not in unplaced:  # the rest can only be the sealed values
             states[rest] = Seen.SCRAMBLED if Seen.SCRAMBLED in unplaced else Seen.ENCRYPTED
         visible = np.isin(states, (Seen.CLEAR, Seen.NOISED))
         least = min((clip.least for clip in clips), default=None)
@@ -261,7 +261,7 @@ class Observer:
         )  # fmt: skip
 
     def _place(self, block: Block, plan: Plan | None) -> Any:
-        """Where in the model a block's values belong; None if that cannot be known."""
+        """The positions of a block's values in the model; None if they cannot be known."""
         if block.positions is not None:
             return block.positions
         if block.size == self.layout.size:
@@ -277,8 +277,8 @@ class Observer:
         Args:
             block: an upload, or a sum.
             round: 0-based.
-            insiders: whose keys are tried.
-            sender: of an upload, the client; -1 of a sum.
+            insiders: the parties whose keys are tried.
+            sender: the client of an upload; -1 for a sum.
         """
         parties, opened = [insider.party for insider in insiders], block
         if sender >= 0:
@@ -300,26 +300,26 @@ class Observer:
             try:
                 opened = block if block.sealed_by != Steps.name else unsealed(block, insider.party)
                 for step in self._opening(block.zone, ctx):
-                    # What the key server answers to the clients alone is open behind its lock.
+                    # A reply of the key server to the clients alone is clear once its lock is open.
                     if isinstance(step.link.component, Sealer) and opened.values is None:
                         opened = execute(step, opened, insider.party, ctx)
-            except Exception:  # another key, or none: it stays closed
+            except Exception:  # another key, or none: it stays sealed
                 continue
             if opened.values is not None:
                 return opened
         return None
 
     def _unbound(self, round: int, insider: Insider) -> Any:
-        """The context of a party that keeps no rule: honest ones open no sum of fewer than `min_clients` updates."""
+        """The context of a dishonest party: honest ones open no sum of fewer than `min_clients` updates."""
         ctx = dataclasses.replace(self._context(round, insider.party), min_clients=1)
         insider.party.ctx = ctx
         return ctx
 
     def _opening(self, zone: str, ctx: Any) -> list[Step]:
-        """The links behind the aggregation of a zone; none where what they do follows from what this party lacks."""
+        """The links after the aggregation of a zone; none if their effect follows from facts that this party lacks."""
         try:
             return [step for step in ctx.steps(zone) if step.link.hook == "postprocess"]
-        except Exception:  # whatever a plugin's operations come to at a party that has not what they need
+        except Exception:  # a plugin's operations may fail in any way at a party without the facts that they need
             return []
 
     def _sum_opened(self, zone: str, block: Block, client: Client, insiders: Sequence[Insider]) -> Block | None:
@@ -357,15 +357,15 @@ class Observer:
 
 
 class Bystander:
-    """What follows from the calls that a client was sent, for whoever read them and has no secret of the clients.
+    """The consequences of the calls to a client, for an adversary that read them and has no secret of the clients.
 
-    Runs the negotiation's own methods at a client that has no data, no scores and no secret; where they need one of
-    these they fail, and the plan is not known.
+    Runs the negotiation's own methods at a client that has no data, no scores and no secret; if they need one of these
+    they fail, and the plan is unknown.
 
     Attributes:
         plan: the client's plan of the last round that was followed; None where it cannot be known.
-        vector: its global model; None once a sum moved it that cannot be read or placed.
-        buffers: batch-norm statistics it was sent last.
+        vector: its global model; None once an unreadable sum, or one with unknown positions, has moved it.
+        buffers: the last batch-norm statistics that it received.
     """
 
     def __init__(self, observer: Observer, client_id: int, insiders: Sequence[Insider] = ()) -> None:
@@ -390,14 +390,14 @@ class Bystander:
             if (call.component, call.method) == (Steps.name, "train"):
                 self._client.plan = None
             elif (call.component, call.method) == (Steps.name, "adopt"):
-                self._adopt(*call.payload[:2])  # the rest says whose sum it is
+                self._adopt(*call.payload[:2])  # the rest names the contributors
             elif call.component == recipe.negotiate_mask.name:
                 told = remote_method(self._observer.composition.components[call.component], call.method, "client")
                 if told is None:
                     continue
                 try:
                     told(self._client, *call.payload)
-                except Exception:  # it needs what only the client has
+                except Exception:  # it needs facts that only the client has
                     continue
 
     def _adopt(self, blocks: dict[str, Block], buffers: dict[str, Any] | None) -> None:
@@ -415,12 +415,13 @@ class Bystander:
 
 
 class _Likeness:
-    """What a client on the adversary's side has in common with the target, as far as messages show it.
+    """The state that a client on the adversary's side shares with the target, as far as messages show it.
 
     Attributes:
-        trained: it took part in the round; otherwise its plan and its model are of an earlier one.
-        adopted: both were told the same sums before, so that they hold the same global model.
-        negotiated: the round's negotiation told both the same, so that they share a plan; groups negotiate apart.
+        trained: whether it took part in the round; else its plan and its model are from an earlier one.
+        adopted: whether both received the same sums before, so that they hold the same global model.
+        negotiated: whether the round's negotiation sent both the same, so that they share a plan; groups negotiate
+            separately.
     """
 
     def __init__(self, messages: Sequence[Message], insider: Any, target: int, round: int) -> None:
@@ -444,7 +445,7 @@ def _says_nothing_of_shares(component: Sealer, zone: str, ctx: Any, parties: Seq
     """Whether a seal that clients' shares open leaves `open_upload` at its default, by which parties try one by one.
 
     Raises:
-        PluginError: it does, and clients are among the parties: an upload is not hidden from them for that.
+        PluginError: it does, and clients are among the parties. The default does not hide an upload from them.
     """
     closed = seal_of(ctx.steps(zone))
     if closed is None or closed[0] != component.name or closed[1].opened_by != "shares":
@@ -453,8 +454,8 @@ def _says_nothing_of_shares(component: Sealer, zone: str, ctx: Any, parties: Seq
         return False
     if any(isinstance(party, Client) for party in parties):
         raise PluginError(
-            f"{component.name} does not say how clients who pool their shares open an upload, so nobody knows whether "
-            "it is hidden from them; override open_upload(block, sender, parties)"
+            f"{component.name} does not declare how clients with pooled shares open an upload, so it is unknown "
+            "whether the upload is hidden from them; override open_upload(block, sender, parties)"
         )
     return True
 
@@ -488,5 +489,5 @@ def _divisor(block: Block) -> float:
 
 
 def _server_of(insiders: Sequence[Insider]) -> Server:
-    """The aggregation server where it is on the adversary's side; else one that remembers nothing."""
+    """The aggregation server if it is on the adversary's side; else one without memory."""
     return next((insider.party for insider in insiders if isinstance(insider.party, Server)), Server())

@@ -1,4 +1,4 @@
-"""A probe: what clients would have sent for one batch, asked of parties that were taken back to a checkpoint."""
+"""A probe: parties are restored from a checkpoint and asked for their uploads for one batch."""
 
 from __future__ import annotations
 
@@ -34,11 +34,10 @@ class OneBatch:
         batch_size: examples in it; a client with fewer takes all it has.
         number: which batch, from 0; each client draws its own.
         classes: how many classes it is drawn from; None: all.
-        drawn: the round (0-based) whose draw it is, where the same batch is asked about in several; None: of each its
-            own.
-        planted: float32 (P,) by client, the model that a malicious server hands it in place of the global one; None: it
-            is honest.
-        honest: folder in which each client saved the model that it had before; None where nothing is planted.
+        drawn: the round (0-based) of its draw, if several rounds use the same batch; None: each round draws its own.
+        planted: float32 (P,) by client, the model that a malicious server sends instead of the global one; None: an
+            honest server.
+        honest: folder in which each client saved its earlier model; None if nothing is planted.
     """
 
     batch_size: int
@@ -61,11 +60,12 @@ class OneBatch:
 
     @contextlib.contextmanager
     def on_one_batch(self, client: Client, trainer: Trainer) -> Iterator[Trainer]:
-        """Inside, the client has the batch for its data; gives a trainer that makes one step of it."""
+        """Inside, the client's data is the batch; gives a trainer that makes one step on it."""
         data = client.data
         solver = trainer.one_batch(client, client.ctx, self.batch_size)
         if solver is None:
-            raise ViewError(f"{trainer.name} cannot make one step on a batch: it has no one_batch; nobody can probe it")
+            raise ViewError(f"{trainer.name} cannot make one step on a batch: it has no one_batch, so it cannot be "
+                            "probed")
         name = f"{trainer.name}/batch-{self.number}-of-round-{client.ctx.round + 1}"  # its own stream and cache
         solver = solver.varied(name=name)
         client.data = dataclasses.replace(data, train=data.train.take(self.indices(client)))
@@ -77,17 +77,16 @@ class OneBatch:
 
 
 class ProbedSteps(Steps):
-    """The protocol's own steps at clients that train on one batch, once, in whatever round they are asked to.
+    """The protocol's own steps at clients that train on one batch, once, in the requested round.
 
-    They take the place of a host's steps from outside a run, on parties that were taken back to a checkpoint; no
-    message can have them do so.
+    They replace a host's steps from outside a run, on parties restored from a checkpoint. No message can trigger them.
 
     Args:
-        host: of the clients.
-        batch: that each of them is to have.
+        host: the host of the clients.
+        batch: the batch for each of them.
 
     Attributes:
-        updates: float32 (P,), of each client that was probed, before any protection.
+        updates: float32 (P,), the update of each probed client before any protection.
     """
 
     def __init__(self, host: ClientHost, batch: OneBatch) -> None:
@@ -97,11 +96,11 @@ class ProbedSteps(Steps):
 
     @at_client
     def train(self, client: HostedClient) -> None:
-        """One step on the batch; what the ledger was told of the recipe's own training does not apply to it."""
+        """One step on the batch; the ledger's facts about the recipe's own training do not apply to it."""
         client.remembered.trained = client.ctx.round
         client.previous_plan, client.plan = client.plan, None
         client.scores, client.update = {}, None
-        if self.batch.planted is not None:  # it arrives as any model does; what a client keeps to itself it puts back
+        if self.batch.planted is not None:  # it arrives like any model; the client restores its private parts
             client.vector, client.personal = self.batch.planted[client.client_id].copy(), None
         with self.batch.on_one_batch(client, self.composition.trainer) as solver:
             client.update = self.updates[client.client_id] = self._learn(client, solver)
@@ -120,7 +119,7 @@ def probing(host: ClientHost, batch: OneBatch) -> Iterator[ProbedSteps]:
 
 
 def uploads_of(protocol: Protocol, round: int) -> dict[int, Any]:
-    """A round as far as its uploads, which nobody sums: what the server would have received, by client."""
+    """A round up to its uploads, which nobody sums: the uploads that the server would receive, by client."""
     protocol.begin(round, "negotiate")
     ctx, cohort = protocol.context(round), protocol.cohort(protocol.client_ids)
     cohort.tell_now(protocol.steps.train)
@@ -130,7 +129,7 @@ def uploads_of(protocol: Protocol, round: int) -> dict[int, Any]:
 
 
 def tell_sums_of(protocol: Protocol, round: int, uploads: Mapping[int, Any]) -> None:
-    """Sums and opens uploads as the round would have, and has clients told: those of parties nobody needs afterwards.
+    """Sums and opens uploads like a round, and sends the results to clients. The parties are not used afterwards.
 
     Raises:
         FedplugError: a sum cannot be made, or a party refuses to open it.

@@ -1,7 +1,7 @@
-"""What everybody knows of the values that clients send: clips, noise, scale and grid, and how updates follow from data.
+"""The public facts about clients' values: clips, noise, scale and grid, and the way updates follow from data.
 
-All of it is what the components state, folded over the one list of links (`fedplug.api.links`), and what the trainer
-says of itself. Nothing is guessed from options: what nobody states is not known.
+All facts come from the components' declarations, folded over the list of links (`fedplug.api.links`), and from the
+trainer's declaration. Nothing is guessed from options: a fact that is not declared is unknown.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 UNSAID = "what its trainer does not say"
-"""`Meaning.loss` of a trainer that says nothing of how its updates follow from data."""
+"""`Meaning.loss` of a trainer that does not declare how its updates follow from data."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -37,12 +37,12 @@ class Sent:
     """The public facts of one zone as clients send it.
 
     Attributes:
-        factor: what the client's values were multiplied by.
+        factor: the factor of the client's values.
         grid: they are multiples of it, in units of the update; 0 unknown.
-        clips: what they were scaled down to.
-        closed: the state of values that stay closed.
-        known: whether every link says what it does; otherwise neither noise nor clips are known.
-        rotated: what the signs of each rotation of the values follow from, the last one last.
+        clips: the norms that they were scaled down to.
+        closed: the state of values that stay sealed.
+        known: whether every link declares its effect; else neither noise nor clips are known.
+        rotated: the source of the signs of each rotation of the values, in order.
     """
 
     factor: float = 1.0
@@ -59,12 +59,12 @@ class Sent:
 
         Args:
             zone: a zone that is sent.
-            ctx: the round, at a party that has what the links' operations need.
-            trainer: what it says of itself.
+            ctx: the round, at a party with the facts that the links' operations need.
+            trainer: its declaration.
         """
         try:
             steps: Sequence[Step] = ctx.steps(zone)
-        except Exception:  # it follows from what this adversary does not have
+        except Exception:  # it follows from facts that this adversary does not have
             return cls(known=False)
         found = uploaded(steps)
         if found is None:
@@ -87,26 +87,26 @@ class Sent:
         return found
 
     def turned_back(self, values: NDArray[np.float32], ctx: Context) -> NDArray[np.float32]:
-        """Values as they were before the rotations, whose signs everybody knows."""
+        """Values before the rotations, whose signs are public."""
         turned = values.astype(np.float64)
         for name, zone in reversed(self.rotated):
             rotate(turned, ctx.public_rng("rotation", name, zone), back=True)
         return turned.astype(np.float32) if self.rotated else values
 
     def clipped(self, layout: Layout, where: NDArray[np.int64], values: NDArray[np.float32]) -> list[Clipped]:
-        """The clips that may have acted on values; none where these are shorter, so that it did not.
+        """The clips that may have acted on values; none if the values are shorter than the norm.
 
         Args:
             layout: of the model.
             where: positions of the values.
-            values: of one client, all of the zone's, in units of the update.
+            values: all values of the zone from one client, in units of the update.
         """
         found = []
         for clip in self.clips:
             bound = _stretched(clip.bound, 1 / abs(clip.factor))
             norms = bound.norm
             order = math.inf if bound.per == "scalar" else bound.order
-            if not clip.noised:  # only clear values show how long they were
+            if not clip.noised:  # only clear values show their norm
                 norms = _that_acted(norms, order, bound.per == "layer", layout, where, values)
             elif bound.per == "layer" and not isinstance(norms, tuple):
                 norms = (norms,) * len(layout.layers)
@@ -125,11 +125,11 @@ def _that_acted(
     norm: float | tuple[float, ...], order: float, per_layer: bool, layout: Layout, where: NDArray[np.int64],
     values: NDArray[np.float32],
 ) -> float | tuple[float, ...]:  # fmt: skip
-    """The norm of a clip, infinite where the values are shorter; of each layer, where it is one clip a layer."""
+    """The norm of a clip, infinite if the values are shorter; one for each layer if the clip has one norm a layer."""
     size = np.abs(values.astype(np.float64))
 
     def acted(length: float, most: float) -> float:
-        # A clip ends a little below its norm, and what was encrypted is rounded besides.
+        # A clip ends a little below its norm, and encrypted values are rounded too.
         return most if length >= 0.99 * most else math.inf
 
     def length(part: NDArray[np.float64]) -> float:
@@ -144,13 +144,13 @@ def _that_acted(
 
 
 def _closed(found: Folded) -> Seen:
-    """The state of values under these seals, for whoever has no key."""
+    """The state of values under these seals, for an adversary without a key."""
     unproved = found.sealed and all(isinstance(s, Scramble) and s.hides != "values" for s in found.sealed)
     return Seen.SCRAMBLED if unproved else Seen.ENCRYPTED
 
 
 def _variance(found: Folded, number: int, size: float) -> float | tuple[float, ...]:
-    """Variance of one noise, in units of the update; NaN where it is not known."""
+    """Variance of one noise, in units of the update; NaN if unknown."""
     scale = found.scales[number]
     # The variance of Laplace noise is 2 b^2.
     times = (2.0 if found.releases[number].mechanism == "laplace" else 1.0) / size**2
@@ -160,9 +160,9 @@ def _variance(found: Folded, number: int, size: float) -> float | tuple[float, .
 
 
 def _trainer_variance(trainer: Learns | None, clipped: bool) -> float:
-    """Variance of what the trainer adds to an update by itself; a clip makes that smaller by nobody knows how much.
+    """Variance of the noise that the trainer adds to an update; a clip reduces it by an unknown factor.
 
-    Of a trainer that says nothing the update counts as it is: no attack takes it for a gradient.
+    Without a trainer's declaration the update counts as clear: no attack treats it as a gradient.
     """
     if trainer is None:
         return 0.0
@@ -170,10 +170,10 @@ def _trainer_variance(trainer: Learns | None, clipped: bool) -> float:
 
 
 def meaning(learns: Learns | None, examples: int | None, batch_size: int | None) -> Meaning:
-    """What the numbers of an update are, from what the trainer says of itself.
+    """The meaning of an update's numbers, from the trainer's declaration.
 
     Args:
-        learns: of the round; None: the trainer says nothing.
+        learns: the trainer's declaration for the round; None: it has none.
         examples: how many the target has, where a message told; None if not.
         batch_size: of a probe, which makes one step.
     """
@@ -195,10 +195,10 @@ def meaning(learns: Learns | None, examples: int | None, batch_size: int | None)
 
 
 def of_all_examples(learns: Learns | None, examples: int | None) -> bool:
-    """Whether every update is made from all examples of a client, as everybody knows; False where nobody says so.
+    """Whether every update is certainly made from all examples of a client; False if that is not declared.
 
     Args:
-        learns: of the round; None: the trainer says nothing.
+        learns: the trainer's declaration for the round; None: it has none.
         examples: how many the client has, where a message told; None if not.
     """
     if learns is None:

@@ -1,7 +1,6 @@
-"""The parties of a finished run, taken back to a checkpoint: for probes, released models, and the truth of an update.
+"""The parties of a finished run, restored from a checkpoint: for probes, released models, and the truth of an update.
 
-They are built anew in this process and know nothing of the run they came from but what they had saved, and nothing they
-do goes back into it.
+They are rebuilt in this process, know only the saved state of the run, and do not change the run.
 """
 
 from __future__ import annotations
@@ -40,15 +39,14 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Moment:
-    """What the parties had, and what crossed the wire, at one moment.
+    """The state of the parties, and the recorded messages, at one moment.
 
     Attributes:
-        folder: where every party saved its state; it disappears with the `Rewound` it came from.
-        messages: those since the checkpoint.
-        batches: what each client trained on, if it did.
+        folder: folder in which every party saved its state; it disappears with its `Rewound`.
+        messages: the messages since the checkpoint.
+        batches: the training batch of each client that trained.
         updates: float32 (P,), of each client, before any protection.
-        later: of a probe, the messages by which clients would have been told the sums of these answers; they were
-            given to nobody.
+        later: for a probe, the messages that would have told clients the sums of these uploads; nobody received them.
     """
 
     folder: Path
@@ -59,11 +57,11 @@ class Moment:
 
 
 class Rewound:
-    """The parties of a run, taken back as often as needed. Use it as a context manager.
+    """The parties of a run, restored as often as needed. Use it as a context manager.
 
     Args:
         recipe: of the run.
-        catalog: the components on offer; those installed if None.
+        catalog: the available components; the installed ones if None.
         run_dir: the run folder.
         data_root: folder of data sets, or None.
         device: torch device name.
@@ -99,7 +97,7 @@ class Rewound:
         self._scratch.cleanup()
 
     def before(self, round: int) -> Moment:
-        """The parties as they were when a round (0-based) began; `recipe.rounds` is the end of the run.
+        """The parties at the start of a round (0-based); `recipe.rounds` is the end of the run.
 
         Raises:
             CheckpointError: the run kept no checkpoint of that moment, or it is damaged.
@@ -109,12 +107,12 @@ class Rewound:
         return Moment(self._saved(protocol), wire.take())
 
     def probe(self, round: int, batch: OneBatch, sums: bool = False) -> Moment:
-        """What the parties would have done in a round, if each client had had this one batch.
+        """The parties' actions in a round if each client had this one batch.
 
         Args:
             round: 0-based.
-            batch: that each client has.
-            sums: also what clients would have been told of the sums of their answers (`Moment.later`).
+            batch: the batch of each client.
+            sums: whether to include the messages that tell clients the sums of their uploads (`Moment.later`).
 
         Raises:
             CheckpointError: as in `before`.
@@ -130,18 +128,18 @@ class Rewound:
         updates = {c: update for c, update in steps.updates.items() if c in uploads}
         folder, messages = self._saved(protocol), wire.take()
         if sums:
-            # What was opened in another probe of the round is of another world.
+            # Sums opened in another probe of the round belong to another world.
             for client in self._clients().values():
                 client.openings = Openings()
             for host in self._engine.hosts:
                 if isinstance(host, KeyServerHost):
                     host.party.openings = Openings()
-            with contextlib.suppress(FedplugError):  # a sum that nobody opens tells nothing
+            with contextlib.suppress(FedplugError):  # an unopened sum shows nothing
                 tell_sums_of(protocol, round, uploads)
         return Moment(folder, messages, batches, updates, wire.take())
 
     def update(self, round: int, client_id: int) -> NDArray[np.float32]:
-        """The update of a client in a round of the run, trained once more and equal to the last bit.
+        """The update of a client in a round of the run, trained again with a bit-identical result.
 
         Raises:
             CheckpointError: as in `before`.
@@ -160,7 +158,7 @@ class Rewound:
         return update
 
     def updates(self, round: int, client_ids: Sequence[int]) -> dict[int, NDArray[np.float32]]:
-        """The updates of several clients in a round of the run, as `update`; without those that cannot be made again.
+        """The updates of several clients in a round of the run, as `update`; without those that cannot be reproduced.
 
         Raises:
             CheckpointError: as in `before`.

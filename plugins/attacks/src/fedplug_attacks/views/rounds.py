@@ -12,18 +12,18 @@ from fedplug.api.files import read_bytes, write_bytes
 
 from fedplug_attacks.api.observation import Observation
 
-# What the observations of one target take in memory before further ones go to files.
+# Memory for the observations of one target before further ones go to files.
 _IN_MEMORY = 1 << 28
 
 
 class Observations(Sequence[Observation]):
-    """Observations that are read when they are asked for: each time another copy, which its reader may change.
+    """Observations that are read on request: each time a new copy, which its reader may change.
 
-    They hold arrays and public facts alone, and lead to no party. Those beyond 256 MiB lie in files, which are there as
+    They hold arrays and public facts alone, and lead to no party. Those beyond 256 MiB are in files, which exist as
     long as the attack runs.
 
     Args:
-        kept: each pickled, or the file that it lies in.
+        kept: each pickled, or its file.
     """
 
     def __init__(self, kept: Sequence[bytes | Path]) -> None:
@@ -60,7 +60,7 @@ class Shelf:
             self._scratch.cleanup()
 
     def keep(self, found: Iterable[Observation]) -> Observations:
-        """The observations, each put away before the next one is made."""
+        """The observations, each stored before the next one is made."""
         kept: list[bytes | Path] = []
         held = 0
         for number, observation in enumerate(found):

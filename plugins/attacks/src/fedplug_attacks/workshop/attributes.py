@@ -1,4 +1,4 @@
-"""The attribute that a recipe asks of a target: any column of its table, given to the model or not, or any label."""
+"""The attribute that a recipe requests: any column of the target's table, given to the model or not, or any label."""
 
 from __future__ import annotations
 
@@ -16,24 +16,23 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LABEL = "label"
-"""What the label of an example is called, whatever its column is."""
+"""The name of an example's label, whatever its column."""
 
 
 class Asked(Options):
-    """An attribute of examples: what a column says, or a label."""
+    """An attribute of examples: the value of a column, or a label."""
 
     column: str = Field(
         min_length=1,
-        description="a column of the table, also one that the model is not given, or its number from 0 where columns "
-        "have no names; or label; or one of several labels; "
-        "or a privacy-sensitive field",
+        description="a column of the table, even if the model does not receive it, or its number from 0 if columns "
+        "have no names; or label; or one of several labels; or a privacy-sensitive field",
     )
-    equals: str | float | None = Field(None, description="an example has the attribute where the column says this")
+    equals: str | float | None = Field(None, description="an example has the attribute if the column has this value")
     above: float | None = Field(
         None,
         allow_inf_nan=False,
-        description="an example has the attribute where the column is above this, in the units of the data "
-        "set; null, as equals: above the middle value of the public examples, or the larger one where there are two",
+        description="an example has the attribute if the column is above this, in the units of the data set; null, and "
+        "equals null: above the median of the public examples, or the larger one of two values",
     )
 
     @model_validator(mode="after")
@@ -44,17 +43,17 @@ class Asked(Options):
 
 
 class Attributes:
-    """Which examples have the attribute. The scorer's: it reads the columns of private examples.
+    """Which examples have the attribute. Only the scorer uses it, because it reads the columns of private examples.
 
     Args:
-        asked: by the recipe.
+        asked: the recipe's request.
         about: the data set.
         public: the public examples, or None.
-        source: the component that loads the data, which may know columns that the model is not given.
+        source: the component that loads the data, which may know columns that the model does not receive.
         root: folder of data sets, or None.
 
     Raises:
-        ViewError: there is no such column or label, or it is of texts and no `equals` is asked.
+        ViewError: there is no such column or label, or it holds texts and no `equals` is given.
     """
 
     def __init__(self, asked: Asked, about: About, public: PublicData | None, source: Any, root: str | None) -> None:
@@ -90,7 +89,7 @@ class Attributes:
         return float(different.mean() if len(different) == 2 else np.median(values))
 
     def _reader(self, source: Any, root: str | None) -> Any:
-        """The function from examples to numbers; 0 or 1 where `equals` says what is asked."""
+        """The function from examples to numbers; 0 or 1 if `equals` is given."""
         asked, about = self.asked, self.about
         self._of_numbers, equals = False, "" if asked.equals is None else _said(asked.equals)
         one_hot = f"{asked.column}={equals}"
@@ -110,16 +109,16 @@ class Attributes:
         if asked.column in about.region_names:
             self.equals, place = "shown", about.region_names.index(asked.column) + 1
             return lambda examples: (examples.regions == place).any((1, 2)).astype(np.float64)
-        if asked.column in about.classes and about.kinds:  # one of several labels, or a number that is foretold
+        if asked.column in about.classes and about.kinds:  # one of several labels, or a predicted number
             place, self._of_numbers = about.classes.index(asked.column), True
             return lambda examples: examples.targets[:, place].astype(np.float64)
         beyond = self._beside(source, root, equals)
         return lambda examples: np.array([beyond[key] for key in _keys(examples.inputs, examples.labels)])
 
     def _beside(self, source: Any, root: str | None, equals: str) -> dict[bytes, float]:
-        """A column of the file that the model is not given, by the rest of each row.
+        """A column of the file that the model does not receive, found by the rest of each row.
 
-        Rows that agree in all that the model is given are the same row to it; they have the mean of their values.
+        Rows that agree in all columns of the model are the same to it, and get the mean of their values.
         """
         from fedplug_std.tables import Table, rows_of
 
@@ -160,7 +159,7 @@ def _numbered(inputs: NDArray[Any], place: int) -> NDArray[np.float64]:
 
 
 def _said(value: str | float) -> str:
-    """As a file has it: `1`, not `1.0`."""
+    """The form in a file: `1`, not `1.0`."""
     return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""One attack called on one target: in which forms, with what in its view, and what becomes of its errors."""
+"""The call of one attack on one target: its forms, its view, and its errors."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Calls:
         recipe: of the run, with the attacks to make.
         composition: its components; the same attacks in the other form are added to it.
         section: the attacks.
-        rewound: the parties, of which the public facts are taken.
-        model: a model of the attacker's own, with its weights before round 1.
+        rewound: the parties, the source of the public facts.
+        model: the attacker's own model, with its weights before round 1.
         buffers: that model's batch-norm statistics before round 1.
-        truths: what challenges are made from.
+        truths: the source of challenges.
         device: torch device name.
-        watch: told of progress.
+        watch: receives progress.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Calls:
         self.twins = self._twins()
 
     def forms(self, attack: str, component: Attack, view: View) -> dict[str, str]:
-        """The forms to try, each with the name of the component; two only where something is hidden."""
+        """The forms to try, each with the name of the component; two only if something is hidden."""
         hides = view.update is not None and not bool(view.update.visible.all())
         if not (self.scope.compare_forms and hides and attack in self.twins):
             return {component.form or ADAPTIVE: attack}
@@ -76,7 +76,7 @@ class Calls:
     def view(
         self, view: View, known: Known, truth: Truth, component: Attack, batch: Examples | None
     ) -> tuple[View, Truth]:
-        """Fills in what the adversary knows, and for a challenge the candidates, from `batch` or all its data."""
+        """Fills in the adversary's knowledge, and for a challenge the candidates, from `batch` or all its data."""
         data = self.rewound.client(0).data
         model: Model | None = None
         if known.vector is not None:
@@ -98,14 +98,14 @@ class Calls:
         return view, truth
 
     def call(self, name: str, view: View, unmet: str) -> AttackReport:
-        """Runs one form of an attack, if the view has what it needs and `unmet` names nothing else that is missing."""
+        """Runs one form of an attack, if the view meets its needs and `unmet` is empty."""
         view = _apart(view)
         component = self.composition.part(name, Attack)
         if reason := unmet or component.finds.needs.unmet(view, self.rewound.public):
             return AttackReport(NOT_APPLICABLE, reason=reason)
         try:
             answer = self.composition.one("attack", name, view=view, ctx=self._context(view, component))
-        except PluginError as error:  # what it raised is not an answer; the other targets still count
+        except PluginError as error:  # an error is not a report; the other targets still count
             why = describe(error.__cause__ if isinstance(error.__cause__, Exception) else error)
             self.watch.note(f"{name} stopped with an error: {why}")
             return AttackReport(INCONCLUSIVE, reason=f"the attack stopped with an error: {why}")
@@ -118,10 +118,10 @@ class Calls:
             return AttackReport(INCONCLUSIVE, reason=str(error))
 
     def planted(self, name: str, view: View, clients: Sequence[int]) -> dict[int, NDArray[np.float32]]:
-        """The model that an attack has a malicious server hand to each client.
+        """The models that an attack's malicious server sends to each client.
 
         Raises:
-            ViewError: they are none: of another length, or not finite; or the attack has none for this view.
+            ViewError: they are not models: of another length, or not finite; or the attack has none for this view.
         """
         component = self.composition.part(name, Attack)
         assert isinstance(component, Plants)
@@ -141,9 +141,9 @@ class Calls:
         return found
 
     def _context(self, view: View, component: Attack) -> Context:
-        """The public facts, without the components of the run: they could lead to data.
+        """The public facts, without the components of the run, which could lead to data.
 
-        What an attack keeps in the cache of its party is there for its next target, and for the same adversary alone.
+        Content of its party's cache is available for the attack's next target, and for the same adversary alone.
         """
         cache = self._caches.setdefault((component.name, view.adversary), {})
         attacker = Attacker(device=self.device, progress=self.watch.progress, cache=cache)
@@ -153,7 +153,7 @@ class Calls:
         return attacker.ctx
 
     def _learns(self, round: int) -> tuple[Learns, ...]:
-        """What the trainer says of itself in each round before this one."""
+        """The trainer's declaration for each round before this one."""
         layout, public = self.model.layout, self.rewound.public
         contexts = (
             make_context(self.recipe, self.composition, layout, before, Server(), public) for before in range(round)
@@ -176,7 +176,7 @@ class Calls:
 
 
 def _apart(view: View) -> View:
-    """The view with arrays and a model of its own: an attack that works in place must not change what others get."""
+    """The view with its own arrays and model: an attack that works in place must not change the views of others."""
     update, candidates = view.update, view.candidates
     if update is not None:
         states, values, sigma = update.states.copy(), update.values.copy(), update.sigma.copy()

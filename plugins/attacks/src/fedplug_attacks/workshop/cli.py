@@ -21,13 +21,13 @@ def attack(
         list[str] | None,
         typer.Option(
             "--attack",
-            help="An attack, as fedplug list shows it; again for more. Default: the set of docs/attacking.md.",
+            help="An attack, as in fedplug list; repeatable. Default: the set of docs/attacking.md.",
         ),
     ] = None,
     adversaries: Annotated[
         list[str] | None,
         typer.Option(
-            "--adversary", help="server, eavesdropper, client, key_server, released; server+client for several."
+            "--adversary", help="server, eavesdropper, client, key_server, released; server+client: both collude."
         ),
     ] = None,
     targets: Annotated[list[int] | None, typer.Option("--target", min=0, help="A client to attack.")] = None,
@@ -35,7 +35,7 @@ def attack(
     probe: Annotated[
         int | None, typer.Option(min=1, metavar="SIZE", help="Attack single batches of this size instead of updates.")
     ] = None,
-    batches: Annotated[int | None, typer.Option(min=1, help="How many batches to probe each target for.")] = None,
+    batches: Annotated[int | None, typer.Option(min=1, help="Number of batches to probe each target for.")] = None,
     metrics: Annotated[list[str] | None, typer.Option("--metric", help="A metric; default: all usual ones.")] = None,
     sets: Annotated[
         list[str] | None,

@@ -40,21 +40,21 @@ def attack(
     sets: Sequence[str] = (),
     catalog: Catalog | None = None,
 ) -> int:
-    """Attacks a finished run; gives the exit code. Targets that are finished already are not attacked again.
+    """Attacks a finished run; returns the exit code. Finished targets are not attacked again.
 
     Args:
         run_dir: the run folder.
         settings: of this machine.
         attacks: names of attacks; those of the recipe if empty, and the default set if that names none.
-        metrics: names of metrics; those of the recipe, or all that are computed by default.
+        metrics: names of metrics; if empty those of the recipe, or all that are computed by default.
         scope: keys of `fedplug_attacks.workshop.scope.AttackScope` that replace those of the recipe.
         sets: `attack.path=value`, over all that.
-        catalog: the components on offer; those installed if None.
+        catalog: the available components; the installed ones if None.
 
     Raises:
         ViewError: there is nothing to attack, or no run there.
-        RecipeError: what the command line says is not a valid section `attack`.
-        SetupError: another process writes in its folder; or this brings code that nobody says may run.
+        RecipeError: the command line does not give a valid section `attack`.
+        SetupError: another process writes in its folder; or the command adds code that nobody has allowed to run.
     """
     file = run_dir / "recipe.yaml"
     if not file.is_file():
@@ -65,7 +65,7 @@ def attack(
     named = [with_section(ran, file, catalog, section, sets)] if section.get("attacks") else []
 
     def choose(stage: Stage) -> Sequence[Recipe]:
-        """Those that are named, or else the default set, which depends on the model."""
+        """The named attacks, or else the default set, which depends on the model."""
         return named or [with_section(ran, file, catalog, part, ()) for part in default_sections(stage, section)]
 
     with locked(run_dir), private_process():
@@ -81,14 +81,14 @@ def execute(
     command: str,
     world: World | None = None,
 ) -> int:
-    """Makes the attacks of a recipe on a run; gives the exit code, 130 where it was interrupted.
+    """Makes the attacks of a recipe on a run; returns the exit code, 130 after an interruption.
 
     Args:
-        choose: gives recipes with the attacks to make, of the run as it is.
-        ran: as the run was made.
+        choose: gives recipes with the attacks to make on the run.
+        ran: the recipe of the run.
         run_dir, settings, catalog: as in `attack`.
-        command: how to go on after an interruption.
-        world: of the run, where this process has it already.
+        command: the command that continues after an interruption.
+        world: the world of the run, if this process has it already.
     """
     from fedplug.runs.execution import resolve_device, terminated_like_interrupted
 
@@ -116,7 +116,8 @@ def execute(
             for run in runs:
                 summary = run.execute()
         if stage.left:
-            watch.note(f"{stage.left} of {stage.total} targets are left, for want of time; the same command goes on")
+            left = f"{stage.left} of {stage.total} targets are left because time is up"
+            watch.note(f"{left}; run the command again to continue")
     except KeyboardInterrupt:
         done, total = (max(0, stage.done - 1), stage.total) if stage else (0, 0)
         _keep(runs, run_dir, watch, redraw)
@@ -135,7 +136,7 @@ def execute(
 
 
 def facts_of(runs: Sequence[AttackRun], stage: Stage) -> dict[str, str]:
-    """What is attacked, for people."""
+    """A readable description of the attacked updates."""
     rounds = sorted({round + 1 for run in runs for round, _ in run.occasions.rounds()})
     attacks = dict.fromkeys(use.name for run in runs for use in run.section.attacks)
     adversaries = dict.fromkeys(name for run in runs for name in run.scope.adversaries)
@@ -148,13 +149,13 @@ def facts_of(runs: Sequence[AttackRun], stage: Stage) -> dict[str, str]:
 def _keep(
     runs: Sequence[AttackRun], run_dir: Path, watch: AttackDisplay, redraw: Callable[[Path], None]
 ) -> None:  # fmt: skip
-    """Sums up what was finished before an end that came early; whatever fails here must not hide why it came."""
+    """Summarises the finished targets after an early end; a failure here must not hide the reason of that end."""
     try:
         for run in runs:
             if run.folder.is_dir():
                 run.summary()
         redraw(run_dir)
-    except Exception as error:  # such as a library whose import was interrupted half-way
+    except Exception as error:  # such as a library whose import was interrupted
         watch.note(f"the finished targets are kept, but the report is not up to date: {describe(error)}")
 
 
@@ -166,31 +167,31 @@ def wanted(
     scope: dict[str, Any],
     sets: Sequence[str],
 ) -> dict[str, Any]:
-    """The section `attack` of a run's recipe, with what the command line says; without attacks where nobody names any.
+    """The section `attack` of a run's recipe, updated from the command line; without attacks if nobody names any.
 
     Raises:
-        SetupError: options that change nothing.
+        SetupError: an option has no effect.
     """
     section: dict[str, Any] = dict(ran.to_plain().get("attack", {}))
     if attacks:
         section["attacks"] = [{"use": _full(name, "attack", catalog)} for name in attacks]
     if metrics:
         section["metrics"] = [{"use": _full(name, "metric", catalog)} for name in metrics]
-    if "probe" in scope:  # what the command line leaves out stays as the recipe has it
+    if "probe" in scope:  # keys missing on the command line keep the recipe's values
         probe = {**(section.get("probe") or {}), **{key: n for key, n in scope["probe"].items() if n is not None}}
         if "batch_size" not in probe:
-            raise SetupError(f"--batches {probe['batches']} changes nothing without --probe SIZE; add it")
+            raise SetupError(f"--batches {probe['batches']} has no effect without --probe SIZE; add it")
         scope = {**scope, "probe": probe}
     section |= scope
     if sets and not section.get("attacks"):
         raise SetupError(
-            f"--set {sets[0]}: without --attack the default set of attacks is made, which has no such options; name "
-            f"the attack: --attack ilrg ({catalog.offer('attack')})"
+            f"--set {sets[0]}: without --attack fedplug makes the default set of attacks, which has no such options; "
+            f"name the attack: --attack ilrg ({catalog.offer('attack')})"
         )
     if strangers := [text for text in sets if not text.startswith("attack.")]:
         raise SetupError(
-            f"--set {strangers[0]}: the run is finished, and only its attacks can be set; write attack.PATH=VALUE, "
-            "such as --set attack.attacks.0.restarts=3"
+            f"--set {strangers[0]}: the run is finished, so only its attacks can be set; write attack.PATH=VALUE, such "
+            "as --set attack.attacks.0.restarts=3"
         )
     return section
 
@@ -211,7 +212,7 @@ def with_section(
 
 
 def _full(name: str, group: str, catalog: Catalog) -> str:
-    """`ilrg` means the one component of that name that some plugin offers in the group."""
+    """Resolves `ilrg` to the only component of that name that a plugin offers in the group."""
     if "." in name:
         return name
     found = [full for full in catalog.groups[group] if full.rpartition(".")[2] == name]

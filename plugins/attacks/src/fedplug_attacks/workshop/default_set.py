@@ -1,7 +1,7 @@
-"""The default set: the attacks that `fedplug attack RUN` makes where neither the recipe nor the command names any.
+"""The default set: the attacks that `fedplug attack RUN` makes if neither the recipe nor the command names any.
 
-A table of questions. Each is asked by every adversary that the run has. The settings are small: the set ends within two
-minutes on two cores, and what it had no time for is left to the next call.
+It is a table of questions. Every adversary of the run asks each of them. The settings are small: the set ends within
+two minutes on two cores, and the next call makes the remaining attacks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedplug_attacks.workshop.stage import Stage
 
 Attack = Mapping[str, Any]
-"""As a recipe writes it."""
+"""In the form of a recipe."""
 
 LEAK: Attack = {"use": "attacks.linear_leak"}
 EXACT: Attack = {"use": "attacks.exact_batch"}
@@ -29,20 +29,20 @@ TOKENS: Attack = {"use": "attacks.tokens"}
 TEXTS: Attack = {"use": "attacks.dager"}
 SEARCH: Attack = {"use": "attacks.inverting", "iterations": 300}
 READERS = ("server", "eavesdropper", "client", "key_server")
-"""Who reads messages. One that the run does not have is left out."""
+"""Adversaries that read messages. Those that the run does not have are left out."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What an attacker wants to know of a client.
+    """An attacker's question about a client.
 
     Attributes:
-        asks: the question, for people.
-        who: asks it.
-        attacks: that answer it; `images` stands for the linear leak where the model begins with a fully connected
-            layer over the image or the row of a table, else for a short search; of texts for their tokens.
-        clients: how many of them are attacked, the first ones.
-        batch: examples of the batch that each is probed for; None: no probe.
+        asks: the question in words.
+        who: the adversaries that ask it.
+        attacks: the attacks that answer it. `images` means the linear leak if the model begins with a fully connected
+            layer over the image or the row of a table, a search for tokens for texts, and else a short search.
+        clients: number of attacked clients, from the first.
+        batch: examples of the probed batch; None: no probe.
     """
 
     asks: str
@@ -61,20 +61,20 @@ DEFAULT_SET = (
         READERS, ("images", {"use": "attacks.ilrg"}), batch=8,
     ),
 )  # fmt: skip
-"""Every question, what takes least time first."""
+"""Every question, fastest first."""
 BUDGET = 110.0
-"""Seconds after which no further target is begun: large models leave some for the next call."""
+"""Seconds after which no further target is started: with large models some are left for the next call."""
 
 
 def default_sections(stage: Stage, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The default set for a run: sections `attack`, one for each question that somebody can ask there.
+    """The default set for a run: sections `attack`, one for each question that an adversary of the run can ask.
 
-    Of each attack by each adversary one target is drawn, and after `BUDGET` no further one is begun.
+    One target of each attack by each adversary is drawn as a picture, and after `BUDGET` no further target is started.
 
     Args:
         stage: the run.
-        asked: what the recipe and the command line say of the scope; it replaces what the set says. A probe's size
-            changes that of the probes, and makes none where there is none.
+        asked: the scope from the recipe and the command line; it replaces that of the set. A probe's size changes the
+            size of the set's probes, but adds none.
     """
     sections = []
     stage.pictures, stage.deadline = 1, time.monotonic() + BUDGET
@@ -99,7 +99,7 @@ def default_sections(stage: Stage, asked: Mapping[str, Any]) -> list[dict[str, A
 
 
 def _who(question: Question, stage: Stage, named: list[str] | None) -> list[str]:
-    """Those who ask, of the ones that the run has; with names on the command line, these."""
+    """The question's adversaries that the run has; or those named on the command line."""
     if named is not None:
         released = "released" in question.who
         return [name for name in named if (name == "released") == released]
@@ -109,7 +109,7 @@ def _who(question: Question, stage: Stage, named: list[str] | None) -> list[str]
 
 
 def _attack(attack: Attack | str, stage: Stage) -> dict[str, Any]:
-    """As a recipe writes it; `images` by what the inputs are and what the model begins with."""
+    """In the form of a recipe; `images` is resolved by the inputs and the model's first layer."""
     if isinstance(attack, Mapping):
         return dict(attack)
     data = stage.rewound.client(0).data

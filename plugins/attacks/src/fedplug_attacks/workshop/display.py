@@ -1,7 +1,7 @@
-"""What a person sees while attacks run: a live picture in a terminal, plain lines everywhere else.
+"""The display of running attacks: a live picture in a terminal, plain lines everywhere else.
 
-This module holds what attacks tell a display, the display for logs and pipes, and what both say of a target; the live
-one is in `fedplug_attacks.workshop.display_live`.
+This module holds the interface of a display, the display for logs and pipes, and their common texts about a target; the
+live one is in `fedplug_attacks.workshop.display_live`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from fedplug_attacks.workshop.words import forms, outcome_words
 
 
 class AttackDisplay(Protocol):
-    """What attacks tell of their progress. A target is one view of one update; each is attacked in one or two forms."""
+    """The progress of attacks. A target is one view of one update; each is attacked in one or two forms."""
 
     def start(self, total_targets: int, facts: Mapping[str, Any]) -> None:
-        """Before anything runs: how many targets there are, those finished before included, and facts to show."""
+        """Before anything runs: the number of targets, including those finished before, and facts to show."""
 
     def target(self, key: str, form: str, number: int, total: int) -> None:
         """A form of the target `key` begins: the `number`-th target, counted from 1, of `total`."""
 
     def progress(self, done: int, total: int, loss: float | None) -> None:
-        """The current attack has done so many of its steps, and where its objective stands, if it has one.
+        """The number of steps that the current attack has done, and the value of its objective, if it has one.
 
         Cheap; may be called thousands of times a second.
         """
@@ -44,13 +44,13 @@ class AttackDisplay(Protocol):
         """A warning that should stay visible."""
 
     def finish(self, summary: AttackSummary, folder: Path, pages: Sequence[Path]) -> None:
-        """All targets are done; the content of summary.json, and where the results are."""
+        """All targets are done; the content of summary.json, and the folder of the results."""
 
     def interrupted(self, done: int, total: int, folder: Path, command: str) -> None:
-        """Stopped after `done` of `total` targets, which are kept; `command` goes on with the rest."""
+        """Stopped after `done` of `total` targets, which are kept; `command` continues with the rest."""
 
     def close(self) -> None:
-        """Gives the terminal back. May be called more than once, also after an error."""
+        """Restores the terminal. May be called more than once, also after an error."""
 
 
 def make_attack_display(quiet: bool) -> AttackDisplay:
@@ -123,7 +123,7 @@ class PlainAttackDisplay:
 def target_line(result: TargetResult) -> str:
     """A finished target in a line: its forms, the stronger first, each with number, trivial guess and time."""
     tried = forms(result)
-    said = dict[str, list[str]]()  # forms that came to the same are told together
+    said = dict[str, list[str]]()  # forms with the same result share a line
     for form in sorted(tried, key=lambda form: form != result.headline):
         said.setdefault(outcome_words(result, form), []).append(form)
     parts = [
@@ -134,7 +134,7 @@ def target_line(result: TargetResult) -> str:
 
 
 def summary_lines(summary: AttackSummary) -> list[str]:
-    """What all targets came to: a row for each attack and adversary, and the conclusion below them."""
+    """The results of all targets: a row for each attack and adversary, and the conclusion below them."""
     rows = [HEADER, *(finding.cells for finding in findings(summary))]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
     lines = [
@@ -144,14 +144,14 @@ def summary_lines(summary: AttackSummary) -> list[str]:
 
 
 def is_stronger(row: SummaryRow, rows: Sequence[SummaryRow]) -> bool:
-    """Whether this form learnt more than another of the same attack by the same adversary; not so among equals."""
+    """Whether this form learnt more than another of the same attack by the same adversary; False for equals."""
     metric = row.ranking.metric
     means = {str(other.metrics.get(metric)) for other in rows if _kind(other) == _kind(row)}
     return row.headline and len(means) > 1
 
 
 def _kind(row: SummaryRow) -> tuple[str, str, int, int | None]:
-    """What two rows of a summary share that differ in form only."""
+    """The common key of two rows of a summary that differ in form only."""
     return row.attack, row.adversary, row.round, row.probe_batch_size
 
 
@@ -161,5 +161,5 @@ def tried(row: SummaryRow) -> str:
 
 
 def interruption(done: int, total: int, folder: Path) -> str:
-    """What an interruption left."""
+    """A sentence on the finished targets after an interruption."""
     return f"Interrupted; {done} of {total} targets are finished and kept in {folder}."

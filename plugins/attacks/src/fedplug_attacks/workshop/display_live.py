@@ -35,14 +35,14 @@ from fedplug_attacks.workshop.records import AttackSummary, TargetResult
 from fedplug_attacks.workshop.words import FORMS, forms
 
 _COLOURS = {"success": "red", "failed": "green", "inconclusive": "yellow", "not_applicable": "dim"}
-"""Of what an attack came to; its success is the bad news."""
+"""Colours of an attack's outcomes; its success is the bad news."""
 _STATES = {SUCCEEDED: "red", FAILED: "green", INCONCLUSIVE: "yellow", NOT_APPLICABLE: "dim"}
-"""Of what all targets of one came to."""
+"""Colours of the outcome of all targets."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Step:
-    """How far the current attack is."""
+    """The progress of the current attack."""
 
     done: int = 0
     total: int = 0
@@ -55,8 +55,8 @@ class LiveAttackDisplay(Picture):
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic, refresh: float = 8) -> None:
         self._total = self._done = self._skipped = 0
         self._key = ""
-        self._forms: list[str] = []  # of the current target, begun so far
-        self._forms_a_target = len(FORMS)  # as the last target had; both at first
+        self._forms: list[str] = []  # started forms of the current target
+        self._forms_a_target = len(FORMS)  # number of forms of the last target; both at first
         self._step = _Step()
         super().__init__(console, clock, refresh)  # draws the first picture
 
@@ -108,7 +108,7 @@ class LiveAttackDisplay(Picture):
     # ---- the picture
 
     def picture(self) -> RenderableType:
-        """The state as rich draws it."""
+        """The state, drawn by rich."""
         step, finished = self._step, self._done + self._skipped
         size = min(30, max(0, self._console.width - 60))
         grid = Table.grid(padding=(0, 2))
@@ -128,13 +128,13 @@ class LiveAttackDisplay(Picture):
         return Group(Text(self._key, "dim", no_wrap=True, overflow="ellipsis"), grid, Text())
 
     def share(self) -> float:
-        """How much of the current target is done, from 0 to 0.95: its earlier forms and the steps of this one."""
+        """The finished share of the current target, 0 to 0.95: its earlier forms and the steps of this one."""
         step, forms_before = self._step, len(self._forms) - 1
         inner = min(1.0, step.done / step.total) if step.total > 0 else 0.0
         return min(0.95, (forms_before + inner) / self._forms_a_target) if self._forms else 0.0
 
     def seconds_left(self) -> float | None:
-        """Expected time to the end, at the pace of this execution; None while there is too little to go by."""
+        """Expected time to the end, at the pace of this execution; None while there is too little data."""
         worked = self._done + self.share()
         if worked < 0.1:
             return None

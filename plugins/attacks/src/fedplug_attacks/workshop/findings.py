@@ -1,4 +1,4 @@
-"""What attacks came to, for somebody who has a minute: a conclusion that counts people, and a row for each question.
+"""The results of attacks in brief: a conclusion that counts people, and a row for each question.
 
 The report and both displays say the same words.
 """
@@ -18,26 +18,26 @@ from fedplug_attacks.workshop.words import best_guess, examples, metric_words, w
 
 SUCCEEDED, INCONCLUSIVE, FAILED, NOT_APPLICABLE = "succeeded", "inconclusive", "failed", "not applicable"
 STATES = (SUCCEEDED, INCONCLUSIVE, FAILED, NOT_APPLICABLE)
-"""What a row may have come to; what matters most comes first."""
+"""The possible outcomes of a row, most important first."""
 HEADER = ("who", "what", "found", "best guess that looks at nothing", "status")
-"""Of a table of findings."""
+"""Header of a table of findings."""
 SIGNIFICANT = 0.05
-"""How improbable successes must be for random guesses, to count as more than luck."""
+"""Largest probability under random guesses at which successes count as more than luck."""
 _CAVEAT = "That proves nothing about other attacks."
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A row of the table: an attack by an adversary, in the form that took more.
+    """A row of the table: an attack by an adversary, in the stronger form.
 
     Attributes:
-        who: attacks, in words.
-        what: was sought, in words.
-        found: in words and numbers; a dash where the attack did not apply.
-        guess: what the best guess reaches that looks at nothing; a dash where there is none.
+        who: the adversary, in words.
+        what: the target information, in words.
+        found: the result in words and numbers; a dash if the attack did not apply.
+        guess: the result of the best guess that looks at nothing; a dash without one.
         state: one of `STATES`.
-        remark: of one that does not apply, who could or with which option; of another how many targets it did not
-            settle.
+        remark: if the attack does not apply, the adversary or the option with which it would; else the number of
+            inconclusive targets.
         attack: its name.
     """
 
@@ -51,19 +51,19 @@ class Finding:
 
     @property
     def status(self) -> str:
-        """The state, and the remark behind it."""
+        """The state, followed by the remark."""
         return f"{self.state}; {self.remark}" if self.remark else self.state
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """As `HEADER` names them."""
+        """The cells in the order of `HEADER`."""
         return self.who, self.what, self.found, self.guess, self.status
 
 
 def findings(summary: AttackSummary) -> list[Finding]:
     """A row for each attack by each adversary on each round; successes first.
 
-    Attacks for which this run has nothing, whoever makes them, are left out; see `idle`.
+    Attacks that apply to no adversary of this run are left out; see `idle`.
     """
     found = [_finding(row) for row in _rows(summary)]
     return sorted(found, key=lambda one: STATES.index(one.state))
@@ -79,9 +79,9 @@ def idle(summary: AttackSummary) -> list[str]:
 
 
 def conclusion(summary: AttackSummary) -> str:
-    """What all attacks together came to, in sentences; empty where none was made.
+    """The conclusion from all attacks, in sentences; empty if none was made.
 
-    People come first: everybody of whose examples an image was recovered, by any attack of any adversary.
+    People come first: everybody with an image recovered by any attack of any adversary.
     """
     rows = _rows(summary)
     if not rows:
@@ -106,10 +106,10 @@ def conclusion(summary: AttackSummary) -> str:
 
 
 def state_of(row: SummaryRow) -> str:
-    """What a row came to.
+    """The outcome of a row.
 
-    Any image that was recovered is a success. What is said of classes and members is right for some target by luck:
-    there it takes more successes than random guesses would have had, but for one time in 20.
+    Any recovered image is a success. Answers about classes and members are right for some targets by luck. They count
+    as a success only with more successes than random guesses have, except for one time in 20.
     """
     if row.people.recovered or (row.succeeded and by_luck(row) < SIGNIFICANT):
         return SUCCEEDED
@@ -121,7 +121,7 @@ def state_of(row: SummaryRow) -> str:
 def by_luck(row: SummaryRow) -> float:
     """How probable as many successes are, if each target is a random guess."""
     draws = GUESSES * row.applicable
-    # One more in two more, since a few guesses of which none succeeded do not prove that none ever does.
+    # One success in two further guesses is added, since a few failed guesses do not prove that all fail.
     luck = ((row.luck if math.isfinite(row.luck) else 0.0) * draws + 1) / (draws + 2)
     few = (math.comb(row.applicable, k) * luck**k * (1 - luck) ** (row.applicable - k) for k in range(row.succeeded))
     return 1 - sum(few)
@@ -205,12 +205,12 @@ def _first(counted: Mapping[str, int]) -> str:
 
 
 def _rows(summary: AttackSummary) -> list[SummaryRow]:
-    """The stronger form of each attack that applies to somebody."""
+    """The stronger form of each attack that applies to an adversary."""
     return [row for row in summary.rows if row.headline and row.attack not in _idle(summary)]
 
 
 def _idle(summary: AttackSummary) -> set[str]:
-    """Names of the attacks that apply to nobody, and would to nobody else."""
+    """Names of the attacks that apply to no adversary of the run and to no other one."""
     applies = {row.attack for row in summary.rows if row.applicable or any("--" in said for said in row.remedies)}
     return {row.attack for row in summary.rows} - applies
 

@@ -1,4 +1,4 @@
-"""What of a finished run is attacked: rounds as they crossed the wire, batches of a probe, released models."""
+"""The attackable moments of a finished run: recorded rounds, batches of a probe, released models."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Occasion:
-    """One thing to attack: a moment of the run, or of a probe, with who could be a target.
+    """One moment to attack, of the run or of a probe, with the possible targets.
 
     Attributes:
         round: 0-based.
         batch: which batch of the probe; None for the run itself.
         messages: everything recorded up to it.
-        folder: where every party's state of that moment lies; None where it was not kept.
-        clients: who took part.
-        moment: of a probe or a released model; None for the run itself.
-        earlier: the moments before it that the parties went through, oldest first: rounds of the run, and of a batch
-            that is asked about in several rounds those of the probe. Each is looked up when it is asked for.
-        later: the messages that came next, by which clients were told the sums of this moment; looked up likewise.
+        folder: folder with every party's state of that moment; None if it was not kept.
+        clients: the clients that took part.
+        moment: the moment of a probe or a released model; None for the run itself.
+        earlier: the moments before it, oldest first: rounds of the run, or those of the probe if several rounds use the
+            same batch. Each is looked up on request.
+        later: the next messages, which tell clients the sums of this moment; also looked up on request.
     """
 
     round: int
@@ -53,7 +53,7 @@ class Occasions:
 
     Args:
         recipe: of the run.
-        scope: which rounds, adversaries and probes.
+        scope: the rounds, adversaries and probes.
         run_dir: the run folder.
 
     Raises:
@@ -66,18 +66,18 @@ class Occasions:
         self.recorded = self._recorded(max(round for round, _ in self.rounds()))
 
     def rounds(self) -> list[tuple[int, list[str]]]:
-        """Rounds, 0-based, each with its adversaries: by default the first, and of released models the final one."""
+        """Rounds, 0-based, each with its adversaries: by default the first, and the final one for released models."""
         names = self.scope.adversaries
         if self.scope.rounds is not None:
             return [(round - 1, names) for round in self.scope.rounds]
-        # Of a run that was not recorded only the last checkpoints are there to probe.
+        # A run without recordings has only its last checkpoints to probe.
         first = min(self.checkpoints.rounds(), default=0) + self.scope.probe.rounds - 1 if self.scope.probe else 0
         others = [name for name in names if name != "released"]
         final = [(self.recipe.rounds, ["released"])] if "released" in names else []
         return ([(first, others)] if others else []) + final
 
     def require(self) -> None:
-        """Refuses what the run folder cannot answer, before anything is tried.
+        """Refuses requests that the run folder cannot serve, before anything is tried.
 
         Raises:
             ViewError: nothing was recorded to attack.
@@ -98,16 +98,16 @@ class Occasions:
                 )
 
     def _probed(self, round: int) -> range:
-        """The rounds before an attacked one in which the same batch is asked about.
+        """The rounds before an attacked one that use the same batch.
 
         Raises:
-            ViewError: there are not so many.
+            ViewError: there are too few rounds.
         """
         times = self.scope.probe.rounds if self.scope.probe else 1
         if times > round + 1:
             raise ViewError(
                 f"probe.rounds is {times}, and up to round {round + 1} there are {round + 1}; attack a later round "
-                "(--round), or ask in fewer"
+                "(--round), or lower probe.rounds"
             )
         return range(round + 1 - times, round)
 
@@ -115,13 +115,13 @@ class Occasions:
         kept = self.checkpoints.rounds()
         if not kept:
             raise CheckpointError(
-                f"{self.run_dir} holds no checkpoint, and probes and released models are made from one; run the recipe "
-                "again: a run keeps those of its last two rounds"
+                f"{self.run_dir} holds no checkpoint, which probes and released models need; run the recipe again: a "
+                "run keeps those of its last two rounds"
             )
         if round not in kept:
             final = f"; {self.recipe.rounds + 1} is the final model" if self.recipe.rounds in kept else ""
             raise CheckpointError(
-                f"{self.run_dir} kept no checkpoint from before round {round + 1}; there are some for rounds "
+                f"{self.run_dir} kept no checkpoint from before round {round + 1}; it has those of rounds "
                 f"{', '.join(str(each + 1) for each in kept)}{final}. Attack one of these (--round), or run the recipe "
                 "with --record-wire, which keeps all"
             )
@@ -141,8 +141,8 @@ class Occasions:
             round: 0-based.
             released: whether the models of that moment are attacked.
             rewound: the parties.
-            numbers: of the batches of the probe, from 0, or only 0 without one; None: all.
-            asking: told before the parties are asked about a batch.
+            numbers: numbers of the probe's batches, from 0, or only 0 without a probe; None: all.
+            asking: called before the parties are asked about a batch.
         """
         probe = self.scope.probe
         wanted = list(range(probe.batches if probe else 1) if numbers is None else numbers)
@@ -166,7 +166,7 @@ class Occasions:
         yield from repeated
 
     def planted(self, rewound: Rewound, honest: Occasion, models: Mapping[int, NDArray[np.float32]]) -> Occasion:
-        """A batch of a probe whose clients were handed other models, with the sums of their answers."""
+        """A batch of a probe whose clients received planted models, with the sums of their uploads."""
         assert honest.batch is not None
         assert honest.moment is not None
         batch = dataclasses.replace(honest.batch, planted=models, honest=honest.moment.folder)
@@ -192,13 +192,13 @@ class Occasions:
         everyone = clients or list(range(self.recipe.data.clients))
         before = [message for message in self.recorded if message.round < round]
         folder = kept if kept.is_dir() else None
-        # What a checkpoint holds for the clients comes with the first message after it.
+        # The first message after a checkpoint delivers its content to the clients.
         later = functools.cache(lambda: rewound.before(round + 1).messages if folder else [])
         return Occasion(round, None, [*before, *now], folder, everyone, later=later)
 
     @property
     def _subtracts(self) -> bool:
-        """Whether some adversary has all clients but one on its side, so that opened sums tell it of that one."""
+        """Whether some adversary has all clients except one on its side, so that opened sums reveal that one."""
         colluding = (sum(r.startswith("client") for r in name.split("+")) for name in self.scope.adversaries)
         return max(colluding) + 1 >= self.recipe.data.clients
 
@@ -206,7 +206,7 @@ class Occasions:
         return [message for message in self.recorded if message.round == round]
 
     def _recorded(self, last: int) -> list[Message]:
-        """What was recorded up to a round, which is all that an attack on it may know."""
+        """The messages recorded up to a round, which are all that an attack on it may know."""
         messages: list[Message] = []
         folder = self.run_dir / "wire"
         for rounds, file in recordings(folder).items() if folder.is_dir() else ():
@@ -214,7 +214,7 @@ class Occasions:
                 break
             try:
                 messages += read_wire(file)
-            except Exception as error:  # whatever a damaged file makes of itself
+            except Exception as error:  # a damaged file may fail in any way
                 remedy = "without the file only probes, and rounds before it, can be attacked"
                 raise ViewError(f"{file} is damaged ({describe(error)}); {remedy}") from error
         return messages

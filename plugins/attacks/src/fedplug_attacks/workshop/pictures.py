@@ -1,7 +1,7 @@
-"""A picture of one attacked target: the truth beside what each form of the attack found, with the numbers below.
+"""A picture of one attacked target: the truth next to the findings of each form, with the numbers below.
 
-Images stand in columns: truth, naive, adaptive. Counts of labels become bars, scores of members a ROC curve and
-histograms. The same result gives the same bytes, wherever and whenever it is drawn.
+Images are in columns: truth, naive, adaptive. Counts of labels become bars, scores of members a ROC curve and
+histograms. The same result always gives the same bytes.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_IMAGES, MOST_CLASSES = 8, 100
-"""How many images, and how many classes, one picture shows."""
-_METRICS, _BESIDE = 4, 2  # numbers below a form, and beside each trivial guess
+"""Largest number of images, and of classes, in one picture."""
+_METRICS, _BESIDE = 4, 2  # numbers below a form, and next to each trivial guess
 _COLUMN, _WRAP = 1.8, 27  # inches of a column of images, and characters that fit below it
 _DOTS_PER_INCH, _COARSE = 144, 96  # images of fewer pixels than this keep their squares
 _TILE, _EDGE = 72, ((2, 2), (2, 2), (0, 0))  # pixels of an image in a strip, if it has fewer; and of white around it
@@ -79,11 +79,11 @@ def draw(
     """Writes the picture of a target as PNG, whole or not at all.
 
     Args:
-        path: where to; an older picture is replaced.
+        path: the file; an older picture is replaced.
         result: the content of the target's file.
-        truth_images: float32 (n, C, H, W) in [0, 1]; None where there are none.
-        found: form -> the images it found, in the order of the truth, of any number; None where it found none.
-        members: of a membership challenge; None without one.
+        truth_images: float32 (n, C, H, W) in [0, 1]; None without images.
+        found: form -> the images that it found, in the order of the truth, of any number; None if it found none.
+        members: a membership challenge; None without one.
     """
     import matplotlib
 
@@ -96,11 +96,11 @@ def draw(
 
 
 def draw_strip(path: Path, pairs: Sequence[tuple[NDArray[np.float32], NDArray[np.float32]]]) -> None:
-    """Writes what was true, and below it what was found, side by side without a word: a PNG, whole or not at all.
+    """Writes the true images and below them the found ones, without text: a PNG, whole or not at all.
 
     Args:
-        path: where to; an older picture is replaced.
-        pairs: a true image and the one that was found for it, float32 (C, H, W) in [0, 1], all of one shape.
+        path: the file; an older picture is replaced.
+        pairs: a true image and the found one, float32 (C, H, W) in [0, 1], all of one shape.
     """
     from matplotlib.image import imsave
 
@@ -122,7 +122,7 @@ def figure_of(
     found: Found,
     members: Challenge | None = None,
 ) -> Figure:
-    """What `draw` draws: images if any form found some, else scores of members, else counts of labels, else words."""
+    """The figure of `draw`: images if any form found some, else scores of members, counts of labels, or words."""
     tried = forms(result)
     if any(images is not None and len(images) for images in found.values()):
         return _images(result, truth_images, found)
@@ -137,7 +137,7 @@ def figure_of(
 
 
 def _images(result: TargetResult, truth_images: NDArray[np.float32] | None, found: Found) -> Figure:
-    """Truth and forms in columns, an image a row; the last row says the numbers."""
+    """Truth and forms in columns, an image a row; the last row has the numbers."""
     columns: dict[str, NDArray[np.float32] | None] = {"truth": truth_images}
     columns |= {form: found.get(form) for form in forms(result)}
     most = max((len(images) for images in columns.values() if images is not None), default=0)
@@ -176,7 +176,7 @@ def _draw_image(ax: Axes, image: NDArray[np.float32]) -> None:
 
 
 def _pixels(image: NDArray[np.float32]) -> NDArray[np.float32]:
-    """An image (C, H, W) as (H, W, 3); what is not finite has a colour that no grey image has."""
+    """An image (C, H, W) as (H, W, 3); values that are not finite have a colour that no grey image has."""
     pixels = np.asarray(image, np.float32)
     pixels = pixels[None] if pixels.ndim == 2 else pixels
     broken = ~np.isfinite(pixels).all(axis=0)
@@ -187,7 +187,7 @@ def _pixels(image: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _label(result: TargetResult, name: str, index: int, images: int) -> str:
-    """The class of an image, where there is a label for each."""
+    """The class of an image, if there is a label for each."""
     labels = result.truth.labels if name == "truth" else result.forms[name].labels
     return f"class {labels[index]}" if labels is not None and len(labels) == images else ""
 
@@ -206,7 +206,7 @@ def _more(all_of_them: int, shown: int) -> str:
 
 
 def _labels(result: TargetResult) -> Figure:
-    """A panel for each form: wide bars are the truth, narrow ones what the form counted, class by class."""
+    """A panel for each form: wide bars are the true counts, narrow ones the form's counts, class by class."""
     truth = np.array(result.truth.counts, np.float64)
     found = {form: _found_counts(outcome, len(truth)) for form, outcome in forms(result).items()}
     classes, note = _chosen_classes(truth, [counts for counts in found.values() if counts is not None])
@@ -214,7 +214,7 @@ def _labels(result: TargetResult) -> Figure:
     width = 5.0 if len(classes) <= 20 else 10.2
     figure = _figure(result, width, 2.15 * len(panels) + 0.1, note=note)
     grid = figure.subplots(len(panels), 1, squeeze=False, sharex=True)[:, 0]
-    # A count that is far off must not make the true ones invisible.
+    # A count with a large error must not make the true ones invisible.
     highest = 1.15 * max(float(truth.max(initial=1)), min(float(truth.sum()), _highest(found)))
     places = np.arange(len(classes))
     for ax, (form, counts) in zip(grid, panels.items(), strict=True):
@@ -236,14 +236,14 @@ def _labels(result: TargetResult) -> Figure:
 
 
 def _chosen_classes(truth: NDArray[np.float64], found: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.intp], str]:
-    """All classes; of more than can be shown, those where a form is most wrong, then the most frequent ones."""
+    """All classes; if too many to show, those with the largest errors, then the most frequent ones."""
     if len(truth) <= MOST_CLASSES:
         return np.arange(len(truth)), ""
     error = np.zeros(len(truth))
     for counts in found:
         error = np.maximum(error, np.abs(np.nan_to_num(counts, nan=np.inf) - truth))
     chosen = np.sort(np.lexsort((-truth, -error))[:MOST_CLASSES])
-    wrong = error > 0.5  # a count is right where it rounds to the true one
+    wrong = error > 0.5  # a count is right if it rounds to the true one
     return chosen, (
         f"{MOST_CLASSES} of {len(truth)} classes are shown. Some form is wrong in {int(wrong.sum())} classes; "
         f"{int(wrong[chosen].sum())} of these are among them."
@@ -256,7 +256,7 @@ def _highest(found: Mapping[str, NDArray[np.float64] | None]) -> float:
 
 
 def _found_counts(outcome: Outcome, classes: int) -> NDArray[np.float64] | None:
-    """What a form counted, or else the counts of the labels it found; None where neither is about these classes."""
+    """A form's counts, or else the counts of the labels it found; None if neither is about these classes."""
     if outcome.counts is not None:
         counts = np.array(outcome.counts, np.float64)
     elif outcome.labels is not None:
@@ -270,12 +270,12 @@ def _found_counts(outcome: Outcome, classes: int) -> NDArray[np.float64] | None:
 
 
 def _members(result: TargetResult, members: Challenge) -> Figure:
-    """The ROC curve of every form on logarithmic axes, and beside it how members' scores differ from the others'."""
+    """The ROC curve of every form on logarithmic axes, next to histograms of members' and other scores."""
     truth = members.members
     scores = {form: members.scores[form] for form in forms(result) if len(members.scores.get(form, ())) == len(truth)}
     figure = _figure(result, 2.9 * (1 + max(1, len(scores))) + 0.4, 3.3)
     roc, *histograms = figure.subplots(1, 1 + len(scores), squeeze=False)[0]
-    floor = 0.5 / max(int((~truth).sum()), 1)  # below the smallest rate there can be, but for 0
+    floor = 0.5 / max(int((~truth).sum()), 1)  # below the smallest possible rate except 0
     roc.plot([floor, 1], [floor, 1], "--", color=_MUTED, linewidth=0.9)
     for form, values in scores.items():
         false, true = roc_curve(values, truth)
@@ -335,11 +335,11 @@ def roc_curve(scores: NDArray[np.float64], truth: NDArray[np.bool_]) -> tuple[ND
     return false, true
 
 
-# ---- what all three share
+# ---- shared by all three
 
 
 def _figure(result: TargetResult, width: float, height: float, note: str = "") -> Figure:
-    """An empty figure with the title: which attack, on what, and how much of it the adversary saw."""
+    """An empty figure with the title: the attack, the target, and the share that the adversary saw."""
     from matplotlib.figure import Figure
 
     wide = max(int(width * 13), 30)
@@ -360,10 +360,10 @@ def _column_title(result: TargetResult, name: str) -> str:
 
 
 def _lines(result: TargetResult, name: str) -> list[str]:
-    """The numbers below a column; below the truth, what trivial guesses reach."""
+    """The numbers below a column; below the truth, those of trivial guesses."""
     first = result.ranking.metric
     if name == "truth":
-        # Of an attack that finds images and labels, only the guesses that are rivals in what ranks it.
+        # For an attack that finds images and labels, only the guesses that compete in its ranking number.
         guesses = list(trivial_guesses(result.baselines, first) or result.baselines)
         lines = ["trivial guesses:"] if guesses else []
         for guess in guesses:

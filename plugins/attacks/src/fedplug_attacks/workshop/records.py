@@ -1,4 +1,4 @@
-"""What attacks came to: the records of a target's file, of the summary of all targets, and of a line of a sweep."""
+"""The results of attacks: the records of a target's file, of the summary of all targets, and of a line of a sweep."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fedplug_attacks.api.report import FAILED, Status
 Whole = Annotated[int, Field(strict=True)]
 Numbers = dict[Text, Number]
 Guesses = dict[Text, Numbers]
-"""By the name of a trivial guess, its numbers."""
+"""The numbers of trivial guesses, by name."""
 
 
 class Ranking(Record):
-    """The number that ranks the forms of an attack; the name is empty where no number does.
+    """The number that ranks the forms of an attack; the name is empty if no number does.
 
     Attributes:
         metric: its name.
@@ -30,7 +30,7 @@ class Ranking(Record):
 
 
 class Success(Record):
-    """What counts as a success: a number that is at most, or at least, a threshold."""
+    """The criterion of success: a number that is at most, or at least, a threshold."""
 
     metric: Text
     relation: Literal["<=", ">="]
@@ -43,8 +43,8 @@ class ProbedBatch(Record):
     Attributes:
         batch_size: examples in it.
         batch: counted from 1.
-        classes: from how many classes it was drawn; None: from all.
-        rounds: in how many rounds each client was asked about it.
+        classes: the number of classes it was drawn from; None: all.
+        rounds: the number of rounds in which each client was asked about it.
     """
 
     batch_size: Count
@@ -54,20 +54,20 @@ class ProbedBatch(Record):
 
 
 class Outcome(Record):
-    """What came of one form of an attack on one target.
+    """The outcome of one form of an attack on one target.
 
     Attributes:
         status: `success`, `failed`, `inconclusive` (a search that diverged or did not fit what it saw, or an attack
-            that stopped with an error), `not_applicable`; or `finished`, only where nothing decides about success.
+            that stopped with an error), `not_applicable`; or `finished`, only if no number decides about success.
         reason: why it has that status, in a sentence; may be empty.
-        metrics: what the metrics measured, by number; NaN where a number diverged.
-        seconds: of the processor.
+        metrics: the metrics' numbers, by name; NaN if a number diverged.
+        seconds: processor time.
         gradient_evaluations, seed, losses: as the attack reports them.
         undefined: by metric, why it is not defined for this target.
-        own: numbers of the attack's own.
-        counts, labels, presence: what it says of the classes; None where it says nothing.
-        recovered: which of the true images were recovered, by their places in the truth.
-        remedy: of `not_applicable`, which adversary or option the attack would apply with.
+        own: the attack's own numbers.
+        counts, labels, presence: its findings about the classes; None without any.
+        recovered: the recovered true images, by their places in the truth.
+        remedy: for `not_applicable`, the adversary or option with which the attack would apply.
         luck: the share of random guesses that would have been a success.
     """
 
@@ -88,20 +88,20 @@ class Outcome(Record):
     luck: Number = 0.0
 
     def excuse(self, reason: str) -> None:
-        """Names what may explain a failure, where nothing does yet."""
+        """Names a possible reason of a failure, if there is none yet."""
         if self.status == FAILED and not self.reason:
             self.reason = reason
 
 
 class TrueClasses(Record):
-    """What is true of the examples behind an update.
+    """The truth about the examples behind an update.
 
     Attributes:
         counts: how many there are of each class.
         labels: the class of each.
-        people: a digest of each, by which the same example is known in other results of that client; empty where the
+        people: a digest of each, which identifies the same example in other results of that client; empty if the
             question is not about single examples.
-        of: what one example is, `image` or `row` of a table.
+        of: the kind of an example, `image` or `row` of a table.
     """
 
     counts: list[Count]
@@ -116,24 +116,24 @@ class TargetResult(Record):
     Attributes:
         key: the name of the file, without ending.
         attack, use, options: its name in the recipe, the component, and its options.
-        adversary: who attacks.
+        adversary: the adversary.
         round: in which the update was made, from 1.
         client: the target.
         probe: None for an update of the run itself.
         digest: of everything that the result follows from.
         settings: digest of the options, the scope and the metrics alone.
         states: share of the entries that the adversary saw in each state; empty where it saw no update.
-        unplaced: how many values it saw without knowing where they belong.
-        meaning: what the numbers of the update are; None where it saw no update.
-        finds: what the attack looks for.
-        ranking: what ranks the forms.
-        success: None where no number decides.
+        unplaced: number of values seen without known positions.
+        meaning: the meaning of the update's numbers; None if it saw no update.
+        finds: the information that the attack looks for.
+        ranking: the number that ranks the forms.
+        success: the criterion of success; None if no number decides.
         better: by number, whether `high` or `low` means that the attack learnt more.
-        baselines: what trivial guesses reach.
+        baselines: the numbers of trivial guesses.
         forms: by form.
-        headline: the stronger form; None where no form has the number that ranks them.
-        truth: what the scorer compared with.
-        picture: the name of its file; None where nothing is drawn.
+        headline: the stronger form; None if no form has the number that ranks them.
+        truth: the truth that the scorer compared with.
+        picture: the name of its file; None if nothing is drawn.
     """
 
     key: Text
@@ -161,20 +161,20 @@ class TargetResult(Record):
 
 
 class Averaged(Record):
-    """Mean and standard deviation of a number over targets; NaN where none of them has it."""
+    """Mean and standard deviation of a number over targets; NaN if none of them has it."""
 
     mean: Number
     std: Number
 
 
 class People(Record):
-    """Whose images attacks were after, each example of each client counted once, and whose they recovered.
+    """The examples whose images attacks looked for and recovered, each example of each client counted once.
 
     Attributes:
-        attacked: how many examples some attack on images applied to.
-        recovered: of how many an image was recovered.
-        by: adversary -> how many it recovered.
-        of: what one example is, `image` or `row` of a table.
+        attacked: number of examples to which some attack on images applied.
+        recovered: number of examples with a recovered image.
+        by: adversary -> number that it recovered.
+        of: the kind of an example, `image` or `row` of a table.
     """
 
     attacked: Count = 0
@@ -184,24 +184,24 @@ class People(Record):
 
 
 class SummaryRow(Record):
-    """What one form of an attack by one adversary came to on all its targets.
+    """The results of one form of an attack by one adversary on all its targets.
 
     Attributes:
         attack, adversary, form: which.
         round: from 1.
         probe_batch_size: None for updates of the run itself.
         headline: whether it is the stronger form, or the only one.
-        targets: how many; of these `succeeded`, `not_applicable` and `inconclusive`.
+        targets: their number; of these `succeeded`, `not_applicable` and `inconclusive`.
         wilson: 95% interval of the share of successes among the targets that it applied to.
-        success: what counts as a success.
-        reasons: sentence -> for how many targets it stands.
-        remedies: the same of which adversary or option it would apply with.
+        success: the criterion of success.
+        reasons: sentence -> number of targets that it applies to.
+        remedies: the same for the adversary or option with which it would apply.
         metrics, baselines, states: means over the targets.
-        ranking: what ranks the forms.
-        unplaced: the most of any target.
+        ranking: the number that ranks the forms.
+        unplaced: the largest number of any target.
         seconds, gradient_evaluations: of all targets.
-        finds: what the attack looks for.
-        people: whose images it was after, and recovered.
+        finds: the information that the attack looks for.
+        people: the examples whose images it looked for, and recovered.
         luck: the share of random guesses that would have been a success.
     """
 
@@ -232,12 +232,12 @@ class SummaryRow(Record):
 
     @property
     def applicable(self) -> int:
-        """How many targets the attack applied to."""
+        """Number of targets that the attack applied to."""
         return self.targets - self.not_applicable
 
     @property
     def share(self) -> float | None:
-        """Successes among the targets that it applied to; None where it applied to none."""
+        """Successes among the targets that it applied to; None if it applied to none."""
         return self.succeeded / self.applicable if self.applicable > 0 else None
 
 
@@ -246,9 +246,9 @@ class AttackSummary(Record):
 
     Attributes:
         rows: one for each attack, adversary and form.
-        adversaries: by name, a sentence on what each sees and holds.
+        adversaries: by name, a sentence on the messages and keys of each.
         notes: sentences for the report.
-        people: whose images all attacks together were after, and recovered.
+        people: the examples whose images all attacks together looked for, and recovered.
     """
 
     rows: list[SummaryRow]
@@ -258,10 +258,10 @@ class AttackSummary(Record):
 
 
 class FormMeans(Record):
-    """Of one form, in the line of a sweep: means over the targets, how many there were, and the share of successes.
+    """One form in the line of a sweep: means over the targets, their number, and the share of successes.
 
-    `people` is of how many examples an image was sought, and `recovered` of how many one was recovered; `states` says
-    how much of the update the adversary sees in each state.
+    `people` is the number of examples whose image was sought, and `recovered` the number recovered. `states` is the
+    share of the update that the adversary sees in each state.
     """
 
     metrics: Numbers
@@ -275,14 +275,14 @@ class FormMeans(Record):
 
 
 class Leakage(Record):
-    """Of one attack by one adversary, in the line of a sweep.
+    """One attack by one adversary in the line of a sweep.
 
     Attributes:
-        ranking: what ranks its forms.
-        stronger: the form that took more.
-        guesses: what trivial guesses reach.
+        ranking: the number that ranks its forms.
+        stronger: the stronger form.
+        guesses: the numbers of trivial guesses.
         forms: by form.
-        adversary: who attacks, as the recipe writes it; empty in lines of earlier versions.
+        adversary: the adversary, as in the recipe; empty in lines of earlier versions.
     """
 
     ranking: Ranking

@@ -1,8 +1,8 @@
 """The report's section on attacks, from the files in the folder `attacks` of a run.
 
 `summary.json` has a row for each attack, adversary and form; every other JSON file is one target, and the PNG it names
-is its picture. Files may be missing after an interruption, or damaged: what can be read is shown, what cannot is named.
-Everything they say is escaped.
+is its picture. Files may be missing after an interruption, or damaged: the section shows the readable ones and names
+the others. All their content is escaped.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ from fedplug_attacks.workshop.words import (
 )
 
 SHOWN, LISTED = 24, 500
-"""How many pictures the page embeds, and how many forms of targets it lists."""
+"""Largest number of embedded pictures, and of listed forms of targets."""
 ROWS, TILES = 24, 10
-"""How many findings, and how many images in the strip, are seen without opening anything; the rest is folded."""
+"""Number of findings, and of images in the strip, that are visible at once; the rest is folded."""
 NOTICED = ("change", "parallel_rows", "emptied_rows", "silent_rows")
-"""What is told of planted models (`fedplug.round.handed.signs`)."""
+"""The reported signs of planted models (`fedplug.round.handed.signs`)."""
 _FOLDED = "Every number: forms, reasons, adversaries, targets and their pictures"
 _CAUTION = (
     "An attack that fails proves nothing about stronger ones. How to read these numbers: <code>docs/attacking.md</code>"
 )
-_UNFOLDED = 3  # lines of numbers in a row of the summary that are seen at once
+_UNFOLDED = 3  # lines of numbers in a row of the summary that are visible at once
 _LARGEST = 4_000_000  # bytes of a picture that is embedded
 _WIDE = 1100  # pixels from which on a picture fills the width of the page
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -67,7 +67,7 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 @dataclasses.dataclass
 class _Folder:
-    """What the folder holds: targets, the rows and the rest of the summary, what is damaged."""
+    """The content of the folder: targets, the rows and the rest of the summary, damaged files."""
 
     path: Path
     results: list[TargetResult] = dataclasses.field(default_factory=list)
@@ -76,12 +76,12 @@ class _Folder:
 
     @property
     def rows(self) -> list[SummaryRow]:
-        """Those of the summary; none without one."""
+        """The rows of the summary; none without one."""
         return self.summary.rows if self.summary else []
 
 
 def attacks_section(run_dir: Path) -> str:
-    """The section as HTML; empty where the run has no attacks.
+    """The section as HTML; empty if the run has no attacks.
 
     Args:
         run_dir: the folder of the run.
@@ -105,7 +105,7 @@ def attacks_section(run_dir: Path) -> str:
 
 
 def write_attack_page(run_dir: Path) -> Path | None:
-    """Writes the section as a page, `attacks.html` of the run folder; None where the run has no attacks.
+    """Writes the section as a page, `attacks.html` of the run folder; None if the run has no attacks.
 
     Args:
         run_dir: the folder of the run.
@@ -119,7 +119,7 @@ def write_attack_page(run_dir: Path) -> Path | None:
 
 
 def leakage_line(run_dir: Path) -> str:
-    """What attacks took, in sentences for the top of the page; empty where none was made."""
+    """The conclusion in sentences for the top of the page; empty if no attack was made."""
     summary = _read(Path(run_dir) / "attacks").summary
     return conclusion(summary) if summary else ""
 
@@ -145,7 +145,7 @@ def _read(path: Path) -> _Folder:
 
 
 def _findings(summary: AttackSummary) -> str:
-    """A row for each question: who asked, what was found, and what a guess that looks at nothing gets."""
+    """A row for each question: the adversary, the findings, and the result of a guess that looks at nothing."""
     found = findings(summary)
     caption = (
         "Who found what. An image is recovered where it alone meets the rule of the attack and comes nearer than the "
@@ -167,12 +167,12 @@ def _line_below(remark: str) -> str:
 
 
 def _strip(folder: _Folder) -> str:
-    """The truth, and below it what was found: recovered images first, else those that came nearest."""
+    """The true images, and below them the found ones: recovered images first, else the nearest ones."""
     shown, room, seen = list[str](), TILES, set[tuple[int, str]]()
     for result in sorted(folder.results, key=_by_what_it_shows):
         data = _png(folder, f"{result.key}{STRIP}")
         people = {(result.client, person) for person in result.truth.people}
-        if data is None or room <= 0 or (people and people <= seen):  # each person once, whoever attacked
+        if data is None or room <= 0 or (people and people <= seen):  # each person once, for any adversary
             continue
         width, height = struct.unpack(">II", data[16:24])
         count = round(2 * width / max(height, 1)) or 1
@@ -208,19 +208,19 @@ def _strip_words(result: TargetResult) -> str:
 
 
 def _summary_table(folder: _Folder) -> str:
-    # What took most comes first; forms of one attack by one adversary stay together.
+    # The strongest attacks come first; forms of one attack by one adversary stay together.
     worst: dict[tuple[str, str], float] = {}
     for row in folder.rows:
         pair = row.attack, row.adversary
         worst[pair] = max(worst.get(pair, -1.0), -1.0 if row.share is None else row.share)
     ordered = sorted(folder.rows, key=lambda row: -worst[row.attack, row.adversary])
     caption = (
-        "What the targets came to. The naive form takes hidden entries for 0, the adaptive one uses only what is "
+        "Results over all targets. The naive form treats hidden entries as 0, the adaptive one uses only what is "
         "visible; the stronger of the two counts. Successes are among the targets the attack applied to, with the 95% "
         "Wilson interval of their share. Numbers are means ± standard deviation over targets; times (of the CPU) and "
         "gradient evaluations are sums."
     )
-    header = ["attack", "adversary, on", "form", "succeeded", "number beside trivial guesses", "more numbers", "cost"]
+    header = ["attack", "adversary, on", "form", "succeeded", "number, with trivial guesses", "more numbers", "cost"]
     return table(caption, header, [_summary_cells(row, folder.rows) for row in ordered])
 
 
@@ -241,18 +241,18 @@ def _summary_cells(row: SummaryRow, rows: Sequence[SummaryRow]) -> list[str]:
 
 
 def _beside(number: str, guesses: Sequence[str]) -> str:
-    """The number, and under it what guesses reach."""
+    """The number, and below it those of guesses."""
     below = f'<br><span class="note">{_lines(guesses)}</span>' if guesses else ""
     return f"{_lines([number])}{below}"
 
 
 def _lines(lines: Sequence[str]) -> str:
-    """A line each, none of which is broken."""
+    """One line each, without line breaks."""
     return "<br>".join(f'<span class="whole">{text(line)}</span>' for line in lines if line) or units.NOTHING
 
 
 def _folded(lines: Sequence[str]) -> str:
-    """The first lines, and the others folded away where they are many."""
+    """The first lines; further ones are folded if they are many."""
     if len(lines) <= _UNFOLDED + 1:
         return _lines(lines)
     rest = lines[_UNFOLDED:]
@@ -270,7 +270,7 @@ def _fate(row: SummaryRow) -> list[str]:
 
 
 def _seen(row: SummaryRow) -> list[str]:
-    """How much of the updates it sees, on average over the targets."""
+    """The share of the updates that it sees, on average over the targets."""
     shares = shares_words(row.states)
     seen = [f"entries: {shares}"] if shares else []
     return [*seen, f"{row.unplaced:,} values unplaced"] if row.unplaced else seen
@@ -282,7 +282,7 @@ def _what(row: SummaryRow) -> str:
 
 
 def _differences(folder: _Folder) -> str:
-    """A sentence wherever one form succeeds more often than the other."""
+    """A sentence for each attack in which one form succeeds more often than the other."""
     pairs: dict[str, dict[str, SummaryRow]] = {}
     for row in folder.rows:
         pairs.setdefault(f"{row.attack}, {row.adversary}, {_what(row)}", {})[row.form] = row
@@ -293,7 +293,7 @@ def _differences(folder: _Folder) -> str:
             continue
         if adaptive.succeeded > naive.succeeded:
             sentences.append(
-                f"{name}: zero-filling made it look protected. Taking hidden entries for 0, the attack succeeded on "
+                f"{name}: zero-filling made it look protected. Treating hidden entries as 0, the attack succeeded on "
                 f"{tried(naive)} targets; using only what is visible, on {tried(adaptive)}."
             )
         else:
@@ -306,7 +306,7 @@ def _differences(folder: _Folder) -> str:
 
 
 def _noticed(folder: _Folder) -> str:
-    """What clients could notice of the models that a malicious server planted: the median client of each attack."""
+    """The signs of planted models that clients could notice: the median client of each attack."""
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
     for result in folder.results:
         outcome = next(iter(result.forms.values()))
@@ -329,7 +329,7 @@ def _noticed(folder: _Folder) -> str:
 
 
 def _reasons(folder: _Folder) -> str:
-    """Why attacks could not be tried, or broke off: from the summary, else from the targets."""
+    """Why attacks did not apply or stopped: from the summary, else from the targets."""
     counted: Counter[tuple[str, str, str, str]] = Counter()
     for row in folder.rows:
         for reason, count in row.reasons.items():
@@ -350,7 +350,7 @@ def _adversaries(folder: _Folder) -> str:
 
 
 def _undefined(folder: _Folder) -> str:
-    """Which numbers are missing because they are not defined for these targets."""
+    """The numbers that are missing because they are not defined for these targets."""
     counted: Counter[tuple[str, str]] = Counter()
     for result in folder.results:
         counted.update(sorted({pair for outcome in result.forms.values() for pair in outcome.undefined.items()}))
@@ -423,7 +423,7 @@ def _figure(folder: _Folder, number: int, result: TargetResult, picture: str) ->
 
 
 def alternative(result: TargetResult) -> str:
-    """What a person who sees a target's picture would take from it, in words."""
+    """The content of a target's picture, in words."""
     parts = [f"{form.capitalize()}: {outcome_words(result, form).rstrip('.')}." for form in forms(result)]
     seen = shares_words(result.states)
     return " ".join([*parts, *([f"Entries it saw: {seen}."] if seen else [])]) or "No form was tried."
@@ -447,7 +447,7 @@ def _damage(folder: _Folder) -> str:
 
 
 class Attacks(Section):
-    """What attacks took, in the report of a run and in the table of a sweep."""
+    """The results of attacks, in the report of a run and in the table of a sweep."""
 
     key, title = "attacks", "Attacks"
 
@@ -456,12 +456,12 @@ class Attacks(Section):
         return attacks_section(run_dir)
 
     def headline(self, run_dir: Path) -> tuple[str, str] | None:
-        """What the worst of them took."""
+        """The result of the worst attack."""
         found = leakage_line(run_dir)
         return ("Attacks", found) if found else None
 
     def record(self, run_dir: Path) -> dict[str, Any]:
-        """Attack and adversary -> what they took, as `Leakage` has it."""
+        """Attack and adversary -> their result as a `Leakage`."""
         summary = read_summary(run_dir / "attacks")
         rows = summary.rows if summary else []
         several = len({row.round for row in rows}) > 1
@@ -480,7 +480,7 @@ class Attacks(Section):
         return {name: entry.to_plain(for_json=True) for name, entry in found.items()}
 
     def leaks(self, record: Mapping[str, Any]) -> list[Leak]:
-        """Each attack by each adversary, in its stronger form, beside the best trivial guess."""
+        """Each attack by each adversary, in its stronger form, next to the best trivial guess."""
         found = []
         for name, entry in _leakages(record).items():
             metric, low = entry.ranking.metric, entry.ranking.better == "low"
@@ -497,13 +497,13 @@ class Attacks(Section):
         return found
 
     def is_awaited(self, run_dir: Path, recipe: Mapping[str, Any]) -> bool:
-        """Whether the recipe has attacks that were not made, or not to their end."""
+        """Whether the recipe has attacks that were not made or not finished."""
         section = recipe.get("attack")
         wanted = isinstance(section, Mapping) and bool(section.get("attacks"))
         return wanted and not (run_dir / "attacks" / SUMMARY).is_file()
 
     def columns(self, results: Sequence[Result]) -> Iterator[Column]:
-        """For each attack and adversary the number that counts, in each form, and the best trivial guess beside it."""
+        """For each attack and adversary the ranking number in each form, next to the best trivial guess."""
         known = [_leakages(result.added.get(self.key, {})) for result in results]
         for name in dict.fromkeys(name for found in known for name in found):
             entries = [entry for found in known if (entry := found.get(name))]
@@ -516,7 +516,7 @@ class Attacks(Section):
 
 
 def _leakages(record: Mapping[str, Any]) -> dict[str, Leakage]:
-    """What `record` kept.
+    """The content kept by `record`.
 
     Raises:
         SetupError: it is damaged.
@@ -525,8 +525,8 @@ def _leakages(record: Mapping[str, Any]) -> dict[str, Leakage]:
         return {name: Leakage.from_plain(entry) for name, entry in record.items()}
     except ValueError as error:
         raise SetupError(
-            f"the line of a run in sweep.jsonl is damaged: what it keeps of attacks cannot be read ({error}); remove "
-            "the line, and its combination runs again"
+            f"the line of a run in sweep.jsonl is damaged: its attacks cannot be read ({error}); remove the line to "
+            "run its combination again"
         ) from error
 
 

@@ -1,6 +1,6 @@
 """The folder `attacks/` of a run: a JSON file and a picture for each finished target, and a summary of all of them.
 
-A target is written as soon as it is finished, so that an interruption costs the one that was under way.
+A target is written as soon as it is finished, so that an interruption costs only the current one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedplug_attacks.workshop.records import AttackSummary, Averaged, People, Su
 
 SUMMARY = "summary.json"
 STRIP = ".strip.png"
-"""The name of a target's strip of pictures, behind its key."""
+"""Suffix of the name of a target's strip of pictures, after its key."""
 
 
 def key_of(attack: str, adversary: str, round: int, client: int, batch_size: int | None, batch: int) -> str:
@@ -34,13 +34,13 @@ def key_of(attack: str, adversary: str, round: int, client: int, batch_size: int
 
 
 def digest_of(*parts: Any) -> str:
-    """SHA-256 (hex) of plain data: a result that was made under other settings is made again."""
+    """SHA-256 (hex) of plain data; a result of other settings is made again."""
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_result(folder: Path, key: str) -> TargetResult | None:
-    """A finished target's result; None where there is none, or none that can be read."""
+    """A finished target's result; None if there is none, or none that can be read."""
     try:
         return TargetResult.from_json(read_text(folder / f"{key}.json"))
     except (OSError, ValueError):
@@ -48,7 +48,7 @@ def read_result(folder: Path, key: str) -> TargetResult | None:
 
 
 def read_summary(folder: Path) -> AttackSummary | None:
-    """The summary; None where there is none, or none that can be read."""
+    """The summary; None if there is none, or none that can be read."""
     try:
         return AttackSummary.from_json(read_text(folder / SUMMARY))
     except (OSError, ValueError):
@@ -68,15 +68,15 @@ def results(folder: Path) -> list[TargetResult]:
 
 
 def beats(guesses: Mapping[str, Mapping[str, float]], numbers: Mapping[str, float], metric: str, relation: str) -> bool:
-    """Whether an attack's number is better than that of every trivial guess; otherwise nothing was learnt.
+    """Whether an attack's number is better than that of every trivial guess; if not, it learnt nothing.
 
     With one example of 100 classes, a wrong label still has 98% of the counts right.
 
     Args:
-        guesses: by guess, its numbers.
-        numbers: of the attack.
+        guesses: the numbers of each guess.
+        numbers: the attack's numbers.
         metric: the number that decides about success.
-        relation: `<=` where low means that it learnt more, else `>=`.
+        relation: `<=` if low means that it learnt more, else `>=`.
     """
     sign = -1.0 if relation == "<=" else 1.0
     mine = numbers.get(metric, math.nan)
@@ -86,7 +86,7 @@ def beats(guesses: Mapping[str, Mapping[str, float]], numbers: Mapping[str, floa
 def stronger(numbers: Mapping[str, float], better: Literal["high", "low"]) -> str | None:
     """Of forms, each with the number that ranks them, the one that learnt more; the first of equals.
 
-    None where no form has the number.
+    None if no form has the number.
     """
     usable = {form: value for form, value in numbers.items() if math.isfinite(value)}
     if not usable:
@@ -95,11 +95,11 @@ def stronger(numbers: Mapping[str, float], better: Literal["high", "low"]) -> st
 
 
 def write_summary(folder: Path, adversaries: Mapping[str, str], notes: Iterable[str] = ()) -> AttackSummary:
-    """Writes `summary.json` over all results in the folder, and gives its content.
+    """Writes `summary.json` over all results in the folder, and returns its content.
 
     Args:
         folder: `attacks/` of a run.
-        adversaries: by name, a sentence on what each sees and holds; added to those of earlier executions.
+        adversaries: by name, a sentence on the messages and keys of each; added to those of earlier executions.
         notes: sentences for the report.
     """
     before = read_summary(folder) or AttackSummary([], {})
@@ -122,11 +122,11 @@ def write_summary(folder: Path, adversaries: Mapping[str, str], notes: Iterable[
 
 
 def people_of(found: Iterable[TargetResult], form: str | None = None) -> People:
-    """Whose images attacks were after, and recovered: every example of every client counts once.
+    """The examples whose images attacks looked for and recovered; every example of every client counts once.
 
     Args:
         found: results of targets.
-        form: of the attacks; None: any.
+        form: the form of the attacks; None: any.
     """
     attacked, recovered, of = set[tuple[int, str]](), dict[str, set[tuple[int, str]]](), "image"
     for result in found:

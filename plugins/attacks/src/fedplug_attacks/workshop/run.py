@@ -1,10 +1,10 @@
 """Runs the attacks of a recipe on a finished run: builds the views, calls the attacks, scores them, writes the results.
 
-for each moment      the updates of a round as they crossed the wire, or the answers to a probe
+for each moment      the recorded updates of a round, or the uploads of a probe
   for each adversary and target
     observe          from recorded messages and the adversary's keys: the view
-    attack           in its adaptive and in its naive form, where entries are hidden
-    score            by the scorer, which alone has the truth
+    attack           in its adaptive form, and also in its naive form if entries are hidden
+    score            by the scorer, the only one with the truth
     write            attacks/KEY.json and attacks/KEY.png
 """
 
@@ -61,15 +61,15 @@ from fedplug_attacks.workshop.target_truth import Truths
 from fedplug_attacks.workshop.words import examples, who_words
 
 STRIP = 4
-"""How many images of a target the strip shows at most."""
-_SUBTRACTS = "what it knows of all others it takes off opened sums, which leaves the target's update"
+"""Largest number of images of a target in the strip."""
+_SUBTRACTS = "it subtracts its knowledge of all others from opened sums, which leaves the target's update"
 OTHERS = ("server", "client", "key_server", "server+client", "server+key_server", "server+client+key_server")
-"""Who is looked at for an attack that does not apply: fewer first."""
+"""Adversaries to consider for an attack that does not apply, fewer parties first."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Task:
-    """An attack on one target by one adversary, and where its result goes; see `TargetResult`."""
+    """An attack on one target by one adversary, and the place of its result; see `TargetResult`."""
 
     use: Use
     key: str
@@ -83,7 +83,7 @@ class AttackRun:
     """The attacks of a recipe on a finished run.
 
     Args:
-        recipe: of the run, with the attacks to make; all else must be as it ran.
+        recipe: the recipe of the run with the attacks to make; all else must be as in the run.
         stage: the run.
     """
 
@@ -111,7 +111,7 @@ class AttackRun:
         self._drawn: Counter[tuple[str, str, int]] = Counter()
 
     def execute(self) -> AttackSummary:
-        """Runs everything that is not finished yet; gives the summary.
+        """Runs everything that is not finished yet; returns the summary.
 
         Raises:
             ViewError: nothing was recorded to attack.
@@ -121,7 +121,7 @@ class AttackRun:
         for round, names in self.occasions.rounds():
             batches = range(self.scope.probe.batches if self.scope.probe else 1)
             unfinished = [number for number in batches if not self._finished(round, names, number)]
-            if unfinished and self.stage.late:  # the parties need not be taken back for nothing
+            if unfinished and self.stage.late:  # avoids restoring the parties for nothing
                 self.stage.left += self.count() // len(batches) * len(unfinished)
                 continue
             honest = [name for name in names if not plants(name)]
@@ -138,20 +138,20 @@ class AttackRun:
         return self.summary()
 
     def summary(self) -> AttackSummary:
-        """Writes the summary of what is finished, and gives it."""
+        """Writes the summary of the finished targets, and returns it."""
         return attack_results.write_summary(self.folder, self.adversaries)
 
     def count(self) -> int:
-        """How many targets there are, finished ones included."""
+        """Number of targets, including finished ones."""
         batches = self.scope.probe.batches if self.scope.probe else 1
         targets = self.recipe.data.clients if self.scope.targets is None else len(self.scope.targets)
         names = sum(len(names) for _, names in self.occasions.rounds())
         return batches * targets * names * len(self.section.attacks)
 
     def _finished(self, round: int, names: list[str], number: int) -> bool:
-        """Whether every target of a moment is finished, so that the parties need not be taken back to it."""
+        """Whether every target of a moment is finished, so that the parties need not be restored to it."""
         if self.scope.targets is None:
-            return False  # who took part is not known before
+            return False  # the participants are not known before
         tasks = [
             self._task(use, name, round, target, number)
             for name in names for target in self.scope.targets for use in self.section.attacks
@@ -177,8 +177,8 @@ class AttackRun:
         return _Task(use, key, adversary, target, digest, attack_results.digest_of(settings))
 
     def _asking(self, round: int, batch: OneBatch) -> None:
-        """Tells that the parties are asked about a batch, which may take as long as a round."""
-        said = f"round {round + 1}, what the clients would send for {examples(batch.batch_size)}"
+        """Reports that the parties are asked about a batch, which may take as long as a round."""
+        said = f"round {round + 1}, uploads of the clients for {examples(batch.batch_size)}"
         self.watch.target(said, "probing", self.stage.done + 1, self.stage.total)
 
     def _targets(self, occasion: Occasion) -> list[int]:
@@ -187,7 +187,7 @@ class AttackRun:
     # -- one target ----------------------------------------------------------------------------------------------------
 
     def _plant(self, round: int, name: str, number: int) -> None:
-        """Has each attack choose the model that clients are handed in a probe, and attacks what they answer."""
+        """Lets each attack choose the models that clients receive in a probe, and attacks their uploads."""
         (honest,) = self.occasions.of(round, False, self.rewound, [number], self._asking)
         for use in self.section.attacks:
             attack, occasion, refused = self.composition.part(use.name, Attack), honest, ""
@@ -205,10 +205,10 @@ class AttackRun:
     def _planted(
         self, attack: Attack, honest: Occasion, name: str, number: int, target: int | None
     ) -> Mapping[int, NDArray[np.float32]]:
-        """The model that each client is handed.
+        """The model that each client receives.
 
         Raises:
-            ViewError: the attack has none for this model, or what it gave is none.
+            ViewError: the attack has none for this model, or gave an invalid one.
         """
         round, anyone = honest.round, honest.clients[0] if target is None else target
         server = Adversary("server", frozenset({"server"}), (), self.scope.protected_links)
@@ -220,11 +220,11 @@ class AttackRun:
         return self.calls.planted(attack.name, view, honest.clients)
 
     def _honest_model(self, known: Known) -> NDArray[np.float32]:
-        """Where the server does not see the model, any other that fits will do: here that of the first round."""
+        """A model for a server that does not see the current one: any that fits is enough, here the first round's."""
         return self.stage.observer.initial if known.vector is None else known.vector
 
     def _signs(self, occasion: Occasion, target: int) -> Mapping[str, float]:
-        """What the target could notice of a planted model; empty of an honest one."""
+        """The signs of a planted model that the target could notice; empty for an honest one."""
         planted = occasion.batch.planted if occasion.batch else None
         if planted is None or occasion.moment is None:
             return {}
@@ -270,7 +270,7 @@ class AttackRun:
         if "released" in adversary.roles:
             assert occasion.moment is not None
             theirs = read_client(occasion.moment.folder, target)
-            # A model is released with its batch-norm statistics: it answers nothing sensible without them.
+            # A model is released with its batch-norm statistics, without which its predictions are useless.
             return Known((), None, theirs.vector, theirs.personal, theirs.buffers)
         size = len(occasion.moment.batches[target]) if occasion.batch and occasion.moment else None
         beyond = Beyond(occasion.later, functools.partial(self._theirs, occasion))
@@ -280,12 +280,12 @@ class AttackRun:
         if planted is None:
             return known
         update = known.update
-        if update is None or not update.visible.any():  # a sum holds what all clients made of the planted model
+        if update is None or not update.visible.any():  # a sum holds the updates of all clients from the planted model
             update = self.stage.observer.opened_sum(adversary, target, *seen) or update
         return dataclasses.replace(known, update=update, vector=planted[target])
 
     def _theirs(self, occasion: Occasion, clients: Sequence[int]) -> Mapping[int, NDArray[np.float32]]:
-        """What colluding clients know of their own updates, which their states do not keep: made again."""
+        """The updates of colluding clients, reproduced because their states do not keep them."""
         if occasion.batch is not None:
             assert occasion.moment is not None
             return {c: occasion.moment.updates[c] for c in clients if c in occasion.moment.updates}
@@ -296,21 +296,21 @@ class AttackRun:
             try:
                 self._made_again = key, self.rewound.updates(occasion.round, clients)
             except FedplugError as error:
-                self.watch.note(f"what colluding clients sent in round {occasion.round + 1} is not known: {error}")
+                self.watch.note(f"the updates of colluding clients in round {occasion.round + 1} are unknown: {error}")
                 self._made_again = key, {}
         return self._made_again[1]
 
     def _observations(
         self, occasion: Occasion, adversary: Adversary, target: int, known: Known
     ) -> Iterator[Observation]:
-        """What the adversary saw of the target in every round up to that of an occasion, whose own comes last."""
+        """The adversary's observations of the target in every round up to that of an occasion, which comes last."""
         if "released" in adversary.roles:
             return
         for earlier in occasion.earlier():
             if target not in earlier.clients:
                 continue
             then = self._known(earlier, adversary, target)
-            # A batch of a probe is none that the run was made from.
+            # The run was not made from the batch of a probe.
             same = earlier.batch is not None if occasion.batch else then.all_examples and known.all_examples
             if then.update is not None:
                 yield Observation(earlier.round, then.update, then.vector, then.buffers, same)
@@ -332,7 +332,7 @@ class AttackRun:
         seed = int(stream(self.recipe.seed, "attack", task.key).integers(2**31))
         view = View(adversary, target=target, round=occasion.round, seed=seed, observations=rounds or ())
         if known is not None:
-            # Members of what the update was made from; released models are made from all a client has.
+            # Members are the examples behind the update; released models are made from all data of a client.
             batches = occasion.moment.batches if occasion.moment and adversary != "released" else {}
             view, truth = self.calls.view(view, known, truth, component, batches.get(target))
         size = len(truth.labels)  # of the probe
@@ -350,9 +350,9 @@ class AttackRun:
             outcomes[form] = self.scorer.outcome(report, truth, guesses, finds, spent)
             outcomes[form].luck = luck
             outcomes[form].own |= noticed
-            sized = finds.needs.update and "labels" in finds.what  # such an attack takes the size for what it is
+            sized = finds.needs.update and "labels" in finds.what  # such an attack relies on the size
             if sized and update is not None and update.meaning.clip_norm is not None:
-                outcomes[form].excuse(f"a clip to {update.meaning.clip_norm:g} may hide how long what is visible was")
+                outcomes[form].excuse(f"a clip to {update.meaning.clip_norm:g} may hide the norm of what is visible")
             if report.status == NOT_APPLICABLE and known is not None:
                 outcomes[form].remedy = self._remedy(task, occasion, component, view)
             reports[form] = report
@@ -385,7 +385,7 @@ class AttackRun:
         if found:
             private_folder(self.folder)
             self._draw_strip(result, truth, reports)
-        of_images = truth.images.ndim == 4  # a row of a table is no picture
+        of_images = truth.images.ndim == 4  # a row of a table has no picture
         if not found or not of_images or self._drawn[kind] >= self.stage.pictures:
             result.picture = None
             return
@@ -393,12 +393,12 @@ class AttackRun:
         members = Challenge(truth.members, scores) if scores and truth.members is not None else None
         try:
             attack_pictures.draw(self.folder / f"{result.key}.png", result, truth.images, images, members)
-        except Exception as error:  # a picture is worth less than the numbers it shows
+        except Exception as error:  # a picture matters less than its numbers
             self.watch.note(f"the picture of {result.key} is left out: {describe(error)}")
             result.picture = None
 
     def _draw_strip(self, result: TargetResult, truth: Truth, reports: Mapping[str, AttackReport]) -> None:
-        """What was recovered, or else came nearest, beside the truth, as the form that learnt more has it."""
+        """The recovered or else nearest images of the stronger form, paired with the truth."""
         form = result.headline or next(iter(reports))
         found, outcome = reports[form], result.forms[form]
         if "images" not in result.finds or found.images is None or truth.images.ndim != 4:
@@ -406,17 +406,16 @@ class AttackRun:
         if (pairs := matched(found, truth)) is None:
             return
         errors = np.square(truth.images[pairs[0]] - np.nan_to_num(found.images[pairs[1]])).reshape(len(pairs[0]), -1)
-        # Recovered ones first; of the rest, those that came nearest.
+        # Recovered ones first, then the nearest ones.
         lost = [place not in outcome.recovered for place in pairs[0]]
         best = sorted(range(len(errors)), key=lambda place: (lost[place], errors[place].mean()))
         chosen = [(truth.images[pairs[0][place]], found.images[pairs[1][place]]) for place in best[:STRIP]]
         attack_pictures.draw_strip(self.folder / f"{result.key}{attack_results.STRIP}", chosen)
 
     def _remedy(self, task: _Task, occasion: Occasion, component: Attack, view: View) -> str:
-        """Which adversary, or which option, an attack that does not apply to this view would apply with; empty: none.
+        """The adversary or option with which an attack that does not apply to this view would apply; empty: none.
 
-        Found by looking: the needs of the attack are compared with what each other adversary would have seen. Looked
-        for once for all targets of a round.
+        The attack's needs are compared with the views of all other adversaries, once for all targets of a round.
         """
         place = task.use.name, task.adversary, occasion.round
         if place not in self._remedies:
@@ -440,7 +439,7 @@ class AttackRun:
             theirs, _ = self.calls.view(blank, known, truth, component, None)
             if needs.unmet(theirs, self.rewound.public):
                 continue
-            # What needs entries says so, and may take minutes; others look for themselves, in milliseconds.
+            # Attacks that need entries declare it, and may take minutes; others check themselves, in milliseconds.
             if (lacks or _visible(theirs) > seen) if needs.tensors else self._applies(task.use.name, theirs):
                 option = "" if name in self.scope.adversaries else f": --adversary {name}"
                 return f"it applies to {who_words(name)}{option}"
@@ -453,7 +452,7 @@ class AttackRun:
 
     @property
     def _asked_in(self) -> int:
-        """In how many rounds a batch is asked about."""
+        """Number of rounds that use the same batch."""
         return self.scope.probe.rounds if self.scope.probe else 1
 
     # -- parts ---------------------------------------------------------------------------------------------------------
@@ -465,7 +464,7 @@ class AttackRun:
         found: dict[str, Metric] = {}
         for entry in self.stage.catalog.groups["metric"].values():
             metric: type[Metric] = entry.load()
-            # One that cannot do without options is for recipes to name; what it measures may follow from them.
+            # A metric with required options must be named by a recipe, because its numbers may depend on them.
             if any(field.is_required() for field in metric.Options.model_fields.values()):
                 continue
             one = metric(metric.Options())
@@ -475,12 +474,12 @@ class AttackRun:
 
 
 def _visible(view: View) -> int:
-    """How many entries of the update it sees."""
+    """Number of entries of the update that it sees."""
     return int(view.update.visible.sum()) if view.update is not None else 0
 
 
 def _people(truth: Truth, finds: Finds, outcomes: Mapping[str, Outcome]) -> list[str]:
-    """A digest of each example, where images or texts of single ones were sought."""
+    """A digest of each example, if images or texts of single ones were sought."""
     if not finds.what & {"images", "texts"} or all(outcome.status == NOT_APPLICABLE for outcome in outcomes.values()):
         return []
     return [hashlib.sha256(np.ascontiguousarray(image).tobytes()).hexdigest()[:16] for image in truth.images]

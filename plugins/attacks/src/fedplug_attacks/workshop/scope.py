@@ -1,4 +1,4 @@
-"""The section `attack` of a recipe: which attacks, and who attacks whom, in which rounds, on what."""
+"""The section `attack` of a recipe: the attacks, and their adversaries, targets, rounds and batches."""
 
 from __future__ import annotations
 
@@ -26,24 +26,23 @@ _ROLE = re.compile(rf"{MALICIOUS}|server|eavesdropper|client(:\d+)?|key_server|r
 
 
 class Probe(Options):
-    """A question to the clients of a finished run: what would you have sent for this one batch?
+    """A probe of a finished run: the clients' uploads for a single batch.
 
-    The parties are taken back to the checkpoint before the round, train one step on one batch instead of their data,
-    and score, negotiate and protect it through the very same hooks; scorers look at all of a client's data, as ever.
-    Nobody adopts anything, and the run is not touched: these messages never existed, so the ledger has nothing to
-    charge.
+    The parties are restored from the checkpoint before the round and train one step on one batch instead of their data.
+    They score, negotiate and protect it through the same hooks; scorers use all of a client's data, as usual. Nobody
+    adopts a result, and the run does not change. These messages were never sent, so the ledger does not charge them.
     """
 
     batch_size: int = Field(ge=1, le=100_000, description="examples in the batch; a client with fewer takes all it has")
-    batches: int = Field(1, ge=1, le=1000, description="how many batches each target is asked about, one after another")
+    batches: int = Field(1, ge=1, le=1000, description="number of batches for each target, one after another")
     classes: int | None = Field(
         None, ge=1, description="draw the batch from this many classes only, at random (skewed data); null: from all"
     )
     rounds: int = Field(
         1, ge=1, le=100_000,
-        description="in how many rounds up to the attacked one each client is asked about the same batch, like a "
-        "client whose little data are all in one step; 1: what is seen of earlier rounds is of other examples. It "
-        "takes a checkpoint of each, which --record-wire keeps",
+        description="number of rounds up to the attacked one with the same batch, like a client whose few data are all "
+        "in one step; 1: earlier rounds show other examples. It needs a checkpoint of each round, which --record-wire "
+        "keeps",
     )  # fmt: skip
 
 
@@ -53,36 +52,35 @@ class AttackScope(Options):
     adversaries: list[str] = Field(
         ["server"],
         min_length=1,
-        description="each one of server, eavesdropper, client, key_server, released, or several that collude: "
+        description="each is server, eavesdropper, client, key_server, released, or several that collude: "
         "server+client; malicious_server plants a model in a probe; client:2 names a client, client is one that is not "
-        "the target; several clients may collude: "
-        "server+client:1+client:2",
+        "the target; several clients may collude: server+client:1+client:2",
     )
     targets: list[Annotated[int, Field(ge=0)]] | None = Field(
-        None, min_length=1, description="clients that are attacked; null: every client that took part"
+        None, min_length=1, description="attacked clients; null: every client that took part"
     )
     rounds: list[Annotated[int, Field(ge=1)]] | None = Field(
         None,
         min_length=1,
-        description="rounds whose updates are attacked, from 1; a probe, or released, may name one more than there "
-        "are, for the final model; null: the first (of probes the first that has a checkpoint), of "
-        "released models the final one",
+        description="rounds whose updates are attacked, from 1; for a probe, or released, one more than the last means "
+        "the final model; null: the first (for probes the first that has a checkpoint), for released models the final "
+        "one",
     )
     probe: Probe | None = Field(None, description="attack single batches instead of the updates of the run itself")
     compare_forms: bool = Field(
-        True, description="run attacks in both forms, adaptive and naive (zero-filled), where entries are hidden"
+        True, description="run attacks in both forms, adaptive and naive (zero-filled), if entries are hidden"
     )
     protected_links: bool = Field(
         False,
         description="true: links are encrypted in transit (TLS), so an eavesdropper sees lengths only, and a client "
-        "its own messages only; false: whoever listens sees every message",
+        "its own messages only; false: anyone who listens sees every message",
     )
     candidates: int = Field(
         400, ge=2, le=100_000, description="examples of a membership challenge, half of them the target's own"
     )
 
     truth: Asked | None = Field(
-        None, description="an attribute of examples that attacks.property asks of the targets; null: none"
+        None, description="an attribute of the targets' examples for attacks.property; null: none"
     )
 
     @field_validator("targets", "rounds")
@@ -102,7 +100,7 @@ class AttackScope(Options):
             if MALICIOUS in roles and "server" in roles:
                 raise ValueError(f"{adversary}: there is one server, and it is malicious or not; name one of the two")
             if "released" in roles and len(roles) > 1:
-                raise ValueError(f"{adversary}: released stands alone; it is who sees the published models only")
+                raise ValueError(f"{adversary}: released cannot collude; it sees the published models only")
             kinds = [role.partition(":")[0] for role in roles]
             if twice := next((role for role in roles if roles.count(role) > 1), None):
                 raise ValueError(f"{adversary} names {twice} twice; name other clients by number, client:1+client:2")
@@ -114,11 +112,11 @@ class AttackScope(Options):
 
 
 def scope_problems(scope: AttackScope, rounds: int, clients: int) -> list[str]:
-    """What of a scope does not fit its recipe, as sentences; empty if nothing."""
+    """The conflicts of a scope with its recipe, as sentences; empty if there are none."""
     found = []
     if scope.probe is None and any(plants(adversary) for adversary in scope.adversaries):
         found.append(
-            f"adversary {MALICIOUS}: it plants a model in a probe, and there is none: write probe: {{batch_size: 8}}, "
+            f"adversary {MALICIOUS}: it plants a model in a probe, but there is none: write probe: {{batch_size: 8}}, "
             "or --probe 8; updates of the run itself were made from honest models"
         )
     there_are = f"there are {clients}: 0 to {clients - 1}"
@@ -135,7 +133,7 @@ def scope_problems(scope: AttackScope, rounds: int, clients: int) -> list[str]:
     extra = scope.probe is not None or set(scope.adversaries) == {"released"}
     for round in scope.rounds or ():
         if round > rounds + extra:
-            final = f", and {rounds + 1} stands for the final model" if extra else ""
+            final = f", and {rounds + 1} means the final model" if extra else ""
             found.append(f"rounds names round {round}, but the recipe has {rounds}{final}")
     if clients < 2 and any("client" in adversary.split("+") for adversary in scope.adversaries):
         found.append("adversary client: with one client there is no other one to attack it")
@@ -145,7 +143,7 @@ def scope_problems(scope: AttackScope, rounds: int, clients: int) -> list[str]:
 class AttackSection(Section):
     """Attacks on what crossed the wire, after the last round.
 
-    A plain list is its `attacks`; the scope then has its defaults.
+    A plain list is its `attacks`, with the default scope.
     """
 
     Options = AttackScope
@@ -155,7 +153,7 @@ class AttackSection(Section):
     keeps_messages = True
 
     def after_run(self, run: Run) -> int:
-        """Makes the attacks; the run stands whatever becomes of them."""
+        """Makes the attacks; the run is kept whatever their outcome."""
         from fedplug_attacks.workshop.command import execute
 
         again = shlex.join(["fedplug", "attack", str(run.folder)])
@@ -178,7 +176,7 @@ class AttackSection(Section):
 
     @property
     def metrics(self) -> tuple[Use, ...]:
-        """The metrics to compute; none stand for all usual ones."""
+        """The metrics to compute; none means all usual ones."""
         return self.uses["metrics"]
 
     def check(self, around: Around) -> Iterator[tuple[KeyPath, str]]:
@@ -190,7 +188,7 @@ class AttackSection(Section):
         there = any(isinstance(part, Opener) and part.site == "key_server" for part in opened_by)
         for adversary in self.scope.adversaries:
             if "key_server" in adversary.split("+") and not there:
-                yield (), f"adversary {adversary}: this protocol has no key server; nothing is opened there"
+                yield (), f"adversary {adversary}: this protocol has no key server"
         for message in scope_problems(self.scope, recipe.rounds, recipe.data.clients):
             yield (), message
 

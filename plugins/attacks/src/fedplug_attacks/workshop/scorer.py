@@ -1,7 +1,7 @@
-"""Compares what an attack found with the truth, which the attack never sees, and with trivial guesses.
+"""Compares an attack's findings with the truth, which the attack never sees, and with trivial guesses.
 
-A number without the score of a guess that looks at nothing says little: with 30 examples of 10 classes, "every class is
-there" is right for about 94% of the classes. So every metric is computed for the trivial guesses too.
+A number without the score of a guess that looks at nothing means little: with 30 examples of 10 classes, "every class
+is present" is right for about 94% of the classes. So every metric is computed for the trivial guesses too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 GUESSES = 20
-"""How many random guesses are averaged."""
+"""Number of random guesses in an average."""
 
 
 def pixels(examples: Examples) -> NDArray[np.float32]:
@@ -52,11 +52,11 @@ def are_tokens(examples: Examples) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Scored:
-    """What the metrics say of a report.
+    """The metrics of a report.
 
     Attributes:
         numbers: by name.
-        undefined: for each metric that is not defined here the reason.
+        undefined: the reason for each metric that is not defined here.
     """
 
     numbers: dict[str, float]
@@ -67,17 +67,17 @@ class Scorer:
     """Scores reports with metric components.
 
     Args:
-        metrics: by name.
+        metrics: the metrics by name.
         public: examples that everybody has, for the trivial guesses; or None.
-        mean: per channel, of the data set: the trivial image where there are no public examples.
-        seed: of the recipe, for random guesses.
+        mean: the data set's mean per channel: the trivial image without public examples.
+        seed: the recipe's seed, for random guesses.
     """
 
     def __init__(
         self, metrics: Mapping[str, Metric], public: PublicData | None, mean: tuple[float, ...], seed: int
     ) -> None:
         self.metrics, self.public, self.mean, self.seed = metrics, public, mean, seed
-        # A metric may stand there twice, with other options: the first keeps its names, the other's are told apart.
+        # A metric may appear twice, with different options: the first keeps its names, the other's get a suffix.
         self._names: dict[tuple[str, str], str] = {}
         for name, metric in metrics.items():
             taken = set(self._names.values())
@@ -123,18 +123,18 @@ class Scorer:
         return Scored(numbers, undefined)
 
     def outcome(self, report: AttackReport, truth: Truth, guesses: Guesses, finds: Finds, seconds: float) -> Outcome:
-        """What came of one form of an attack: its numbers, and whether they are a success.
+        """The outcome of one form of an attack: its numbers, and whether they are a success.
 
-        Of an attack on images any recovered image is a success, for it is a person's: one that alone reaches the
-        threshold and beats the trivial guesses for it. A search that diverged, or did not fit what it saw, is
-        inconclusive where it did not succeed.
+        For an attack on images any recovered image is a success, because it belongs to a person: an image that alone
+        reaches the threshold and beats the trivial guesses for it. A search that diverged, or did not fit its
+        observation, is inconclusive if it did not succeed.
 
         Args:
-            report: what the attack gave.
+            report: the attack's report.
             truth: of the target.
-            guesses: what trivial guesses reach, from `baselines`.
-            finds: what the attack looks for.
-            seconds: of the processor, that it took.
+            guesses: the numbers of trivial guesses, from `baselines`.
+            finds: the information that the attack looks for.
+            seconds: its processor time.
         """
         scored, success = self.score(report, truth), finds.success
         numbers, reason = scored.numbers, report.reason
@@ -158,13 +158,13 @@ class Scorer:
         )  # fmt: skip
 
     def recovered(self, found: AttackReport, truth: Truth, success: tuple[str, str, float]) -> list[int] | None:
-        """Which of the true images were recovered, by their places in the truth.
+        """The recovered true images, by their places in the truth.
 
-        An image is recovered where it alone reaches the threshold, and comes nearer than the mean image does. None
-        where the number that decides is not one of images, or is not defined for a single one of these.
+        An image is recovered if it alone reaches the threshold and is nearer than the mean image. None if the deciding
+        number is not one of images, or is not defined for a single one of these.
 
         Args:
-            found: what the attack gave.
+            found: the attack's report.
             truth: of the target.
             success: (number, relation, threshold) of the attack.
         """
@@ -195,7 +195,7 @@ class Scorer:
     def _recovered_texts(
         self, texts: NDArray[np.int64], truth: Truth, success: tuple[str, str, float]
     ) -> list[int] | None:
-        """The same of texts, by the share of their tokens in place; None where another number decides."""
+        """The same for texts, by the share of their tokens in place; None if another number decides."""
         if success[0] != "text_in_place" or truth.texts is None:
             return None
         length = max(1, truth.texts.shape[1])
@@ -204,7 +204,7 @@ class Scorer:
         return np.flatnonzero((share >= success[2]) & (share > trivial)).tolist()
 
     def verdict(self, found: AttackReport, numbers: Mapping[str, float], success: tuple[str, str, float]) -> Status:
-        """`success` or `failed` of an attack that finished; other statuses stay."""
+        """`success` or `failed` for an attack that finished; other statuses stay."""
         if found.status != FINISHED:
             return found.status
         name, relation, threshold = success
@@ -213,16 +213,16 @@ class Scorer:
         return SUCCESS if reached else FAILED
 
     def unscored(self, found: AttackReport, undefined: Mapping[str, str], metric: str) -> str:
-        """Why the number that decides is not defined for what was true here; empty if it is, or if nothing was found.
+        """Why the deciding number is not defined for this truth; empty if it is, or if nothing was found.
 
-        Nobody can tell classes apart that are all there: that the attack failed would say nothing.
+        Classes that are all present cannot be told apart, so a failure of the attack would mean nothing.
         """
         if found.status != FINISHED:
             return ""
         return next((why for name, why in undefined.items() if metric in self.metrics[name].measures.better), "")
 
     def baselines(self, finds: frozenset[str], truth: Truth) -> dict[str, dict[str, float]]:
-        """What guesses reach that look at nothing: by the guess, the same numbers as `score`."""
+        """The numbers of guesses that look at nothing: by the guess, the same as in `score`."""
         size, classes = len(truth.labels), truth.num_classes
         guesses: dict[str, list[AttackReport]] = {}
         if "images" in finds:
@@ -237,7 +237,7 @@ class Scorer:
         if "labels" in finds:
             each = max(1, round(size / classes))
             guesses["all classes equally"] = [AttackReport(FINISHED, counts=np.full(classes, each))]
-            if size < classes:  # most classes are absent, so whoever names none has most of them right
+            if size < classes:  # most classes are absent, so a guess of none is right for most of them
                 guesses["no class"] = [AttackReport(FINISHED, counts=np.zeros(classes, np.int64))]
             if self.public is not None and len(self.public.classes) == classes:
                 guesses["public class mix"] = [AttackReport(FINISHED, counts=self._public_mix(size, classes))]
@@ -252,7 +252,7 @@ class Scorer:
         return averaged
 
     def luck(self, finds: Finds, truth: Truth) -> float:
-        """The share of random guesses that would have been a success; 0 where nobody guesses at random."""
+        """The share of random guesses that would have been a success; 0 without random guesses."""
         name, relation, threshold = finds.success
         metrics = {key: one for key, one in self.metrics.items() if name in one.measures.better}
         judge = Scorer(metrics, self.public, self.mean, self.seed)
@@ -262,7 +262,7 @@ class Scorer:
         return hits / max(1, len(values))
 
     def _drawn(self, finds: frozenset[str], truth: Truth) -> list[AttackReport]:
-        """Guesses at random: of scores of membership, else of the classes of so many examples; none of images."""
+        """Random guesses: of membership scores, else of the classes of this number of examples; none of images."""
         rng, classes = stream(self.seed, "guess", len(truth.labels)), truth.num_classes
         if "members" in finds and truth.members is not None:
             return [AttackReport(FINISHED, members=draw) for draw in rng.random((GUESSES, len(truth.members)))]
@@ -275,14 +275,14 @@ class Scorer:
         return []
 
     def _dullest(self, positions: int) -> NDArray[np.int64]:
-        """A text of the commonest token of the public ones, else of the space of ASCII; (1, positions)."""
+        """A text of the most common public token, else of ASCII spaces; (1, positions)."""
         commonest = ord(" ")
         if self.public is not None and are_tokens(self.public.examples):
             commonest = int(np.bincount(self.public.examples.inputs.reshape(-1)).argmax())
         return np.full((1, positions), commonest)
 
     def _public_mix(self, size: int, classes: int) -> NDArray[np.int64]:
-        """Counts of so many examples in the proportions of the public ones, by largest remainders."""
+        """Counts of this number of examples in the proportions of the public ones, by largest remainders."""
         assert self.public is not None
         exact = np.bincount(self.public.examples.labels, minlength=classes) / len(self.public.examples) * size
         counts = np.floor(exact).astype(np.int64)
@@ -296,7 +296,7 @@ class Scorer:
         if self.public is not None and tuple(self.public.shape) == shape:
             mean = pixels(self.public.examples).mean(0, keepdims=True, dtype=np.float32)
             return mean
-        known = self.mean or (0.0,)  # a table that reaches the model as it is is scaled to about -1 to 1
+        known = self.mean or (0.0,)  # a table that reaches the model unstandardised is scaled to about -1 to 1
         colour = np.asarray(known, np.float32).reshape(1, -1, *[1] * (len(shape) - 1))
         return np.broadcast_to(colour, (1, *shape)).astype(np.float32)
 
@@ -306,10 +306,10 @@ def _listed(values: NDArray[Any] | None) -> list[Any] | None:
 
 
 def matched_images(found: AttackReport, truth: Truth) -> tuple[AttackReport, Truth]:
-    """Both with as many images, each beside the one it comes nearest to in all (least total squared error).
+    """Both with equally many images, paired with the least total squared error.
 
-    An attack does not know in which order a batch was, so its images come in any order; what it found too much is
-    left out; what it did not find is left out and counted (`Truth.missed`).
+    An attack does not know the order of a batch, so its images come in any order. Surplus found images are left out.
+    True images without a found one are left out and counted (`Truth.missed`).
     """
     pairs = matched(found, truth)
     if pairs is None:
@@ -327,7 +327,7 @@ def matched_images(found: AttackReport, truth: Truth) -> tuple[AttackReport, Tru
 
 
 def matched(found: AttackReport, truth: Truth) -> tuple[NDArray[np.intp], NDArray[np.intp]] | None:
-    """Places of true images and of the found ones that belong to them; None where no found image has their shape."""
+    """Places of true images and of their found partners; None if no found image has their shape."""
     from scipy.optimize import linear_sum_assignment
 
     if found.images is None or found.images.shape[1:] != truth.images.shape[1:] or not len(found.images):

@@ -1,4 +1,4 @@
-"""What all attacks on a finished run share: its parties taken back, the attacker's model, the scorer's truth."""
+"""Shared state of all attacks on a finished run: its restored parties, the attacker's model, the scorer's truth."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from fedplug_attacks.workshop.display import AttackDisplay
 
 
 class Stage:
-    """A finished run, ready to be attacked, as often as one likes. Close it at the end.
+    """A finished run, ready for any number of attacks. Close it at the end.
 
     Args:
-        ran: the recipe as it ran, whose digest the parties know.
+        ran: the recipe of the run, whose digest the parties know.
         run_dir: the run folder.
         data_root: folder of data sets, or None.
         device: torch device name.
         key_server: whether the protocol has one.
-        catalog: the components on offer; those installed if None.
-        watch: told of progress.
-        world: of the run, where this process has it already.
+        catalog: the available components; the installed ones if None.
+        watch: receives progress.
+        world: the world of the run, if this process has it already.
 
     Raises:
-        ViewError: the data of the clients, which the scorer needs, are not here.
+        ViewError: the clients' data, which the scorer needs, are not on this machine.
 
     Attributes:
-        model: of the attacker's own; `initial` and `buffers` are its weights and statistics before round 1.
+        model: the attacker's own model; `initial` and `buffers` are its weights and statistics before round 1.
         rewound: the parties.
-        repeats: whether training a client once more gives its update of the run; not so where noise is drawn once.
+        repeats: whether training a client again reproduces its update of the run; False if noise is drawn once.
         observer: reads messages as an adversary would.
-        shelf: keeps what is observed of many rounds.
+        shelf: keeps the observations of many rounds.
         shared_key: whether all clients hold the secret key of an encryption.
-        shares: of how many clients the shares open an upload; None where no encryption is opened by shares.
+        shares: number of clients whose shares open an upload; None if no encryption is opened by shares.
         done, total: targets so far, and in all.
-        pictures: how many targets of each attack by each adversary in each round are drawn; drawing takes longer than
-            most attacks do.
-        deadline: of `time.monotonic`, after which no further target is begun; `left` counts those.
+        pictures: number of targets to draw for each attack by each adversary in each round; drawing takes longer than
+            most attacks.
+        deadline: time of `time.monotonic` after which no further target is started; `left` counts the others.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Stage:
         self.ran, self.run_dir, self.device, self.watch, self.key_server = ran, run_dir, device, watch, key_server
         self.catalog = catalog or Catalog.discover()
         composition = Composition(ran)
-        # The attacker has a model of its own, and no data but what is public; the scorer stands outside every party.
+        # The attacker has its own model, and only public data; the scorer is outside every party.
         self.world = world = World(ran, composition, data_root) if world is None else world
         self.model = world.model(device)
         self.initial, self.buffers = self.model.get_vector(), self.model.get_buffers()
@@ -76,8 +76,8 @@ class Stage:
             if ran.data.at == "here":
                 raise
             raise ViewError(
-                "attacks are judged by the data of the clients, which with data at sites only the sites have; attack a "
-                f"trial on one machine, whose --data holds a folder for each client. {error}"
+                "scoring attacks needs the data of the clients, which only the sites have; attack a trial on one "
+                f"machine, whose --data holds a folder for each client. {error}"
             ) from error
         ctx = make_context(ran, composition, self.model.layout, 0, Server(), self.rewound.public)
         learns = composition.trainer.learns(ctx)
@@ -99,7 +99,7 @@ class Stage:
 
     @property
     def late(self) -> bool:
-        """Whether no further target is to be begun."""
+        """Whether no further target may start."""
         return time.monotonic() > self.deadline
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What was true of a target, from the parties taken back: for the scorer alone, and the questions of a challenge."""
+"""The truth about a target, from the restored parties: for the scorer alone, and the candidates of a challenge."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def scale_of(examples: Examples, std: tuple[float, ...]) -> NDArray[np.float32] | None:
-    """The public spread of each column of a table, (d,): what it is standardised with, or 1; None of images."""
+    """The public spread of each column of a table, (d,), from the standardisation, or 1; None for images."""
     if examples.inputs.ndim != 2 or examples.inputs.dtype.kind != "f":
         return None
     columns = examples.inputs.shape[1]
@@ -34,11 +34,11 @@ class Truths:
     """The private data behind the targets of a run.
 
     Args:
-        rewound: the parties, which have it.
-        repeats: whether training a client once more gives its update of the run; not so where noise is drawn once.
-        wanted: whether some metric compares updates, which then are made again where no probe made them.
-        note: told of what could not be made again.
-        attributes: which examples have the attribute that the recipe asks for; None where it asks for none.
+        rewound: the parties, which have the data.
+        repeats: whether training a client again reproduces its update of the run; False if noise is drawn once.
+        wanted: whether some metric compares updates; they are then reproduced if no probe made them.
+        note: receives messages about updates that could not be reproduced.
+        attributes: which examples have the attribute that the recipe requests; None if it requests none.
     """
 
     def __init__(
@@ -50,12 +50,13 @@ class Truths:
         self._updates: dict[tuple[int, int], Any] = {}
 
     def of(self, round: int, target: int, moment: Moment | None, observed: ObservedUpdate | None) -> Truth:
-        """What is true of a target in a round (0-based).
+        """The truth about a target in a round (0-based).
 
         Args:
             round, target: of the update.
-            moment: of a probe, whose batch and update count; None or without either: all of the target's data.
-            observed: what the adversary saw of the update.
+            moment: the moment of a probe, whose batch and update count; None or without either: all of the target's
+                data.
+            observed: the adversary's view of the update.
         """
         data = self.rewound.client(target).data
         examples = moment.batches[target] if moment and target in moment.batches else data.train
@@ -78,17 +79,17 @@ class Truths:
         )
 
     def challenge(self, target: int, seed: int, size: int, batch: Examples | None = None) -> tuple[Examples, Any]:
-        """Candidates, half of them the target's own and half test examples of the same class mix, and which are its.
+        """Candidates, half the target's own, half test examples of the same class mix, and which are its own.
 
         Its own are those of the probed batch, or else any that it trains on.
 
-        Drawn and ordered by a stream of the target's data too: from the seed alone, which the attack is told, the order
-        would give the members away.
+        The stream that draws and orders them also depends on the target's data. The attack knows the seed, so an order
+        from the seed alone would reveal the members.
 
         Args:
             target: the client.
             seed: of the view.
-            size: how many candidates, if it has enough.
+            size: number of candidates, if it has enough.
             batch: of a probe; None: all of its data.
         """
         data = self.rewound.client(target).data
@@ -102,7 +103,7 @@ class Truths:
         return both.take(order), (np.arange(len(both)) < len(mine))[order]
 
     def _made_again(self, round: int, target: int) -> Any:
-        """The update of a client before any protection, trained once for all attacks; None where that fails."""
+        """The update of a client before any protection, trained once for all attacks; None if that fails."""
         if not self.repeats:
             return None
         if (round, target) not in self._updates:
@@ -111,6 +112,6 @@ class Truths:
             try:
                 self._updates[round, target] = self.rewound.update(round, target)
             except FedplugError as error:
-                self.note(f"the update of client {target} cannot be made again: {error}")
+                self.note(f"the update of client {target} cannot be reproduced: {error}")
                 self._updates[round, target] = None
         return self._updates[round, target]

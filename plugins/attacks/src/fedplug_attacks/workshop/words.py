@@ -1,4 +1,4 @@
-"""What the result of an attack says, in words and numbers: for pictures, report and display alike."""
+"""The result of an attack in words and numbers, for pictures, report and display alike."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedplug.api import units
 from fedplug_attacks.workshop.records import Averaged, Guesses, Outcome, Ranking, Success, TargetResult
 
 FORMS = ("naive", "adaptive")
-"""In this order wherever both are shown: what a zero-filling attacker gets, then what one that knows the mask gets."""
+"""The order of the forms: first the zero-filling attacker, then the one that knows the mask."""
 
 _TITLES = {
     "mse": "MSE", "psnr": "PSNR", "ssim": "SSIM", "mssim": "MSSIM", "ms_ssim": "MS-SSIM", "vifp": "VIFp",
@@ -23,14 +23,14 @@ _DECIBELS = "psnr"
 
 
 def metric_title(name: str) -> str:
-    """`mse` is `MSE`, `mse_inside` is `MSE inside`; of a component's name, what stands behind the dot."""
+    """`mse` is `MSE`, `mse_inside` is `MSE inside`; for a component's name, the part after the dot."""
     last = name.rpartition(".")[2]
     known = last if last in _TITLES else last.partition("_")[0]
     return " ".join([_TITLES.get(known, known), *filter(None, last[len(known) :].split("_"))])
 
 
 def metric_number(name: str, value: float) -> str:
-    """The number as people read it, with its unit; a dash where it is NaN: it diverged, or no target has it."""
+    """The number in readable form, with its unit; a dash for NaN: it diverged, or no target has it."""
     if math.isnan(value):
         return units.NOTHING
     if name.rpartition(".")[2].startswith(_DECIBELS) and math.isfinite(value):
@@ -46,7 +46,7 @@ def metric_words(name: str, value: float) -> str:
 
 
 def forms(result: TargetResult) -> dict[str, Outcome]:
-    """The forms that were tried, the naive one first, each with what came of it."""
+    """The forms that were tried, the naive one first, each with its outcome."""
     ordered = [*(form for form in FORMS if form in result.forms), *(form for form in result.forms if form not in FORMS)]
     return {form: result.forms[form] for form in ordered}
 
@@ -63,7 +63,7 @@ def is_stronger(result: TargetResult, form: str) -> bool:
 
 
 def success_words(rule: Success | None) -> str:
-    """What counts as a success: `MSE ≤ 0.001`; empty where no number decides."""
+    """The criterion of success: `MSE ≤ 0.001`; empty if no number decides."""
     if rule is None:
         return ""
     sign = {"<=": "≤", ">=": "≥"}[rule.relation]
@@ -85,9 +85,9 @@ def examples(count: int) -> str:
 
 
 def shares_words(states: Mapping[str, float]) -> str:
-    """Which share of the entries the adversary saw in which state: `clear 90.0%, encrypted 10.0%`.
+    """The share of the entries that the adversary saw in each state: `clear 90.0%, encrypted 10.0%`.
 
-    Scrambled bytes that nobody has proved to hide values do not count as hidden without a word.
+    Scrambled bytes that are not proved to hide values get a remark.
     """
     doubts = {"scrambled": " (nothing proves that it hides them)"}
     return ", ".join(f"{state} {units.percent(share)}{doubts.get(state, '')}" for state, share in states.items()
@@ -95,7 +95,7 @@ def shares_words(states: Mapping[str, float]) -> str:
 
 
 def trivial_guesses(guesses: Guesses, metric: str) -> dict[str, float]:
-    """What each trivial guess reaches in that number, by name of the guess; finite numbers only."""
+    """Each trivial guess's value of that number, by name of the guess; finite numbers only."""
     reached = {name: numbers.get(metric, math.nan) for name, numbers in guesses.items()}
     return {name: value for name, value in reached.items() if math.isfinite(value)}
 
@@ -103,7 +103,7 @@ def trivial_guesses(guesses: Guesses, metric: str) -> dict[str, float]:
 def metric_names(metrics: Mapping[str, object], first: str) -> list[str]:
     """Names of the numbers: `first`, then those that papers report, then the rest.
 
-    The ends of an interval, `x_low` and `x_high` beside `x`, are left out.
+    The ends of an interval, `x_low` and `x_high` for `x`, are left out.
     """
     ends = {f"{name}{end}" for name in metrics for end in ("_low", "_high")}
     return sorted((name for name in metrics if name not in ends), key=lambda name: (name != first, name not in _TITLES))
@@ -116,7 +116,7 @@ def guess_words(guesses: Guesses, ranking: Ranking) -> str:
 
 
 def best_guess(guesses: Guesses, ranking: Ranking) -> tuple[str, float] | None:
-    """The trivial guess that an attack has to beat, and what it reaches; None without one."""
+    """The trivial guess that an attack has to beat, and its value; None without one."""
     reached = trivial_guesses(guesses, ranking.metric)
     if not reached:
         return None
@@ -131,7 +131,7 @@ def mean_words(metric: str, value: Averaged) -> str:
 
 
 def outcome_words(result: TargetResult, form: str) -> str:
-    """What came of a form: `success, MSE 1.00e-06 (mean image 0.080)`, or why there is no number."""
+    """The outcome of a form: `success, MSE 1.00e-06 (mean image 0.080)`, or why there is no number."""
     outcome, metric = result.forms[form], result.ranking.metric
     said = status_words(outcome)
     if metric in outcome.metrics:
