@@ -135,6 +135,16 @@ def test_a_larger_epsilon_never_makes_the_verdict_better(epsilons: list[float], 
     assert BETTER.index(found[1].status) >= BETTER.index(found[0].status)
 
 
+def test_coalitions_that_no_line_judges_are_named_last() -> None:
+    lines = [line(party, "guaranteed") for party in PARTIES]
+    verdict = Verdict.of(lines, ["the server together with the key server can decrypt every upload"])
+    assert verdict.caveat == "Not judged: the server together with the key server can decrypt every upload."
+    assert verdict.text()[-1].strip() == verdict.caveat
+    assert str(verdict).endswith(f". {verdict.caveat}")
+    assert Verdict.from_json(verdict.to_json()) == verdict
+    assert (Verdict.of(lines).caveat, Verdict.of(lines).status) == ("", verdict.status)
+
+
 def test_nothing_run_says_so() -> None:
     assert str(Verdict("nothing_run")) == "Nothing to judge."
     assert Verdict("nothing_run").text() == ["Nothing to judge. No round was recorded, so nothing was released."]

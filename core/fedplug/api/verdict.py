@@ -214,24 +214,27 @@ class Verdict(Record):
     Attributes:
         status: see `STATUSES`.
         lines: one a party, in the order of `PARTIES`; none where nothing was run.
+        not_judged: coalitions that have no line but can open uploads, each in a clause.
     """
 
     status: Status
     lines: list[Line] = dataclasses.field(default_factory=list)
+    not_judged: list[Text] = dataclasses.field(default_factory=list)
 
     @classmethod
-    def of(cls, lines: list[Line]) -> Verdict:
+    def of(cls, lines: list[Line], not_judged: Iterable[str] = ()) -> Verdict:
         """The verdict of these lines: a party without a guarantee never makes it better."""
         there = {line.grade for line in lines if line.state != "absent"}
         if not there:
             return cls("nothing_run")
+        status: Status = "no_meaningful_guarantee" if "beyond" in there else "no_protection"
         if there <= {"guaranteed", "weak"}:
-            return cls("weakly_protected_from_all" if "weak" in there else "protected_from_all", lines)
-        if "guaranteed" in there:
-            return cls("protected_from_some", lines)
-        if "weak" in there:
-            return cls("weakly_protected_from_some", lines)
-        return cls("no_meaningful_guarantee" if "beyond" in there else "no_protection", lines)
+            status = "weakly_protected_from_all" if "weak" in there else "protected_from_all"
+        elif "guaranteed" in there:
+            status = "protected_from_some"
+        elif "weak" in there:
+            status = "weakly_protected_from_some"
+        return cls(status, lines, [*not_judged])
 
     @property
     def opening(self) -> str:
@@ -261,6 +264,11 @@ class Verdict(Record):
         useful = "useful" if self.status == "no_meaningful_guarantee" else "guaranteed"
         return f"There is no {useful} limit on what {named(open_to, 'or')} can learn about a client."
 
+    @property
+    def caveat(self) -> str:
+        """The coalitions that no line judges, in a sentence; empty where there are none."""
+        return f"Not judged: {'; '.join(self.not_judged)}." if self.not_judged else ""
+
     def _by_unit(self) -> dict[tuple[str, bool], list[Line]]:
         """The lines with a guarantee, by its unit and whether it is weak."""
         found: dict[tuple[str, bool], list[Line]] = {}
@@ -280,6 +288,8 @@ class Verdict(Record):
     def text(self, measured: Mapping[str, str] | None = None) -> list[str]:
         """The verdict for a terminal: the status, and a line a party, with its sign; below it what it rests on.
 
+        The coalitions that no line judges come last.
+
         Args:
             measured: by party what an audit measured, in words.
         """
@@ -290,11 +300,12 @@ class Verdict(Record):
             text.append(f"  {MARKS[line.grade]} {line.who:<{width}}  {said}")
             below = [(measured or {}).get(line.party, ""), f"sees {line.sees}" if line.sees else "", line.limits]
             text += [f"    {'':<{width}}  {more}" for more in below if more]
-        return text
+        return [*text, f"  {self.caveat}"] if self.caveat else text
 
     def __str__(self) -> str:
         """All of it in one paragraph."""
-        return " ".join([f"{self.opening}.", *(f"{str(line)[0].upper()}{str(line)[1:]}." for line in self.lines)])
+        said = [f"{str(line)[0].upper()}{str(line)[1:]}." for line in self.lines]
+        return " ".join([f"{self.opening}.", *said, *filter(None, [self.caveat])])
 
 
 def _then(line: Line) -> str:

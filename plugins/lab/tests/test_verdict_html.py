@@ -53,6 +53,14 @@ def test_each_status_is_a_word_and_a_class(status: Any) -> None:
     assert f'<span class="status {status}">{STATUSES[status]}</span>' in shown
 
 
+def test_coalitions_that_no_line_judges_follow_the_table() -> None:
+    verdict = Verdict.of(VERDICT.lines, ["the server together with <b> can decrypt every upload"])
+    shown = verdict_html(verdict)
+    told = "Not judged: the server together with &lt;b&gt; can decrypt every upload."
+    assert shown.index("</table>") < shown.index(told)
+    assert "Not judged" not in verdict_html(VERDICT)
+
+
 def test_of_nothing_there_is_no_table() -> None:
     shown = verdict_html(Verdict("nothing_run"))
     assert "<table" not in shown

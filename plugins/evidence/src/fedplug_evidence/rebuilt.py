@@ -164,6 +164,7 @@ def _unlike_lines(stated: Verdict, again: Verdict, untold: set[str], unpriced: b
         if not (of_level or (unpriced and reckoned.epsilons is not None)):
             one, other = line.to_plain(for_json=True), reckoned.to_plain(for_json=True)
             yield from unlike(one, other, f"ledger.json, verdict, lines, {number}")
+    yield from unlike(stated.not_judged, again.not_judged, "ledger.json, verdict, not_judged")
     if (status := Verdict.of(stated.lines).status) != stated.status:
         yield f"ledger.json, verdict, status: {stated.status!r}, but its lines give {status!r}"
 

@@ -270,7 +270,8 @@ def verdict_table(verdict: Verdict) -> RenderableType:
         mark, said = Text(f"{MARKS[line.grade]} {line.who}", colour), Text(line.guarantee, colour)
         why = "\n".join(part for part in (line.rest, f"sees {line.sees}" if line.sees else "") if part)
         lines.append((mark, said, Text(why, "dim" if line.state == "absent" else "")))
-    return Group(Text(), whole(status), Rows((), lines, solid=[0]), Text())
+    caveat = [whole(Text(verdict.caveat))] if verdict.caveat else []
+    return Group(Text(), whole(status), Rows((), lines, solid=[0]), *caveat, Text())
 
 
 def clock_time(seconds: float) -> str:

@@ -37,8 +37,9 @@ def verdict_html(verdict: Verdict, clients: int | None = None, measured: Mapping
         f'<th scope="col">what it sees</th><th scope="col">why</th></tr></thead><tbody>{rows}</tbody></table>'
     )
     many = f" {clients} clients take part." if clients else ""
+    caveat = f"<p>{sentence(verdict.caveat)}</p>" if verdict.caveat else ""
     help_ = f'<p class="note">{sentence(HELP + many)}</p>'
-    return f"<p>{badge} {sentence(verdict.headline)}</p>{lines + help_ if verdict.lines else ''}"
+    return f"<p>{badge} {sentence(verdict.headline)}</p>{lines + caveat + help_ if verdict.lines else ''}"
 
 
 def _row(line: Line, measured: str) -> str:
