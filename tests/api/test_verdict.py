@@ -82,7 +82,7 @@ def test_a_guarantee_names_epsilon_delta_unit_and_both_adjacencies_in_words() ->
 def test_its_text_has_a_line_for_each_party_with_a_sign_and_words() -> None:
     verdict = Verdict.of([line(party, "none") for party in PARTIES])
     opening, *lines = verdict.text()
-    assert opening.startswith("No protection by any guarantee. There is no guaranteed limit on what the server, the key server,")
+    assert opening.startswith("No protection by any guarantee. There is no guaranteed limit on what the server,")
     assert [one.strip() for one in lines[1::2]] == ["sees its own"] * 5
     assert [MARKS["none"] in one and "no guarantee: reads it" in one for one in lines[::2]] == [True] * 5
     assert len({*MARKS.values()}) == 5

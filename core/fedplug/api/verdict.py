@@ -75,8 +75,8 @@ STATUSES: dict[Status, str] = {
 }
 """The status in words, from the best to the worst. `protected_from_all`: every party that there is has a guarantee,
 and none of these is weak. `weakly_protected_from_all`: every party has one, and one or more are weak.
-`protected_from_some`: one or more have a guarantee that is not weak. `weakly_protected_from_some`: one or more have one,
-and all of these are weak. `no_meaningful_guarantee`: none has, but for some an epsilon is stated that promises too
+`protected_from_some`: one or more have a guarantee that is not weak. `weakly_protected_from_some`: one or more have
+one, and all of these are weak. `no_meaningful_guarantee`: none has, but for some an epsilon is stated that promises too
 little. `no_protection`: nothing is stated for anybody. `nothing_run`: no round was recorded."""
 
 State = Literal["guaranteed", "beyond", "none", "absent"]
@@ -96,8 +96,10 @@ SUMS_ALONE = "as long as this party sees totals only"
 NOT_SEEN = "nothing of the updates is sent"
 
 LARGEST_MEANINGFUL = 20.0
-"""Epsilon above which no line is a guarantee; a guarantee whose replace-one epsilon is above it is weak. The odds of a right guess about a client may then change by a factor of
-e^20 = 5e8: who guessed one client in a million knows. No theorem: see docs/edges/differential-privacy.md."""
+"""Epsilon above which no line is a guarantee; a guarantee whose replace-one epsilon is above it is weak.
+
+The odds of a right guess about a client may then change by a factor of e^20 = 5e8: who guessed one client in a million
+knows. No theorem: see docs/edges/differential-privacy.md."""
 
 MOST_WORDS = 12
 """A reason has no more words than that; `detail` has the rest."""

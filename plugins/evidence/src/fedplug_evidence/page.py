@@ -8,7 +8,7 @@ from typing import Any
 
 from fedplug.api import units
 from fedplug.api.verdict import PARTIES, Line, named, quoted
-from fedplug.privacy.ledger_record import RoundEntry, ZoneEntry
+from fedplug.privacy.ledger_record import EncryptionReport, RoundEntry, ZoneEntry
 from fedplug_lab.api import glossary, page_html, sentence, table, text, verdict_html, zone_label
 
 from fedplug_evidence.facts import Contents, charged
@@ -136,7 +136,7 @@ def _seen(contents: Contents) -> str:
         )  # fmt: skip
     seen = table("By party.", ["who", "guarantee", "sees, and why", "also sees"], body)
     closed = [
-        [zone_label(zone), text(kept.component), sentence(kept.parameters), sentence(_opener(kept.key_holder)),
+        [zone_label(zone), text(kept.component), sentence(kept.parameters), sentence(_opener(kept)),
          "yes" if kept.sums_seen_by_server else "no"]
         for zone, kept in ledger.encryption.items()
     ]  # fmt: skip
@@ -150,9 +150,10 @@ def _looks_for(party: str) -> set[str]:
     return {party, "released_model", *together}
 
 
-def _opener(holder: str) -> str:
-    words = {"clients": "every client", "key_server": "the key server", "shares": "many clients together"}
-    return words.get(holder, holder)
+def _opener(closed: EncryptionReport) -> str:
+    several = f"{closed.opens_with} clients together" if closed.opens_with > 1 else "every client"
+    words = {"clients": "every client", "key_server": "the key server", "shares": several}
+    return words.get(closed.key_holder, closed.key_holder)
 
 
 # ---- what was sent

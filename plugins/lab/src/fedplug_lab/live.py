@@ -254,7 +254,9 @@ def rounds_table(rows: Sequence[Row], waiting: Sequence[int] = (), width: int | 
     return table
 
 
-_COLOURS: dict[Grade, str] = {"guaranteed": "green", "weak": "yellow", "beyond": "yellow", "none": "red", "absent": "dim"}
+_COLOURS: dict[Grade, str] = {
+    "guaranteed": "green", "weak": "yellow", "beyond": "yellow", "none": "red", "absent": "dim",
+}  # fmt: skip
 
 
 def verdict_table(verdict: Verdict) -> RenderableType:
