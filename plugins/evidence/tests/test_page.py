@@ -126,6 +126,20 @@ def test_a_guarantee_for_records_is_none_for_a_client(folder: Path) -> None:
     assert "Locked in part: a guarantee holds for the named unit, but none for a client as a whole" in render(given)
 
 
+def test_the_page_names_the_data_files_and_says_that_no_digest_of_them_is_here(folder: Path) -> None:
+    given = contents(folder)
+    assert "The recipe names no data file." in render(given)
+    assert "The recipe names none of the user's own code or component files." in render(given)
+    for more, said in (
+        ({"file": "patients<b>.csv"}, "The recipe names the data file patients&lt;b&gt;.csv. This evidence contains "
+         "neither the file nor its digest: with a digest, anyone who can guess a file can confirm the guess."),
+        ({"file": "a.csv", "test_file": "b.csv"}, "The recipe names the data files a.csv and b.csv."),
+        ({"at": "sites"}, "Each site read its own data. This evidence contains neither the files nor their digests"),
+    ):  # fmt: skip
+        recipe = {**given.recipe, "data": {**given.recipe["data"], **more}}
+        assert said in render(dataclasses.replace(given, recipe=recipe))
+
+
 def test_a_weak_guarantee_is_named_first_and_has_a_hollow_lock(folder: Path) -> None:
     given = contents(folder)
     line = dataclasses.replace(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fedplug.api import units
@@ -13,6 +13,7 @@ from fedplug_lab.api import glossary, page_html, sentence, table, text, verdict_
 
 from fedplug_evidence.facts import Contents, charged
 from fedplug_evidence.picture import STYLE, draw, legend
+from fedplug_evidence.rebuilt import data_files
 
 _FEW = 0.99
 """If a ciphertext does not compress, its size after zlib is at least this share of its bytes."""
@@ -394,13 +395,32 @@ def _what_ran(contents: Contents) -> str:
             f'<dl class="facts">{listed}</dl>',
             table("The hooks of a round, in order.", ["hook", "component", "description"], plan),
             table("Versions that the run recorded.", ["distribution", "version"], run),
-            table("SHA-256 of each of the user's own files that the recipe names.", ["file", "SHA-256"], own)
-            or "<p>The recipe names none of the user's own files.</p>",
+            table("SHA-256 of each of the user's own code and component files that the recipe names.",
+                  ["file", "SHA-256"], own)
+            or "<p>The recipe names none of the user's own code or component files.</p>",
+            f"<p>{sentence(_data_named(contents))}</p>",
             "<details><summary>Versions of all dependencies, as installed when this page was made</summary>",
             table("They may differ from those during the run.", ["distribution", "version"], made),
             "</details>",
             f"<details><summary>Resolved recipe</summary><pre><code>{text(contents.written)}</code></pre></details>",
         ]
+    )
+
+
+def _data_named(contents: Contents) -> str:
+    """The data files that the recipe names, and why no digest of them is here."""
+    data, names = contents.recipe.get("data"), data_files(contents.recipe)
+    at_sites = isinstance(data, Mapping) and data.get("at") == "sites"
+    if not names and not at_sites:
+        return "The recipe names no data file."
+    one = len(names) == 1 and not at_sites
+    which = "Each site read its own data"
+    if not at_sites:
+        which = f"The recipe names the data file{'' if one else 's'} {named(names)}"
+    return (
+        f"{which}. This evidence contains neither "
+        f"{'the file nor its digest' if one else 'the files nor their digests'}: with a digest, "
+        "anyone who can guess a file can confirm the guess."
     )
 
 
