@@ -98,7 +98,8 @@ def chains_of(recipe: Any) -> dict[str, str]:
 
 def _line(line: Any) -> str:
     if line.state in ("guaranteed", "beyond") and line.value is not None:
-        return "0" if line.nothing else f"{line.value:.3g}{'' if line.unit == 'client' else f' a {line.unit}'}"
+        unit, weak = "" if line.unit == "client" else f" a {line.unit}", " weak" if line.weak else ""
+        return "0" if line.nothing else f"{line.value:.3g}{unit}{weak}"
     return "–" if line.state == "absent" else ""
 
 
@@ -159,6 +160,8 @@ def _promise(stated: str) -> tuple[str, str]:
         return "none", "no guarantee"
     if epsilon > LARGEST_MEANINGFUL:
         return "beyond", f"no guarantee (ε {epsilon:,.0f})"
+    if stated.endswith(" weak"):
+        return "weak", f"weak guarantee (ε {stated.removesuffix(' weak')})"
     return "kept", f"ε {stated}" if epsilon else "sees nothing of updates (ε 0)"
 
 

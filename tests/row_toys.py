@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedplug.api.rows import Row
-from fedplug.api.verdict import PARTIES, Epsilons, Line, State, Verdict
+from fedplug.api.verdict import PARTIES, Epsilons, Grade, Line, State, Verdict
 from fedplug.privacy.ledger_record import SCHEMA, LedgerReport
 from fedplug.runs.folder import Summary
 
@@ -42,8 +42,10 @@ def a_summary(**changes: Any) -> Summary:
     return Summary.from_plain({**plain, **changes})
 
 
-def a_line(party: str, state: State, epsilon: float = 1.25, **changes: Any) -> Line:
+def a_line(party: str, grade: Grade, epsilon: float = 1.25, **changes: Any) -> Line:
     """A line on a party's view. replace-one costs twice the epsilon. `changes` are fields."""
+    state: State = "guaranteed" if grade == "weak" else grade
+    epsilon = 11.0 if grade == "weak" else epsilon
     stated = Epsilons({"epsilon_exact": epsilon}, {"epsilon_exact": 2 * epsilon})
     reason = {"guaranteed": "", "beyond": "it is above 20", "none": "reads it", "absent": "there is none"}[state]
     known: dict[str, Any] = {

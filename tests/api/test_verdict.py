@@ -9,16 +9,30 @@ from typing import Any
 import pytest
 from fedplug.api.known import Release
 from fedplug.api.roles import Reveals
-from fedplug.api.verdict import MARKS, MOST_WORDS, PARTIES, STATUSES, Epsilons, Line, State, Status, Verdict, times
+from fedplug.api.verdict import (
+    MARKS,
+    MOST_WORDS,
+    PARTIES,
+    STATUSES,
+    Epsilons,
+    Grade,
+    Line,
+    State,
+    Status,
+    Verdict,
+    times,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from ledger_toys import CENTRAL, LOCAL, enter, ledger_of
 
-STATES: tuple[State, ...] = ("guaranteed", "beyond", "none", "absent")
+STATES: tuple[Grade, ...] = ("guaranteed", "weak", "beyond", "none", "absent")
 BETTER = list(STATUSES)
 
 
-def line(party: str, state: State, epsilon: float = 2.0) -> Line:
+def line(party: str, grade: Grade, epsilon: float = 2.0) -> Line:
+    state: State = "guaranteed" if grade == "weak" else grade
+    epsilon = 11.0 if grade == "weak" else epsilon
     stated = Epsilons({"epsilon_exact": epsilon}, {"epsilon_exact": 2 * epsilon})
     reason = {"guaranteed": "", "beyond": "too large", "none": "reads it", "absent": "there is none"}[state]
     return Line(party, state, reason, reason, 1e-5, "its own", stated if state in ("guaranteed", "beyond") else None)
@@ -32,21 +46,24 @@ def line(party: str, state: State, epsilon: float = 2.0) -> Line:
         (("guaranteed", "beyond"), "protected_from_some"),
         (("beyond", "none"), "no_meaningful_guarantee"),
         (("none", "absent", "none"), "no_protection"),
+        (("weak", "absent", "guaranteed"), "weakly_protected_from_all"),
+        (("weak", "none", "guaranteed"), "protected_from_some"),
+        (("weak", "beyond"), "weakly_protected_from_some"),
         ((), "nothing_run"),
     ],
 )
-def test_the_levels_are_those_that_are_documented(states: tuple[State, ...], status: Status) -> None:
+def test_the_levels_are_those_that_are_documented(states: tuple[Grade, ...], status: Status) -> None:
     verdict = Verdict.of([line(party, state) for party, state in zip(PARTIES, states, strict=False)])
     assert verdict.status == status
     assert verdict.opening == STATUSES[status]
 
 
-@given(st.lists(st.sampled_from(STATES[:3]), min_size=5, max_size=5), st.integers(0, 4))
-def test_a_party_that_loses_protection_never_makes_the_verdict_better(states: list[State], place: int) -> None:
+@given(st.lists(st.sampled_from(STATES[:4]), min_size=5, max_size=5), st.integers(0, 4))
+def test_a_party_that_loses_protection_never_makes_the_verdict_better(states: list[Grade], place: int) -> None:
     worse = list(states)
-    worse[place] = STATES[min(2, STATES.index(states[place]) + 1)]
+    worse[place] = STATES[min(3, STATES.index(states[place]) + 1)]
 
-    def level(these: list[State]) -> int:
+    def level(these: list[Grade]) -> int:
         return BETTER.index(Verdict.of([line(p, s) for p, s in zip(PARTIES, these, strict=True)]).status)
 
     assert level(worse) >= level(states)
@@ -65,10 +82,10 @@ def test_a_guarantee_names_epsilon_delta_unit_and_both_adjacencies_in_words() ->
 def test_its_text_has_a_line_for_each_party_with_a_sign_and_words() -> None:
     verdict = Verdict.of([line(party, "none") for party in PARTIES])
     opening, *lines = verdict.text()
-    assert opening.startswith("No protection by any guarantee. What the server, the key server,")
+    assert opening.startswith("No protection by any guarantee. There is no guaranteed limit on what the server,")
     assert [one.strip() for one in lines[1::2]] == ["sees its own"] * 5
     assert [MARKS["none"] in one and "no guarantee: reads it" in one for one in lines[::2]] == [True] * 5
-    assert len({*MARKS.values()}) == 4
+    assert len({*MARKS.values()}) == 5
 
 
 def test_an_epsilon_of_zero_that_noise_bought_keeps_its_terms() -> None:
@@ -91,8 +108,41 @@ def test_guarantees_of_other_units_are_told_apart() -> None:
     )
 
 
-def test_a_large_replace_one_epsilon_is_called_useless() -> None:
-    assert line("client", "guaranteed", 11.0).terms.endswith("epsilon 22.00, which promises nothing useful")
+def test_a_guarantee_with_a_useless_replace_one_epsilon_is_weak() -> None:
+    weak, edge = line("client", "guaranteed", 11.0), line("client", "guaranteed", 10.0)
+    assert weak.terms.endswith("epsilon 22.00, which promises nothing useful")
+    assert (weak.weak, weak.grade, weak.guarantee) == (True, "weak", "weak guarantee: epsilon 11.00 for each client")
+    assert (edge.weak, edge.grade, edge.guarantee) == (False, "guaranteed", "epsilon 10.00 for each client")
+    assert not dataclasses.replace(weak, unit="record", epsilons=None, stated={"pld": 11.0}).weak
+
+
+def test_a_weak_line_shows_in_the_status_the_sign_and_the_headline() -> None:
+    verdict = Verdict.of([line("server", "guaranteed"), line("client", "weak"), line("released_model", "none")])
+    assert verdict.opening == "Protected from some, not from everybody"
+    assert verdict.headline == (
+        "Each client's data are protected from the server, with epsilon 2.00 at most; each client's data are weakly "
+        "protected from another client, with epsilon 11.00 at most, but not from anybody who gets the model."
+    )
+    assert any(one.startswith("  ~ another client") for one in verdict.text())
+    assert Verdict.of(verdict.lines[:2]).opening == "Weakly protected from everybody named"
+
+
+@given(st.lists(st.sampled_from([1.0, 9.0, 10.0, 10.1, 11.0, 19.0]), min_size=5, max_size=5), st.integers(0, 4))
+def test_a_larger_epsilon_never_makes_the_verdict_better(epsilons: list[float], place: int) -> None:
+    larger = [epsilon + (number == place) for number, epsilon in enumerate(epsilons)]
+    found = [Verdict.of([line(p, "guaranteed", e) for p, e in zip(PARTIES, these, strict=True)])
+             for these in (epsilons, larger)]  # fmt: skip
+    assert BETTER.index(found[1].status) >= BETTER.index(found[0].status)
+
+
+def test_coalitions_that_no_line_judges_are_named_last() -> None:
+    lines = [line(party, "guaranteed") for party in PARTIES]
+    verdict = Verdict.of(lines, ["the server together with the key server can decrypt every upload"])
+    assert verdict.caveat == "Not judged: the server together with the key server can decrypt every upload."
+    assert verdict.text()[-1].strip() == verdict.caveat
+    assert str(verdict).endswith(f". {verdict.caveat}")
+    assert Verdict.from_json(verdict.to_json()) == verdict
+    assert (Verdict.of(lines).caveat, Verdict.of(lines).status) == ("", verdict.status)
 
 
 def test_nothing_run_says_so() -> None:

@@ -69,6 +69,29 @@ def test_encryption_alone_is_no_dp(holder: str) -> None:
         assert holds.reason == "sees sums over clients of the encrypted zone, without noise"
 
 
+@pytest.mark.parametrize(
+    ("holders", "facts", "said"),
+    [
+        ({"encrypted": "key_server"}, {}, ["the server together with the key server can decrypt every upload"]),
+        ({"encrypted": "clients"}, {}, []),
+        ({"encrypted": "shares"}, {"min_clients": 4}, ["the server together with 3 clients can open single uploads"]),
+        ({"encrypted": "shares"}, {}, ["the server together with 2 clients can open single uploads"]),
+        ({"encrypted": "shares"}, {"min_clients": 4, "colluders": 3}, []),
+        ({"encrypted": "shares"}, {"min_clients": 4, "colluders": 2},
+         ["the server together with 3 clients can open single uploads"]),
+    ],
+)  # fmt: skip
+def test_coalitions_that_open_uploads_and_have_no_line_are_named(
+    holders: dict[str, str], facts: dict[str, Any], said: list[str]
+) -> None:
+    ledger = enter(ledger_of(holders, **facts), {"encrypted": 1000}, {"encrypted": [held(108.0, 2.0**-17)]})
+    assert ledger.verdict().not_judged == said
+    more = enter(ledger_of(holders, **facts), {"encrypted": 100, "clear": 900}, {})
+    assert [clause.partition(" can ")[2].partition(" of ")[0] for clause in more.verdict().not_judged] == [
+        f"{clause.partition(' can ')[2].split()[0]} the encrypted zone" for clause in said
+    ]
+
+
 def test_noise_below_encryption_protects_from_everybody() -> None:
     ledger = ledger_of(key_holders={"encrypted": "clients"})
     enter(ledger, {"encrypted": 1000}, {"encrypted": [held(108.0, 2.0**-17)]})

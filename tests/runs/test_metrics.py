@@ -67,7 +67,7 @@ def test_a_client_that_claims_the_whole_test_set_does_not_count_in_the_accuracy(
         finally:
             engine.close()
         rows += metrics.rows
-    assert any("client 1 says that its share of the public test set has 1e+15 answers" in note for note in notes)
+    assert any("client 1 says that its share of the common test set has 1e+15 answers" in note for note in notes)
     assert rows[1].accuracy == pytest.approx(rows[0].accuracy, abs=0.2)
     assert rows[1].accuracy < 0.99
 
@@ -88,7 +88,7 @@ def test_a_row_is_made_of_what_clients_counted_and_what_the_server_logged() -> N
     assert (row.round, row.clients.asked, row.clients.answered, row.zones["clear"]) == (1, 4, 4, 1.0)
     assert row.log["toy.share"] == 0.5
     assert protocol.server.log == {}
-    # Each client counts on its share of the public test set: the accuracy is a fraction of all 360 examples.
+    # Each client counts on its share of the common test set: the accuracy is a fraction of all 360 examples.
     assert row.accuracy is not None
     assert row.accuracy * 360 == pytest.approx(round(row.accuracy * 360), abs=1e-6)
     assert set(row.client_accuracy) == {0, 1, 2, 3}

@@ -39,11 +39,11 @@ class Evaluated(Record):
     """Counts of a client's evaluation of the global model, and of its personal model where it has one.
 
     Attributes:
-        correct, count, loss: on its share of the public test set; the loss is a sum, in nats. With data at sites, on
+        correct, count, loss: on its share of the common test set; the loss is a sum, in nats. With data at sites, on
             the site's held-out examples.
         own_correct, own_count: on test data like its own.
         personal_correct, personal_own_correct: of its personal model, on the same; None where it has none.
-        task: what else the model counted, on its share of the public test set; see `Evaluation.task`.
+        task: what else the model counted, on its share of the common test set; see `Evaluation.task`.
         personal_task: the same of its personal model.
         own_task, personal_own_task: the same of both models on test data like its own.
         tuned_correct, tuned_own_correct, tuned_task, tuned_own_task: of the global model, fine-tuned on its own
@@ -278,7 +278,7 @@ class Row(Record):
 
     Attributes:
         round: counted from 1.
-        accuracy: of the global model on the public test set, 0 to 1; of several groups, their mean. None where no
+        accuracy: of the global model on the common test set, 0 to 1; of several groups, their mean. None where no
             client evaluated it, and where the task has none.
         loss: mean loss of the same, in nats where it is a cross entropy; NaN after a diverged round, null in JSON.
         train_loss: mean over the clients' local training, in nats.
@@ -305,12 +305,12 @@ class Row(Record):
         groups: by group, where there are several.
         group_members: clients of each group, where there are several.
         personal_accuracy: by client, of personal models, on test data as for `client_accuracy`.
-        personal_public_accuracy: of the same models, each on its client's share of the public test set.
+        personal_public_accuracy: of the same models, each on its client's share of the common test set.
         client_leading, personal_leading, personal_public_leading: the figure that leads, by client, as the three above;
             empty where that is accuracy. `of_clients`, `of_personal` and `of_personal_public` are the one or the other.
         tuned: the figure that leads, by client, of the global model fine-tuned at that client, on test data as for
             `client_accuracy`; where the recipe has `fine_tune`.
-        tuned_public: of the same models, each on its client's share of the public test set.
+        tuned_public: of the same models, each on its client's share of the common test set.
         clusters: the figure that leads, by cluster of `clusters` in the recipe, over its clients' own test data.
         simulated_seconds: that the round would take on other devices, where a section of the recipe reckons it.
         unopened: sums that clients could not open.
@@ -379,7 +379,7 @@ class Row(Record):
 
     @property
     def of_personal_public(self) -> dict[int, float]:
-        """The same of these, each on its client's share of the public test set."""
+        """The same of these, each on its client's share of the common test set."""
         return self.personal_public_accuracy if self.leads.name == ACCURACY.name else self.personal_public_leading
 
     @property

@@ -60,26 +60,34 @@ PARTIES: dict[Party, str] = {
 }
 """Who looks, in the order of the lines."""
 
-Status = Literal["protected_from_all", "protected_from_some", "no_meaningful_guarantee", "no_protection", "nothing_run"]
+Status = Literal[
+    "protected_from_all", "weakly_protected_from_all", "protected_from_some", "weakly_protected_from_some",
+    "no_meaningful_guarantee", "no_protection", "nothing_run",
+]  # fmt: skip
 STATUSES: dict[Status, str] = {
     "protected_from_all": "Protected from everybody named",
+    "weakly_protected_from_all": "Weakly protected from everybody named",
     "protected_from_some": "Protected from some, not from everybody",
+    "weakly_protected_from_some": "Weakly protected from some, not from everybody",
     "no_meaningful_guarantee": "No meaningful guarantee",
     "no_protection": "No protection by any guarantee",
     "nothing_run": "Nothing to judge",
 }
-"""The status in words, from the best to the worst. `protected_from_all`: every party that there is has a guarantee.
-`protected_from_some`: one or more have. `no_meaningful_guarantee`: none has, but for some an epsilon is stated that
-promises too little. `no_protection`: nothing is stated for anybody. `nothing_run`: no round was recorded."""
+"""The status in words, from the best to the worst. `protected_from_all`: every party that there is has a guarantee,
+and none of these is weak. `weakly_protected_from_all`: every party has one, and one or more are weak.
+`protected_from_some`: one or more have a guarantee that is not weak. `weakly_protected_from_some`: one or more have
+one, and all of these are weak. `no_meaningful_guarantee`: none has, but for some an epsilon is stated that promises too
+little. `no_protection`: nothing is stated for anybody. `nothing_run`: no round was recorded."""
 
 State = Literal["guaranteed", "beyond", "none", "absent"]
+Grade = State | Literal["weak"]
 BRIEF: dict[str, str] = {
     "server": "server", "key_holder": "key server", "client": "client",
     "client_and_server": "client + server", "released_model": "model",
 }  # fmt: skip
 """The parties in the words of a narrow column."""
-MARKS: dict[State, str] = {"guaranteed": "✓", "beyond": "!", "none": "✗", "absent": "○"}
-"""A sign for each state of a line; the words of the line say the same."""
+MARKS: dict[Grade, str] = {"guaranteed": "✓", "weak": "~", "beyond": "!", "none": "✗", "absent": "○"}
+"""A sign for each grade of a line, from the best to the worst; the words of the line say the same."""
 
 EXECUTED = "noise that fedplug itself adds"
 ENCRYPTION = "as long as the encryption holds"
@@ -88,8 +96,10 @@ SUMS_ALONE = "as long as this party sees totals only"
 NOT_SEEN = "nothing of the updates is sent"
 
 LARGEST_MEANINGFUL = 20.0
-"""Epsilon above which no line is a guarantee. The odds of a right guess about a client may then change by a factor of
-e^20 = 5e8: who guessed one client in a million knows. No theorem: see docs/edges/differential-privacy.md."""
+"""Epsilon above which no line is a guarantee; a guarantee whose replace-one epsilon is above it is weak.
+
+The odds of a right guess about a client may then change by a factor of e^20 = 5e8: who guessed one client in a million
+knows. No theorem: see docs/edges/differential-privacy.md."""
 
 MOST_WORDS = 12
 """A reason has no more words than that; `detail` has the rest."""
@@ -146,15 +156,29 @@ class Line(Priced, Record):
         return quoted(self.stated) if self.stated else self.epsilon
 
     @property
+    def weak(self) -> bool:
+        """Whether the guarantee promises nothing useful under replace-one: its epsilon there is above 20."""
+        if self.state != "guaranteed" or self.epsilons is None or self.stated:
+            return False
+        return quoted(self.epsilons.replace_one) > LARGEST_MEANINGFUL
+
+    @property
+    def grade(self) -> Grade:
+        """The state, or `weak`: by this a line is shown and compared."""
+        return "weak" if self.weak else self.state
+
+    @property
     def guarantee(self) -> str:
-        """The line's first words: `epsilon 5.69 for each client`, `no guarantee`, `no such party`."""
+        """The line's first words: `epsilon 5.69 for each client`, `weak guarantee: epsilon 8.81 for each client`,
+        `no guarantee`, `no such party`.
+        """
         if self.state == "absent":
             return "no such party"
         if self.state != "guaranteed" or self.value is None:
             return "no guarantee"
         if self.nothing:
             return "learns nothing of the updates (epsilon 0)"
-        return f"epsilon {number(self.value)} for each {self.unit}"
+        return f"{'weak guarantee: ' if self.weak else ''}epsilon {number(self.value)} for each {self.unit}"
 
     @property
     def terms(self) -> str:
@@ -165,7 +189,7 @@ class Line(Priced, Record):
         if self.epsilons is None or self.stated:
             return f"{odds}, {self.adjacency}" if self.adjacency else odds
         replaced = quoted(self.epsilons.replace_one)
-        useless = ", which promises nothing useful" if replaced > LARGEST_MEANINGFUL else ""
+        useless = ", which promises nothing useful" if self.weak else ""
         return f"{odds}, add-or-remove one client; replace-one: epsilon {number(replaced)}{useless}"
 
     @property
@@ -192,25 +216,32 @@ class Verdict(Record):
     Attributes:
         status: see `STATUSES`.
         lines: one a party, in the order of `PARTIES`; none where nothing was run.
+        not_judged: coalitions that have no line but can open uploads, each in a clause.
     """
 
     status: Status
     lines: list[Line] = dataclasses.field(default_factory=list)
+    not_judged: list[Text] = dataclasses.field(default_factory=list)
 
     @classmethod
-    def of(cls, lines: list[Line]) -> Verdict:
+    def of(cls, lines: list[Line], not_judged: Iterable[str] = ()) -> Verdict:
         """The verdict of these lines: a party without a guarantee never makes it better."""
-        there = [line.state for line in lines if line.state != "absent"]
+        there = {line.grade for line in lines if line.state != "absent"}
         if not there:
             return cls("nothing_run")
-        if "guaranteed" in there:
-            return cls("protected_from_all" if {*there} == {"guaranteed"} else "protected_from_some", lines)
-        return cls("no_meaningful_guarantee" if "beyond" in there else "no_protection", lines)
+        status: Status = "no_meaningful_guarantee" if "beyond" in there else "no_protection"
+        if there <= {"guaranteed", "weak"}:
+            status = "weakly_protected_from_all" if "weak" in there else "protected_from_all"
+        elif "guaranteed" in there:
+            status = "protected_from_some"
+        elif "weak" in there:
+            status = "weakly_protected_from_some"
+        return cls(status, lines, [*not_judged])
 
     @property
     def opening(self) -> str:
         """The status in words, with the unit where a guarantee is not one for clients."""
-        units = self._by_unit()
+        units = list(dict.fromkeys(unit for unit, _ in self._by_unit()))
         whose = f", for each {' or '.join(units)}" if {*units} - {"client"} else ""
         return f"{STATUSES[self.status]}{whose}"
 
@@ -221,12 +252,13 @@ class Verdict(Record):
             return "No round was recorded, so nothing was released."
         open_to = [line.who for line in self.lines if line.state in ("beyond", "none")]
         safe = []
-        for unit, lines in self._by_unit().items():
+        for (unit, weak), lines in self._by_unit().items():
             priced = [line.value or 0.0 for line in lines if not line.nothing]
             what = f", with epsilon {number(max(priced))} at most" if priced else ""
             # Where nothing can be read it need not be said, if others read something.
             nothing = ": nothing of the updates can be read" if not priced and not open_to else ""
-            safe.append(f"each {unit}'s data are protected from {named(line.who for line in lines)}{what}{nothing}")
+            how = "weakly protected" if weak else "protected"
+            safe.append(f"each {unit}'s data are {how} from {named(line.who for line in lines)}{what}{nothing}")
         if safe:
             rest = f", but not from {named(open_to, 'or')}" if open_to else ""
             said = f"{'; '.join(safe)}{rest}."
@@ -234,12 +266,17 @@ class Verdict(Record):
         useful = "useful" if self.status == "no_meaningful_guarantee" else "guaranteed"
         return f"There is no {useful} limit on what {named(open_to, 'or')} can learn about a client."
 
-    def _by_unit(self) -> dict[str, list[Line]]:
-        """The lines with a guarantee, by its unit."""
-        found: dict[str, list[Line]] = {}
+    @property
+    def caveat(self) -> str:
+        """The coalitions that no line judges, in a sentence; empty where there are none."""
+        return f"Not judged: {'; '.join(self.not_judged)}." if self.not_judged else ""
+
+    def _by_unit(self) -> dict[tuple[str, bool], list[Line]]:
+        """The lines with a guarantee, by its unit and whether it is weak."""
+        found: dict[tuple[str, bool], list[Line]] = {}
         for line in self.lines:
             if line.state == "guaranteed":
-                found.setdefault(line.unit, []).append(line)
+                found.setdefault((line.unit, line.weak), []).append(line)
         return found
 
     def toward(self, party: Party) -> Line:
@@ -253,6 +290,8 @@ class Verdict(Record):
     def text(self, measured: Mapping[str, str] | None = None) -> list[str]:
         """The verdict for a terminal: the status, and a line a party, with its sign; below it what it rests on.
 
+        The coalitions that no line judges come last.
+
         Args:
             measured: by party what an audit measured, in words.
         """
@@ -260,14 +299,15 @@ class Verdict(Record):
         for line in self.lines:
             first = line.terms or line.reason
             said = f"{line.guarantee}{(': ' if line.reason else '; ') if first else ''}{first}"
-            text.append(f"  {MARKS[line.state]} {line.who:<{width}}  {said}")
+            text.append(f"  {MARKS[line.grade]} {line.who:<{width}}  {said}")
             below = [(measured or {}).get(line.party, ""), f"sees {line.sees}" if line.sees else "", line.limits]
             text += [f"    {'':<{width}}  {more}" for more in below if more]
-        return text
+        return [*text, f"  {self.caveat}"] if self.caveat else text
 
     def __str__(self) -> str:
         """All of it in one paragraph."""
-        return " ".join([f"{self.opening}.", *(f"{str(line)[0].upper()}{str(line)[1:]}." for line in self.lines)])
+        said = [f"{str(line)[0].upper()}{str(line)[1:]}." for line in self.lines]
+        return " ".join([f"{self.opening}.", *said, *filter(None, [self.caveat])])
 
 
 def _then(line: Line) -> str:

@@ -218,7 +218,27 @@ def verdict(ledger: Ledger) -> Verdict:
         return Verdict("nothing_run")
     # What is stated of a secret cohort would tell how often the client with the most rounds was drawn.
     stated = ledger if why_not_amplified(ledger) else ledger.with_everybody()
-    return Verdict.of(_lines(stated))
+    return Verdict.of(_lines(stated), _not_judged(stated))
+
+
+def _not_judged(ledger: Ledger) -> Iterator[str]:
+    """The coalitions without a line that can open uploads: the server with the key server, or with more clients than
+    a line covers.
+    """
+
+    def of_upload(zones: list[str], upload: str) -> str:
+        return upload if len(zones) == len(ledger.costs) else f"the {listed(zones)} zone of {upload}"
+
+    sealed = [zone for zone in ledger.costs if zone in ledger.sealed]
+    if held := [zone for zone in sealed if ledger.key_holders[zone] == "key_server"]:
+        yield f"the server together with the key server can decrypt {of_upload(held, 'every upload')}"
+    more = [
+        zone for zone in sealed
+        if ledger.key_holders[zone] == "shares" and _fewest_shares(ledger, [zone]) > ledger.colluders
+    ]  # fmt: skip
+    if more:
+        fewest = _fewest_shares(ledger, more)
+        yield f"the server together with {fewest} clients can open {of_upload(more, 'single uploads')}"
 
 
 def _lines(ledger: Ledger) -> list[Line]:
@@ -591,12 +611,14 @@ def _covered(ledger: Ledger) -> str:
     return "one client" if ledger.colluders == 1 else f"{ledger.colluders} clients together"
 
 
-def _fewest_shares(ledger: Ledger) -> int:
-    """How many clients see an upload of some zone together with the server: by their shares, or by taking their own
-    updates out of a sum. Who answers with a share is in the sum, so it holds as many updates as shares are needed. What
-    one client does alone has a separate line.
+def _fewest_shares(ledger: Ledger, zones: Iterable[str] | None = None) -> int:
+    """How many clients see an upload of one of these zones (None: of any) together with the server.
+
+    They do so by their shares, or by taking their own updates out of a sum. Who answers with a share is in the sum, so
+    it holds as many updates as shares are needed. What one client does alone has a separate line.
     """
-    needed = [closed.opens_with for zone, closed in ledger.encryption.items() if ledger.key_holders[zone] == "shares"]
+    shared = [zone for zone, holder in ledger.key_holders.items() if holder == "shares"]
+    needed = [ledger.encryption[zone].opens_with for zone in (shared if zones is None else zones)]
     return max(2, min(shares if shares < ledger.min_clients else shares - 1 for shares in needed))
 
 

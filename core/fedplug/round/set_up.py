@@ -96,28 +96,28 @@ class Joining(PartySteps):
 
     @at_client
     def deal(self, client: HostedClient, public_keys: dict[int, bytes]) -> dict[int, bytes]:
-        """Draws the secret that all clients share, and encrypts a copy for each client. One client does this."""
+        """Where clients share a secret: draws it and encrypts a copy for each client. One client does this."""
         return _copies(secrets.draw(), public_keys, _COHORT, client.ctx.digest)
 
     @at_client
     def take_secret(self, client: HostedClient, sealed: bytes) -> None:
-        """Decrypts this client's copy of the secret that all clients share."""
+        """Where clients share a secret: decrypts this client's copy."""
         client.remembered.cohort_secret = _own_copy(client, sealed, _COHORT)
 
     @at_key_server
     def deal_answer_key(self, key_server: KeyServer, public_keys: dict[int, bytes]) -> dict[int, bytes]:
-        """Draws the key that hides opened sums from the server, and encrypts a copy for each client."""
+        """Where sums are hidden from the server: draws the key for that, and encrypts a copy for each client."""
         key = key_server.remembered.answer_key = secrets.draw()
         return _copies(key, public_keys, _ANSWERS, key_server.ctx.digest)
 
     @at_client
     def take_answer_key(self, client: HostedClient, sealed: bytes) -> None:
-        """Decrypts this client's copy of the key that hides opened sums from the server."""
+        """Where sums are hidden from the server: decrypts this client's copy of the key for that."""
         client.remembered.answer_key = _own_copy(client, sealed, _ANSWERS)
 
     @at_client
     def take_weight(self, client: HostedClient, max_examples: int) -> None:
-        """Receives the size of the largest data set and computes this client's weight from it."""
+        """Where weights use sizes: computes this client's weight from the size of the largest data set."""
         client.weight = weight_of(self.composition.aggregator, client.num_examples, max_examples)
 
     @at_client

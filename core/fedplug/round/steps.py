@@ -460,7 +460,7 @@ class _Tests:
     """On what a client evaluates.
 
     Attributes:
-        share: of the public test set.
+        share: of the common test set.
         sets: that share, and the client's own test examples; at a site these alone.
         kept: where the model may keep what it makes of them; None: it may not.
     """
@@ -541,10 +541,11 @@ class Adopting(PartySteps):
 
     @at_client
     def evaluate(self, client: HostedClient, members: list[int]) -> None:
-        """Evaluates the global model on this client's share of the public test set, and on test data like its own.
+        """Evaluates the global model on this client's share of the common test set, and on test data like its own.
+        With data at sites, evaluates on the site's held-out examples alone.
 
-        With data at sites there is no public test set: both are the site's held-out examples, and it tells shares of
-        right answers in place of counts. Clients with personal models evaluate those too.
+        The common test set is a part of the data set that no client trains on; every client has it. A site tells shares
+        of right answers in place of counts. Clients with personal models evaluate those too.
 
         Once a round, and once after the last: a model's right answers tell of the examples it is tried on, and a party
         that could choose models without end could read them.
@@ -601,7 +602,7 @@ class Adopting(PartySteps):
             counts.tuned_task, counts.tuned_own_task = _floats(public.task), _floats(own.task)
 
     def _tests(self, client: HostedClient, members: list[int]) -> _Tests:
-        """What a client evaluates on; the same object as long as its share of the public test set is the same."""
+        """What a client evaluates on; the same object as long as its share of the common test set is the same."""
         data = client.data
         if self.recipe.data.at == "sites":
             return _Tests(slice(None), [data.own_test])

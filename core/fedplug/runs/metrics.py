@@ -105,7 +105,7 @@ class Metrics:
             for client_id in too_large(sizes) if self.recipe.data.at == "here" else ():
                 claimed = public.pop(client_id).count
                 self.events.note(
-                    f"round {row.round}: client {client_id} says that its share of the public test set has {claimed:g} "
+                    f"round {row.round}: client {client_id} says that its share of the common test set has {claimed:g} "
                     "answers, more than twice as many as those of most others; it does not count in the figures"
                 )
             inside = [(public[client_id], worth[client_id]) for client_id in ids if client_id in public]
@@ -237,7 +237,7 @@ class Metrics:
     def _worth(self, counts: Mapping[int, Evaluated]) -> dict[int, float]:
         """By what each client's counts are multiplied before they are added up.
 
-        Shares of a public test set are added as they are. A site counts by its weight in the sums of updates, whatever
+        Shares of a common test set are added as they are. A site counts by its weight in the sums of updates, whatever
         number of examples it says it has held out.
         """
         if self.recipe.data.at == "here":
@@ -334,7 +334,7 @@ def means_by_name(given: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def too_large(counts: Mapping[int, float]) -> list[int]:
-    """Clients whose share of the public test set is too large to be one: shares differ by one example at most.
+    """Clients whose share of the common test set is too large to be one: shares differ by one example at most.
 
     An example may have many answers, such as pixels, so of the clients with any example nobody has more than twice as
     many answers as another. Of one or two nobody can say who is right.

@@ -257,8 +257,9 @@ class Run:
             verdict = self.ledger.verdict
         except CheckpointError:
             return f"<p>{_KILLED}</p>"
-        lines = [(f"{MARKS[line.state]} {line.who}", line.guarantee, line.rest) for line in verdict.lines]
-        return f"<p><b>{escape(verdict.opening)}.</b> {escape(verdict.headline)}</p>{_table([], *lines)}"
+        caveat = f"<p>{escape(verdict.caveat)}</p>" if verdict.caveat else ""
+        lines = [(f"{MARKS[line.grade]} {line.who}", line.guarantee, line.rest) for line in verdict.lines]
+        return f"<p><b>{escape(verdict.opening)}.</b> {escape(verdict.headline)}</p>{_table([], *lines)}{caveat}"
 
 
 _KILLED = "No ledger: the run was killed; resume it."

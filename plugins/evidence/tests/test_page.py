@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from fedplug.api.rows import Compared
-from fedplug.api.verdict import Verdict
+from fedplug.api.verdict import Epsilons, Verdict
 from fedplug.privacy.ledger_record import LevelReport
 from fedplug_evidence.facts import Attacks, Closed, Contents, Tried
 from fedplug_evidence.manifest import Checked
@@ -86,7 +86,7 @@ def test_every_party_has_a_lock_with_words(folder: Path) -> None:
     verdict = contents(folder).ledger.verdict
     picture = draw(verdict, {"up": {"noised": 2_000_000, "other": 10}, "key_server": {"encrypted": 5}})
     for line in verdict.lines:
-        assert f'<g class="{line.state}">' in picture
+        assert f'<g class="{line.grade}">' in picture
     assert picture.count('class="state"') == len(verdict.lines) == 5
     assert "noised 2.0 MB" in picture
     assert ">server<" in picture
@@ -124,6 +124,37 @@ def test_a_guarantee_for_records_is_none_for_a_client(folder: Path) -> None:
     assert ">LOCKED<" not in picture
     assert "the server: locked for each record; a client as a whole is open, epsilon 2.00 for each record." in picture
     assert "Locked in part: a guarantee holds for the named unit, but none for a client as a whole" in render(given)
+
+
+def test_the_page_names_the_data_files_and_says_that_no_digest_of_them_is_here(folder: Path) -> None:
+    given = contents(folder)
+    assert "The recipe names no data file." in render(given)
+    assert "The recipe names none of the user's own code or component files." in render(given)
+    for more, said in (
+        ({"file": "patients<b>.csv"}, "The recipe names the data file patients&lt;b&gt;.csv. This evidence contains "
+         "neither the file nor its digest: with a digest, anyone who can guess a file can confirm the guess."),
+        ({"file": "a.csv", "test_file": "b.csv"}, "The recipe names the data files a.csv and b.csv."),
+        ({"at": "sites"}, "Each site read its own data. This evidence contains neither the files nor their digests"),
+    ):  # fmt: skip
+        recipe = {**given.recipe, "data": {**given.recipe["data"], **more}}
+        assert said in render(dataclasses.replace(given, recipe=recipe))
+
+
+def test_a_weak_guarantee_is_named_first_and_has_a_hollow_lock(folder: Path) -> None:
+    given = contents(folder)
+    line = dataclasses.replace(
+        given.ledger.verdict.lines[0], state="guaranteed", reason="", detail="noise",
+        epsilons=Epsilons({"epsilon_exact": 8.81}, {"epsilon_exact": 21.24}),
+    )  # fmt: skip
+    verdict = Verdict.of([line])
+    given = dataclasses.replace(given, ledger=dataclasses.replace(given.ledger, verdict=verdict))
+    assert next(unprotected(given)).startswith(
+        "Only a weak guarantee limits what the server can learn about a client: the odds of a guess change 6,800 times"
+    )
+    page = render(given)
+    assert '<span class="status weakly_protected_from_all">Weakly protected from everybody named</span>' in page
+    assert '<g class="weak">' in page
+    assert ">WEAKLY LOCKED<" in page
 
 
 def test_the_epsilon_of_a_level_is_the_one_that_the_verdict_quotes(folder: Path) -> None:

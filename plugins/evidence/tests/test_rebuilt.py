@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fedplug_evidence.rebuilt import CLOSE, own_uses, unlike
+from fedplug_evidence.rebuilt import CLOSE, own_files, own_uses, unlike
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,9 @@ def test_differences_are_named(stated: Any, again: Any, problems: list[str]) -> 
     assert [*unlike(stated, again, "f")] == problems
 
 
-def test_own_files_of_a_recipe_are_found_wherever_they_stand() -> None:
+def test_files_of_a_recipe_are_found_wherever_they_stand() -> None:
+    weights = {"model": {"base": {"file": "weights.pt", "sha256": "ab"}, "use": "net.py:Net", "sha256": "cd"}}
+    assert dict(own_files(weights)) == {"weights.pt": "ab", "net.py": "cd"}
     plain = {"protect": {"clear": [{"use": "halve.py:Halve"}, {"use": "std.clip"}]}, "model": {"use": "net.py:Net"}}
     assert sorted(own_uses(plain)) == ["halve.py", "net.py"]
     assert not [*own_uses({"model": {"use": "std.mlp"}, "name": "x.py:Y"})]

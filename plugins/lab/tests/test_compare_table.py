@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.api.verdict import PARTIES, Line
+from fedplug.api.verdict import PARTIES, Grade, Line
 from fedplug_lab.comparable import Unlike, unlike, warnings
 from fedplug_lab.compare_figures import charts
 from fedplug_lab.compare_formats import grouped, side_by_side, to_csv, to_json, to_latex, to_markdown, words
@@ -145,6 +145,22 @@ def test_the_sentences_are_honest_about_seeds_and_about_what_does_not_compare(tm
     cheap = of("cheap", 0.85, bytes={"up": {"total": 10}, "down": {"total": 5}, "key_server": {"total": 0}})
     assert "sends most" in summary_of([plain, cheap], ["time"])[2]
     assert summary_of([plain, cheap], ["time"])[2].endswith("times as much as cheap, which sends least.")
+
+
+def test_a_weak_guarantee_is_worse_than_another_and_shown_so(tmp_path: Path) -> None:
+    def of(name: str, *grades: Grade) -> Compared:
+        everywhere = [{party: a_line(party, grade) for party in PARTIES} for grade in grades]
+        return Compared(name, [a_run(tmp_path, name, seed, ledger=verdict(**lines))
+                               for seed, lines in enumerate(everywhere, 1)])  # fmt: skip
+
+    sure, mixed = of("sure", "guaranteed", "guaranteed"), of("mixed", "guaranteed", "weak")
+    (said,) = [said for said in summary_of([mixed, sure], ()) if "protect" in said]
+    assert said == ("sure protects a client from everybody (epsilon 1.25 at most); mixed weakly from everybody "
+                    "(epsilon 11.00 at most).")  # fmt: skip
+    (toward,) = [column for column in columns([sure, mixed], sure) if column.title == "another client"]
+    assert [cell.values["state"] for cell in toward.cells] == ["guaranteed", "weak"]
+    assert [cell.best for cell in toward.cells] == [True, False]
+    assert words(toward.cells[1]).startswith("weak guarantee: epsilon 11.00 for each client, delta")
 
 
 @pytest.mark.parametrize(

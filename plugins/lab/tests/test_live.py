@@ -204,7 +204,8 @@ def test_the_colour_of_the_verdict_is_never_all_that_is_said(status: Any) -> Non
     console = Console(file=io.StringIO(), width=200, force_terminal=True, color_system="standard")
     console.print(verdict_table(Verdict(status, lines)))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
-    colour = {"protected_from_all": "32", "protected_from_some": "33", "nothing_run": "2"}.get(status, "31")
+    amber = ("weakly_protected_from_all", "protected_from_some", "weakly_protected_from_some")
+    colour = {"protected_from_all": "32", **dict.fromkeys(amber, "33"), "nothing_run": "2"}.get(status, "31")
     assert re.search(rf"\x1b\[1;{colour}m{re.escape(STATUSES[status])}\.", shown) or (
         status == "nothing_run" and STATUSES[status] in without_codes(shown)
     )

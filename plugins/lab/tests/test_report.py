@@ -186,7 +186,7 @@ def test_rows_with_nothing_in_them(tmp_path: Path) -> None:
 def test_figures_of_a_task_have_a_chart_and_columns_whatever_they_are_called(tmp_path: Path) -> None:
     rows = [a_row(1), a_row(2, figures={"Dice": 0.25, "hits": 0.5}), a_row(3, figures={"Dice": 0.375, "hits": 0.625})]
     chart = next(chart for chart in charts(rows, None) if chart.key == "task")
-    assert chart.alt == "After the last round, over the public test set: Dice 0.375, hits 0.625."
+    assert chart.alt == "After the last round, over the common test set: Dice 0.375, hits 0.625."
     assert [label for label, _, _ in chart.legend] == ["Dice", "hits"]
     heads = [text for tag, text in Page(written(tmp_path, rows)).texts if tag == "th"]
     assert heads.index("Dice") == heads.index("hits") - 1 == heads.index("clients") - 2
@@ -231,7 +231,7 @@ def test_personal_models_are_shown_beside_the_global_one(tmp_path: Path) -> None
     assert labels == [
         "global model", "personal models, mean over clients", "personal models, lowest to highest",
     ]  # fmt: skip
-    assert "own test data 0.700 on average, 0.600 to 0.800; on the public test set 0.400 on average" in accuracy.alt
+    assert "own test data 0.700 on average, 0.600 to 0.800; on the common test set 0.400 on average" in accuracy.alt
     assert "test data with each client's own class mix" in accuracy.svg
     shown = Page(written(tmp_path, personal_rows())).visible()
     for expected in ("0.650 (0.600–0.700)", "0.700 (0.600–0.800)", "0.400 (0.300–0.500)",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fedplug.api.verdict import MARKS, PARTIES, STATUSES, State, Verdict
+from fedplug.api.verdict import MARKS, PARTIES, STATUSES, Grade, Verdict
 from fedplug_lab.verdict_html import HELP, verdict_html
 from report_toys import HOSTILE, VERDICT, Page
 from row_toys import a_line, a_verdict
@@ -37,11 +37,11 @@ def test_a_sentence_says_why_where_one_points_at_a_reason() -> None:
     assert titles[2] == "sees sums of it, and why that is"
 
 
-@pytest.mark.parametrize("state", MARKS)
-def test_no_cell_is_empty_or_a_dash(state: State) -> None:
-    verdict = Verdict.of([a_line("server", "none"), *(a_line(party, state) for party in [*PARTIES][1:])])
+@pytest.mark.parametrize("grade", MARKS)
+def test_no_cell_is_empty_or_a_dash(grade: Grade) -> None:
+    verdict = Verdict.of([a_line("server", "none"), *(a_line(party, grade) for party in [*PARTIES][1:])])
     rows = verdict_html(verdict).partition("<tbody>")[2].partition("</tbody>")[0]
-    assert rows.count(f'<tr class="{state}">') >= 4
+    assert rows.count(f'<tr class="{grade}">') >= 4
     for mark in ("–", "—", ">none<", "<td></td>", "NaN", "epsilons"):
         assert mark not in rows, mark
 
@@ -51,6 +51,14 @@ def test_each_status_is_a_word_and_a_class(status: Any) -> None:
     """A page in which colours are not seen says the same."""
     shown = verdict_html(Verdict(status, [a_line(party, "none") for party in PARTIES]))
     assert f'<span class="status {status}">{STATUSES[status]}</span>' in shown
+
+
+def test_coalitions_that_no_line_judges_follow_the_table() -> None:
+    verdict = Verdict.of(VERDICT.lines, ["the server together with <b> can decrypt every upload"])
+    shown = verdict_html(verdict)
+    told = "Not judged: the server together with &lt;b&gt; can decrypt every upload."
+    assert shown.index("</table>") < shown.index(told)
+    assert "Not judged" not in verdict_html(VERDICT)
 
 
 def test_of_nothing_there_is_no_table() -> None:

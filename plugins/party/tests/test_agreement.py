@@ -101,6 +101,7 @@ def test_the_text_says_what_leaves_to_whom_and_what_it_guarantees(tmp_path: Path
         "Never covered: hyper-parameter search",
     ):
         assert part in text, part
+    assert "were repeated" not in text, "no round has run yet"
     assert "retained" not in text
     assert "fedplug.open " not in text
 
@@ -126,7 +127,7 @@ def test_the_text_names_class_counts_batch_norm_statistics_and_held_out_examples
     ):
         assert part in told, part
         assert part not in plainly, part
-    assert "counts of correct predictions" not in told
+    assert "counts of correct predictions, losses, times" not in told
     assert "counts of correct predictions, losses, times" in plainly
 
 
@@ -137,7 +138,9 @@ def test_the_key_server_reads_what_it_opens(tmp_path: Path) -> None:
         assert mine.client() is None
         text = agreement(mine.recipe, mine.composition, mine.layout, None, 2)
         assert f"zone encrypted: once a round, it opens a sum of at least 3 updates {to}" in text
-        assert "fedplug.open  Opens a sum." in text
+        assert "fedplug.open  Decrypts a sum." in text
+        assert "std.bfv.make_keys  Where the key server holds the key: makes the key pair." in text
+        assert "Not judged: the server together with the key server can decrypt every upload." in text
         assert "fedplug.train " not in text
         assert "What leaves this site" not in text
 

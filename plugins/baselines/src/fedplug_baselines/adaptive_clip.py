@@ -172,12 +172,12 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
 
     @at_client
     def is_within(self, client: Client) -> bool:
-        """Whether this client's update is within the norm that it was told."""
+        """Where the count has noise: whether this client's update is within the norm that it was told."""
         return norm_of(client.update, client) <= self._norm(client.ctx)
 
     @at_client
     def length(self, client: Client) -> float:
-        """The norm of this client's update."""
+        """Where there is no noise: the norm of this client's update."""
         return norm_of(client.update, client)
 
     def _keep(self, ctx: Context, norm: float) -> None:

@@ -130,17 +130,20 @@ class FedMLHE(masks.ScoredShare):
 
     @at_key_server
     def select(self, key_server: KeyServer, total: Block) -> NDArray[np.uint8]:
-        """Opens the sum and returns only the mask, packed. Refuses sums of fewer than `min_clients` maps."""
+        """Where the key server holds the key: opens the sum and returns only the mask, packed.
+
+        Refuses sums of fewer than `min_clients` maps.
+        """
         return self._selected(total, key_server.ctx)
 
     @at_client
     def open(self, client: Client, total: Block) -> None:
-        """Opens the sum where the clients hold the key. All find the same mask."""
+        """Where every client holds the key: opens the sum. All find the same mask."""
         client.memory(self)["mask"] = self._selected(total, client.ctx)
 
     @at_client
     def learn(self, client: Client, mask: NDArray[np.uint8]) -> None:
-        """Keeps the mask that the key server found."""
+        """Where the key server holds the key: keeps the mask that it found."""
         client.memory(self)["mask"] = mask
 
     @hookimpl

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fedplug.api import units
 from fedplug.api.verdict import PARTIES, Line, named, quoted
-from fedplug.privacy.ledger_record import RoundEntry, ZoneEntry
+from fedplug.privacy.ledger_record import EncryptionReport, RoundEntry, ZoneEntry
 from fedplug_lab.api import glossary, page_html, sentence, table, text, verdict_html, zone_label
 
 from fedplug_evidence.facts import Contents, charged
 from fedplug_evidence.picture import STYLE, draw, legend
+from fedplug_evidence.rebuilt import data_files
 
 _FEW = 0.99
 """If a ciphertext does not compress, its size after zlib is at least this share of its bytes."""
@@ -76,6 +77,8 @@ def unprotected(contents: Contents) -> Iterator[str]:
                 f"No useful guarantee limits what {line.who} can learn about a client as a whole. The guarantee is for "
                 f"each {line.unit}: {line.detail}."
             )
+        elif line.weak:
+            yield f"Only a weak guarantee limits what {line.who} can learn about a client: {line.terms}."
     if found := sent.compared and sent.compared.found:
         for zone, places in found.items():
             yield f"PLAIN VALUES WERE FOUND: values of the {zone} zone, at {places} places in clients' messages."
@@ -134,7 +137,7 @@ def _seen(contents: Contents) -> str:
         )  # fmt: skip
     seen = table("By party.", ["who", "guarantee", "sees, and why", "also sees"], body)
     closed = [
-        [zone_label(zone), text(kept.component), sentence(kept.parameters), sentence(_opener(kept.key_holder)),
+        [zone_label(zone), text(kept.component), sentence(kept.parameters), sentence(_opener(kept)),
          "yes" if kept.sums_seen_by_server else "no"]
         for zone, kept in ledger.encryption.items()
     ]  # fmt: skip
@@ -148,9 +151,10 @@ def _looks_for(party: str) -> set[str]:
     return {party, "released_model", *together}
 
 
-def _opener(holder: str) -> str:
-    words = {"clients": "every client", "key_server": "the key server", "shares": "many clients together"}
-    return words.get(holder, holder)
+def _opener(closed: EncryptionReport) -> str:
+    several = f"{closed.opens_with} clients together" if closed.opens_with > 1 else "every client"
+    words = {"clients": "every client", "key_server": "the key server", "shares": several}
+    return words.get(closed.key_holder, closed.key_holder)
 
 
 # ---- what was sent
@@ -391,13 +395,32 @@ def _what_ran(contents: Contents) -> str:
             f'<dl class="facts">{listed}</dl>',
             table("The hooks of a round, in order.", ["hook", "component", "description"], plan),
             table("Versions that the run recorded.", ["distribution", "version"], run),
-            table("SHA-256 of each of the user's own files that the recipe names.", ["file", "SHA-256"], own)
-            or "<p>The recipe names none of the user's own files.</p>",
+            table("SHA-256 of each of the user's own code and component files that the recipe names.",
+                  ["file", "SHA-256"], own)
+            or "<p>The recipe names none of the user's own code or component files.</p>",
+            f"<p>{sentence(_data_named(contents))}</p>",
             "<details><summary>Versions of all dependencies, as installed when this page was made</summary>",
             table("They may differ from those during the run.", ["distribution", "version"], made),
             "</details>",
             f"<details><summary>Resolved recipe</summary><pre><code>{text(contents.written)}</code></pre></details>",
         ]
+    )
+
+
+def _data_named(contents: Contents) -> str:
+    """The data files that the recipe names, and why no digest of them is here."""
+    data, names = contents.recipe.get("data"), data_files(contents.recipe)
+    at_sites = isinstance(data, Mapping) and data.get("at") == "sites"
+    if not names and not at_sites:
+        return "The recipe names no data file."
+    one = len(names) == 1 and not at_sites
+    which = "Each site read its own data"
+    if not at_sites:
+        which = f"The recipe names the data file{'' if one else 's'} {named(names)}"
+    return (
+        f"{which}. This evidence contains neither "
+        f"{'the file nor its digest' if one else 'the files nor their digests'}: with a digest, "
+        "anyone who can guess a file can confirm the guess."
     )
 
 

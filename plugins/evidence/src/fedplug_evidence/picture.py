@@ -8,18 +8,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from fedplug.api import units
-from fedplug.api.verdict import Line, State, Verdict
+from fedplug.api.verdict import Grade, Line, Verdict
 
 _WIDTH, _HEIGHT = 960, 560
 _LETTERS = 34
 """Letters of a line of text in a box."""
-Lock = State | Literal["part"]
-"""The lock of a line: its state, or `part` if a guarantee is not for a client as a whole."""
+Lock = Grade | Literal["part"]
+"""The lock of a line: its grade, or `part` if a guarantee is not for a client as a whole."""
 _WORDS: dict[Lock, str] = {
-    "guaranteed": "LOCKED", "part": "LOCKED IN PART", "beyond": "HALF OPEN", "none": "OPEN", "absent": "NO SUCH PARTY",
+    "guaranteed": "LOCKED", "weak": "WEAKLY LOCKED", "part": "LOCKED IN PART", "beyond": "HALF OPEN", "none": "OPEN",
+    "absent": "NO SUCH PARTY",
 }  # fmt: skip
 LOCKS: dict[Lock, str] = {
     "guaranteed": "a guarantee holds for each client",
+    "weak": "a guarantee holds for each client, but its replace-one epsilon promises nothing useful",
     "part": "a guarantee holds for the named unit, but none for a client as a whole",
     "beyond": "there is an epsilon, but it promises too little",
     "none": "there is no guarantee", "absent": "this protocol has no such party",
@@ -32,7 +34,7 @@ STYLE = """
 .round rect.box { fill: var(--raised); stroke: var(--line); } .round .ways { stroke: var(--muted); fill: none; }
 .round .head { fill: var(--muted); } .round .back { fill: var(--paper); }
 .round .guaranteed { --lock: var(--good); } .round .beyond { --lock: var(--warn); } .round .none { --lock: var(--bad); }
-.round .part { --lock: var(--warn); }
+.round .part, .round .weak { --lock: var(--warn); }
 .round .absent { --lock: var(--muted); } .round .lock { stroke: var(--lock); fill: none; }
 .round .body { fill: var(--lock); stroke: var(--lock); } .round .state { fill: var(--lock); font-weight: 700; }
 .round .absent rect.box { stroke-dasharray: 4 4; }
@@ -80,14 +82,14 @@ def words(verdict: Verdict) -> str:
 
 def lock_of(line: Line) -> Lock:
     """The lock of a line."""
-    return "part" if line.state == "guaranteed" and line.unit != "client" else line.state
+    return "part" if line.state == "guaranteed" and line.unit != "client" else line.grade
 
 
 def _locked(line: Line) -> list[str]:
     """The words next to a lock, in one or two lines."""
     if lock_of(line) == "part":
         return [f"locked for each {line.unit};", "a client as a whole is open"]
-    return [_WORDS[line.state]]
+    return [_WORDS[line.grade]]
 
 
 def _whose() -> str:
@@ -116,12 +118,16 @@ def _party(party: str, line: Line) -> str:
 
 
 def _lock(x: int, y: int, state: Lock) -> str:
-    """A padlock of 26 by 36: shut, shut and hollow, half open, or open; a ring if there is no such party."""
+    """A padlock of 26 by 36: shut, shut and hollow, half open, or open; a ring if there is no such party.
+
+    It is hollow where a guarantee is weak, or not for a client as a whole.
+    """
     if state == "absent":
         return f'<circle class="lock" cx="{x + 13}" cy="{y + 20}" r="11" stroke-width="2.5" stroke-dasharray="3 4"/>'
     shut = f"M{x + 5} {y + 17}V{y + 11}a8 8 0 0 1 16 0V{y + 17}"
     shackles = {
         "guaranteed": shut,
+        "weak": shut,
         "part": shut,
         "beyond": f"M{x + 5} {y + 17}V{y + 7}a8 8 0 0 1 16 0V{y + 11}",
         "none": f"M{x + 5} {y + 17}V{y + 9}a8 8 0 0 0 -16 0V{y + 15}",

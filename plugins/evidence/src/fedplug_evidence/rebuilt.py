@@ -164,6 +164,7 @@ def _unlike_lines(stated: Verdict, again: Verdict, untold: set[str], unpriced: b
         if not (of_level or (unpriced and reckoned.epsilons is not None)):
             one, other = line.to_plain(for_json=True), reckoned.to_plain(for_json=True)
             yield from unlike(one, other, f"ledger.json, verdict, lines, {number}")
+    yield from unlike(stated.not_judged, again.not_judged, "ledger.json, verdict, not_judged")
     if (status := Verdict.of(stated.lines).status) != stated.status:
         yield f"ledger.json, verdict, status: {stated.status!r}, but its lines give {status!r}"
 
@@ -387,13 +388,23 @@ def own_files(plain: Any) -> Iterator[tuple[str, str]]:
     while left:
         each = left.pop()
         if isinstance(each, Mapping):
-            use, digest = each.get("use"), each.get("sha256")
+            use, named, digest = each.get("use"), each.get("file"), each.get("sha256")
             if isinstance(use, str) and isinstance(digest, str):
                 found[use.rpartition(":")[0]] = digest
+            elif isinstance(named, str) and isinstance(digest, str):
+                found[named] = digest
             left += each.values()
         elif isinstance(each, list):
             left += each
     yield from sorted(found.items())
+
+
+def data_files(plain: Any) -> list[str]:
+    """The data files that a recipe names, of which it has no SHA-256."""
+    data = plain.get("data") if isinstance(plain, Mapping) else None
+    if not isinstance(data, Mapping):
+        return []
+    return [each for key, each in data.items() if isinstance(each, str) and (key == "file" or key.endswith("_file"))]
 
 
 def unlike(stated: Any, again: Any, place: str, how: str = "recomputing gives") -> Iterator[str]:

@@ -60,10 +60,10 @@ def accuracy_chart(rows: Rows) -> Chart | None:
         return None
     drawing = Drawing(WIDE if has_personal else HALF, 3.0, 2 if has_personal else 1)
     panels = drawing.panels
-    legend = [("global model, public test set", GLOBAL_COLOUR, "line")]
+    legend = [("global model, common test set", GLOBAL_COLOUR, "line")]
     if has_personal:
         legend = [("global model", GLOBAL_COLOUR, "line")]
-        panels[0].title = "public test set, a share for each client"
+        panels[0].title = "common test set, a share for each client"
         panels[1].title = "test data with each client's own class mix"
         draw_line(panels[1], rounds, spreads(rows, _of_clients)[1], GLOBAL_COLOUR)
         for panel, curves in zip(panels, personal, strict=True):
@@ -106,7 +106,7 @@ def _of_groups(rows: Rows) -> Chart:
     """The models of groups: on test data like their clients' own, for which they are made, and on all classes."""
     drawing = Drawing(WIDE, 3.0, 2)
     own, public = drawing.panels
-    own.title, public.title = "test data like each group's clients have", "public test set, all classes"
+    own.title, public.title = "test data like each group's clients have", "common test set, all classes"
     rounds = rounds_of(rows)
     for curve in curves_of(rows, lambda row: dict(row.of_groups)).values():
         draw_line(own, rounds, curve, GLOBAL_COLOUR, thin=True)
@@ -126,10 +126,10 @@ def _of_groups(rows: Rows) -> Chart:
         round_axis(panel, rounds)
     last = next(row for row in reversed(rows) if row.of_groups)
     alt = (f"On test data like each group's clients have, the models' {last.leads.name} after round {last.round} is "
-           f"{in_groups(last)}; on the public test set {last_of(accuracy)} on average.")  # fmt: skip
+           f"{in_groups(last)}; on the common test set {last_of(accuracy)} on average.")  # fmt: skip
     if personal:
         alt += _personal_in_words(rows)
-    note = "A group's model is made for the classes of its clients; the public test set has others too."
+    note = "A group's model is made for the classes of its clients; the common test set has others too."
     return _chart(rows, note, alt, legend, drawing, True)
 
 
@@ -152,7 +152,7 @@ def figures_chart(rows: Rows) -> Chart | None:
     panel.y_label = "figures of the task"
     round_axis(panel, rounds)
     said = ", ".join(f"{title} {number(curve[-1])}" for title, curve in curves.items())
-    alt = f"After the last round, over the public test set: {said}."
+    alt = f"After the last round, over the common test set: {said}."
     legend = tuple((title, _colour(i), "thin" if i else "line") for i, title in enumerate(curves))
     return Chart("task", "Figures of the task", "", alt, legend, drawing.svg("task", alt), False)
 
@@ -189,7 +189,7 @@ def _global_in_words(rows: Rows, rounds: Curve, figure: Curve) -> str:
 
 def _personal_in_words(rows: Rows) -> str:
     said = ""
-    for read, where in ((_own, "on their own test data"), (_public, "on the public test set")):
+    for read, where in ((_own, "on their own test data"), (_public, "on the common test set")):
         if known := [found for row in rows if (found := spread(read(row)))]:
             low, mean, high = known[-1]
             said += f"; {where} {number(mean)} on average, {number(low)} to {number(high)}"

@@ -60,7 +60,7 @@ def brief(table: Sequence[Column]) -> list[Column]:
 
 def words(cell: Cell) -> str:
     """All that is said of a number in one line."""
-    between = ", " if cell.values.get("state") == "guaranteed" else ": "
+    between = ", " if cell.values.get("state") in ("guaranteed", "weak") else ": "
     return f"{cell.text}{between}{cell.note}" if cell.note else cell.text
 
 

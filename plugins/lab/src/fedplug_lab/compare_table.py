@@ -126,10 +126,10 @@ def line_of(each: Compared, party: str) -> Line | None:
     lines = [line for run in each.runs for line in run.ledger.verdict.lines if line.party == party]
     if len(lines) < len(each.runs):
         return None
-    return max(lines, key=lambda line: (_FROM_BEST.index(line.state), line.value or 0.0))
+    return max(lines, key=lambda line: (_FROM_BEST.index(line.grade), line.value or 0.0))
 
 
-_FROM_BEST = ("absent", "guaranteed", "beyond", "none")
+_FROM_BEST = ("absent", "guaranteed", "weak", "beyond", "none")
 
 
 def worst_epsilon(each: Compared, party: str) -> float | None:
@@ -286,7 +286,7 @@ def _of_party(each: Compared, party: str) -> Cell:
     line = line_of(each, party)
     if line is None:
         return Cell("nothing to judge", {"state": "nothing_run"}, note="no round was recorded")
-    values = {"": line.value, "state": line.state, "delta": line.delta, "unit": line.unit}
+    values = {"": line.value, "state": line.grade, "delta": line.delta, "unit": line.unit}
     if line.state != "guaranteed":
         return Cell(line.guarantee, values, line.detail if line.state != "absent" else "", line.reason)
     delta = [] if line.nothing else [f"delta {line.delta:g}"]
@@ -297,7 +297,7 @@ def _of_party(each: Compared, party: str) -> Cell:
 def _marked_guarantees(cells: Sequence[Cell]) -> list[Cell]:
     """With the smallest epsilon marked, where all guarantees are of one kind."""
     given = {place: cell.values[""] for place, cell in enumerate(cells)
-             if cell.values.get("state") == "guaranteed" and cell.values[""] is not None}  # fmt: skip
+             if cell.values.get("state") in ("guaranteed", "weak") and cell.values[""] is not None}  # fmt: skip
     kinds = {(cells[place].values["unit"], cells[place].values["delta"]) for place in given}
     if len(kinds) != 1:
         return [*cells]

@@ -78,14 +78,18 @@ def _most_accurate(everyone: Sequence[Compared]) -> list[str]:
 
 def _protection(everyone: Sequence[Compared]) -> str:
     """Who protects a client from whom: protocols with the same parties together, the most protected ones first."""
-    kinds: dict[tuple[bool, tuple[Party, ...]], list[Compared]] = {}
+    kinds: dict[tuple[bool, bool, tuple[Party, ...]], list[Compared]] = {}
     for each in everyone:
         lines = {party: line for party in PARTIES if (line := line_of(each, party)) and line.state != "absent"}
         safe = tuple(party for party, line in lines.items() if line.state == "guaranteed" and line.unit == "client")
-        kinds.setdefault((len(safe) == len(lines), safe), []).append(each)
+        weak = any(lines[party].weak for party in safe)
+        kinds.setdefault((len(safe) == len(lines), weak, safe), []).append(each)
     said = list[str]()
-    for (whole, safe), members in sorted(kinds.items(), key=lambda kind: (not kind[0][0], -len(kind[0][1]))):
+    for (whole, weak, safe), members in sorted(
+        kinds.items(), key=lambda kind: (not kind[0][0], -len(kind[0][2]), kind[0][1])
+    ):
         verb = "" if said else " protect a client" if len(members) > 1 else " protects a client"
+        verb += " weakly" if weak else ""
         some = f"{named(PARTIES[party] for party in safe)} alone" if safe else "nobody"
         known = [line.value or 0.0 for each in members for party in safe if (line := line_of(each, party))]
         most = f" (epsilon {number(max(known))} at most)" if max(known, default=0.0) > 0 else ""

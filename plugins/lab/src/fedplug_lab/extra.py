@@ -176,10 +176,10 @@ def groups_table(rows: Rows) -> str:
     changes = sum(before.group_members != after.group_members for before, after in pairwise(known))
     caption = (
         f"Groups of clients with a model each, as in round {row.round}. A model is judged on test data like "
-        "that of its clients. The public test set has classes that these clients may never have seen. "
+        "that of its clients. The common test set has classes that these clients may never have seen. "
     )
     caption += f"They changed {changes} times." if changes > 1 else "They changed once." if changes else ""
-    title = "on the public test set" if leads == ACCURACY else f"{leads.name} on the public test set"
+    title = "on the common test set" if leads == ACCURACY else f"{leads.name} on the common test set"
     header = ["group", "size", "clients", leads.name, title, "loss there", "best there"]
     return table(caption.rstrip(), header, body, numeric=3)
 

@@ -84,7 +84,7 @@ def _loss(rows: Rows) -> Chart | None:
     draw_line(panel, rounds, test, GLOBAL_COLOUR)
     draw_line(panel, rounds, train, TRAIN_COLOUR, dashed=True)
     whose = "mean over groups" if any(len(row.groups) > 1 for row in rows) else "global model"
-    legend = [(f"{whose}, public test set", GLOBAL_COLOUR, "line")]
+    legend = [(f"{whose}, common test set", GLOBAL_COLOUR, "line")]
     legend.append(("training, mean over clients", TRAIN_COLOUR, "dash"))
     note = ""
     if finite.min() > 0 and finite.max() > 50 * finite.min():

@@ -22,7 +22,7 @@ from typing import Any
 from fedplug.api import units
 from fedplug.api.data import ACCURACY
 from fedplug.api.rows import Row
-from fedplug.api.verdict import MARKS, State, Verdict
+from fedplug.api.verdict import MARKS, Grade, Verdict
 from fedplug.console.display import best_of, cells, grouped_title, interruption, resume_command, thin_out, totals
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -254,20 +254,26 @@ def rounds_table(rows: Sequence[Row], waiting: Sequence[int] = (), width: int | 
     return table
 
 
-_COLOURS: dict[State, str] = {"guaranteed": "green", "beyond": "yellow", "none": "red", "absent": "dim"}
+_COLOURS: dict[Grade, str] = {
+    "guaranteed": "green", "weak": "yellow", "beyond": "yellow", "none": "red", "absent": "dim",
+}  # fmt: skip
 
 
 def verdict_table(verdict: Verdict) -> RenderableType:
     """The status and a row a party, in colours; the signs and words say the same."""
-    best = {"protected_from_all": "green", "protected_from_some": "yellow", "nothing_run": "dim"}
+    best = {
+        "protected_from_all": "green", "weakly_protected_from_all": "yellow", "protected_from_some": "yellow",
+        "weakly_protected_from_some": "yellow", "nothing_run": "dim",
+    }  # fmt: skip
     status = Text.assemble((f"{verdict.opening}.", f"bold {best.get(verdict.status, 'red')}"), f" {verdict.headline}")
     lines = []
     for line in verdict.lines:
-        colour = _COLOURS[line.state]
-        mark, said = Text(f"{MARKS[line.state]} {line.who}", colour), Text(line.guarantee, colour)
+        colour = _COLOURS[line.grade]
+        mark, said = Text(f"{MARKS[line.grade]} {line.who}", colour), Text(line.guarantee, colour)
         why = "\n".join(part for part in (line.rest, f"sees {line.sees}" if line.sees else "") if part)
         lines.append((mark, said, Text(why, "dim" if line.state == "absent" else "")))
-    return Group(Text(), whole(status), Rows((), lines, solid=[0]), Text())
+    caveat = [whole(Text(verdict.caveat))] if verdict.caveat else []
+    return Group(Text(), whole(status), Rows((), lines, solid=[0]), *caveat, Text())
 
 
 def clock_time(seconds: float) -> str:

@@ -150,7 +150,7 @@ def _key_numbers(rows: Sequence[Row], planned: int, resumed: bool) -> str:
     if grouped is not None:
         low, mean, high = map(units.number, units.spread(dict(enumerate(grouped.of_groups.values()))) or ())
         each = f"{len(grouped.of_groups)} models, {low} to {high}, each on test data like its clients'"
-        on_all = "on all classes" if leads == ACCURACY else "on the public test set"
+        on_all = "on all classes" if leads == ACCURACY else "on the common test set"
         accuracy = (f"{title} in groups", mean, f"{each}; {on_all} {final}")
     items = [
         (*accuracy[:2], accuracy[2] + models),

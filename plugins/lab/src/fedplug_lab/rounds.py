@@ -43,9 +43,9 @@ def rounds_tables(rows: Sequence[Row]) -> str:
         ("train loss", lambda row: number(row.train_loss)),
         (f"client {leading}", lambda row: _spread(row.of_clients)),
         ("personal models", lambda row: _mean_and_spread(row.of_personal)),
-        ("personal, public set", lambda row: _mean_and_spread(row.of_personal_public)),
+        ("personal, common set", lambda row: _mean_and_spread(row.of_personal_public)),
         ("fine-tuned", lambda row: _mean_and_spread(row.tuned)),
-        ("fine-tuned, public set", lambda row: _mean_and_spread(row.tuned_public)),
+        ("fine-tuned, common set", lambda row: _mean_and_spread(row.tuned_public)),
         *((f"cluster {name}", lambda row, name=name: number(row.clusters.get(name)))
           for name in dict.fromkeys(name for row in rows for name in row.clusters)),
         *((title, lambda row, title=title: number(row.figures.get(title))) for title in figures if title not in leads),
@@ -74,7 +74,7 @@ def rounds_tables(rows: Sequence[Row]) -> str:
     if grouped:
         title = f"{leading[:1].upper()}{leading[1:]}"
         caption += f" {title} in groups: mean over the groups' models, each on test data like its clients'."
-    if "personal models" in filled or "personal, public set" in filled:
+    if "personal models" in filled or "personal, common set" in filled:
         caption += " Personal models: mean over clients (lowest and highest), on test data of each client's class mix."
     if "fine-tuned" in filled:
         caption += " Fine-tuned: the same of the global model after each client has trained it on its own examples."

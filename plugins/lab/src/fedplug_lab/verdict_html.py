@@ -11,12 +11,12 @@ from fedplug_lab.tables import sentence, text
 HELP = (
     "A client is one participant with all its data, such as a hospital; what is promised of a client is promised of "
     "each of its patients or records too. Epsilon limits how much one client's data can change what somebody sees. "
-    "With 0 nobody learns anything, up to 1 is strict, 8 is weak, and above "
-    f"{LARGEST_MEANINGFUL:g} nothing useful is promised ({MARKS['beyond']}). Delta is the chance that the limit "
-    "fails. Add-or-remove compares with a run without the client; replace-one, with other data in its place, which is "
-    "the same noise seen over twice the distance. All lines suppose that everybody follows the protocol, and count "
-    "this run alone: not earlier runs or searches on the same data. Where there are several reasons, the line has one, "
-    "and the ledger below has all."
+    f"With 0 nobody learns anything, up to 1 is strict, and above {LARGEST_MEANINGFUL:g} nothing useful is promised "
+    f"({MARKS['beyond']}). Delta is the chance that the limit fails. Add-or-remove compares with a run without the "
+    "client; replace-one, with other data in its place, which is the same noise seen over twice the distance. A "
+    f"guarantee is weak ({MARKS['weak']}) where its replace-one epsilon is above {LARGEST_MEANINGFUL:g}. All lines "
+    "suppose that everybody follows the protocol, and count this run alone: not earlier runs or searches on the same "
+    "data. Where there are several reasons, the line has one, and the ledger below has all."
 )
 """What a reader needs to know to read the lines."""
 
@@ -37,8 +37,9 @@ def verdict_html(verdict: Verdict, clients: int | None = None, measured: Mapping
         f'<th scope="col">what it sees</th><th scope="col">why</th></tr></thead><tbody>{rows}</tbody></table>'
     )
     many = f" {clients} clients take part." if clients else ""
+    caveat = f"<p>{sentence(verdict.caveat)}</p>" if verdict.caveat else ""
     help_ = f'<p class="note">{sentence(HELP + many)}</p>'
-    return f"<p>{badge} {sentence(verdict.headline)}</p>{lines + help_ if verdict.lines else ''}"
+    return f"<p>{badge} {sentence(verdict.headline)}</p>{lines + caveat + help_ if verdict.lines else ''}"
 
 
 def _row(line: Line, measured: str) -> str:
@@ -48,7 +49,7 @@ def _row(line: Line, measured: str) -> str:
         why += [f"<b>Not covered:</b> {sentence(', '.join(line.not_covered))}"] if line.not_covered else []
     found = f"<br>{sentence(measured)}" if measured else ""
     return (
-        f'<tr class="{line.state}"><th scope="row">{text(line.who)}</th><td><span class="mark">{MARKS[line.state]}'
+        f'<tr class="{line.grade}"><th scope="row">{text(line.who)}</th><td><span class="mark">{MARKS[line.grade]}'
         f"</span> <b>{sentence(line.guarantee)}</b>{found}</td><td>{sentence(line.sees)}</td>"
         f'<td title="{text(line.detail)}">{"<br>".join(why)}</td></tr>'
     )

@@ -117,7 +117,8 @@ def agreement(
     if repeats and client is not None:
         again = planned(recipe, composition, layout, client, repeats)
         lines += ["", f"The same if the costliest round is repeated as often as --repeats {repeats} allows:"]
-        lines += [f"  {line}" for line in _guarantees(again)]
+        # Without its warnings: nothing has been repeated yet.
+        lines += [f"  {line}" for line in again.report().verdict.text()]
     lines += ["", f"Never covered: {'; '.join(ledger.report().never_covered)}."]
     return "\n".join(lines)
 
@@ -151,7 +152,8 @@ def _sent(recipe: Recipe, composition: Composition, layout: Layout, client: Host
         protected = f"protected by {' then '.join(names)}" if names else "unprotected"
         sees = "the server can read it"
         if seal is not None:
-            who = {"clients": "the clients", "key_server": "the key server", "shares": "many clients together"}
+            several = f"{seal[1].opens_with} clients together"
+            who = {"clients": "the clients", "key_server": "the key server", "shares": several}
             sees = f"the server sees ciphertexts; {who[seal[1].opened_by]} can open sums"
         yield f"each round, to the server: the zone {zone} of the update, {protected}; {sees}"
     if RETAINED in composition.negotiation.plans.zones:

@@ -200,12 +200,12 @@ class Encryption(fedplug.Sealer):
 
     @at_client
     def make_shared_key(self, client: Client, max_clients: int) -> dict[str, Any]:
-        """Makes the secret key that all clients will share."""
+        """Where every client holds the key: makes the secret key that all clients share. One client does this."""
         return he_keys.make_shared_key(self, client, max_clients)
 
     @at_key_server
     def make_keys(self, key_server: KeyServer, max_clients: int) -> dict[str, Any]:
-        """Makes the key pair; the secret key stays here."""
+        """Where the key server holds the key: makes the key pair. The secret key stays here."""
         return he_keys.make_keys(self, key_server, max_clients)
 
     @at_client
