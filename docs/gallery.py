@@ -24,9 +24,9 @@ PARTIES = ("server", "key server", "another client", "client with server", "rele
 GALLERY: dict[str, dict[str, str]] = {
     "Nothing protected": {"fedavg": "FedAvg"},
     "Everything encrypted": {
-        "bfv-fedavg": "FedAvg under BFV", "ckks-fedavg": "FedAvg under CKKS", "baselines/paillier-fedavg":
-        "FedAvg under Paillier", "threshold-fedavg": "FedAvg under a joint key", "threshold-distributed-dp": "A joint key and shared noise",
-        "baselines/batchcrypt": "BatchCrypt",
+        "bfv-fedavg": "FedAvg under BFV", "ckks-fedavg": "FedAvg under CKKS",
+        "baselines/paillier-fedavg": "FedAvg under Paillier", "threshold-fedavg": "FedAvg under a joint key",
+        "threshold-distributed-dp": "A joint key and shared noise", "baselines/batchcrypt": "BatchCrypt",
         "secagg-digits": "SecAgg with shared noise", "baselines/lwe": "LWE sums with noise",
     },
     "Everything noised": {

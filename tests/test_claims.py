@@ -103,4 +103,4 @@ def test_averaged_batch_norm_statistics_are_in_the_released_model() -> None:
     assert "released_model" in shown.to
     toward = ledger.verdict().toward("released_model")
     assert (toward.state, toward.epsilon) == ("none", None), "no noise is on them"
-    assert toward.reason.startswith("sees batch-norm statistics: ")
+    assert toward.reason.startswith("sees batch-norm statistics, ")

@@ -39,9 +39,9 @@ def with_server(clients: Sequence[int]) -> str:
     return "+".join(["server", *(f"client:{each}" for each in clients)])
 
 
-def threshold(answer: str) -> list[str]:
+def threshold(visible_to: str) -> list[str]:
     """Settings that replace masks by threshold encryption."""
-    use = f"{{use: threshold.bfv, range: 1.0, threshold: 6, answer: {answer}}}"
+    use = f"{{use: threshold.bfv, range: 1.0, threshold: 6, sums_visible_to: {visible_to}}}"
     return [f"protect.encrypted=[{use}]", "postprocess.encrypted=[threshold.bfv]"]
 
 

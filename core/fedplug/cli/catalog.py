@@ -31,7 +31,7 @@ _BOUNDS = {
 SYNONYMS = {
     "batchnorm": ("batch norm",), "homomorphic": ("bfv", "ckks", "paillier"), "mia": ("member",),
     "non-iid": ("dirichlet",), "noniid": ("dirichlet",), "normalization": ("batch norm",),
-    "optimizer": ("optimiser", "adam", "sgd"), "personalization": ("of the clients' own", "personal"),
+    "optimizer": ("optimiser", "adam", "sgd"), "personalization": ("personal model",),
 "quantization": ("quantised",), "secagg": ("secret shares",), "tabular": ("table",),
 }  # fmt: skip
 """What people look for under a word that the documentation does not use."""

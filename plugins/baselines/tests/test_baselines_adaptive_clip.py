@@ -120,7 +120,7 @@ def test_the_median_as_it_is_earns_no_guarantee() -> None:
     assert report.verdict.status == "no_protection"
     assert all(view.epsilon is None for view in report.views.values())
     assert ledger.epsilon() == math.inf
-    assert report.views["server"].reason.startswith("sees norms of the clients' updates: ")
+    assert report.views["server"].reason.startswith("sees norms of the clients' updates, ")
     assert "released without noise" in report.views["released_model"].detail
 
 

@@ -131,7 +131,7 @@ def test_a_party_that_is_killed_comes_back_after_its_round(tmp_path: Path) -> No
         run = Faulty(plain, there.engine, tmp_path, restarting(there, lambda done: done == 2))
     assert [sorted(lost) for lost in run.dropped] == [[3], [3, 5], [], []]
     assert "gave no answer" in run.dropped[0][3]
-    assert "nobody listens at" in run.dropped[1][3]
+    assert "no party listens at" in run.dropped[1][3]
     assert "gave no answer" in run.dropped[1][5]
     run.require_equal(in_one_process("Bonawitz", [*kills, "2 3 advertise"], rounds=4))
 

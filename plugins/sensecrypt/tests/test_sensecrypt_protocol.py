@@ -206,7 +206,7 @@ def test_bare_vectors_leave_no_guarantee_toward_the_server(tmp_path: Path, monke
     for who in ("server", "client_and_server"):
         line = ledger.views[who]
         assert (line.state, line.epsilons) == ("none", None)
-        assert line.reason.startswith("sees sensitivity vectors: ")
+        assert line.reason.startswith("sees sensitivity vectors, ")
         assert "sees sensitivity vectors: |w * gradient| of each client" in line.detail
     assert not ledger.uncovered_messages
 
