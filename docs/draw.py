@@ -232,10 +232,11 @@ def paraaegis_paper(axes: Sequence[Any]) -> None:
 
 def selectiveshield_paper(axes: Sequence[Any]) -> None:
     rows = [row for row in rows_of("selectiveshield-table2") if row["paper MNIST"]]
-    for panel, (key, name) in zip(axes, {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}.items(), strict=True):
+    names = {"mnist": ("MNIST", 8), "fashion-mnist": ("Fashion-MNIST", 9)}
+    for panel, (key, (name, table)) in zip(axes, names.items(), strict=True):
         _paper_and_ours(panel, rows, [row["protocol"] for row in rows], (f"paper {name}", "paper: 60,000 examples"),
                         {key: "ours: 2,000"})  # fmt: skip
-        panel.set_xlabel(f"Table 2, {name}: accuracy at epsilon 1")
+        panel.set_xlabel(f"Tables 2 and {table}, {name}: accuracy at epsilon 1")
     axes[1].set_yticklabels([])
 
 

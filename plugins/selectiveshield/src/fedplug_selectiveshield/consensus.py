@@ -159,8 +159,8 @@ class Consensus(fedplug.Negotiation):
         tau = self.options.tau
         above = f"{min(tau):g} to {max(tau):g}" if isinstance(tau, tuple) else f"{tau:g}"
         return (
-            f"encrypted where {self.options.rho:.0%} of the clients score above {above}; retained where only this "
-            f"client does; the rest {self.options.other_zone}"
+            f"encrypted where {self.options.rho:.0%} of the clients score above {above}; retained where this client "
+            f"does and too few others; the rest {self.options.other_zone}"
         )
 
 
