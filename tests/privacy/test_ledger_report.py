@@ -20,7 +20,7 @@ def test_dp_fedavg_states_epsilon_unit_trust_and_adjacency() -> None:
     assert exact(ledger, "server") == exact(ledger, "client_and_server") == pytest.approx(1.0)
     assert exact(ledger, "server", "replace_one") == pytest.approx(2.1547, abs=1e-3)
     assert str(ledger.verdict().toward("server")) == (
-        "the server: epsilon 1.00 for each client; the odds of a guess change 2.8 times at most; delta 1e-05, "
+        "the server: epsilon 1.00 for each client; the odds of a guess change by a factor of at most 2.8; delta 1e-05, "
         "add-or-remove one client; replace-one: epsilon 2.15; "
         "rests on: noise that fedplug itself adds; not covered: message sizes and times"
     )

@@ -185,7 +185,7 @@ class Line(Priced, Record):
         """What belongs to the epsilon: delta and both adjacencies; empty where nothing is guaranteed."""
         if self.state != "guaranteed" or self.nothing or self.value is None:
             return ""
-        odds = f"the odds of a guess change {times(self.value)} at most; delta {self.delta:g}"
+        odds = f"the odds of a guess change by a factor of at most {times(self.value)}; delta {self.delta:g}"
         if self.epsilons is None or self.stated:
             return f"{odds}, {self.adjacency}" if self.adjacency else odds
         replaced = quoted(self.epsilons.replace_one)
@@ -321,11 +321,11 @@ def named(who: Iterable[str], last: str = "and") -> str:
 
 
 def times(epsilon: float) -> str:
-    """By how much odds may change, rounded up: `2.8 times`, `300 times`, `97,000 times`."""
+    """The factor by which odds may change, rounded up: `2.8`, `300`, `97,000`."""
     factor = math.exp(min(epsilon, 700.0))
     digit = 10.0 ** (math.floor(math.log10(factor)) - 1)
     rounded = math.ceil(round(factor / digit, 6)) * digit
-    return f"{rounded:.1f} times" if rounded < 10 else f"{rounded:,.0f} times"
+    return f"{rounded:.1f}" if rounded < 10 else f"{rounded:,.0f}"
 
 
 def number(epsilon: float) -> str:

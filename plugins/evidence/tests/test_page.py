@@ -149,7 +149,8 @@ def test_a_weak_guarantee_is_named_first_and_has_a_hollow_lock(folder: Path) -> 
     verdict = Verdict.of([line])
     given = dataclasses.replace(given, ledger=dataclasses.replace(given.ledger, verdict=verdict))
     assert next(unprotected(given)).startswith(
-        "Only a weak guarantee limits what the server can learn about a client: the odds of a guess change 6,800 times"
+        "Only a weak guarantee limits what the server can learn about a client: the odds of a guess change by a "
+        "factor of at most 6,800"
     )
     page = render(given)
     assert '<span class="status weakly_protected_from_all">Weakly protected from everybody named</span>' in page
