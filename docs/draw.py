@@ -484,7 +484,9 @@ def take(folder: Path) -> str:
         found = list(csv.DictReader(file))
 
     def shown(row: Mapping[str, str], key: str, digits: int) -> str:
-        return f"{float(row[key]):.{digits}f}" if row.get(key) else ""
+        # The column of records has their epsilon; the views are those of a client.
+        known = row.get(key) and row.get(f"{key}_unit", "client") == "client"
+        return f"{float(row[key]):.{digits}f}" if known else ""
 
     adversaries = [key.removesuffix(_SEES).removeprefix(_LEAKS) for key in found[0] if key.endswith(_SEES)]
     views = VIEWS | (JOINT if adversaries else {})
