@@ -63,7 +63,8 @@ class Shipped:
         lines = self.text.splitlines()
         end = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
         comment = " ".join(line.lstrip("# ") for line in lines[:end])
-        return re.split(r"(?<! al)(?<!Fig)\. |: +fedplug ", comment, maxsplit=1)[0].rstrip(".")
+        ends = r"(?<! al)(?<!Fig)(?<!Eq)(?<!Sec)(?<!Alg)(?<!App)\. |: +fedplug "
+        return re.split(ends, comment, maxsplit=1)[0].rstrip(".")
 
     def copied(self) -> str:
         """What it holds, for a file in any folder: a recipe that it extends or compares is named, and not given by a

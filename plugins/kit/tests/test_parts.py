@@ -1,4 +1,4 @@
-"""The kit's own parts say what they do."""
+"""The kit's parts describe themselves."""
 
 from __future__ import annotations
 

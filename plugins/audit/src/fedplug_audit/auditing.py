@@ -54,7 +54,7 @@ class Shown(Record):
         party: the ledger's name for it.
         scored: the scoring that gives the highest bound: `server`, `sums` or `models`, each with or without a replay
             subtracted.
-        unit: what a canary is: `client`, or `record`.
+        unit: the kind of a canary: `client`, or `record`.
         claimed: the ledger's epsilon toward this party for that unit, add-or-remove; None if it claims none.
         delta: of both epsilons.
         canaries, guesses, right: see `Estimate`.

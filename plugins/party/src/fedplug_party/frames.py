@@ -54,8 +54,8 @@ class Request(_Frame):
         session: of the server's process, drawn when it started.
         number: grows with every request of the session.
         incarnation: of the party's program, as it replied to `join`; empty in `join`.
-        command: `join` introduces the server process; `begin` starts the run from the beginning; `load` goes back to a
-            checkpoint; `deliver` carries a message of the protocol; `save` makes a checkpoint; `leave` ends the
+        command: `join` introduces the server process. `begin` starts the run from the beginning. `load` goes back to a
+            checkpoint. `deliver` carries a message of the protocol. `save` makes a checkpoint. `leave` ends the
             session.
         checkpoint: its name, in `load` and `save`; otherwise empty.
         needed: the party's checkpoint to which a resumed server would send it back; empty if there is none.
@@ -81,8 +81,8 @@ class Reply(_Frame):
     Attributes:
         session, number: of the request; "" and -1 if it could not be read.
         incarnation: of the party's program.
-        outcome: `done`; `refused`, for the given reason; `restarted`: the program does not know this session and did
-            nothing. The server must send `join`, then `begin` or `load`.
+        outcome: `done`, `refused`, or `restarted`: the program does not know this session and did nothing. The server
+            must send `join`, then `begin` or `load`.
         reason: for people.
         kept: the names of the checkpoints at the party, ascending.
         message: the answer to a message of the protocol; otherwise empty.
