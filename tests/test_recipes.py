@@ -263,6 +263,7 @@ def test_runs(path: Path, tmp_path: Path) -> None:
         "gpt-base": ["model.width=16", "model.heads=2", "data.train_size=100", "data.test_size=20"],
         "gpt-lora-central-dp": FEW_PIECES,
         "gpt-lora-vote-bfv": FEW_PIECES,
+        "threshold-distributed-dp": [],
         "chest-xray-labels": ["data.image_size=16", "data.train_size=90", "data.test_size=45"],
     }.get(path.stem, ["model.hidden=[32]"])
     assert_sound(*run_small(path, tmp_path, *few))

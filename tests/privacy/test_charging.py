@@ -99,7 +99,7 @@ def test_another_delta_than_the_ledgers_is_pointed_out(tmp_path: Path) -> None:
         _, folder = execution.start(Recipe.from_plain(plain, catalog), settings, catalog)
         warned.append(json.loads((folder / "ledger.json").read_text())["warnings"])
     assert warned[0] == []
-    assert "calibrated for delta=1e-06, the ledger states it at delta=1e-05" in warned[1][0]
+    assert "its noise for delta=1e-06, but the ledger states epsilon at delta=1e-05" in warned[1][0]
 
 
 def test_going_back_pays_for_the_rounds_that_are_run_again(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_a_round_that_falls_short_before_uploads_is_paid_as_far_as_it_was_asked(
 def test_three_rounds_in_a_row_end_the_run_and_two_do_not() -> None:
     outcome = run_protocol(recipe_of(rounds=6, score_parameters=[broken([1, 2, 4, 5])]))
     assert [bool(row.skipped) for row in outcome.rows] == [False, True, True, False, True, True]
-    with pytest.raises(TooFewClients, match=r"round 4: 1 clients are left.*3 rounds in a row fell short"):
+    with pytest.raises(TooFewClients, match=r"round 4: 1 clients are left.*3 rounds in a row had too few clients"):
         run_protocol(recipe_of(rounds=6, score_parameters=[broken([1, 2, 3])]))
 
 

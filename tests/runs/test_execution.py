@@ -118,7 +118,7 @@ def test_when_every_client_fails_alike_resuming_is_not_promised_to_help(
         execution.start(recipe, Settings(output=tmp_path, quiet=True), catalog)
     (folder,) = tmp_path.iterdir()
     assert "Nothing is lost" not in str(caught.value)
-    assert "Every client failed for the same reason, so resuming will fail again" in str(caught.value)
+    assert "Every client failed for the same reason, so resuming fails again" in str(caught.value)
     assert f"fedplug resume {folder}" in str(caught.value)
     assert str(caught.value).count("the toy broke") == 1
     notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note:")]

@@ -104,7 +104,7 @@ def test_the_share_that_wraps_is_that_of_normal_variables():
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 2.0**70])
 def test_what_is_no_number_of_steps_is_refused(value):
-    with pytest.raises(ProtectionError, match=r"no number, or beyond 2\^62 steps of 1\.0; clip before masking"):
+    with pytest.raises(ProtectionError, match=r"no number or is beyond 2\^62 steps of 1\.0; clip before masking"):
         Wrapping(1.0, 10, 16).residues(np.array([value], np.float32))
 
 
