@@ -288,7 +288,10 @@ class _Execution:
             )
         values = block.plain().astype(np.float64)
         rotate(values, self.ctx.public_rng("rotation", self.link.name, block.zone), back=back)
-        return _float32(values if back else values * _MARGIN)
+        if back:
+            return _float32(values)
+        # Below the smallest normal number float32 rounds by more than the margin.
+        return _float32(np.where(np.abs(values) < 2 * np.finfo(np.float32).tiny, 0.0, values * _MARGIN))
 
     def _noised(self, noise: Noise, block: Block) -> NDArray[np.float32]:
         from fedplug.mechanisms.noise import add_laplace, add_noise
